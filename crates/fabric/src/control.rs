@@ -1,0 +1,195 @@
+//! What the control plane asks of the running fabric, and what it answers.
+//!
+//! The daemon's control socket turns requests into [`Command`]s, hands them to
+//! the dispatcher ([`crate::dispatch`]) and sends the [`Answer`] back. Views
+//! are the JSON contract of `causeway -o json`: fields are added, never changed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Mac, Name, PortSpec, RuleSpec};
+
+/// One request to the fabric.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Every port, in order of their names.
+    PortList,
+    /// One port.
+    PortShow(Name),
+    /// Add a port and listen on its socket. Its group must exist.
+    PortAdd(PortSpec),
+    /// Close a port, its connections and its socket.
+    PortDel(Name),
+    /// Every group.
+    GroupList,
+    /// Add a group.
+    GroupAdd(Name),
+    /// Delete a group that has no ports.
+    GroupDel(Name),
+    /// The rules in their order.
+    RuleList,
+    /// Insert a rule before the rule now at `index` (0 = first), or at the end.
+    RuleAdd {
+        /// Position, 0 to the number of rules; `None`: at the end.
+        index: Option<usize>,
+        /// The rule.
+        rule: RuleSpec,
+    },
+    /// Delete the rule at `index`.
+    RuleDel {
+        /// Position, from 0.
+        index: usize,
+    },
+    /// Explain where a frame or a connect would go, and why, without sending it.
+    Trace(TraceQuery),
+}
+
+/// What to explain.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum TraceQuery {
+    /// A frame that port `from` would send.
+    Frame {
+        /// The sending port.
+        from: Name,
+        /// Source address; the port's own when left out.
+        source: Option<Mac>,
+        /// Destination address.
+        destination: Mac,
+    },
+    /// A socket connect that port `from` (or the host, when left out) would make.
+    Connect {
+        /// The connecting port; the host when left out, then `group` names whose guests.
+        from: Option<Name>,
+        /// The group, for a connect from the host.
+        group: Option<Name>,
+        /// Destination CID.
+        cid: u32,
+        /// Destination port number.
+        port: u32,
+    },
+}
+
+/// The answer to a [`Command`].
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Done, nothing to tell.
+    Done,
+    /// To `PortList`.
+    Ports(Vec<PortView>),
+    /// To `PortShow`, `PortAdd`.
+    Port(Box<PortView>),
+    /// To `GroupList`.
+    Groups(Vec<GroupView>),
+    /// To `RuleList`.
+    Rules(Vec<RuleView>),
+    /// To `Trace`.
+    Trace(TraceView),
+}
+
+/// Why a command was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such thing.
+    #[error("{what} {name:?} does not exist")]
+    NotFound {
+        /// `port`, `group` or `rule`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+    },
+    /// The thing is already there, or in use, or a limit is reached.
+    #[error("{0}")]
+    Conflict(String),
+    /// A value is out of range.
+    #[error("{0}")]
+    Invalid(String),
+    /// The host refused: a socket could not be bound, say.
+    #[error("{0}")]
+    Host(String),
+}
+
+/// The state of a port's attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortState {
+    /// Waiting for a frontend to connect.
+    Listening,
+    /// A frontend is connected; its driver has not started the device.
+    Connected,
+    /// The guest's driver runs the device.
+    Running,
+    /// The guest or frontend broke a rule; `fault` says which. A new frontend may connect.
+    Faulted,
+}
+
+/// One port, as shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct PortView {
+    /// As configured.
+    #[serde(flatten)]
+    pub spec: PortSpec,
+    /// Where the attachment stands.
+    pub state: PortState,
+    /// Why the port was last closed or reset for breaking a rule, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// How often the port was closed or reset for breaking a rule.
+    pub faults_total: u64,
+    /// How often a frontend has connected.
+    pub connects_total: u64,
+    /// Negotiated virtio features, hexadecimal.
+    pub features: String,
+    /// Guest memory granted now, in bytes.
+    pub memory_bytes: u64,
+    /// Queues, in virtio order.
+    pub queues: Vec<QueueView>,
+    /// Counters by name, e.g. `receive_packets_total`; drops as `drop_<reason>_total`.
+    /// Directions are the guest's: "transmit" is what the guest sent.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+/// One queue of a port.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueueView {
+    /// Index in virtio order.
+    pub index: usize,
+    /// Entries; 0 when the driver has not set it up.
+    pub size: u16,
+    /// `split` or `packed`.
+    pub format: &'static str,
+    /// Whether the driver runs it now.
+    pub running: bool,
+}
+
+/// One group.
+#[derive(Debug, Clone, Serialize)]
+pub struct GroupView {
+    /// Its name.
+    pub name: Name,
+    /// Its ports' names.
+    pub ports: Vec<Name>,
+}
+
+/// One rule and how often it decided.
+#[derive(Debug, Clone, Serialize)]
+pub struct RuleView {
+    /// Position, from 0.
+    pub index: usize,
+    /// The rule.
+    #[serde(flatten)]
+    pub rule: RuleSpec,
+    /// How many connects it decided.
+    pub hits_total: u64,
+}
+
+/// Why a frame or connect would go where it goes.
+#[derive(Debug, Clone, Serialize)]
+pub struct TraceView {
+    /// `forward`, `flood`, `drop`, `accept` or `reject`.
+    pub verdict: String,
+    /// The ports that would receive it; `host` for the host.
+    pub to: Vec<String>,
+    /// The steps of the decision, in order.
+    pub steps: Vec<String>,
+}

@@ -1,0 +1,335 @@
+//! What the operator asks for: ports, groups and rules, as plain checked values.
+//!
+//! The configuration file, the control socket and the tests all build these.
+//! Nothing here knows of TOML or JSON syntax beyond `serde`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX};
+
+/// Why a value of the operator is refused; the text says what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(pub String);
+
+/// The name of a port or a group: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting with a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+impl Name {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let first_ok = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let rest_ok = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if first_ok && rest_ok && text.len() <= NAME_BYTES_MAX {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(SpecError(format!(
+                "name {text:?}: expected 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-', \
+                 starting with a letter or digit"
+            )))
+        }
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Whether the group bit is set: a multicast or the broadcast address.
+    pub fn is_group(self) -> bool {
+        let [first, ..] = self.0;
+        first & 1 == 1
+    }
+}
+
+impl FromStr for Mac {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let wrong = || {
+            SpecError(format!("MAC {text:?}: expected six hexadecimal bytes, as 52:54:00:12:34:56"))
+        };
+        let mut bytes = [0_u8; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(wrong)?;
+            if !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(wrong());
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(bytes)) }
+    }
+}
+
+impl TryFrom<String> for Mac {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> String {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// One port, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortSpec {
+    /// Unique in the daemon.
+    pub name: Name,
+    /// The tenant that the port belongs to.
+    pub group: Name,
+    /// Where the daemon listens for the frontend.
+    pub socket: PathBuf,
+    /// What device the guest sees there.
+    #[serde(flatten)]
+    pub kind: PortKind,
+}
+
+/// The device of a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum PortKind {
+    /// virtio-net.
+    Net(NetSpec),
+    /// virtio-vsock.
+    Vsock(VsockSpec),
+}
+
+/// A virtio-net port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetSpec {
+    /// The one source address that the port may send from, unless it learns.
+    pub mac: Mac,
+    /// Largest payload of a frame, in bytes, 68 to 65535.
+    pub mtu: u16,
+    /// Queue pairs, 1 to 8.
+    pub queue_pairs: u16,
+    /// Whether other source addresses are accepted and learnt (a bridge or nested guests behind it).
+    pub learn: bool,
+}
+
+/// A virtio-vsock port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VsockSpec {
+    /// The guest's context id, 3 to 4294967294; unique in its group.
+    pub cid: u32,
+    /// Where host processes connect (`CONNECT <port>\n`); guests reach `<path>_<port>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket: Option<PathBuf>,
+}
+
+/// The lowest CID a guest may have (0 to 2: hypervisor, local, host; virtio 1.3, 5.10.4).
+pub const CID_GUEST_MIN: u32 = 3;
+/// The host's CID.
+pub const CID_HOST: u32 = 2;
+
+impl PortSpec {
+    /// Checks the ranges that the types leave open.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let fail = |text: String| Err(SpecError(format!("port {}: {text}", self.name)));
+        match &self.kind {
+            PortKind::Net(net) => {
+                if net.mac.is_group() || net.mac.0 == [0; 6] {
+                    return fail(format!("mac {}: expected a unicast address, not zero", net.mac));
+                }
+                if net.mtu < MTU_MIN {
+                    return fail(format!("mtu {}: expected {MTU_MIN} to 65535", net.mtu));
+                }
+                if net.queue_pairs == 0 || net.queue_pairs > QUEUE_PAIRS_MAX {
+                    let n = net.queue_pairs;
+                    return fail(format!("queue_pairs {n}: expected 1 to {QUEUE_PAIRS_MAX}"));
+                }
+            }
+            PortKind::Vsock(vsock) => {
+                if vsock.cid < CID_GUEST_MIN || vsock.cid == u32::MAX {
+                    return fail(format!("cid {}: expected 3 to 4294967294", vsock.cid));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a rule does with a connect that it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleAction {
+    /// Let it pass.
+    Accept,
+    /// Answer it with a reset.
+    Reject,
+}
+
+/// One side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.
+///
+/// Examples: `blue/3:*`, `*/*:22`, `host:*`, `*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(try_from = "String", into = "String")]
+pub struct RuleSide {
+    /// Whether this side is the host itself (CID 2).
+    pub host: bool,
+    /// The group, or any.
+    pub group: Option<Name>,
+    /// The CID, or any guest's and the host's.
+    pub cid: Option<u32>,
+    /// First and last port, inclusive, or any.
+    pub ports: Option<(u32, u32)>,
+}
+
+impl FromStr for RuleSide {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let wrong = || {
+            SpecError(format!(
+                "rule side {text:?}: expected GROUP/CID:PORT or host:PORT, each part a value or '*', \
+                 PORT also FIRST-LAST"
+            ))
+        };
+        if text == "*" {
+            return Ok(Self::default());
+        }
+        let (who, ports) = text.rsplit_once(':').unwrap_or((text, "*"));
+        let ports = match ports {
+            "*" => None,
+            one => {
+                let (first, last) = one.split_once('-').unwrap_or((one, one));
+                let first: u32 = first.parse().map_err(|_| wrong())?;
+                let last: u32 = last.parse().map_err(|_| wrong())?;
+                if first > last {
+                    return Err(wrong());
+                }
+                Some((first, last))
+            }
+        };
+        if who == "host" {
+            return Ok(Self { host: true, ports, ..Self::default() });
+        }
+        let (group, cid) = who.split_once('/').ok_or_else(wrong)?;
+        let group = if group == "*" { None } else { Some(group.parse()?) };
+        let cid = if cid == "*" { None } else { Some(cid.parse().map_err(|_| wrong())?) };
+        Ok(Self { host: false, group, cid, ports })
+    }
+}
+
+impl TryFrom<String> for RuleSide {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<RuleSide> for String {
+    fn from(side: RuleSide) -> String {
+        side.to_string()
+    }
+}
+
+impl fmt::Display for RuleSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host {
+            f.write_str("host")?;
+        } else {
+            match &self.group {
+                Some(group) => write!(f, "{group}/")?,
+                None => f.write_str("*/")?,
+            }
+            match self.cid {
+                Some(cid) => write!(f, "{cid}")?,
+                None => f.write_str("*")?,
+            }
+        }
+        match self.ports {
+            None => f.write_str(":*"),
+            Some((first, last)) if first == last => write!(f, ":{first}"),
+            Some((first, last)) => write!(f, ":{first}-{last}"),
+        }
+    }
+}
+
+/// An ordered rule over connects, in the manner of V4V's viptables: the first match decides,
+/// and what no rule matches is accepted within its group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleSpec {
+    /// What to do.
+    pub action: RuleAction,
+    /// Who connects.
+    #[serde(default)]
+    pub from: RuleSide,
+    /// To whom.
+    #[serde(default)]
+    pub to: RuleSide,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_sides_read_and_print() {
+        for text in ["blue/3:*", "*/*:22", "host:*", "red/*:1-1024", "*/*:*"] {
+            assert_eq!(text.parse::<RuleSide>().unwrap().to_string(), text);
+        }
+        assert_eq!("*".parse::<RuleSide>().unwrap(), RuleSide::default());
+        for bad in ["", "blue", "blue/x:1", "blue/3:9-1", "blue/3:x", "bl ue/3"] {
+            assert!(bad.parse::<RuleSide>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn macs_and_names_are_checked() {
+        assert_eq!("52:54:00:aB:00:01".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:00:01");
+        for bad in
+            ["", "52:54:00:ab:00", "52:54:00:ab:00:01:02", "+2:54:00:ab:00:01", "5254:00:ab:00:01"]
+        {
+            assert!(bad.parse::<Mac>().is_err(), "{bad}");
+        }
+        assert!("vm-1.net_0".parse::<Name>().is_ok());
+        for bad in ["", "-x", "a b", "a/b", &"x".repeat(64)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+}
