@@ -1,1 +1,23 @@
-//! In the making.
+//! Wire formats: bytes to meaning and back, and nothing else.
+//!
+//! No I/O, no clock, no allocation and no `unsafe`. Every format has one module
+//! of the same shape: `parse` takes private bytes (never shared memory) and
+//! gives a checked value or a typed error, `emit` writes the value back, and
+//! `parse(emit(x)) == x`. No parser panics, whatever the bytes.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod field;
+pub mod vsock;
+
+pub use field::Truncated;
