@@ -1,0 +1,145 @@
+//! Scatter-gather: walking a chain's spans, and the one copy from guest to guest.
+
+use crate::kernel;
+use crate::map::{Map, OutOfGrant};
+
+/// A run of guest memory: what a descriptor names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Guest-physical address.
+    pub addr: u64,
+    /// Length, in bytes.
+    pub len: u32,
+}
+
+/// A position in a list of spans.
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor<'a> {
+    spans: &'a [Span],
+    /// Consumed bytes of the first of `spans`; below its length.
+    done: u32,
+}
+
+/// Whose memory a copy could not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// The source's spans are not all granted, or end early.
+    #[error("source: {0}")]
+    Source(OutOfGrant),
+    /// The destination's spans are not all granted, or end early.
+    #[error("destination: {0}")]
+    Destination(OutOfGrant),
+}
+
+impl<'a> Cursor<'a> {
+    /// Before the first byte of `spans`.
+    pub fn new(spans: &'a [Span]) -> Self {
+        Self { spans, done: 0 }
+    }
+
+    /// After the first `bytes` of `spans`, or at the end if there are fewer.
+    pub fn at(spans: &'a [Span], bytes: u64) -> Self {
+        let mut cursor = Self::new(spans);
+        cursor.skip(bytes);
+        cursor
+    }
+
+    /// Bytes that are left.
+    pub fn remaining(&self) -> u64 {
+        let all = self.spans.iter().fold(0_u64, |sum, s| sum.saturating_add(u64::from(s.len)));
+        all.saturating_sub(u64::from(self.done))
+    }
+
+    /// The next contiguous run, without moving.
+    #[inline]
+    pub fn peek(&self) -> Option<Span> {
+        let mut done = self.done;
+        self.spans.iter().find_map(|span| {
+            let len = span.len.saturating_sub(done);
+            let addr = span.addr.wrapping_add(u64::from(done));
+            done = 0;
+            (len > 0).then_some(Span { addr, len })
+        })
+    }
+
+    /// Moves on by `bytes`, or to the end.
+    #[inline]
+    pub fn skip(&mut self, bytes: u64) {
+        let mut bytes = bytes;
+        while let [first, rest @ ..] = self.spans {
+            let left = u64::from(first.len.saturating_sub(self.done));
+            if bytes < left {
+                // bytes < left <= u32::MAX, and done + bytes < first.len.
+                self.done = self.done.wrapping_add(bytes as u32);
+                return;
+            }
+            bytes = bytes.saturating_sub(left);
+            self.spans = rest;
+            self.done = 0;
+        }
+    }
+
+    /// Copies the next bytes out of `map`; all of `into` or an error.
+    pub fn read(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        let mut into = into;
+        while !into.is_empty() {
+            let ended = OutOfGrant { addr: 0, len: into.len() as u64 };
+            let span = self.peek().ok_or(ended)?;
+            let now = into.len().min(span.len as usize);
+            let (head, tail) = into.split_at_mut(now);
+            map.read(span.addr, head)?;
+            self.skip(now as u64);
+            into = tail;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` to the next bytes of `map`; all of it or an error.
+    pub fn write(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
+        let mut from = from;
+        while !from.is_empty() {
+            let ended = OutOfGrant { addr: 0, len: from.len() as u64 };
+            let span = self.peek().ok_or(ended)?;
+            let now = from.len().min(span.len as usize);
+            let (head, tail) = from.split_at(now);
+            map.write(span.addr, head)?;
+            self.skip(now as u64);
+            from = tail;
+        }
+        Ok(())
+    }
+}
+
+/// Copies `len` bytes from one guest's spans straight into another's: the one copy.
+///
+/// Both cursors move on by what was copied, also when it ends in an error.
+pub fn copy(
+    from: (&Map, &mut Cursor<'_>),
+    to: (&Map, &mut Cursor<'_>),
+    len: u64,
+) -> Result<(), CopyError> {
+    let (source, from) = from;
+    let (destination, to) = to;
+    let mut left = len;
+    while left > 0 {
+        let ended = OutOfGrant { addr: 0, len: left };
+        let out = from.peek().ok_or(CopyError::Source(ended))?;
+        let into = to.peek().ok_or(CopyError::Destination(ended))?;
+        let (src, src_len) = source
+            .pointer(out.addr)
+            .ok_or(CopyError::Source(OutOfGrant { addr: out.addr, len: left }))?;
+        let (dst, dst_len) = destination
+            .pointer(into.addr)
+            .ok_or(CopyError::Destination(OutOfGrant { addr: into.addr, len: left }))?;
+        let now = src_len.min(dst_len).min(out.len as usize).min(into.len as usize);
+        let now = now.min(usize::try_from(left).unwrap_or(usize::MAX));
+        // SAFETY: both pointers have at least `now` mapped bytes. A guest that sends to itself
+        // may make the ranges overlap; the copy is made of opaque moves in address order,
+        // which is defined for overlap too, if with its own result.
+        unsafe { kernel::copy(dst, src, now) };
+        from.skip(now as u64);
+        to.skip(now as u64);
+        left = left.saturating_sub(now as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Fault recovery: a granted file that shrinks under us must not kill us.
+//!
+//! Touching a page whose file no longer reaches it raises SIGBUS. The handler
+//! finds the mapping the address belongs to in a fixed, lock-free table, marks
+//! it poisoned, and puts private zero memory in place of all of it, so the
+//! touch completes (reads give zeros). Whoever drives that guest looks at the
+//! mark ([`crate::Map::poisoned`]) once a batch and closes its port. A SIGBUS
+//! elsewhere goes on to whoever handled it before us.
+//!
+//! The technique is that of Wayland compositors for client buffers (`wl_shm`).
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::limits::MAPPINGS_MAX;
+
+/// One mapping as the handler sees it. `base` is zero while the slot is free.
+struct Slot {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    poisoned: AtomicBool,
+}
+
+static SLOTS: [Slot; MAPPINGS_MAX] = [const {
+    Slot { base: AtomicUsize::new(0), len: AtomicUsize::new(0), poisoned: AtomicBool::new(false) }
+}; MAPPINGS_MAX];
+/// One past the highest slot ever used: bounds the handler's search.
+static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
+static FAULTS: AtomicU64 = AtomicU64::new(0);
+static INSTALL: Once = Once::new();
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many mappings have been poisoned since the process started.
+pub fn faults_total() -> u64 {
+    FAULTS.load(Ordering::Relaxed)
+}
+
+/// A mapping's entry in the handler's table; freed on drop, which must come before `munmap`.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    slot: usize,
+}
+
+impl Guard {
+    /// Puts `[base, base + len)` under the handler's care; `None` when the table is full.
+    pub(crate) fn new(base: usize, len: usize) -> Option<Self> {
+        INSTALL.call_once(install);
+        // A slot is claimed by a base that no fault can lie in, and opened last.
+        const CLAIMED: usize = 1;
+        let slot = SLOTS.iter().position(|s| {
+            s.base.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })?;
+        let entry = SLOTS.get(slot)?;
+        SLOTS_USED.fetch_max(slot.saturating_add(1), Ordering::AcqRel);
+        entry.poisoned.store(false, Ordering::Relaxed);
+        entry.len.store(len, Ordering::Relaxed);
+        entry.base.store(base, Ordering::Release);
+        Some(Self { slot })
+    }
+
+    /// Whether a page of the mapping was lost.
+    #[inline]
+    pub(crate) fn poisoned(&self) -> bool {
+        SLOTS.get(self.slot).is_none_or(|s| s.poisoned.load(Ordering::Relaxed))
+    }
+
+    /// Marks the mapping, for faults that a system call reported instead of a signal.
+    pub(crate) fn poison(&self) {
+        if let Some(slot) = SLOTS.get(self.slot) {
+            slot.poisoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(slot) = SLOTS.get(self.slot) {
+            slot.len.store(0, Ordering::Relaxed);
+            slot.base.store(0, Ordering::Release);
+        }
+    }
+}
+
+fn install() {
+    // SAFETY: an all-zero sigaction is a valid value (default handler, empty mask).
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = handle as *const () as usize;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+    // SAFETY: both point to live sigaction values, and `handle` has the SA_SIGINFO signature
+    // and uses nothing but atomics and system calls.
+    let done = unsafe { libc::sigaction(libc::SIGBUS, &new, &mut old) };
+    if done == 0 {
+        PREVIOUS.store(Box::into_raw(Box::new(old)), Ordering::Release);
+    }
+}
+
+/// The SIGBUS handler: async-signal-safe (atomics, `mmap` and `sigaction` only).
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let used = SLOTS_USED.load(Ordering::Acquire);
+    for slot in SLOTS.iter().take(used) {
+        let base = slot.base.load(Ordering::Acquire);
+        let len = slot.len.load(Ordering::Relaxed);
+        if base <= 1 || address < base || address.wrapping_sub(base) >= len {
+            continue;
+        }
+        // SAFETY: the slot is occupied, so [base, base + len) is a mapping of ours that
+        // outlives the access that faulted; replacing it keeps every pointer into it valid.
+        let replaced = unsafe {
+            libc::mmap(
+                base as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if replaced != libc::MAP_FAILED {
+            slot.poisoned.store(true, Ordering::Relaxed);
+            FAULTS.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    forward(signal, info, context);
+}
+
+/// Not ours: hand it to the previous handler, or let the default end the process.
+fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.load(Ordering::Acquire);
+    // SAFETY: PREVIOUS is null or a leaked, never changed sigaction.
+    let action = unsafe { previous.as_ref() };
+    match action {
+        Some(old) if old.sa_flags & libc::SA_SIGINFO != 0 && old.sa_sigaction > 1 => {
+            // SAFETY: with SA_SIGINFO the field holds a three-argument handler.
+            let run: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(old.sa_sigaction) };
+            run(signal, info, context);
+        }
+        Some(old) if old.sa_sigaction > 1 => {
+            // SAFETY: without SA_SIGINFO the field holds a one-argument handler.
+            let run: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(old.sa_sigaction) };
+            run(signal);
+        }
+        _ => {
+            // SAFETY: an all-zero sigaction is the default action; the faulting instruction then
+            // runs again and ends the process as it would have without us.
+            unsafe {
+                let default: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Between guest memory and a socket, without a private copy: the kernel reads
+//! and writes the guest's pages itself, and reports a lost page as an error.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use crate::copy::Cursor;
+use crate::limits::IOVECS_MAX;
+use crate::map::Map;
+
+const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// The next at most `limit` bytes as the kernel wants them.
+fn iovecs(
+    map: &Map,
+    mut cursor: Cursor<'_>,
+    limit: u64,
+    out: &mut [libc::iovec; IOVECS_MAX],
+) -> i32 {
+    let mut left = limit;
+    let mut count = 0_i32;
+    for slot in out.iter_mut() {
+        let Some(span) = cursor.peek().filter(|_| left > 0) else { break };
+        let Some((pointer, contiguous)) = map.pointer(span.addr) else { break };
+        let now =
+            contiguous.min(span.len as usize).min(usize::try_from(left).unwrap_or(usize::MAX));
+        *slot = libc::iovec { iov_base: pointer.cast(), iov_len: now };
+        cursor.skip(now as u64);
+        left = left.saturating_sub(now as u64);
+        count = count.saturating_add(1);
+    }
+    count
+}
+
+fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errno> {
+    match usize::try_from(done) {
+        Ok(bytes) => {
+            cursor.skip(bytes as u64);
+            Ok(bytes)
+        }
+        Err(_) => {
+            let error = std::io::Error::last_os_error();
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            if error == Errno::FAULT
+                && let Some(span) = cursor.peek()
+            {
+                map.poison(span.addr);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Sends at most `limit` bytes at the cursor to `socket`; moves the cursor by what was sent.
+/// Never raises SIGPIPE.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    map: &Map,
+    cursor: &mut Cursor<'_>,
+    limit: u64,
+) -> Result<usize, Errno> {
+    let mut vectors = [EMPTY; IOVECS_MAX];
+    let count = iovecs(map, *cursor, limit, &mut vectors);
+    // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = count.max(0) as _;
+    // SAFETY: the vectors name mapped memory that `map` keeps alive over the call.
+    let done = unsafe {
+        libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    };
+    finish(map, cursor, done)
+}
+
+/// Receives at most `limit` bytes from `socket` to the cursor; moves it by what came.
+/// Zero means that the other side closed.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    map: &Map,
+    cursor: &mut Cursor<'_>,
+    limit: u64,
+) -> Result<usize, Errno> {
+    let mut vectors = [EMPTY; IOVECS_MAX];
+    let count = iovecs(map, *cursor, limit, &mut vectors);
+    // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = count.max(0) as _;
+    // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
+    let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+    finish(map, cursor, done)
+}

@@ -1,0 +1,10 @@
+//! Every bound of this crate, in one place.
+
+/// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
+pub const REGIONS_MAX: usize = 64;
+/// Largest region, in bytes (16 TiB).
+pub const REGION_BYTES_MAX: u64 = 1 << 44;
+/// Most mappings alive at a time in this process; the fault handler looks through them.
+pub const MAPPINGS_MAX: usize = 8192;
+/// Most pieces handed to the kernel in one scatter-gather call.
+pub const IOVECS_MAX: usize = 64;

@@ -1,0 +1,198 @@
+//! A guest's memory as granted: regions by guest address, translated and checked.
+
+use std::sync::Arc;
+
+use crate::kernel;
+use crate::limits::{REGION_BYTES_MAX, REGIONS_MAX};
+use crate::mapping::Mapping;
+use crate::view::View;
+
+/// The guest named bytes that it did not grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at {addr:#x} lie outside the granted memory")]
+pub struct OutOfGrant {
+    /// The guest's address.
+    pub addr: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+/// Why regions do not make a map.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// More regions than allowed.
+    #[error("{0} memory regions, at most {REGIONS_MAX} are allowed")]
+    Many(usize),
+    /// A region's guest or frontend addresses wrap, or it is too large.
+    #[error("the memory region at guest address {0:#x} wraps or exceeds 16 TiB")]
+    Range(u64),
+    /// Two regions share guest or frontend addresses.
+    #[error("the memory regions at guest addresses {0:#x} and {1:#x} overlap")]
+    Overlap(u64, u64),
+}
+
+/// One granted region.
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// Guest-physical address of its first byte.
+    pub guest: u64,
+    /// The frontend's own address of its first byte; vhost-user names rings by these.
+    pub user: u64,
+    /// The memory; its length is the region's.
+    pub mapping: Arc<Mapping>,
+}
+
+impl Region {
+    /// Length, in bytes.
+    pub fn len(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Never: a region has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.mapping.is_empty()
+    }
+}
+
+/// All regions of one guest in one epoch. Immutable; replaced as a whole.
+#[derive(Debug, Default)]
+pub struct Map {
+    /// Largest first: most accesses hit the first one looked at.
+    regions: Vec<Region>,
+}
+
+impl Map {
+    /// Checks the regions against each other and makes the map.
+    pub fn new(mut regions: Vec<Region>) -> Result<Self, MapError> {
+        if regions.len() > REGIONS_MAX {
+            return Err(MapError::Many(regions.len()));
+        }
+        for region in &regions {
+            let len = region.len();
+            let ends = region.guest.checked_add(len).and(region.user.checked_add(len));
+            if ends.is_none() || len > REGION_BYTES_MAX {
+                return Err(MapError::Range(region.guest));
+            }
+        }
+        for key in [(|r| r.guest) as fn(&Region) -> u64, |r| r.user] {
+            regions.sort_by_key(key);
+            for pair in regions.windows(2) {
+                if let [a, b] = pair
+                    && key(a).saturating_add(a.len()) > key(b)
+                {
+                    return Err(MapError::Overlap(a.guest, b.guest));
+                }
+            }
+        }
+        regions.sort_by_key(|r| std::cmp::Reverse(r.len()));
+        Ok(Self { regions })
+    }
+
+    /// The regions, largest first.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Granted bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().fold(0, |sum, r| sum.saturating_add(r.len()))
+    }
+
+    /// Whether a page of any region was lost because its file shrank. Look once a batch.
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        self.regions.iter().any(|r| r.mapping.poisoned())
+    }
+
+    /// The guest address of the frontend's address `user`.
+    pub fn user_to_guest(&self, user: u64) -> Option<u64> {
+        self.regions.iter().find_map(|r| {
+            let at = user.checked_sub(r.user).filter(|&at| at < r.len())?;
+            r.guest.checked_add(at)
+        })
+    }
+
+    /// Where guest address `addr` lies, and how many bytes follow it in the same region.
+    #[inline]
+    fn locate(&self, addr: u64) -> Option<(&Region, usize, usize)> {
+        self.regions.iter().find_map(|r| {
+            let at = usize::try_from(addr.checked_sub(r.guest)?).ok()?;
+            let left = r.mapping.len().checked_sub(at).filter(|&n| n > 0)?;
+            Some((r, at, left))
+        })
+    }
+
+    /// Host pointer and contiguous length at `addr`, for this crate's copies.
+    #[inline]
+    pub(crate) fn pointer(&self, addr: u64) -> Option<(*mut u8, usize)> {
+        let (region, at, _) = self.locate(addr)?;
+        region.mapping.at(at)
+    }
+
+    /// Marks the region of `addr` as lost.
+    pub(crate) fn poison(&self, addr: u64) {
+        if let Some((region, ..)) = self.locate(addr) {
+            region.mapping.poison();
+        }
+    }
+
+    /// Whether all `len` bytes at `addr` are granted.
+    #[inline]
+    pub fn contains(&self, addr: u64, len: u64) -> bool {
+        let mut addr = addr;
+        let mut len = len;
+        loop {
+            let Some((.., left)) = self.locate(addr) else { return false };
+            let left = left as u64;
+            if len <= left {
+                return true;
+            }
+            let Some(next) = addr.checked_add(left) else { return false };
+            addr = next;
+            len = len.saturating_sub(left);
+        }
+    }
+
+    /// A window of `len` bytes at `addr`, which must lie in one region.
+    pub fn view(&self, addr: u64, len: usize) -> Result<View, OutOfGrant> {
+        let wrong = OutOfGrant { addr, len: len as u64 };
+        let (region, at, _) = self.locate(addr).ok_or(wrong)?;
+        View::new(Arc::clone(&region.mapping), at, len).map_err(|_| wrong)
+    }
+
+    /// Copies the bytes at `addr` out, once.
+    #[inline]
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        let mut into = into;
+        let mut addr = addr;
+        while !into.is_empty() {
+            let wrong = OutOfGrant { addr, len: into.len() as u64 };
+            let (from, left) = self.pointer(addr).ok_or(wrong)?;
+            let now = left.min(into.len());
+            let (head, tail) = into.split_at_mut(now);
+            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
+            unsafe { kernel::copy(head.as_mut_ptr(), from, now) };
+            into = tail;
+            addr = addr.checked_add(now as u64).ok_or(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` in at `addr`.
+    #[inline]
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
+        let mut from = from;
+        let mut addr = addr;
+        while !from.is_empty() {
+            let wrong = OutOfGrant { addr, len: from.len() as u64 };
+            let (to, left) = self.pointer(addr).ok_or(wrong)?;
+            let now = left.min(from.len());
+            let (head, tail) = from.split_at(now);
+            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
+            unsafe { kernel::copy(to, head.as_ptr(), now) };
+            from = tail;
+            addr = addr.checked_add(now as u64).ok_or(wrong)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! One mapped range of a granted file.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::fault::Guard;
+use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX};
+
+/// Why a file range could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    /// The range is empty, too large, or wraps.
+    #[error("a region of {len} bytes at file offset {offset} is empty, wraps or exceeds 16 TiB")]
+    Range {
+        /// File offset asked for.
+        offset: u64,
+        /// Length asked for.
+        len: u64,
+    },
+    /// The file ends before the range does.
+    #[error("the memory file has {size} bytes, the region needs {needed}")]
+    Short {
+        /// Size of the file.
+        size: u64,
+        /// Where the region ends in it.
+        needed: u64,
+    },
+    /// The process has as many mappings as it may.
+    #[error("more than {MAPPINGS_MAX} mappings at a time")]
+    Many,
+    /// The kernel refused.
+    #[error("the memory file cannot be mapped")]
+    Kernel(#[from] Errno),
+}
+
+/// A shared mapping of a granted file; unmapped when the last user lets go.
+#[derive(Debug)]
+pub struct Mapping {
+    /// What was mapped, page-aligned.
+    base: NonNull<u8>,
+    mapped: usize,
+    /// Where the asked-for range begins in it, and its length.
+    skip: usize,
+    len: usize,
+    /// Dropped by `Drop` before the unmap.
+    guard: Option<Guard>,
+}
+
+// SAFETY: the memory is shared with another process anyway; every access goes through
+// `kernel` or atomics, and none hands out a reference.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` at `offset`, readable and writable, shared.
+    ///
+    /// The file must already have the bytes. It may shrink later; see [`crate::fault`].
+    pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Self, MappingError> {
+        let range = || MappingError::Range { offset, len };
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(range)?;
+        if end > REGION_BYTES_MAX {
+            return Err(range());
+        }
+        let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if size < end {
+            return Err(MappingError::Short { size, needed: end });
+        }
+        let page = page_bytes(file)?;
+        let skip = offset.checked_rem(page).ok_or_else(range)?;
+        let start = offset.checked_sub(skip).ok_or_else(range)?;
+        let mapped = len.checked_add(skip).and_then(|n| n.checked_next_multiple_of(page));
+        let mapped = mapped.and_then(|n| usize::try_from(n).ok()).ok_or_else(range)?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                file,
+                start,
+            )
+        }?;
+        let Some(base) = NonNull::new(base.cast::<u8>()) else { return Err(range()) };
+        let guard = Guard::new(base.as_ptr() as usize, mapped);
+        let full = guard.is_none();
+        let skip = usize::try_from(skip).map_err(|_| range())?;
+        let len = usize::try_from(len).map_err(|_| range())?;
+        // Built even when the table is full, so that Drop unmaps.
+        let mapping = Self { base, mapped, skip, len, guard };
+        if full { Err(MappingError::Many) } else { Ok(mapping) }
+    }
+
+    /// Length, in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a mapping has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether a page of it was lost because the file shrank.
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::poisoned)
+    }
+
+    pub(crate) fn poison(&self) {
+        if let Some(guard) = &self.guard {
+            guard.poison();
+        }
+    }
+
+    /// The address of byte `at` and how many bytes follow it; `None` past the end.
+    #[inline]
+    pub(crate) fn at(&self, at: usize) -> Option<(*mut u8, usize)> {
+        let left = self.len.checked_sub(at).filter(|&n| n > 0)?;
+        // SAFETY: skip + at < skip + len <= mapped, so the result lies in the mapping.
+        Some((unsafe { self.base.as_ptr().add(self.skip.wrapping_add(at)) }, left))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.guard = None;
+        // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
+        // (views and maps hold this by Arc), and the handler no longer knows the range.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// The page size that mappings of `file` need: huge on hugetlbfs.
+fn page_bytes(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    const HUGETLBFS_MAGIC: u64 = 0x958_458f6;
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    let fs = rustix::fs::fstatfs(file)?;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    let huge = fs.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC;
+    Ok(if huge { u64::try_from(fs.f_bsize).unwrap_or(page).max(page) } else { page })
+}
+
+/// A new anonymous memory file of `len` bytes that can neither shrink nor grow.
+pub fn create(name: &str, len: u64) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, len)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}

@@ -1,0 +1,95 @@
+//! A window onto one mapping: how rings reach their indices and descriptors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::kernel;
+use crate::map::OutOfGrant;
+use crate::mapping::Mapping;
+
+/// A checked window of a mapping. It keeps the mapping alive, so it stays valid
+/// over a change of the memory table; a new epoch's window is taken from the new map.
+#[derive(Debug, Clone)]
+pub struct View {
+    mapping: Arc<Mapping>,
+    base: usize,
+    len: usize,
+}
+
+impl View {
+    /// The window of `len` bytes at `base` of `mapping`.
+    pub fn new(mapping: Arc<Mapping>, base: usize, len: usize) -> Result<Self, OutOfGrant> {
+        let fits = base.checked_add(len).is_some_and(|end| end <= mapping.len());
+        if fits {
+            Ok(Self { mapping, base, len })
+        } else {
+            Err(OutOfGrant { addr: base as u64, len: len as u64 })
+        }
+    }
+
+    /// Length, in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the window has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether a page of the mapping behind it was lost.
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        self.mapping.poisoned()
+    }
+
+    #[inline]
+    fn pointer(&self, at: usize, len: usize) -> Result<*mut u8, OutOfGrant> {
+        let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
+        let pointer = self.mapping.at(self.base.wrapping_add(at)).filter(|_| fits);
+        pointer.map(|(p, _)| p).ok_or(OutOfGrant { addr: at as u64, len: len as u64 })
+    }
+
+    /// Copies `N` bytes at `at` out, once.
+    #[inline]
+    pub fn read<const N: usize>(&self, at: usize) -> Result<[u8; N], OutOfGrant> {
+        let from = self.pointer(at, N)?;
+        let mut bytes = [0_u8; N];
+        // SAFETY: `pointer` checked that N bytes lie in the mapping; `bytes` is private.
+        unsafe { kernel::copy(bytes.as_mut_ptr(), from, N) };
+        Ok(bytes)
+    }
+
+    /// Copies `bytes` in at `at`.
+    #[inline]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfGrant> {
+        let to = self.pointer(at, bytes.len())?;
+        // SAFETY: `pointer` checked that the bytes lie in the mapping; `bytes` is private.
+        unsafe { kernel::copy(to, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn atomic(&self, at: usize) -> Result<&AtomicU16, OutOfGrant> {
+        let pointer = self.pointer(at, 2)?.cast::<u16>();
+        if !pointer.is_aligned() {
+            return Err(OutOfGrant { addr: at as u64, len: 2 });
+        }
+        // SAFETY: two mapped, aligned bytes that live as long as `self.mapping`. The other side
+        // may be another process; atomics are the access that both sides may make at once.
+        Ok(unsafe { AtomicU16::from_ptr(pointer) })
+    }
+
+    /// Loads the little-endian index at `at`, which must be even.
+    #[inline]
+    pub fn load(&self, at: usize, order: Ordering) -> Result<u16, OutOfGrant> {
+        Ok(u16::from_le(self.atomic(at)?.load(order)))
+    }
+
+    /// Stores the little-endian index at `at`, which must be even.
+    #[inline]
+    pub fn store(&self, at: usize, value: u16, order: Ordering) -> Result<(), OutOfGrant> {
+        self.atomic(at)?.store(value.to_le(), order);
+        Ok(())
+    }
+}
