@@ -1,0 +1,148 @@
+//! Runs commands for the host and sends back how they ended, each on its own
+//! thread, so that a long exchange and a short question can overlap.
+
+use crate::limits::{MAX_LINE_BYTES, MAX_OUTPUT_BYTES};
+use crate::protocol::{Ask, Line, Ran, Request};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often a running command is looked at.
+const CHECK: Duration = Duration::from_millis(5);
+
+/// Serves the control channel until it ends.
+///
+/// # Errors
+/// What reading from the channel reported.
+pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
+    let out = Arc::new(Mutex::new(channel.try_clone()?));
+    let mut lines = BufReader::new(channel);
+    loop {
+        let mut line = String::new();
+        let n = Read::take(&mut lines, MAX_LINE_BYTES as u64).read_line(&mut line)?;
+        if n == 0 {
+            return Ok(());
+        }
+        match serde_json::from_str::<Request>(&line) {
+            Ok(Request { ask: Ask::Reboot, .. }) => restart(),
+            Ok(Request { id, ask: Ask::Run { argv, limit_ms } }) => {
+                let out = Arc::clone(&out);
+                thread::spawn(move || {
+                    let ran = run(&argv, Duration::from_millis(limit_ms));
+                    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Err(e) = send(&mut out, &Line::Reply { id, ran }) {
+                        eprintln!("causeway-guest: reply {id}: {e}");
+                    }
+                });
+            }
+            Err(e) => eprintln!("causeway-guest: request '{}': {e}", line.trim_end()),
+        }
+    }
+}
+
+/// Writes one line to the control channel.
+///
+/// # Errors
+/// What writing reported.
+pub fn send(channel: &mut File, line: &Line) -> io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    channel.write_all(&text)
+}
+
+/// Runs a command to its end or its time limit.
+#[must_use]
+pub fn run(argv: &[String], limit: Duration) -> Ran {
+    let failed = |why: String| Ran { stderr: why, ..Ran::default() };
+    let Some((program, arguments)) = argv.split_first() else {
+        return failed("no command given".into());
+    };
+    let started = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(e) => return failed(format!("{program}: {e}")),
+    };
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+    let (code, timed_out) = wait(&mut child, limit);
+    Ran { code, timed_out, stdout: finish(stdout), stderr: finish(stderr) }
+}
+
+fn wait(child: &mut Child, limit: Duration) -> (Option<i32>, bool) {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return (status.code(), false),
+            Ok(None) if start.elapsed() < limit => thread::sleep(CHECK),
+            Ok(None) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return (None, true);
+            }
+        }
+    }
+}
+
+/// Reads a stream to its end and keeps the last of it.
+fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut kept = VecDeque::new();
+        let mut chunk = [0; 4096];
+        while let Ok(n @ 1..) = stream.read(&mut chunk) {
+            kept.extend(&chunk[..n]);
+            let over = kept.len().saturating_sub(MAX_OUTPUT_BYTES);
+            kept.drain(..over);
+        }
+        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+    })
+}
+
+fn finish(stream: Option<JoinHandle<String>>) -> String {
+    stream.and_then(|s| s.join().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, limit_ms: u64) -> Ran {
+        run(&["sh".into(), "-c".into(), script.into()], Duration::from_millis(limit_ms))
+    }
+
+    #[test]
+    fn a_command_reports_its_streams_and_code() {
+        let ran = sh("echo out; echo err >&2; exit 3", 10_000);
+        let want =
+            Ran { code: Some(3), timed_out: false, stdout: "out\n".into(), stderr: "err\n".into() };
+        assert_eq!(ran, want);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended() {
+        let ran = sh("echo started; exec sleep 600", 300);
+        assert!(ran.timed_out && ran.code.is_none());
+        assert_eq!(ran.stdout, "started\n");
+    }
+
+    #[test]
+    fn a_flood_of_output_keeps_its_end() {
+        let ran = sh("yes | head -c 200000; echo last", 20_000);
+        assert_eq!(ran.stdout.len(), MAX_OUTPUT_BYTES);
+        assert!(ran.stdout.ends_with("last\n"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let ran = run(&["/no/such/program".into()], Duration::from_secs(1));
+        assert!(ran.code.is_none() && ran.stderr.contains("/no/such/program"));
+    }
+}

@@ -1,0 +1,176 @@
+//! The asking side of every exchange. Nothing is reported as done unless every
+//! byte came through as sent.
+
+use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
+use crate::pattern::Pattern;
+use crate::report::{HalfClose, Messages, PingPong, Received, Stream};
+use crate::serve::Job;
+use crate::transport::Target;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+fn invalid(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+fn context<T>(step: &str, target: &Target, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|e| io::Error::new(e.kind(), format!("{step} {target}: {e}")))
+}
+
+/// A seed that differs from run to run.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |d| d.as_nanos() as u64) ^ u64::from(std::process::id())
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sends `bytes` and awaits them back, round after round, until `rounds` are
+/// done or `limit` has passed (one round at least). A tenth more rounds come
+/// first, unmeasured.
+///
+/// # Errors
+/// Any failing socket call, and any byte that came back changed.
+pub fn ping_pong(
+    target: &Target,
+    bytes: usize,
+    rounds: usize,
+    limit: Duration,
+) -> io::Result<PingPong> {
+    if bytes == 0 || bytes > MAX_WRITE_BYTES.min(MAX_ROUND_BYTES) || rounds == 0 {
+        return Err(invalid(format!("ping-pong of {bytes} bytes, {rounds} rounds: out of range")));
+    }
+    let socket = context("connect to", target, target.connect())?;
+    let socket = &mut &socket;
+    context("write to", target, socket.write_all(&Job::PingPong(bytes).header()))?;
+    let pattern = Pattern::new(seed());
+    let mut back = vec![0; bytes];
+    let warm_up = rounds / 10 + 1;
+    let mut times = Vec::with_capacity(rounds);
+    let begin = Instant::now();
+    for round in 0..warm_up + rounds {
+        let offset = (round * bytes) as u64;
+        let start = Instant::now();
+        context("write to", target, socket.write_all(pattern.at(offset, bytes)))?;
+        context("read from", target, socket.read_exact(&mut back))?;
+        let took = nanos(start.elapsed());
+        pattern.check(offset, &back).map_err(|m| invalid(format!("{target}: {m}")))?;
+        if round >= warm_up {
+            times.push(took);
+        }
+        if begin.elapsed() > limit && !times.is_empty() {
+            break;
+        }
+    }
+    Ok(PingPong::from_rounds(bytes, times))
+}
+
+/// Streams the pattern one way in writes of `write_bytes`, until `max_bytes`
+/// are sent or `limit` has passed, and awaits the receiver's verdict.
+///
+/// # Errors
+/// Any failing socket call, a byte that arrived changed, or a wrong count.
+pub fn stream(
+    target: &Target,
+    write_bytes: usize,
+    max_bytes: u64,
+    limit: Duration,
+) -> io::Result<Stream> {
+    if write_bytes == 0 || write_bytes > MAX_WRITE_BYTES {
+        return Err(invalid(format!("a stream of writes of {write_bytes} bytes: out of range")));
+    }
+    let seed = seed();
+    let pattern = Pattern::new(seed);
+    let socket = context("connect to", target, target.connect())?;
+    let mut writer = &socket;
+    context("write to", target, writer.write_all(&Job::Stream(seed).header()))?;
+    // Reading the clock is dear in an emulated guest: not before every small write.
+    let clock_every = (16 << 10) / write_bytes as u64 + 1;
+    let start = Instant::now();
+    let (mut sent, mut writes) = (0u64, 0u64);
+    while sent < max_bytes && (writes % clock_every != 0 || start.elapsed() < limit) {
+        context("write to", target, writer.write_all(pattern.at(sent, write_bytes)))?;
+        sent += write_bytes as u64;
+        writes += 1;
+    }
+    context("shut down", target, socket.shutdown(Shutdown::Write))?;
+    let mut line = String::new();
+    context("read from", target, BufReader::new(&socket).read_line(&mut line))?;
+    let elapsed_ns = nanos(start.elapsed());
+    verdict(target, &line, sent)?;
+    Ok(Stream { write_bytes, total_bytes: sent, elapsed_ns })
+}
+
+fn verdict(target: &Target, line: &str, sent: u64) -> io::Result<()> {
+    let received: Received = serde_json::from_str(line)
+        .map_err(|e| invalid(format!("{target}: verdict '{}': {e}", line.trim_end())))?;
+    match received.wrong {
+        Some(wrong) => Err(invalid(format!("{target}: {wrong}"))),
+        None if received.bytes != sent => {
+            Err(invalid(format!("{target}: {sent} bytes sent, {} received", received.bytes)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Closes the sending half first, and only then receives `bytes`.
+///
+/// # Errors
+/// Any failing socket call, a changed byte, or a wrong count.
+pub fn half_close(target: &Target, bytes: u64) -> io::Result<HalfClose> {
+    let seed = seed();
+    let pattern = Pattern::new(seed);
+    let socket = context("connect to", target, target.connect())?;
+    let mut stream = &socket;
+    context("write to", target, stream.write_all(&Job::Reply(seed, bytes).header()))?;
+    context("write to", target, stream.write_all(pattern.at(0, 1000)))?;
+    context("shut down", target, socket.shutdown(Shutdown::Write))?;
+    let mut buffer = vec![0; 64 << 10];
+    let mut got = 0u64;
+    loop {
+        match context("read from", target, stream.read(&mut buffer))? {
+            0 => break,
+            n => {
+                pattern.check(got, &buffer[..n]).map_err(|m| invalid(format!("{target}: {m}")))?;
+                got += n as u64;
+            }
+        }
+    }
+    if got != bytes {
+        return Err(invalid(format!("{target}: {bytes} bytes expected, {got} received")));
+    }
+    Ok(HalfClose { bytes })
+}
+
+/// Sends one message of each size and awaits each back as one message.
+///
+/// # Errors
+/// Any failing socket call, a message that was cut, joined or changed.
+pub fn messages(target: &Target, sizes: &[usize]) -> io::Result<Messages> {
+    let pattern = Pattern::new(seed());
+    let socket = context("connect to", target, target.connect())?;
+    let mut buffer = vec![0; MAX_WRITE_BYTES];
+    // Two on the way at a time: joined messages would show.
+    for pair in sizes.chunks(2) {
+        for &size in pair {
+            let sent = context("send to", target, socket.send(pattern.at(size as u64, size)))?;
+            if sent != size {
+                return Err(invalid(format!("{target}: message of {size} bytes sent as {sent}")));
+            }
+        }
+        for &size in pair {
+            let got = context("receive from", target, (&socket).read(&mut buffer))?;
+            if got != size {
+                return Err(invalid(format!("{target}: message of {size} came back as {got}")));
+            }
+            pattern
+                .check(size as u64, &buffer[..got])
+                .map_err(|m| invalid(format!("{target}: {m}")))?;
+        }
+    }
+    let largest_bytes = sizes.iter().copied().max().unwrap_or(0);
+    Ok(Messages { count: sizes.len(), largest_bytes })
+}

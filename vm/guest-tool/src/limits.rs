@@ -1,0 +1,22 @@
+//! Every limit of the tool, in one place.
+
+use std::time::Duration;
+
+/// Largest single write or message, in bytes.
+pub const MAX_WRITE_BYTES: usize = 1 << 20;
+/// Most that a ping-pong may hold in memory for one round, in bytes.
+pub const MAX_ROUND_BYTES: usize = 16 << 20;
+/// A read or write that makes no progress for this long is a failure.
+pub const STALL: Duration = Duration::from_secs(30);
+/// Longest wait for a connection to be accepted.
+pub const CONNECT: Duration = Duration::from_secs(10);
+/// Output kept of a command that the agent ran, in bytes for each stream.
+pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
+/// Time limit of a command that came without one.
+pub const DEFAULT_COMMAND: Duration = Duration::from_secs(60);
+/// Longest line on the control channel, in bytes.
+pub const MAX_LINE_BYTES: usize = 256 << 10;
+/// Port of the stream service, for TCP and AF_VSOCK.
+pub const STREAM_PORT: u32 = 7001;
+/// Port of the message (SEQPACKET) service.
+pub const MESSAGE_PORT: u32 = 7002;

@@ -1,0 +1,71 @@
+//! `/init` of a test guest, and the same traffic as a command on any machine.
+
+use causeway_guest_tool::transport::Target;
+use causeway_guest_tool::{client, init, serve};
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const USAGE: &str = "usage:
+  causeway-guest ping-pong TARGET BYTES ROUNDS LIMIT_MS
+  causeway-guest stream TARGET WRITE_BYTES MAX_BYTES LIMIT_MS
+  causeway-guest half-close TARGET BYTES
+  causeway-guest messages TARGET BYTES...
+  causeway-guest serve TARGET...
+TARGET: tcp:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, unix:PATH, hybrid:PATH:PORT
+Each prints one JSON object; the exit code is 0 only when all content arrived intact.";
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::main();
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match command(&arguments) {
+        Ok(json) => {
+            println!("{json}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command(arguments: &[String]) -> Result<String, String> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["ping-pong", target, bytes, rounds, limit] => {
+            let limit = Duration::from_millis(number(limit)?);
+            json(client::ping_pong(&target.parse()?, number(bytes)?, number(rounds)?, limit))
+        }
+        ["stream", target, bytes, most, limit] => {
+            let limit = Duration::from_millis(number(limit)?);
+            json(client::stream(&target.parse()?, number(bytes)?, number(most)?, limit))
+        }
+        ["half-close", target, bytes] => json(client::half_close(&target.parse()?, number(bytes)?)),
+        ["messages", target, sizes @ ..] => {
+            let sizes = sizes.iter().map(|s| number(s)).collect::<Result<Vec<_>, _>>()?;
+            json(client::messages(&target.parse()?, &sizes))
+        }
+        ["serve", targets @ ..] if !targets.is_empty() => {
+            for target in targets {
+                let target: Target = target.parse()?;
+                serve::spawn(target.clone()).map_err(|e| format!("listen on {target}: {e}"))?;
+            }
+            loop {
+                std::thread::park();
+            }
+        }
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number in range"))
+}
+
+fn json<T: Serialize>(result: std::io::Result<T>) -> Result<String, String> {
+    let value = result.map_err(|e| e.to_string())?;
+    serde_json::to_string(&value).map_err(|e| e.to_string())
+}

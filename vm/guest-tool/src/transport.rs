@@ -1,0 +1,191 @@
+//! Where traffic goes: TCP, AF_VSOCK, Unix sockets, and AF_VSOCK reached from
+//! the host by the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
+
+use crate::limits::{CONNECT, STALL};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The wildcard CID of a listener.
+pub const CID_ANY: u32 = u32::MAX;
+
+/// An address to connect to or to listen on. Written as
+/// `tcp:10.0.0.1:7001`, `vsock:4:7001`, `seqpacket:4:7002`, `unix:/path` or
+/// `hybrid:/path:7001` (connect only).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// TCP over IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// AF_VSOCK stream: CID, port.
+    Vsock(u32, u32),
+    /// AF_VSOCK messages: CID, port.
+    SeqPacket(u32, u32),
+    /// A Unix stream socket.
+    Unix(PathBuf),
+    /// A guest's AF_VSOCK port, through the host's Unix socket for that guest.
+    Hybrid(PathBuf, u32),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(a) => write!(f, "tcp:{a}"),
+            Self::Vsock(cid, port) => write!(f, "vsock:{cid}:{port}"),
+            Self::SeqPacket(cid, port) => write!(f, "seqpacket:{cid}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Hybrid(path, port) => write!(f, "hybrid:{}:{port}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "target '{text}': expected tcp:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, \
+                 unix:PATH or hybrid:PATH:PORT"
+            )
+        };
+        let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let pair = || {
+            let (cid, port) = rest.split_once(':')?;
+            Some((cid.parse().ok()?, port.parse().ok()?))
+        };
+        match kind {
+            "tcp" => rest.parse().map(Self::Tcp).map_err(|_| wrong()),
+            "vsock" => pair().map(|(c, p)| Self::Vsock(c, p)).ok_or_else(wrong),
+            "seqpacket" => pair().map(|(c, p)| Self::SeqPacket(c, p)).ok_or_else(wrong),
+            "unix" if !rest.is_empty() => Ok(Self::Unix(rest.into())),
+            "hybrid" => {
+                let (path, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
+                Ok(Self::Hybrid(path.into(), port.parse().map_err(|_| wrong())?))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl Target {
+    fn socket(&self) -> io::Result<(Socket, SockAddr)> {
+        Ok(match self {
+            Self::Tcp(a) => {
+                (Socket::new(Domain::for_address(*a), Type::STREAM, None)?, SockAddr::from(*a))
+            }
+            Self::Vsock(cid, port) => {
+                (Socket::new(Domain::VSOCK, Type::STREAM, None)?, SockAddr::vsock(*cid, *port))
+            }
+            Self::SeqPacket(cid, port) => {
+                (Socket::new(Domain::VSOCK, Type::SEQPACKET, None)?, SockAddr::vsock(*cid, *port))
+            }
+            Self::Unix(path) | Self::Hybrid(path, _) => {
+                (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?)
+            }
+        })
+    }
+
+    /// Connects, with [`STALL`] as the limit of every later read and write.
+    ///
+    /// # Errors
+    /// The operating system's reason, or what the host's socket answered
+    /// instead of `OK`.
+    pub fn connect(&self) -> io::Result<Socket> {
+        let (socket, address) = self.socket()?;
+        prepare(self, &socket)?;
+        match self {
+            Self::Tcp(_) => socket.connect_timeout(&address, CONNECT)?,
+            _ => socket.connect(&address)?,
+        }
+        if let Self::Hybrid(_, port) = self {
+            handshake(&socket, *port)?;
+        }
+        Ok(socket)
+    }
+
+    /// Listens; a stale Unix socket of the same path is replaced.
+    ///
+    /// # Errors
+    /// The operating system's reason; `InvalidInput` for `hybrid`, which names
+    /// the daemon's own socket.
+    pub fn listen(&self) -> io::Result<Socket> {
+        if let Self::Hybrid(..) = self {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "hybrid is for connecting; listen on unix:PATH_PORT instead",
+            ));
+        }
+        if let Self::Unix(path) = self {
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        let (socket, address) = self.socket()?;
+        if let Self::Tcp(_) = self {
+            socket.set_reuse_address(true)?;
+        }
+        socket.bind(&address)?;
+        socket.listen(16)?;
+        Ok(socket)
+    }
+}
+
+/// Limits for a connected socket, and no delay where TCP would add one.
+///
+/// # Errors
+/// The operating system's reason.
+pub fn prepare(target: &Target, socket: &Socket) -> io::Result<()> {
+    socket.set_read_timeout(Some(STALL))?;
+    socket.set_write_timeout(Some(STALL))?;
+    if let Target::Tcp(_) = target {
+        socket.set_tcp_nodelay(true)?;
+    }
+    Ok(())
+}
+
+fn handshake(mut socket: &Socket, port: u32) -> io::Result<()> {
+    socket.write_all(format!("CONNECT {port}\n").as_bytes())?;
+    // Byte by byte: what follows the line belongs to the connection.
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.last() != Some(&b'\n') && line.len() < 64 {
+        if socket.read(&mut byte)? == 0 {
+            break;
+        }
+        line.extend_from_slice(&byte);
+    }
+    if line.starts_with(b"OK ") {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&line);
+    Err(io::Error::new(
+        io::ErrorKind::ConnectionRefused,
+        format!("CONNECT {port} was answered with '{}'", said.trim_end()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_survive_the_round_trip_through_text() {
+        for text in [
+            "tcp:10.1.2.3:7001",
+            "tcp:[fe80::1]:80",
+            "vsock:3:7001",
+            "seqpacket:4294967295:7002",
+            "unix:/a/b:c",
+            "hybrid:/tmp/vm1.vsock:7001",
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for text in ["", "tcp:", "vsock:3", "vsock:x:1", "hybrid:/path", "unix:", "http:x:1"] {
+            assert!(text.parse::<Target>().unwrap_err().contains("expected tcp:"), "{text}");
+        }
+    }
+}
