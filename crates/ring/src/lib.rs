@@ -1,1 +1,38 @@
-//! In the making.
+//! Rings and doorbells: the device side of virtio queues.
+//!
+//! A [`Queue`] takes chains that the driver made available, checks every index
+//! and descriptor once, and hands out plain values ([`Chain`]); nothing in it
+//! knows of sockets or processes. Split rings are here ([`split`]); packed
+//! rings take the second arm of [`Queue`].
+//!
+//! # Park and wake
+//! A dispatcher that has found every ring empty calls [`Queue::arm`] on each,
+//! which asks the driver for a doorbell and then looks once more (a full fence
+//! lies between, so that either we see the driver's new index, or the driver
+//! sees our request; virtio 1.3, 2.7.10). Only when all rings stay empty it
+//! parks. While it works, [`Queue::disarm`] keeps the driver from ringing.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod chain;
+mod doorbell;
+pub mod driver;
+mod error;
+mod inflight;
+pub mod limits;
+mod queue;
+pub mod split;
+
+pub use chain::Chain;
+pub use doorbell::{Doorbell, DoorbellError, Notifier};
+pub use error::RingError;
+pub use inflight::Inflight;
+pub use queue::{Queue, Setup};

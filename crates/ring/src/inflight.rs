@@ -1,0 +1,118 @@
+//! The shared record of chains in flight (vhost-user, "Inflight I/O tracking").
+//!
+//! The record lives in a memory file that the frontend keeps. When this process
+//! dies, its successor finds there which chains were taken and not finished,
+//! in the order they were taken. Its content is as hostile as any guest memory.
+
+use causeway_memory::{OutOfGrant, View};
+
+use crate::error::RingError;
+
+const HEADER_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 16;
+// Offsets in the header: features u64, version u16, desc_num u16, last_batch_head u16, used_idx u16.
+const VERSION: usize = 8;
+const DESC_NUM: usize = 10;
+const LAST_BATCH_HEAD: usize = 12;
+const USED_IDX: usize = 14;
+// Offsets in an entry: inflight u8, padding [u8; 5], next u16, counter u64.
+const NEXT: usize = 6;
+const COUNTER: usize = 8;
+
+/// One split queue's part of the record.
+#[derive(Debug)]
+pub struct Inflight {
+    view: View,
+    size: u16,
+    counter: u64,
+    /// Heads pushed since the last publish.
+    batch: Vec<u16>,
+}
+
+fn lost(gap: OutOfGrant) -> RingError {
+    RingError::Lost(gap)
+}
+
+impl Inflight {
+    /// Bytes that a queue of `size` entries needs, rounded so that queues follow each other aligned.
+    pub fn bytes(size: u16) -> usize {
+        usize::from(size)
+            .saturating_mul(ENTRY_BYTES)
+            .saturating_add(HEADER_BYTES)
+            .next_multiple_of(64)
+    }
+
+    /// Takes the record at `view` for a queue of `size` entries; fresh (all-zero) ones are initialised.
+    pub fn new(view: View, size: u16) -> Result<Self, RingError> {
+        if view.len() < Self::bytes(size) {
+            return Err(RingError::Inflight);
+        }
+        let version = u16::from_le_bytes(view.read(VERSION).map_err(lost)?);
+        let count = u16::from_le_bytes(view.read(DESC_NUM).map_err(lost)?);
+        if version == 0 {
+            view.write(VERSION, &1_u16.to_le_bytes()).map_err(lost)?;
+            view.write(DESC_NUM, &size.to_le_bytes()).map_err(lost)?;
+        } else if version != 1 || count != size {
+            return Err(RingError::Inflight);
+        }
+        Ok(Self { view, size, counter: 0, batch: Vec::new() })
+    }
+
+    fn entry(&self, head: u16, field: usize) -> usize {
+        usize::from(head).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
+    }
+
+    /// Finishes the batch that was being published when the last process died, and returns the
+    /// heads that are still in flight, oldest first.
+    pub(crate) fn recover(&mut self, used_index: u16) -> Result<Vec<u16>, RingError> {
+        let recorded = u16::from_le_bytes(self.view.read(USED_IDX).map_err(lost)?);
+        let batch = used_index.wrapping_sub(recorded);
+        if batch > self.size {
+            return Err(RingError::Inflight);
+        }
+        let mut head = u16::from_le_bytes(self.view.read(LAST_BATCH_HEAD).map_err(lost)?);
+        for _ in 0..batch {
+            if head >= self.size {
+                return Err(RingError::Inflight);
+            }
+            self.view.write(self.entry(head, 0), &[0]).map_err(lost)?;
+            head = u16::from_le_bytes(self.view.read(self.entry(head, NEXT)).map_err(lost)?);
+        }
+        self.view.write(USED_IDX, &used_index.to_le_bytes()).map_err(lost)?;
+        let mut open: Vec<(u64, u16)> = Vec::new();
+        for head in 0..self.size {
+            let [mark] = self.view.read::<1>(self.entry(head, 0)).map_err(lost)?;
+            if mark != 0 {
+                let at = self.entry(head, COUNTER);
+                open.push((u64::from_le_bytes(self.view.read(at).map_err(lost)?), head));
+            }
+        }
+        open.sort_unstable();
+        self.counter = open.last().map_or(0, |&(counter, _)| counter.wrapping_add(1));
+        Ok(open.into_iter().map(|(_, head)| head).collect())
+    }
+
+    /// Chain `head` was taken.
+    pub(crate) fn take(&mut self, head: u16) -> Result<(), RingError> {
+        self.view.write(self.entry(head, COUNTER), &self.counter.to_le_bytes()).map_err(lost)?;
+        self.counter = self.counter.wrapping_add(1);
+        self.view.write(self.entry(head, 0), &[1]).map_err(lost)
+    }
+
+    /// Chain `head` is pushed to the used ring, not yet published.
+    pub(crate) fn push(&mut self, head: u16) -> Result<(), RingError> {
+        let last: [u8; 2] = self.view.read(LAST_BATCH_HEAD).map_err(lost)?;
+        self.view.write(self.entry(head, NEXT), &last).map_err(lost)?;
+        self.view.write(LAST_BATCH_HEAD, &head.to_le_bytes()).map_err(lost)?;
+        self.batch.push(head);
+        Ok(())
+    }
+
+    /// The used index `index` is published: the batch is no longer in flight.
+    pub(crate) fn published(&mut self, index: u16) -> Result<(), RingError> {
+        while let Some(head) = self.batch.pop() {
+            self.view.write(self.entry(head, 0), &[0]).map_err(lost)?;
+        }
+        self.view.write(USED_IDX, &index.to_le_bytes()).map_err(lost)
+    }
+}

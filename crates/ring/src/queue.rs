@@ -1,0 +1,137 @@
+//! A queue of either format, as the services see it.
+
+use causeway_memory::Map;
+
+use crate::chain::Chain;
+use crate::error::RingError;
+use crate::inflight::Inflight;
+use crate::split::SplitQueue;
+
+/// How the driver set a queue up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Entries; a power of two, 1 to 32768.
+    pub size: u16,
+    /// Guest address of the descriptor table, 16-byte aligned.
+    pub desc: u64,
+    /// Guest address of the available ring, 2-byte aligned.
+    pub avail: u64,
+    /// Guest address of the used ring, 4-byte aligned.
+    pub used: u64,
+    /// VIRTIO_F_EVENT_IDX was negotiated.
+    pub event_index: bool,
+    /// VIRTIO_F_INDIRECT_DESC was negotiated.
+    pub indirect: bool,
+    /// The next available index to take (vhost-user's vring base).
+    pub next: u16,
+}
+
+/// The device side of one virtio queue.
+///
+/// Every error is the guest's fault and latches: the queue gives the same error from then on.
+#[derive(Debug)]
+pub enum Queue {
+    /// A split ring (virtio 1.3, 2.7).
+    Split(SplitQueue),
+}
+
+/// Hands each call to the ring's format.
+macro_rules! each {
+    ($self:expr, $queue:ident => $call:expr) => {
+        match $self {
+            Self::Split($queue) => $call,
+        }
+    };
+}
+
+impl Queue {
+    /// Sets up a split queue over granted memory.
+    pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
+        Ok(Self::Split(SplitQueue::new(setup, map)?))
+    }
+
+    /// Continues in a new epoch of the guest's memory: same indices, rings taken from `map`.
+    pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
+        each!(self, q => q.remap(map))
+    }
+
+    /// Records what is in flight in memory that outlives this process, and first gives the
+    /// chains again that an earlier process took and did not finish.
+    pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
+        each!(self, q => q.record(inflight))
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        each!(self, q => q.size())
+    }
+
+    /// `split` or `packed`.
+    pub fn format(&self) -> &'static str {
+        match self {
+            Self::Split(_) => "split",
+        }
+    }
+
+    /// The next available index that would be taken: what GET_VRING_BASE reports.
+    pub fn next_available(&self) -> u16 {
+        each!(self, q => q.next_available())
+    }
+
+    /// Chains that were taken and neither used nor put back.
+    pub fn in_flight(&self) -> u16 {
+        each!(self, q => q.in_flight())
+    }
+
+    /// Chains that the driver has made available and that were not taken.
+    pub fn available(&mut self) -> Result<u16, RingError> {
+        each!(self, q => q.available())
+    }
+
+    /// Takes the next available chain into `chain`; `false` when there is none.
+    #[inline]
+    pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        each!(self, q => q.pop(map, chain))
+    }
+
+    /// Puts back a chain that was popped and not used; it is the next one to be popped.
+    /// Several are put back in the reverse order of their pops.
+    pub fn put_back(&mut self, head: u16) {
+        each!(self, q => q.put_back(head));
+    }
+
+    /// Gives every chain in flight back unused and publishes: before the queue stops.
+    /// Says whether the driver wants a notification.
+    pub fn finish(&mut self) -> Result<bool, RingError> {
+        each!(self, q => q.finish())
+    }
+
+    /// Says that chain `head` is used and `written` bytes were written to it. The driver sees it
+    /// at the next [`Self::publish`]. A head that is not in flight is left alone.
+    #[inline]
+    pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
+        each!(self, q => q.push(head, written))
+    }
+
+    /// Shows the driver all that was pushed; says whether it wants a notification for it.
+    #[inline]
+    pub fn publish(&mut self) -> Result<bool, RingError> {
+        each!(self, q => q.publish())
+    }
+
+    /// Asks for a doorbell when the next chain comes; says whether one is there already,
+    /// in which case the caller must look again instead of parking.
+    pub fn arm(&mut self) -> Result<bool, RingError> {
+        each!(self, q => q.arm())
+    }
+
+    /// Says that no doorbell is needed for now.
+    pub fn disarm(&mut self) -> Result<(), RingError> {
+        each!(self, q => q.disarm())
+    }
+
+    /// The error that broke the queue, if one did.
+    pub fn broken(&self) -> Option<RingError> {
+        each!(self, q => q.broken())
+    }
+}

@@ -1,0 +1,487 @@
+//! The device side of a split ring (virtio 1.3, 2.7).
+//!
+//! # Budget
+//! Of a chain of one or two descriptors, in a batch of n: one 2-byte load of the available ring,
+//! one 16-byte copy a descriptor, one 8-byte store to the used ring; per batch one load of the
+//! available index, one store of the used index, and one look at whether a notification is wanted.
+//! The driver's lines come over once each; nothing is read twice.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use causeway_memory::{Map, OutOfGrant, Span, View};
+
+use crate::chain::Chain;
+use crate::error::RingError;
+use crate::inflight::Inflight;
+use crate::limits::{CHAIN_BYTES_MAX, DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::queue::Setup;
+
+const FLAG_NEXT: u16 = 1;
+const FLAG_WRITE: u16 = 2;
+const FLAG_INDIRECT: u16 = 4;
+/// In the available ring's flags: the driver wants no notification.
+const NO_INTERRUPT: u16 = 1;
+/// In the used ring's flags: we want no doorbell.
+const NO_NOTIFY: u16 = 1;
+
+/// Offset of the indices, and of the first element, in both rings.
+const INDEX: usize = 2;
+const RING: usize = 4;
+
+/// The device side of one split ring.
+#[derive(Debug)]
+pub struct SplitQueue {
+    setup: Setup,
+    desc: View,
+    avail: View,
+    used: View,
+    /// Next available index to take, and the driver's index as last seen.
+    next: u16,
+    seen: u16,
+    /// Next used index to write, the one published, and the one at the last notification.
+    pushed: u16,
+    published: u16,
+    notified: u16,
+    /// Heads that are taken and not yet used, a bit each.
+    taken: Vec<u64>,
+    in_flight: u16,
+    /// Whether the driver was told not to ring (without event index).
+    quiet: bool,
+    record: Option<Inflight>,
+    /// Heads to give before new ones: put back, or in flight when an earlier process ended.
+    again: VecDeque<u16>,
+    broken: Option<RingError>,
+}
+
+/// A descriptor, copied out.
+struct Descriptor {
+    span: Span,
+    flags: u16,
+    next: u16,
+}
+
+fn descriptor(bytes: [u8; DESCRIPTOR_BYTES]) -> Descriptor {
+    let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
+    Descriptor {
+        span: Span {
+            addr: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+        },
+        flags: u16::from_le_bytes([f0, f1]),
+        next: u16::from_le_bytes([n0, n1]),
+    }
+}
+
+/// Where a chain's descriptors are read: the ring's table, or an indirect one.
+enum Table<'a> {
+    Ring(&'a View),
+    Indirect { map: &'a Map, addr: u64 },
+}
+
+impl Table<'_> {
+    /// Copies descriptor `index` out; the caller has checked it against the table's size.
+    #[inline]
+    fn get(&self, index: u16) -> Result<Descriptor, RingError> {
+        let at = usize::from(index).wrapping_mul(DESCRIPTOR_BYTES);
+        let bytes = match self {
+            Self::Ring(view) => view.read(at).map_err(RingError::Lost)?,
+            Self::Indirect { map, addr } => {
+                let mut bytes = [0; DESCRIPTOR_BYTES];
+                let addr = addr.checked_add(at as u64).ok_or(RingError::Bytes)?;
+                map.read(addr, &mut bytes).map_err(RingError::Descriptor)?;
+                bytes
+            }
+        };
+        Ok(descriptor(bytes))
+    }
+}
+
+/// The three windows of a ring, checked for place and alignment.
+fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
+    let size = usize::from(setup.size);
+    let event = if setup.event_index { 2 } else { 0 };
+    let part = |part, addr: u64, align: u64, len: usize| {
+        if addr.checked_rem(align) != Some(0) {
+            return Err(RingError::Alignment { part, addr, align });
+        }
+        map.view(addr, len).map_err(|gap| RingError::Hole { part, gap })
+    };
+    let table = size.saturating_mul(DESCRIPTOR_BYTES);
+    let avail = size.saturating_mul(2).saturating_add(RING).saturating_add(event);
+    let used = size.saturating_mul(8).saturating_add(RING).saturating_add(event);
+    Ok((
+        part("descriptor table", setup.desc, 16, table)?,
+        part("available ring", setup.avail, 2, avail)?,
+        part("used ring", setup.used, 4, used)?,
+    ))
+}
+
+impl SplitQueue {
+    /// Sets the queue up over granted memory, continuing at `setup.next`.
+    pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
+        if !setup.size.is_power_of_two() || setup.size > QUEUE_SIZE_MAX {
+            return Err(RingError::Size(setup.size));
+        }
+        let (desc, avail, used) = views(&setup, map)?;
+        // A driver that keeps its rings over a reconnect has a used index; a fresh one has zero.
+        let index = used.load(INDEX, Ordering::Acquire).map_err(RingError::Lost)?;
+        Ok(Self {
+            desc,
+            avail,
+            used,
+            next: setup.next,
+            seen: setup.next,
+            pushed: index,
+            published: index,
+            notified: index,
+            taken: vec![0; usize::from(setup.size).div_ceil(64)],
+            in_flight: 0,
+            quiet: false,
+            record: None,
+            again: VecDeque::new(),
+            broken: None,
+            setup,
+        })
+    }
+
+    /// See [`crate::Queue::remap`].
+    pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
+        let (desc, avail, used) = views(&self.setup, map)?;
+        (self.desc, self.avail, self.used) = (desc, avail, used);
+        Ok(())
+    }
+
+    /// See [`crate::Queue::record`].
+    pub fn record(&mut self, mut inflight: Inflight) -> Result<(), RingError> {
+        self.again = inflight.recover(self.published)?.into();
+        let open = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
+        // What was in flight had been taken: continue behind it.
+        self.next = self.published.wrapping_add(open);
+        self.seen = self.next;
+        self.record = Some(inflight);
+        Ok(())
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.setup.size
+    }
+
+    /// See [`crate::Queue::next_available`].
+    pub fn next_available(&self) -> u16 {
+        // What was put back lies just before `next` in the available ring. What the record
+        // holds is given again by the record instead.
+        let back = if self.record.is_some() { 0 } else { self.again.len() };
+        self.next.wrapping_sub(u16::try_from(back).unwrap_or(0))
+    }
+
+    /// See [`crate::Queue::in_flight`].
+    pub fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    /// See [`crate::Queue::broken`].
+    pub fn broken(&self) -> Option<RingError> {
+        self.broken
+    }
+
+    /// Remembers the error, so that a broken queue stays broken and is not tried again.
+    fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
+        if let Err(error) = result {
+            self.broken = Some(error);
+        }
+        result
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), RingError> {
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    /// See [`crate::Queue::available`].
+    pub fn available(&mut self) -> Result<u16, RingError> {
+        self.check()?;
+        let again = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
+        if self.next == self.seen {
+            let fresh = self.refresh();
+            self.latch(fresh)?;
+        }
+        Ok(self.seen.wrapping_sub(self.next).saturating_add(again))
+    }
+
+    /// Loads the driver's index.
+    #[inline]
+    fn refresh(&mut self) -> Result<(), RingError> {
+        // Acquire: what the driver wrote before its index is visible after this load.
+        let index = self.avail.load(INDEX, Ordering::Acquire).map_err(RingError::Lost)?;
+        if index.wrapping_sub(self.next) > self.setup.size {
+            return Err(RingError::IndexJump { from: self.next, to: index, size: self.setup.size });
+        }
+        self.seen = index;
+        Ok(())
+    }
+
+    /// See [`crate::Queue::pop`].
+    #[inline]
+    pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        self.check()?;
+        let taken = self.take(map, chain);
+        self.latch(taken)
+    }
+
+    fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        let fresh = self.again.is_empty();
+        let head = match self.again.front() {
+            Some(&head) => head,
+            None => {
+                if self.next == self.seen {
+                    self.refresh()?;
+                    if self.next == self.seen {
+                        return Ok(false);
+                    }
+                }
+                self.avail
+                    .load(self.avail_slot(self.next), Ordering::Relaxed)
+                    .map_err(RingError::Lost)?
+            }
+        };
+        chain.clear(head);
+        self.walk(map, head, chain)?;
+        if fresh {
+            self.next = self.next.wrapping_add(1);
+            if let Some(record) = &mut self.record {
+                record.take(head)?;
+            }
+        } else {
+            self.again.pop_front();
+        }
+        self.mark(head);
+        Ok(true)
+    }
+
+    /// The word and bit of `head` in `taken`; the caller has checked the head.
+    #[inline]
+    fn bit(&mut self, head: u16) -> Option<(&mut u64, u64)> {
+        let word = self.taken.get_mut(usize::from(head).wrapping_shr(6))?;
+        Some((word, 1_u64.wrapping_shl(u32::from(head))))
+    }
+
+    fn is_taken(&self, head: u16) -> bool {
+        let word = self.taken.get(usize::from(head).wrapping_shr(6)).copied().unwrap_or(0);
+        word.wrapping_shr(u32::from(head)) & 1 == 1
+    }
+
+    #[inline]
+    fn mark(&mut self, head: u16) {
+        if let Some((word, bit)) = self.bit(head) {
+            *word |= bit;
+            self.in_flight = self.in_flight.saturating_add(1);
+        }
+    }
+
+    /// Clears the mark of `head`; `false` if it was not taken.
+    #[inline]
+    fn unmark(&mut self, head: u16) -> bool {
+        let Some((word, bit)) = self.bit(head) else { return false };
+        let was = *word & bit != 0;
+        *word &= !bit;
+        if was {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        was
+    }
+
+    #[inline]
+    fn avail_slot(&self, index: u16) -> usize {
+        let slot = index & self.setup.size.wrapping_sub(1);
+        usize::from(slot).wrapping_mul(2).wrapping_add(RING)
+    }
+
+    /// Copies the chain at `head` out, checking each descriptor; never more than `size` of them.
+    fn walk(&self, map: &Map, head: u16, chain: &mut Chain) -> Result<(), RingError> {
+        let size = u32::from(self.setup.size);
+        if u32::from(head) >= size {
+            return Err(RingError::Head { head, size: self.setup.size });
+        }
+        if self.is_taken(head) {
+            return Err(RingError::Twice(head));
+        }
+        let mut table = Table::Ring(&self.desc);
+        let mut entries = size;
+        let mut index = head;
+        let mut bytes = 0_u64;
+        // One more than the chain may have: the step into an indirect table is not of the chain.
+        for _ in 0..=size {
+            let one = table.get(index)?;
+            if one.flags & FLAG_INDIRECT != 0 {
+                if matches!(table, Table::Indirect { .. }) {
+                    return Err(RingError::Nested);
+                }
+                entries = self.indirect(&one)?;
+                if !map.contains(one.span.addr, u64::from(one.span.len)) {
+                    let Span { addr, len } = one.span;
+                    return Err(RingError::Descriptor(OutOfGrant { addr, len: u64::from(len) }));
+                }
+                table = Table::Indirect { map, addr: one.span.addr };
+                index = 0;
+                continue;
+            }
+            add(map, chain, &one, &mut bytes)?;
+            if one.flags & FLAG_NEXT == 0 {
+                return Ok(());
+            }
+            if u32::from(one.next) >= entries {
+                return Err(RingError::Next { next: one.next, size: entries });
+            }
+            index = one.next;
+        }
+        Err(RingError::Endless(size))
+    }
+
+    /// Entries of the indirect table that `one` names.
+    fn indirect(&self, one: &Descriptor) -> Result<u32, RingError> {
+        if !self.setup.indirect {
+            return Err(RingError::NotNegotiated);
+        }
+        let bytes = one.span.len;
+        let entries = bytes.wrapping_div(DESCRIPTOR_BYTES as u32);
+        let whole = bytes.is_multiple_of(DESCRIPTOR_BYTES as u32);
+        if !whole || entries == 0 || one.flags & FLAG_NEXT != 0 {
+            return Err(RingError::IndirectTable(bytes));
+        }
+        Ok(entries)
+    }
+
+    /// See [`crate::Queue::put_back`].
+    pub fn put_back(&mut self, head: u16) {
+        if self.unmark(head) {
+            self.again.push_front(head);
+        }
+    }
+
+    /// See [`crate::Queue::finish`].
+    pub fn finish(&mut self) -> Result<bool, RingError> {
+        for head in 0..self.setup.size {
+            if self.is_taken(head) {
+                self.push(head, 0)?;
+            }
+        }
+        self.publish()
+    }
+
+    /// See [`crate::Queue::push`].
+    #[inline]
+    pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
+        self.check()?;
+        if !self.unmark(head) {
+            return Ok(());
+        }
+        let slot = self.pushed & self.setup.size.wrapping_sub(1);
+        let at = usize::from(slot).wrapping_mul(8).wrapping_add(RING);
+        let entry = u64::from(head) | u64::from(written).wrapping_shl(32);
+        let stored = self.used.write(at, &entry.to_le_bytes()).map_err(RingError::Lost);
+        self.latch(stored)?;
+        if let Some(record) = &mut self.record {
+            let noted = record.push(head);
+            self.latch(noted)?;
+        }
+        self.pushed = self.pushed.wrapping_add(1);
+        Ok(())
+    }
+
+    /// See [`crate::Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> Result<bool, RingError> {
+        self.check()?;
+        if self.published == self.pushed {
+            return Ok(false);
+        }
+        let done = self.show();
+        self.latch(done)
+    }
+
+    fn show(&mut self) -> Result<bool, RingError> {
+        // Release: the entries and the data are visible before the index.
+        self.used.store(INDEX, self.pushed, Ordering::Release).map_err(RingError::Lost)?;
+        self.published = self.pushed;
+        if let Some(record) = &mut self.record {
+            record.published(self.published)?;
+        }
+        // The index must be visible before we look whether the driver sleeps (2.7.7.2).
+        fence(Ordering::SeqCst);
+        if !self.setup.event_index {
+            let flags = self.avail.load(0, Ordering::Relaxed).map_err(RingError::Lost)?;
+            return Ok(flags & NO_INTERRUPT == 0);
+        }
+        let at = self.avail_slot(0).wrapping_add(usize::from(self.setup.size).wrapping_mul(2));
+        let event = self.avail.load(at, Ordering::Relaxed).map_err(RingError::Lost)?;
+        let wanted = crossed(event, self.published, self.notified);
+        if wanted {
+            self.notified = self.published;
+        }
+        Ok(wanted)
+    }
+
+    /// See [`crate::Queue::arm`].
+    pub fn arm(&mut self) -> Result<bool, RingError> {
+        self.check()?;
+        let armed = self.request();
+        self.latch(armed)
+    }
+
+    fn request(&mut self) -> Result<bool, RingError> {
+        if self.setup.event_index {
+            let at = usize::from(self.setup.size).wrapping_mul(8).wrapping_add(RING);
+            self.used.store(at, self.next, Ordering::Relaxed).map_err(RingError::Lost)?;
+        } else {
+            self.used.store(0, 0, Ordering::Relaxed).map_err(RingError::Lost)?;
+            self.quiet = false;
+        }
+        // Our request must be visible before we look for the last time (2.7.10).
+        fence(Ordering::SeqCst);
+        self.refresh()?;
+        Ok(self.next != self.seen || !self.again.is_empty())
+    }
+
+    /// See [`crate::Queue::disarm`]. With event index nothing is written: the driver rings once
+    /// when it passes the index we asked for, and not again until asked anew.
+    #[inline]
+    pub fn disarm(&mut self) -> Result<(), RingError> {
+        if self.setup.event_index || self.quiet {
+            return Ok(());
+        }
+        self.check()?;
+        let stored = self.used.store(0, NO_NOTIFY, Ordering::Relaxed).map_err(RingError::Lost);
+        self.quiet = true;
+        self.latch(stored)
+    }
+}
+
+/// Whether `event` was passed when the index went from `old` to `new` (virtio 1.3, 2.7.7.1).
+#[inline]
+fn crossed(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// Adds one descriptor's bytes to the chain.
+#[inline]
+fn add(map: &Map, chain: &mut Chain, one: &Descriptor, bytes: &mut u64) -> Result<(), RingError> {
+    let writable = one.flags & FLAG_WRITE != 0;
+    if !writable && !chain.writable.is_empty() {
+        return Err(RingError::Order);
+    }
+    let len = u64::from(one.span.len);
+    *bytes = bytes.checked_add(len).filter(|&b| b <= CHAIN_BYTES_MAX).ok_or(RingError::Bytes)?;
+    if len > 0 && !map.contains(one.span.addr, len) {
+        return Err(RingError::Descriptor(OutOfGrant { addr: one.span.addr, len }));
+    }
+    if writable {
+        chain.writable.push(one.span);
+        chain.writable_bytes = chain.writable_bytes.saturating_add(len);
+    } else {
+        chain.readable.push(one.span);
+        chain.readable_bytes = chain.readable_bytes.saturating_add(len);
+    }
+    Ok(())
+}
