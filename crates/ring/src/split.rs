@@ -345,7 +345,7 @@ impl SplitQueue {
             return Err(RingError::NotNegotiated);
         }
         let bytes = one.span.len;
-        let entries = bytes.wrapping_div(DESCRIPTOR_BYTES as u32);
+        let entries = bytes.wrapping_shr(4);
         let whole = bytes.is_multiple_of(DESCRIPTOR_BYTES as u32);
         if !whole || entries == 0 || one.flags & FLAG_NEXT != 0 {
             return Err(RingError::IndirectTable(bytes));
