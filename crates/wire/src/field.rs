@@ -12,6 +12,13 @@ pub struct Truncated {
     pub have: usize,
 }
 
+impl Truncated {
+    /// Fails unless `have` reaches `need`.
+    pub(crate) const fn check(what: &'static str, need: usize, have: usize) -> Result<(), Self> {
+        if have < need { Err(Self { what, need, have }) } else { Ok(()) }
+    }
+}
+
 /// Takes fixed-size fields off the front of a slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(&'a [u8]);
@@ -19,9 +26,7 @@ pub(crate) struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     /// Reads `bytes`, which must hold `need` of them for the header `what`.
     pub(crate) fn new(what: &'static str, need: usize, bytes: &'a [u8]) -> Result<Self, Truncated> {
-        if bytes.len() < need {
-            return Err(Truncated { what, need, have: bytes.len() });
-        }
+        Truncated::check(what, need, bytes.len())?;
         Ok(Self(bytes))
     }
 
@@ -39,6 +44,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub(crate) fn u8(&mut self) -> u8 {
+        let [byte] = self.take();
+        byte
+    }
+
+    pub(crate) fn u16_be(&mut self) -> u16 {
+        u16::from_be_bytes(self.take())
+    }
+
+    pub(crate) fn u32_be(&mut self) -> u32 {
+        u32::from_be_bytes(self.take())
+    }
+
     pub(crate) fn u16_le(&mut self) -> u16 {
         u16::from_le_bytes(self.take())
     }
@@ -52,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts fixed-size fields at the front of a slice; what does not fit is left out.
+/// Puts fields at the front of a slice; what does not fit is left out.
 #[derive(Debug)]
 pub(crate) struct Writer<'a>(&'a mut [u8]);
 
@@ -63,9 +81,14 @@ impl<'a> Writer<'a> {
 
     /// Writes `bytes` and moves on.
     pub(crate) fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.slice(&bytes);
+    }
+
+    /// Writes all of `bytes` and moves on.
+    pub(crate) fn slice(&mut self, bytes: &[u8]) {
         let all = std::mem::take(&mut self.0);
-        if let Some((head, rest)) = all.split_first_chunk_mut::<N>() {
-            *head = bytes;
+        if let Some((head, rest)) = all.split_at_mut_checked(bytes.len()) {
+            head.copy_from_slice(bytes);
             self.0 = rest;
         }
     }

@@ -17,7 +17,16 @@
     )
 )]
 
+pub mod checksum;
+pub mod ethernet;
 mod field;
+pub mod frame;
+pub mod ipv4;
+pub mod ipv6;
+pub mod tcp;
+pub mod udp;
+pub mod virtio;
+pub mod virtio_net;
 pub mod vsock;
 
 pub use field::Truncated;

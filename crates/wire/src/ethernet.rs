@@ -1,0 +1,117 @@
+//! Ethernet: the header and up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad).
+
+use crate::field::{Reader, Truncated, Writer};
+
+/// Length of an untagged header, in bytes.
+pub const HEADER_LEN: usize = 14;
+/// Length of one VLAN tag, in bytes.
+pub const TAG_LEN: usize = 4;
+/// Most tags that are looked behind.
+pub const TAGS_MAX: usize = 2;
+/// Longest header that [`Header`] describes, in bytes.
+pub const HEADER_LEN_MAX: usize = 22;
+
+/// The address of every station.
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// EtherType of IPv4.
+pub const TYPE_IPV4: u16 = 0x0800;
+/// EtherType of ARP.
+pub const TYPE_ARP: u16 = 0x0806;
+/// EtherType of a customer VLAN tag.
+pub const TYPE_VLAN: u16 = 0x8100;
+/// EtherType of a service VLAN tag.
+pub const TYPE_VLAN_SERVICE: u16 = 0x88a8;
+/// EtherType of IPv6.
+pub const TYPE_IPV6: u16 = 0x86dd;
+
+/// Whether the group bit is set: a multicast address or the broadcast address.
+pub const fn is_group(address: [u8; 6]) -> bool {
+    let [first, ..] = address;
+    first & 1 == 1
+}
+
+/// One VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// [`TYPE_VLAN`] or [`TYPE_VLAN_SERVICE`].
+    pub protocol: u16,
+    /// Priority (3 bits), drop eligible (1 bit), VLAN id (12 bits).
+    pub control: u16,
+}
+
+impl Tag {
+    /// The VLAN id, 0 to 4095.
+    pub const fn vlan(self) -> u16 {
+        self.control & 0x0fff
+    }
+}
+
+/// A header with its tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// To whom.
+    pub destination: [u8; 6],
+    /// From whom.
+    pub source: [u8; 6],
+    /// Outer and inner tag; the inner one only behind an outer one.
+    pub tags: [Option<Tag>; TAGS_MAX],
+    /// What follows: an EtherType, or a length below 1536. Behind two tags it may be a third tag's.
+    pub ether_type: u16,
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`Truncated`] when the header or a tag is cut off.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
+        let mut r = Reader::new("Ethernet header", HEADER_LEN, bytes)?;
+        let destination = r.take();
+        let source = r.take();
+        let mut ether_type = r.u16_be();
+        let mut tags = [None; TAGS_MAX];
+        let mut need = HEADER_LEN;
+        for tag in &mut tags {
+            if ether_type != TYPE_VLAN && ether_type != TYPE_VLAN_SERVICE {
+                break;
+            }
+            need = need.saturating_add(TAG_LEN);
+            Truncated::check("VLAN tag", need, bytes.len())?;
+            *tag = Some(Tag { protocol: ether_type, control: r.u16_be() });
+            ether_type = r.u16_be();
+        }
+        Ok(Self { destination, source, tags, ether_type })
+    }
+
+    /// Length of this header, in bytes: 14, 18 or 22.
+    pub fn len(&self) -> usize {
+        match self.tags {
+            [Some(_), Some(_)] => HEADER_LEN_MAX,
+            [Some(_), None] | [None, Some(_)] => 18,
+            [None, None] => HEADER_LEN,
+        }
+    }
+
+    /// Never: a header has at least 14 bytes.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the header at the front of `out`.
+    ///
+    /// # Errors
+    /// [`Truncated`] when `out` is shorter than [`Header::len`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<(), Truncated> {
+        Truncated::check("Ethernet header", self.len(), out.len())?;
+        let mut w = Writer::new(out);
+        w.put(self.destination);
+        w.put(self.source);
+        for tag in self.tags.iter().flatten() {
+            w.put(tag.protocol.to_be_bytes());
+            w.put(tag.control.to_be_bytes());
+        }
+        w.put(self.ether_type.to_be_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! What a frame is: where its network and transport headers stand.
+//!
+//! A switch forwards frames that it does not understand, so nothing here is an
+//! error but a frame without an Ethernet header. Offloads, though, are only
+//! accepted for frames whose headers were found (see [`crate::virtio_net`]).
+
+use crate::field::Truncated;
+use crate::{ethernet, ipv4, ipv6, tcp, udp};
+
+/// Longest run of headers that is ever looked at, in bytes: Ethernet with two tags, IPv6 with
+/// room for extension headers, or IPv4 and TCP with all their options.
+pub const HEADERS_MAX: usize = 192;
+
+/// The network protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// The transport protocols that offloads know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// Where the checksum stands in the transport header, in bytes.
+    pub const fn checksum_offset(self) -> usize {
+        match self {
+            Self::Tcp => tcp::CHECKSUM_OFFSET,
+            Self::Udp => udp::CHECKSUM_OFFSET,
+        }
+    }
+
+    /// The IP protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => tcp::PROTOCOL,
+            Self::Udp => udp::PROTOCOL,
+        }
+    }
+}
+
+/// An IP packet inside a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Which IP.
+    pub version: Version,
+    /// Where its header starts, in bytes from the frame's start.
+    pub offset: usize,
+    /// Where the packet ends by its own account, in bytes from the frame's start.
+    pub end: usize,
+    /// Whether it is a piece of a cut packet.
+    pub fragment: bool,
+    /// The transport header, where one was found whole.
+    pub transport: Option<Transport>,
+}
+
+/// A TCP or UDP header inside a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transport {
+    /// Which protocol.
+    pub protocol: Protocol,
+    /// Where its header starts, in bytes from the frame's start.
+    pub offset: usize,
+    /// Where its payload starts, in bytes from the frame's start.
+    pub payload: usize,
+}
+
+/// A frame's headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// To whom.
+    pub destination: [u8; 6],
+    /// From whom.
+    pub source: [u8; 6],
+    /// Length of the Ethernet header with its tags, in bytes.
+    pub header_len: usize,
+    /// The IP packet inside, where its header was found whole.
+    pub network: Option<Network>,
+}
+
+impl Frame {
+    /// Looks at the first bytes of a frame, of which [`HEADERS_MAX`] are enough.
+    ///
+    /// # Errors
+    /// [`Truncated`] when not even an Ethernet header is there.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
+        Truncated::check("Ethernet header", ethernet::HEADER_LEN, bytes.len())?;
+        let header = match ethernet::Header::parse(bytes) {
+            Ok(header) => header,
+            // A cut-off tag: an Ethernet frame all the same, of nothing known.
+            Err(_) => return Self::unknown(bytes),
+        };
+        let header_len = header.len();
+        let packet = bytes.get(header_len..).unwrap_or(&[]);
+        let network = match header.ether_type {
+            ethernet::TYPE_IPV4 => network_v4(packet, header_len),
+            ethernet::TYPE_IPV6 => network_v6(packet, header_len),
+            _ => None,
+        };
+        Ok(Self { destination: header.destination, source: header.source, header_len, network })
+    }
+
+    fn unknown(bytes: &[u8]) -> Result<Self, Truncated> {
+        let untagged = bytes.get(..12).unwrap_or(&[]);
+        let mut plain = [0; ethernet::HEADER_LEN];
+        for (to, from) in plain.iter_mut().zip(untagged) {
+            *to = *from;
+        }
+        let header = ethernet::Header::parse(&plain)?;
+        Ok(Self {
+            destination: header.destination,
+            source: header.source,
+            header_len: ethernet::HEADER_LEN,
+            network: None,
+        })
+    }
+
+    /// What tells this frame's flow from others: addresses, ports and protocol, with zeroes for
+    /// what is not there. Fragments of one packet give the same key, ports left out.
+    pub fn flow_key(&self, bytes: &[u8]) -> [u8; 40] {
+        let mut key = [0_u8; 40];
+        let mut w = crate::field::Writer::new(&mut key);
+        let Some(network) = self.network else {
+            w.put(self.destination);
+            w.put(self.source);
+            return key;
+        };
+        let (from, len) = match network.version {
+            Version::V4 => (12, 8),
+            Version::V6 => (8, 32),
+        };
+        let start = network.offset.saturating_add(from);
+        w.slice(bytes.get(start..start.saturating_add(len)).unwrap_or(&[]));
+        if let Some(transport) = network.transport {
+            let ports = bytes.get(transport.offset..transport.offset.saturating_add(4));
+            w.slice(ports.unwrap_or(&[]));
+            w.put([transport.protocol.number()]);
+        }
+        key
+    }
+}
+
+fn network_v4(packet: &[u8], offset: usize) -> Option<Network> {
+    let header = ipv4::Header::parse(packet).ok()?;
+    let fragment = header.is_fragment();
+    let start = header.header_len();
+    let transport = (!fragment).then(|| transport(header.protocol, packet, start, offset));
+    Some(Network {
+        version: Version::V4,
+        offset,
+        end: offset.saturating_add(usize::from(header.total_len)),
+        fragment,
+        transport: transport.flatten(),
+    })
+}
+
+fn network_v6(packet: &[u8], offset: usize) -> Option<Network> {
+    let header = ipv6::Header::parse(packet).ok()?;
+    let rest = packet.get(ipv6::HEADER_LEN..).unwrap_or(&[]);
+    let walk = ipv6::walk_extensions(header.next_header, rest).ok();
+    let fragment = walk.is_some_and(|w| w.fragment);
+    let transport = walk.filter(|w| !w.fragment).and_then(|w| {
+        transport(w.protocol, packet, ipv6::HEADER_LEN.saturating_add(w.offset), offset)
+    });
+    let len = ipv6::HEADER_LEN.saturating_add(usize::from(header.payload_len));
+    Some(Network {
+        version: Version::V6,
+        offset,
+        end: offset.saturating_add(len),
+        fragment,
+        transport,
+    })
+}
+
+/// The transport header at `start` of `packet`, which itself starts at `offset` of the frame.
+fn transport(protocol: u8, packet: &[u8], start: usize, offset: usize) -> Option<Transport> {
+    let bytes = packet.get(start..)?;
+    let (protocol, header_len) = match protocol {
+        tcp::PROTOCOL => (Protocol::Tcp, tcp::Header::parse(bytes).ok()?.header_len()),
+        udp::PROTOCOL => {
+            udp::Header::parse(bytes).ok()?;
+            (Protocol::Udp, udp::HEADER_LEN)
+        }
+        _ => return None,
+    };
+    let offset = offset.saturating_add(start);
+    Some(Transport { protocol, offset, payload: offset.saturating_add(header_len) })
+}

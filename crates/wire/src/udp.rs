@@ -1,0 +1,50 @@
+//! UDP: the header (RFC 768).
+
+use crate::field::{Reader, Truncated, Writer};
+
+/// IP protocol number.
+pub const PROTOCOL: u8 = 17;
+/// Length of the header, in bytes.
+pub const HEADER_LEN: usize = 8;
+/// Where the checksum stands in the header, in bytes.
+pub const CHECKSUM_OFFSET: usize = 6;
+
+/// A header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+    /// Length of header and payload, in bytes, as the sender claims; below 8 is wrong.
+    pub len: u16,
+    /// Checksum as it is; 0 means none over IPv4.
+    pub checksum: u16,
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`Truncated`] when there are fewer than 8 bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
+        let mut r = Reader::new("UDP header", HEADER_LEN, bytes)?;
+        Ok(Self {
+            source: r.u16_be(),
+            destination: r.u16_be(),
+            len: r.u16_be(),
+            checksum: r.u16_be(),
+        })
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let mut w = Writer::new(&mut bytes);
+        w.put(self.source.to_be_bytes());
+        w.put(self.destination.to_be_bytes());
+        w.put(self.len.to_be_bytes());
+        w.put(self.checksum.to_be_bytes());
+        bytes
+    }
+}
