@@ -1,0 +1,170 @@
+//! What no single key shows: duplicates, names that nothing defines, rules that cannot match.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+use std::path::Path;
+
+use causeway_fabric::Name;
+use causeway_fabric::limits::{GROUPS_MAX, PORTS_MAX, RULES_MAX};
+use causeway_fabric::spec::{PortKind, PortSpec, RuleSpec};
+
+use super::DaemonConfig;
+use super::problem::{Problems, line_of, nearest};
+
+/// A value with the places of the keys it was read from.
+#[derive(Debug, Clone)]
+pub struct Sited<T> {
+    /// The value.
+    pub value: T,
+    /// Where each key's value stands.
+    pub spans: Vec<(&'static str, Range<usize>)>,
+    /// Where the table stands.
+    pub whole: Range<usize>,
+}
+
+impl<T> Sited<T> {
+    /// Where `key` stands, or the table if the key was left out.
+    fn span(&self, key: &str) -> Range<usize> {
+        let at = self.spans.iter().find(|(k, _)| *k == key);
+        at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
+    }
+}
+
+/// Checks everything that takes two places in the file to see.
+pub fn check(
+    source: &str,
+    daemon: &DaemonConfig,
+    groups: &[Sited<Name>],
+    ports: &[Sited<PortSpec>],
+    rules: &[Sited<RuleSpec>],
+    problems: &mut Problems,
+) {
+    too_many("[[group]]", groups, GROUPS_MAX, problems);
+    too_many("[[port]]", ports, PORTS_MAX, problems);
+    too_many("[[rule]]", rules, RULES_MAX, problems);
+    let mut seen = Seen::new(source);
+    for group in groups {
+        seen.once("name", &group.value, group.span("name"), problems, |v| format!("group {v}"));
+    }
+    duplicates(source, daemon, ports, problems);
+    let defined: Vec<&str> = groups.iter().map(|g| g.value.as_str()).collect();
+    for port in ports {
+        known_group(&port.value.group, port.span("group"), "group", &defined, problems);
+    }
+    for rule in rules {
+        let (from, to) = (&rule.value.from, &rule.value.to);
+        for (key, side) in [("from", from), ("to", to)] {
+            if let Some(group) = &side.group {
+                known_group(group, rule.span(key), key, &defined, problems);
+            }
+        }
+        if let (Some(a), Some(b)) = (&from.group, &to.group)
+            && a != b
+        {
+            let text = format!(
+                "key \"to\": this rule goes from group {a} to group {b}: expected one group, as no \
+                 traffic crosses groups"
+            );
+            problems.add(rule.span("to"), text);
+        }
+    }
+}
+
+fn too_many<T>(title: &str, list: &[Sited<T>], max: usize, problems: &mut Problems) {
+    if let Some(first_over) = list.get(max) {
+        let (whole, n) = (first_over.whole.clone(), list.len());
+        problems.add(whole, format!("{n} tables {title}: expected at most {max}"));
+    }
+}
+
+fn known_group(
+    group: &Name,
+    span: Range<usize>,
+    key: &str,
+    defined: &[&str],
+    problems: &mut Problems,
+) {
+    if defined.contains(&group.as_str()) {
+        return;
+    }
+    let hint = match nearest(group.as_str(), defined.iter().copied()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("add [[group]] name = \"{group}\""),
+    };
+    problems.add(span, format!("key {key:?}: group {group} is not defined; {hint}"));
+}
+
+fn duplicates(
+    source: &str,
+    daemon: &DaemonConfig,
+    ports: &[Sited<PortSpec>],
+    problems: &mut Problems,
+) {
+    let (mut names, mut paths) = (Seen::new(source), Seen::new(source));
+    let (mut macs, mut cids) = (Seen::new(source), Seen::new(source));
+    for port in ports {
+        let spec = &port.value;
+        names.once("name", &spec.name, port.span("name"), problems, |n| format!("port {n}"));
+        let mut path = |key, path: &Path| {
+            if path == daemon.control {
+                let text = format!("key {key:?}: {} is the control socket", path.display());
+                problems.add(port.span(key), text);
+            }
+            let shown = |p: &std::path::PathBuf| format!("socket {}", p.display());
+            paths.once(key, &path.to_owned(), port.span(key), problems, shown);
+        };
+        path("socket", &spec.socket);
+        match &spec.kind {
+            PortKind::Net(net) => {
+                let key = (spec.group.clone(), net.mac);
+                let shown = |(g, m): &(Name, _)| format!("mac {m} in group {g}");
+                macs.once("mac", &key, port.span("mac"), problems, shown);
+            }
+            PortKind::Vsock(vsock) => {
+                if let Some(host) = &vsock.host_socket {
+                    path("host_socket", host);
+                }
+                let key = (spec.group.clone(), vsock.cid);
+                let shown = |(g, c): &(Name, u32)| format!("cid {c} in group {g}");
+                cids.once("cid", &key, port.span("cid"), problems, shown);
+            }
+        }
+    }
+}
+
+/// Values that may appear once, with where they did.
+struct Seen<'s, T> {
+    source: &'s str,
+    at: HashMap<T, Range<usize>>,
+}
+
+impl<'s, T: Eq + Hash + Clone> Seen<'s, T> {
+    fn new(source: &'s str) -> Self {
+        Self { source, at: HashMap::new() }
+    }
+
+    fn once(
+        &mut self,
+        key: &str,
+        value: &T,
+        span: Range<usize>,
+        problems: &mut Problems,
+        shown: impl Fn(&T) -> String,
+    ) {
+        match self.at.get(value) {
+            None => {
+                self.at.insert(value.clone(), span);
+            }
+            Some(first) => {
+                let (line, what) = (line_of(self.source, first.start), shown(value));
+                let here = line_of(self.source, span.start);
+                let text = format!(
+                    "key {key:?}: {what} on line {here} is already defined on line {line}: \
+                     expected a different one"
+                );
+                problems.add(span, text);
+            }
+        }
+    }
+}

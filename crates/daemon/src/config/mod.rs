@@ -1,0 +1,123 @@
+//! The configuration file: what it says, checked, or everything that is wrong with it.
+
+mod check;
+mod print;
+mod problem;
+mod read;
+mod section;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::Name;
+use causeway_fabric::spec::{PortSpec, RuleSpec};
+use log::LevelFilter;
+
+use crate::limits::CONFIG_BYTES_MAX;
+
+/// Where the configuration is unless `--config` says otherwise.
+pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
+/// Permissions of the control socket unless configured.
+pub const CONTROL_MODE_DEFAULT: u32 = 0o660;
+
+/// A checked configuration with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `[daemon]`.
+    pub daemon: DaemonConfig,
+    /// `[[group]]`, in the file's order.
+    pub groups: Vec<Name>,
+    /// `[[port]]`, in the file's order.
+    pub ports: Vec<PortSpec>,
+    /// `[[rule]]`, in the file's order.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// The `[daemon]` table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonConfig {
+    /// The control socket.
+    pub control: PathBuf,
+    /// Where port sockets are unless a port says otherwise.
+    pub run_dir: PathBuf,
+    /// Log lines of this level and worse are written.
+    pub log: LevelFilter,
+    /// Idle spin of the dispatcher before it parks, in microseconds; the fabric's choice if none.
+    pub spin_us: Option<u32>,
+    /// Permissions of the control socket.
+    pub control_mode: u32,
+    /// Whose members may use the control socket, beside root and the daemon's own user.
+    pub control_group: Option<String>,
+    /// Permissions of the port sockets; as the umask leaves them if none.
+    pub socket_mode: Option<u32>,
+    /// The group that owns the port sockets (QEMU's, say); the daemon's if none.
+    pub socket_group: Option<String>,
+}
+
+/// Why a configuration cannot be used; the text is for the operator, line by line.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("{path}: {error}; write one, or name another with --config FILE")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is larger than any configuration.
+    #[error("{0}: expected a configuration of at most {CONFIG_BYTES_MAX} bytes")]
+    TooLarge(PathBuf),
+    /// The file says something wrong; each problem with file, line, key and what was expected.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// Where runtime files go when the configuration does not say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The directory for the control socket and the ports' sockets.
+    pub run_dir: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Reads them from the process: systemd's `RUNTIME_DIRECTORY`, else `/run/causeway` for
+    /// root, else `$XDG_RUNTIME_DIR/causeway`.
+    pub fn of_process() -> Self {
+        let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
+        let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
+            dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)
+        } else if rustix::process::geteuid().is_root() {
+            Some(PathBuf::from("/run/causeway"))
+        } else {
+            env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
+        };
+        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()) }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path, around: &Surroundings) -> Result<Self, ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut source = String::new();
+        file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut source).map_err(unreadable)?;
+        if source.len() as u64 > CONFIG_BYTES_MAX {
+            return Err(ConfigError::TooLarge(path.to_owned()));
+        }
+        Self::parse(path, &source, around)
+    }
+
+    /// Checks a configuration's text; `path` is only for the messages.
+    pub fn parse(path: &Path, source: &str, around: &Surroundings) -> Result<Self, ConfigError> {
+        read::read(source, around).map_err(|problems| {
+            ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
+        })
+    }
+
+    /// The configuration as a file that says everything, defaults too.
+    pub fn to_toml(&self) -> String {
+        print::to_toml(self)
+    }
+}

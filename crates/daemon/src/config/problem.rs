@@ -1,0 +1,156 @@
+//! Problems in a configuration file, shown with the line they stand on.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::limits::PROBLEMS_MAX;
+
+/// Characters of a line that are shown.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// One thing wrong, and where.
+#[derive(Debug, Clone)]
+struct Problem {
+    span: Range<usize>,
+    text: String,
+}
+
+/// Everything wrong with one file, in the order of its lines when shown.
+#[derive(Debug, Clone, Default)]
+pub struct Problems {
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    /// Notes that the bytes of `span` are wrong; `text` names the key and what was expected.
+    pub fn add(&mut self, span: Range<usize>, text: impl Into<String>) {
+        self.list.push(Problem { span, text: text.into() });
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Everything as text: `file:line:column: what`, then the line, then marks under it.
+    pub fn render(&self, file: &Path, source: &str) -> String {
+        let mut list = self.list.clone();
+        list.sort_by_key(|p| p.span.start);
+        let mut out = String::new();
+        for problem in list.iter().take(PROBLEMS_MAX) {
+            render_one(&mut out, problem, file, source);
+        }
+        if let Some(more @ 1..) = list.len().checked_sub(PROBLEMS_MAX) {
+            let _ = writeln!(out, "{}: {more} more problems not shown", file.display());
+        }
+        out
+    }
+}
+
+/// The line number of a byte, from 1.
+pub fn line_of(source: &str, at: usize) -> usize {
+    let before = source.as_bytes().get(..at.min(source.len())).unwrap_or_default();
+    1 + before.iter().filter(|b| **b == b'\n').count()
+}
+
+fn render_one(out: &mut String, problem: &Problem, file: &Path, source: &str) {
+    let start = floor_boundary(source, problem.span.start);
+    let line = line_of(source, start);
+    let line_start = source[..start].rfind('\n').map_or(0, |n| n + 1);
+    let text = source[line_start..].lines().next().unwrap_or("");
+    let column = 1 + source[line_start..start].chars().count();
+    let end = floor_boundary(source, problem.span.end).clamp(start, line_start + text.len());
+    let length = source[start..end.max(start)].chars().count();
+
+    // A line too long for a terminal is shown from a little before the mistake.
+    let skip = if column < SHOWN_CHARS_MAX { 0 } else { column - 20 };
+    let shown = text.chars().skip(skip).take(SHOWN_CHARS_MAX);
+    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let indent = column - 1 - skip;
+    let marks = "^".repeat(length.clamp(1, SHOWN_CHARS_MAX - indent));
+
+    let _ = writeln!(out, "{}:{line}:{column}: {}", file.display(), problem.text);
+    let number = line.to_string();
+    let _ = writeln!(out, "  {number} | {shown}");
+    let _ = writeln!(out, "  {:w$} | {:indent$}{marks}", "", "", w = number.len());
+}
+
+/// The nearest character boundary at or before `at`.
+fn floor_boundary(source: &str, at: usize) -> usize {
+    let mut at = at.min(source.len());
+    while !source.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// The candidate nearest to `word`, if one is near enough to be meant.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|c| (distance(&word, c), c))
+        .filter(|(d, c)| *d <= 1 + c.len() / 4)
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) between two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let changed = usize::from(a[i - 1] != b[j - 1]);
+                let mut best =
+                    (rows[i - 1][j - 1] + changed).min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_shown_with_marks_under_the_value() {
+        let source = "[daemon]\nlog = \"lood\"\n";
+        let mut problems = Problems::default();
+        let at = source.find("\"lood\"").unwrap();
+        problems.add(at..at + 6, "key \"log\": expected error, warn, info or debug");
+        assert_eq!(
+            problems.render(Path::new("c.toml"), source),
+            "c.toml:2:7: key \"log\": expected error, warn, info or debug\n  \
+             2 | log = \"lood\"\n    |       ^^^^^^\n"
+        );
+    }
+
+    #[test]
+    fn spans_outside_the_text_do_no_harm() {
+        let mut problems = Problems::default();
+        problems.add(100..200, "beyond");
+        problems.add(1..2, "inside a letter");
+        assert!(problems.render(Path::new("c"), "é").contains("beyond"));
+        assert!(problems.render(Path::new("c"), "").contains("inside"));
+    }
+
+    #[test]
+    fn the_nearest_key_is_found_and_far_ones_are_not() {
+        let keys = ["name", "group", "queue_pairs", "mac"];
+        assert_eq!(nearest("queue_pair", keys), Some("queue_pairs"));
+        assert_eq!(nearest("nmae", keys), Some("name"));
+        assert_eq!(nearest("Mac", keys), Some("mac"));
+        assert_eq!(nearest("colour", keys), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! From TOML to a [`Config`]: every key, its type, its range and its default.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
+use causeway_fabric::spec::{CID_GUEST_MIN, PortSpec, RuleAction, RuleSide, RuleSpec};
+use causeway_fabric::{Mac, Name};
+use log::LevelFilter;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::check::{self, Sited};
+use super::problem::Problems;
+use super::section::{At, Section, unknown};
+use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Surroundings};
+use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
+use crate::limits::SPIN_US_MAX;
+
+const TABLES: [&str; 4] = ["daemon", "group", "port", "rule"];
+const DAEMON_KEYS: [&str; 8] = [
+    "control",
+    "run_dir",
+    "log",
+    "spin_us",
+    "control_mode",
+    "control_group",
+    "socket_mode",
+    "socket_group",
+];
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
+
+/// Reads the whole file, or says everything that is wrong with it.
+pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
+    let mut problems = Problems::default();
+    let (document, errors) = DeTable::parse_recoverable(source);
+    for error in &errors {
+        problems.add(error.span().unwrap_or(0..0), error.message());
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let document = document.into_inner();
+    for key in document.keys() {
+        let name = key.get_ref().as_ref();
+        if !TABLES.contains(&name) {
+            problems.add(key.span(), unknown("file", name, &TABLES));
+        }
+    }
+    let daemon = daemon(&document, around, &mut problems);
+    let groups: Vec<Sited<Name>> = array(&document, "group", "[[group]]", &mut problems)
+        .iter()
+        .filter_map(|section| group(section, &mut problems))
+        .collect();
+    let ports: Vec<_> = array(&document, "port", "[[port]]", &mut problems)
+        .iter()
+        .filter_map(|section| port(section, &daemon.run_dir, &mut problems))
+        .collect();
+    let rules: Vec<_> = array(&document, "rule", "[[rule]]", &mut problems)
+        .iter()
+        .filter_map(|section| rule(section, &mut problems))
+        .collect();
+    check::check(source, &daemon, &groups, &ports, &rules, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Config {
+        daemon,
+        groups: groups.into_iter().map(|g| g.value).collect(),
+        ports: ports.into_iter().map(|p| p.value).collect(),
+        rules: rules.into_iter().map(|r| r.value).collect(),
+    })
+}
+
+/// The sections of `[[key]]`; a plain `[key]` is refused with the right spelling.
+fn array<'a, 'i>(
+    document: &'a DeTable<'i>,
+    key: &str,
+    title: &'static str,
+    problems: &mut Problems,
+) -> Vec<Section<'a, 'i>> {
+    let Some(value) = document.get(key) else { return Vec::new() };
+    match value.get_ref() {
+        DeValue::Array(items) => {
+            items.iter().filter_map(|item| Section::new(title, item, problems)).collect()
+        }
+        other => {
+            let found = other.type_str();
+            let text = format!(
+                "key {key:?}: expected a list of tables, written {title}; found one {found}"
+            );
+            problems.add(value.span(), text);
+            Vec::new()
+        }
+    }
+}
+
+fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems) -> DaemonConfig {
+    let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
+    let value = document.get("daemon").unwrap_or(&empty);
+    let section = Section::new("[daemon]", value, problems);
+    let section = match section {
+        Some(section) => section,
+        None => return daemon(&DeTable::new(), around, problems),
+    };
+    section.refuse_unknown(&DAEMON_KEYS, problems);
+    let run_dir = section.path("run_dir", problems).map(|at| at.value);
+    let control = section.socket_path("control", problems);
+    let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
+    let placed = run_dir.is_some() && control.is_some();
+    if !placed && around.run_dir.is_none() {
+        let text = "[daemon]: keys \"control\" and \"run_dir\" must be given: this process has no \
+                    default (it is not root and XDG_RUNTIME_DIR is not set)";
+        problems.add(section.span.clone(), text);
+    }
+    let fallback = around.run_dir.clone().unwrap_or_else(|| PathBuf::from("/"));
+    DaemonConfig {
+        control: control.map_or_else(|| fallback.join("control.sock"), |at| at.value),
+        run_dir: run_dir.unwrap_or(fallback),
+        log: log.parse().unwrap_or(LevelFilter::Info),
+        spin_us: section.integer("spin_us", 0..=SPIN_US_MAX, problems).map(|at| at.value),
+        control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
+        control_group: section.string("control_group", problems).map(|at| at.value),
+        socket_mode: section.mode("socket_mode", problems),
+        socket_group: section.string("socket_group", problems).map(|at| at.value),
+    }
+}
+
+fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Name>> {
+    section.refuse_unknown(&["name"], problems);
+    section.missing("name", "expected name = \"blue\", say", problems);
+    let name = section.parsed::<Name>("name", problems)?;
+    Some(Sited { value: name.value, spans: vec![("name", name.span)], whole: section.span.clone() })
+}
+
+/// Where the keys of one table stand, noted as they are read.
+type Spans = Vec<(&'static str, Range<usize>)>;
+
+fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
+    let At { value, span } = at?;
+    spans.push((key, span));
+    Some(value)
+}
+
+fn port(
+    section: &Section<'_, '_>,
+    run_dir: &Path,
+    problems: &mut Problems,
+) -> Option<Sited<PortSpec>> {
+    port_keys(section, problems);
+    let mut spans = Spans::new();
+    let name = keep(&mut spans, "name", section.parsed::<Name>("name", problems));
+    let group = keep(&mut spans, "group", section.parsed::<Name>("group", problems));
+    let kind = port_kind(section, problems);
+    let socket = keep(&mut spans, "socket", section.socket_path("socket", problems));
+    let mac = keep(&mut spans, "mac", unicast(section, problems));
+    let mtu = section.integer("mtu", u32::from(MTU_MIN)..=u32::from(u16::MAX), problems);
+    let queue_pairs = section.integer("queue_pairs", 1..=u32::from(QUEUE_PAIRS_MAX), problems);
+    let learn = section.boolean("learn", problems);
+    let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
+    let cid = keep(&mut spans, "cid", cid);
+    let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
+
+    let draft = PortDraft {
+        name: name?,
+        group: group?,
+        kind: kind?,
+        socket,
+        mac,
+        mtu: mtu.and_then(|a| u16::try_from(a.value).ok()),
+        queue_pairs: queue_pairs.and_then(|a| u16::try_from(a.value).ok()),
+        learn,
+        cid,
+        host_socket: host,
+    };
+    let whole = section.span.clone();
+    match draft.into_spec(run_dir) {
+        Ok(value) => Some(Sited { value, spans, whole }),
+        // Each of its reasons was noted above, at its key.
+        Err(_) if !problems.is_empty() => None,
+        // What is left is the default socket path: only run_dir and name can make it too long.
+        Err(error) => {
+            problems.add(whole, format!("[[port]]: {error}; give \"socket\" or a shorter run_dir"));
+            None
+        }
+    }
+}
+
+fn port_keys(section: &Section<'_, '_>, problems: &mut Problems) {
+    let common = ["name", "group", "kind", "socket"];
+    let known: Vec<&str> = common.iter().chain(&NET_KEYS).chain(&VSOCK_KEYS).copied().collect();
+    section.refuse_unknown(&known, problems);
+    section.missing("name", "expected a name unique in this file", problems);
+    section.missing("group", "expected the name of a [[group]]", problems);
+    section.missing("kind", "expected \"net\" or \"vsock\"", problems);
+}
+
+/// The kind, having refused the keys of the other one.
+fn port_kind(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Kind> {
+    let kind = section.word("kind", &["net", "vsock"], problems)?.value;
+    if kind == "net" {
+        for key in VSOCK_KEYS {
+            section.refuse(key, "only a port of kind \"vsock\" has it", problems);
+        }
+        return Some(Kind::Net);
+    }
+    for key in NET_KEYS {
+        section.refuse(key, "only a port of kind \"net\" has it", problems);
+    }
+    section.missing("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
+    Some(Kind::Vsock)
+}
+
+fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>> {
+    let mac = section.parsed::<Mac>("mac", problems)?;
+    if mac.value.is_group() || mac.value.0 == [0; 6] {
+        let text =
+            format!("key \"mac\": expected a unicast address, not zero; found {}", mac.value);
+        problems.add(mac.span, text);
+        return None;
+    }
+    Some(mac)
+}
+
+fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<RuleSpec>> {
+    section.refuse_unknown(&["action", "from", "to"], problems);
+    section.missing("action", "expected \"accept\" or \"reject\"", problems);
+    let action = section.word("action", &["accept", "reject"], problems);
+    let from = section.parsed::<RuleSide>("from", problems);
+    let to = section.parsed::<RuleSide>("to", problems);
+    let mut spans = Spans::new();
+    let from = keep(&mut spans, "from", from).unwrap_or_default();
+    let to = keep(&mut spans, "to", to).unwrap_or_default();
+    let action = match action?.value {
+        "accept" => RuleAction::Accept,
+        _ => RuleAction::Reject,
+    };
+    Some(Sited { value: RuleSpec { action, from, to }, spans, whole: section.span.clone() })
+}

@@ -1,0 +1,209 @@
+//! One table of the file, read key by key; what is wrong is noted, never thrown.
+
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Problems, nearest};
+use crate::limits::SOCKET_PATH_BYTES_MAX;
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Its bytes in the file.
+    pub span: Range<usize>,
+}
+
+/// One `[table]` or `[[table]]`.
+#[derive(Debug)]
+pub struct Section<'a, 'i> {
+    /// As written: `[daemon]`, `[[port]]`.
+    title: &'static str,
+    /// Where it starts, for what is missing from it.
+    pub span: Range<usize>,
+    table: &'a DeTable<'i>,
+}
+
+impl<'a, 'i> Section<'a, 'i> {
+    /// A section that must be a table; anything else is noted.
+    pub fn new(
+        title: &'static str,
+        value: &'a Spanned<DeValue<'i>>,
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        let span = value.span();
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Self { title, span, table }),
+            other => {
+                let found = other.type_str();
+                problems.add(span, format!("expected a table {title}, found {found}"));
+                None
+            }
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+        self.table.get(key)
+    }
+
+    fn wrong(&self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str, p: &mut Problems) {
+        let found = value.get_ref().type_str();
+        p.add(value.span(), format!("key {key:?}: expected {expected}, found {found}"));
+    }
+
+    /// Notes every key that is not in `known`, with the nearest that is.
+    pub fn refuse_unknown(&self, known: &[&str], problems: &mut Problems) {
+        for key in self.table.keys() {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                problems.add(key.span(), unknown(self.title, name, known));
+            }
+        }
+    }
+
+    /// Notes `key`, if it is there, as belonging elsewhere.
+    pub fn refuse(&self, key: &str, why: &str, problems: &mut Problems) {
+        if let Some((at, _)) = self.table.get_key_value(key) {
+            problems.add(at.span(), format!("key {key:?}: {why}"));
+        }
+    }
+
+    /// Notes that `key` is missing.
+    pub fn missing(&self, key: &str, expected: &str, problems: &mut Problems) {
+        if self.find(key).is_none() {
+            let title = self.title;
+            problems.add(self.span.clone(), format!("{title}: key {key:?} is missing: {expected}"));
+        }
+    }
+
+    /// A string.
+    pub fn string(&self, key: &str, problems: &mut Problems) -> Option<At<String>> {
+        let value = self.find(key)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(At { value: text.to_string(), span: value.span() }),
+            _ => {
+                self.wrong(key, value, "a string", problems);
+                None
+            }
+        }
+    }
+
+    /// A string of one form; the form's own error says what was expected.
+    pub fn parsed<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Option<At<T>> {
+        let At { value, span } = self.string(key, problems)?;
+        match value.parse() {
+            Ok(value) => Some(At { value, span }),
+            Err(error) => {
+                problems.add(span, format!("key {key:?}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub fn word(
+        &self,
+        key: &str,
+        words: &[&'static str],
+        problems: &mut Problems,
+    ) -> Option<At<&'static str>> {
+        let At { value, span } = self.string(key, problems)?;
+        if let Some(word) = words.iter().find(|w| **w == value) {
+            return Some(At { value: word, span });
+        }
+        let words = words.join(", ");
+        problems.add(span, format!("key {key:?}: expected one of {words}; found {value:?}"));
+        None
+    }
+
+    /// An integer of a range.
+    pub fn integer(
+        &self,
+        key: &str,
+        range: RangeInclusive<u32>,
+        problems: &mut Problems,
+    ) -> Option<At<u32>> {
+        let value = self.find(key)?;
+        let expected = format!("an integer from {} to {}", range.start(), range.end());
+        let DeValue::Integer(integer) = value.get_ref() else {
+            self.wrong(key, value, &expected, problems);
+            return None;
+        };
+        match u32::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(number) if range.contains(&number) => Some(At { value: number, span: value.span() }),
+            _ => {
+                let text = format!("key {key:?}: expected {expected}, found {integer}");
+                problems.add(value.span(), text);
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&self, key: &str, problems: &mut Problems) -> Option<bool> {
+        let value = self.find(key)?;
+        if let DeValue::Boolean(yes) = value.get_ref() {
+            return Some(*yes);
+        }
+        self.wrong(key, value, "true or false", problems);
+        None
+    }
+
+    /// An absolute path.
+    pub fn path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
+        let At { value, span } = self.string(key, problems)?;
+        if !value.starts_with('/') || value.contains('\0') {
+            problems.add(span, format!("key {key:?}: expected an absolute path, found {value:?}"));
+            return None;
+        }
+        Some(At { value: value.into(), span })
+    }
+
+    /// An absolute path short enough for a Unix socket.
+    pub fn socket_path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
+        let at = self.path(key, problems)?;
+        let bytes = at.value.as_os_str().len();
+        if bytes > SOCKET_PATH_BYTES_MAX {
+            let text = format!(
+                "key {key:?}: a path of {bytes} bytes: expected at most {SOCKET_PATH_BYTES_MAX} \
+                 for a Unix socket"
+            );
+            problems.add(at.span, text);
+            return None;
+        }
+        Some(at)
+    }
+
+    /// File permission bits, as `"0660"`.
+    pub fn mode(&self, key: &str, problems: &mut Problems) -> Option<u32> {
+        let At { value, span } = self.string(key, problems)?;
+        match u32::from_str_radix(&value, 8) {
+            Ok(mode) if mode <= 0o777 && value.starts_with('0') => Some(mode),
+            _ => {
+                let expected = "expected octal permissions in quotes, as \"0660\"";
+                problems.add(span, format!("key {key:?}: {expected}; found {value:?}"));
+                None
+            }
+        }
+    }
+}
+
+/// The text for a key or table that is not known in `place`.
+pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("{place}: unknown key {name:?}; did you mean {near:?}?"),
+        None => {
+            format!("{place}: unknown key {name:?}; expected one of {}", known.join(", "))
+        }
+    }
+}

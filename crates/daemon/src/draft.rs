@@ -1,0 +1,194 @@
+//! A port as an operator writes it, in the file or to the control socket, and
+//! how what is left out is filled in.
+
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::spec::{NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
+use causeway_fabric::{Mac, Name};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::SOCKET_PATH_BYTES_MAX;
+
+/// Payload bytes of a frame unless the operator says otherwise.
+pub const MTU_DEFAULT: u16 = 1500;
+
+/// The device of a port, by its name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// virtio-net.
+    Net,
+    /// virtio-vsock.
+    Vsock,
+}
+
+/// A port with what the operator wrote and no more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortDraft {
+    /// Unique in the daemon.
+    pub name: Name,
+    /// Its group.
+    pub group: Name,
+    /// Its device.
+    pub kind: Kind,
+    /// Default: `<run_dir>/<name>.sock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// net only; default: [`derived_mac`] of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// net only; default: [`MTU_DEFAULT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// net only; default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_pairs: Option<u16>,
+    /// net only; default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<bool>,
+    /// vsock only; must be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cid: Option<u32>,
+    /// vsock only; default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket: Option<PathBuf>,
+}
+
+/// The keys that only one kind of port has.
+pub const NET_KEYS: [&str; 4] = ["mac", "mtu", "queue_pairs", "learn"];
+/// See [`NET_KEYS`].
+pub const VSOCK_KEYS: [&str; 2] = ["cid", "host_socket"];
+
+impl PortDraft {
+    /// The full port, with defaults filled in and every range checked.
+    pub fn into_spec(self, run_dir: &Path) -> Result<PortSpec, SpecError> {
+        self.refuse_foreign_keys()?;
+        let socket = self.socket.unwrap_or_else(|| default_socket(run_dir, &self.name));
+        check_socket_path("socket", &socket)?;
+        let kind = match self.kind {
+            Kind::Net => PortKind::Net(NetSpec {
+                mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
+                mtu: self.mtu.unwrap_or(MTU_DEFAULT),
+                queue_pairs: self.queue_pairs.unwrap_or(1),
+                learn: self.learn.unwrap_or(false),
+            }),
+            Kind::Vsock => {
+                if let Some(path) = &self.host_socket {
+                    check_socket_path("host_socket", path)?;
+                }
+                let cid = self.cid.ok_or_else(|| {
+                    SpecError(format!("port {}: cid: expected for kind \"vsock\"", self.name))
+                })?;
+                PortKind::Vsock(VsockSpec { cid, host_socket: self.host_socket })
+            }
+        };
+        let spec = PortSpec { name: self.name, group: self.group, socket, kind };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    fn refuse_foreign_keys(&self) -> Result<(), SpecError> {
+        let net = [
+            self.mac.is_some(),
+            self.mtu.is_some(),
+            self.queue_pairs.is_some(),
+            self.learn.is_some(),
+        ];
+        let vsock = [self.cid.is_some(), self.host_socket.is_some()];
+        let (keys, given, kind): (&[&str], &[bool], _) = match self.kind {
+            Kind::Net => (&VSOCK_KEYS, &vsock, "net"),
+            Kind::Vsock => (&NET_KEYS, &net, "vsock"),
+        };
+        match keys.iter().zip(given).find(|(_, given)| **given) {
+            None => Ok(()),
+            Some((key, _)) => Err(SpecError(format!(
+                "port {}: {key}: a port of kind {kind:?} has no such key",
+                self.name
+            ))),
+        }
+    }
+}
+
+/// Where a port's socket is unless the operator says otherwise.
+pub fn default_socket(run_dir: &Path, name: &Name) -> PathBuf {
+    run_dir.join(format!("{name}.sock"))
+}
+
+fn check_socket_path(key: &str, path: &Path) -> Result<(), SpecError> {
+    let bytes = path.as_os_str().len();
+    if !path.is_absolute() {
+        return Err(SpecError(format!("{key} {}: expected an absolute path", path.display())));
+    }
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        return Err(SpecError(format!(
+            "{key}: a path of {bytes} bytes: expected at most {SOCKET_PATH_BYTES_MAX} for a Unix \
+             socket"
+        )));
+    }
+    Ok(())
+}
+
+/// A locally administered unicast address that depends on the name alone, so that a guest
+/// keeps its address over restarts (FNV-1a; two names that collide are refused as duplicates).
+pub fn derived_mac(name: &Name) -> Mac {
+    let hash = name
+        .as_str()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    // The high bytes of a short FNV hash vary least: fold them into the low ones.
+    let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
+    Mac([((a ^ g) & 0xfc) | 0x02, b ^ h, c, d, e, f])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(json: &str) -> Result<PortSpec, String> {
+        let draft: PortDraft = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        draft.into_spec(Path::new("/run/causeway")).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_is_filled_in() {
+        let spec = draft(r#"{"name":"a","group":"blue","kind":"net"}"#).unwrap();
+        assert_eq!(spec.socket, Path::new("/run/causeway/a.sock"));
+        let PortKind::Net(net) = &spec.kind else { panic!("not net") };
+        assert_eq!((net.mtu, net.queue_pairs, net.learn), (1500, 1, false));
+        assert_eq!(net.mac, derived_mac(&spec.name));
+    }
+
+    #[test]
+    fn derived_addresses_are_local_unicast_stable_and_differ() {
+        let names: Vec<Name> = (0..1000).map(|n| format!("vm{n}").parse().unwrap()).collect();
+        let macs: std::collections::HashSet<Mac> = names.iter().map(derived_mac).collect();
+        assert_eq!(macs.len(), names.len());
+        for Mac([first, ..]) in macs {
+            assert_eq!(first & 3, 2);
+        }
+        assert_eq!(derived_mac(&names[1]).to_string(), derived_mac(&names[1]).to_string());
+    }
+
+    #[test]
+    fn hostile_drafts_say_what_was_expected() {
+        for (json, expected) in [
+            (r#"{"name":"a","group":"b","kind":"net","cid":3}"#, "cid: a port of kind \"net\""),
+            (r#"{"name":"a","group":"b","kind":"vsock","cid":3,"learn":true}"#, "learn: a port"),
+            (r#"{"name":"a","group":"b","kind":"vsock"}"#, "cid: expected"),
+            (r#"{"name":"a","group":"b","kind":"vsock","cid":2}"#, "expected 3 to 4294967294"),
+            (r#"{"name":"a","group":"b","kind":"vsock","cid":-1}"#, "expected u32"),
+            (r#"{"name":"a","group":"b","kind":"net","socket":"x.sock"}"#, "absolute path"),
+            (r#"{"name":"a","group":"b","kind":"net","mtu":65536}"#, "expected u16"),
+            (r#"{"name":"a","group":"b","kind":"net","macc":"x"}"#, "unknown field `macc`"),
+            (r#"{"name":"a/b","group":"b","kind":"net"}"#, "expected 1 to 63 letters"),
+            (r#"{"name":"a","group":"b","kind":"ib"}"#, "unknown variant `ib`"),
+        ] {
+            let error = draft(json).unwrap_err();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+        let long =
+            format!(r#"{{"name":"a","group":"b","kind":"net","socket":"/{}"}}"#, "x".repeat(107));
+        assert!(draft(&long).unwrap_err().contains("at most 107"));
+    }
+}

@@ -1,0 +1,36 @@
+//! Every bound of the daemon's control plane, in one place.
+
+use std::time::Duration;
+
+/// Bytes of one control request, head and body together.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Headers of one control request.
+pub const REQUEST_HEADERS_MAX: usize = 64;
+/// Control connections served at the same time.
+pub const CONNECTIONS_MAX: usize = 64;
+/// From accepting a control connection to the last byte of its request.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// For one write of a reply to make progress.
+pub const REPLY_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a refused request is still read, so that its sender gets to see why.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// Pause after `accept` failed for want of descriptors or memory.
+pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Bytes of a configuration file.
+pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Problems reported from one configuration file.
+pub const PROBLEMS_MAX: usize = 20;
+/// Bytes of a Unix socket's path (`sun_path` less its end mark, unix(7)).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Largest idle spin of the dispatcher, in microseconds.
+pub const SPIN_US_MAX: u32 = 10_000;
+
+/// Log lines that one place in the code may write per port and window.
+pub const LOG_LINES_PER_WINDOW: u32 = 10;
+/// The window of [`LOG_LINES_PER_WINDOW`].
+pub const LOG_WINDOW: Duration = Duration::from_secs(5);
+/// Places and ports remembered by the log's rate limit; more are forgotten together.
+pub const LOG_PLACES_MAX: usize = 4096;
+/// Bytes of one log line's message or value; longer ones are cut.
+pub const LOG_TEXT_BYTES_MAX: usize = 2048;

@@ -1,0 +1,232 @@
+//! The configuration file: what is refused, where, and with which words.
+
+use std::path::Path;
+
+use causeway_daemon::config::{Config, Surroundings};
+
+const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
+
+fn parse(text: &str) -> Result<Config, String> {
+    let around = Surroundings { run_dir: Some("/run/causeway".into()) };
+    Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
+}
+
+/// Asserts that `text` is refused with a line that starts so and says so.
+#[track_caller]
+fn refused(text: &str, place: &str, expected: &str) {
+    let error = parse(text).expect_err("accepted");
+    let line = format!("c.toml:{place}: ");
+    assert!(
+        error.lines().any(|l| l.starts_with(&line) && l.contains(expected)),
+        "no line {line}…{expected}… in:\n{error}"
+    );
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = parse(
+        r#"
+        [daemon]
+        control = "/tmp/c.sock"
+        run_dir = "/tmp/ports"
+        log = "debug"
+        spin_us = 20
+        control_mode = "0600"
+        control_group = "causeway"
+        [[group]]
+        name = "blue"
+        [[port]]
+        name = "n"
+        group = "blue"
+        kind = "net"
+        mac = "52:54:00:00:00:01"
+        mtu = 0xffff
+        [[port]]
+        name = "v"
+        group = "blue"
+        kind = "vsock"
+        cid = 3
+        host_socket = "/tmp/v.vsock"
+        [[rule]]
+        action = "reject"
+        from = "blue/3:*"
+        to = "blue/4:22"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.daemon.control_mode, 0o600);
+    assert_eq!(config.ports[0].socket, Path::new("/tmp/ports/n.sock"));
+    assert_eq!(config.rules[0].to.to_string(), "blue/4:22");
+    assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
+}
+
+#[test]
+fn an_empty_file_is_a_daemon_without_ports() {
+    let config = parse("").unwrap();
+    assert_eq!(config.daemon.control, Path::new("/run/causeway/control.sock"));
+    assert!(config.ports.is_empty());
+}
+
+#[test]
+fn without_a_default_directory_the_paths_must_be_given() {
+    let around = Surroundings { run_dir: None };
+    let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
+    assert!(error.contains("\"control\" and \"run_dir\" must be given"), "{error}");
+    let given = "[daemon]\ncontrol = \"/a/c\"\nrun_dir = \"/a\"\n";
+    assert!(Config::parse(Path::new("c"), given, &around).is_ok());
+}
+
+#[test]
+fn syntax_types_and_ranges() {
+    refused("[daemon\n", "1:8", "unclosed table");
+    refused("[daemon]\nlog = \n", "2:7", "");
+    refused("[daemon]\nlog = \"lood\"", "2:7", "key \"log\": expected one of error, warn");
+    refused("[daemon]\nlog = 3", "2:7", "key \"log\": expected a string, found integer");
+    refused("[daemon]\nspin_us = 10001", "2:11", "an integer from 0 to 10000, found 10001");
+    refused("[daemon]\nspin_us = -1", "2:11", "an integer from 0 to 10000, found -1");
+    refused("[daemon]\nspin_us = \"1\"", "2:11", "found string");
+    refused("[daemon]\ncontrol_mode = \"660\"", "2:16", "octal permissions in quotes");
+    refused("[daemon]\ncontrol_mode = \"0999\"", "2:16", "octal permissions in quotes");
+    refused("[daemon]\ncontrol = \"c.sock\"", "2:11", "expected an absolute path");
+    refused("[[daemon]]\nlog = \"info\"", "1:1", "expected a table [daemon], found array");
+    refused("[port]\nname = \"a\"", "1:1", "expected a list of tables, written [[port]]");
+    let long = format!("[daemon]\ncontrol = \"/{}\"", "x".repeat(107));
+    refused(&long, "2:11", "a path of 108 bytes: expected at most 107");
+    let long = format!(
+        "[daemon]\nrun_dir = \"/{}\"\n{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\n",
+        "x".repeat(105)
+    );
+    refused(&long, "7:1", "give \"socket\" or a shorter run_dir");
+}
+
+#[test]
+fn unknown_keys_get_the_nearest() {
+    refused("[deamon]\n", "1:2", "unknown key \"deamon\"; did you mean \"daemon\"?");
+    refused("[daemon]\ncontol = \"/x\"", "2:1", "did you mean \"control\"?");
+    refused("[[group]]\ncolour = 1\nname = \"a\"", "2:1", "expected one of name");
+    let text = format!(
+        "{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\nqueues_pairs = 2\n"
+    );
+    refused(&text, "9:1", "did you mean \"queue_pairs\"?");
+    refused("[[rule]]\nacton = \"accept\"", "2:1", "did you mean \"action\"?");
+}
+
+fn port(lines: &str) -> String {
+    format!("{HEAD}[[port]]\n{lines}")
+}
+
+#[test]
+fn ports() {
+    refused(&port("group = \"blue\"\nkind = \"net\""), "5:1", "key \"name\" is missing");
+    refused(&port("name = \"n\"\nkind = \"net\""), "5:1", "key \"group\" is missing");
+    refused(&port("name = \"n\"\ngroup = \"blue\""), "5:1", "key \"kind\" is missing");
+    refused(&port("name = \"a b\""), "6:8", "key \"name\": name \"a b\": expected 1 to 63");
+    let net = "name = \"n\"\ngroup = \"blue\"\nkind = \"net\"\n";
+    refused(&port(&format!("{net}mac = \"52:54\"")), "9:7", "expected six hexadecimal bytes");
+    refused(&port(&format!("{net}mac = \"01:00:5e:00:00:01\"")), "9:7", "a unicast address");
+    refused(&port(&format!("{net}mtu = 67")), "9:7", "an integer from 68 to 65535, found 67");
+    refused(&port(&format!("{net}queue_pairs = 9")), "9:15", "an integer from 1 to 8, found 9");
+    refused(&port(&format!("{net}learn = \"yes\"")), "9:9", "expected true or false");
+    refused(&port(&format!("{net}cid = 3")), "9:1", "only a port of kind \"vsock\" has it");
+    let vsock = "name = \"v\"\ngroup = \"blue\"\nkind = \"vsock\"\n";
+    refused(&port(vsock), "5:1", "key \"cid\" is missing");
+    refused(&port(&format!("{vsock}cid = 2")), "9:7", "an integer from 3 to 4294967294");
+    refused(&port(&format!("{vsock}cid = 4294967295")), "9:7", "an integer from 3 to 4294967294");
+    refused(&port(&format!("{vsock}cid = 3\nmtu = 1500")), "10:1", "only a port of kind \"net\"");
+    refused(&port(&net.replace("blue", "bleu")), "7:9", "group bleu is not defined; did you mean");
+    refused(&port(&net.replace("blue", "green")), "7:9", "add [[group]] name = \"green\"");
+}
+
+#[test]
+fn duplicates_name_both_lines() {
+    refused(
+        "[[group]]\nname = \"a\"\n[[group]]\nname = \"a\"",
+        "4:8",
+        "on line 4 is already defined on line 2",
+    );
+    let two = |a: &str, b: &str| {
+        format!("[[group]]\nname=\"g\"\n[[port]]\ngroup=\"g\"\n{a}\n[[port]]\ngroup=\"g\"\n{b}\n")
+    };
+    let same = "name=\"n\"\nkind=\"net\"";
+    refused(&two(same, same), "9:6", "port n on line 9 is already defined on line 5");
+    let mac = "kind=\"net\"\nmac=\"52:54:00:00:00:01\"";
+    refused(
+        &two(&format!("name=\"a\"\n{mac}"), &format!("name=\"b\"\n{mac}")),
+        "12:5",
+        "mac 52:54:00:00:00:01 in group g on line 12 is already defined on line 7",
+    );
+    let cid = "kind=\"vsock\"\ncid=3";
+    refused(
+        &two(&format!("name=\"a\"\n{cid}"), &format!("name=\"b\"\n{cid}")),
+        "12:5",
+        "cid 3 in group g on line 12 is already defined on line 7",
+    );
+    refused(
+        &two(
+            "name=\"a\"\nkind=\"net\"\nsocket=\"/s\"",
+            "name=\"b\"\nkind=\"vsock\"\ncid=3\nhost_socket=\"/s\"",
+        ),
+        "13:13",
+        "socket /s on line 13 is already defined on line 7",
+    );
+    refused(
+        &two(
+            "name=\"a\"\nkind=\"net\"\nsocket=\"/run/causeway/control.sock\"",
+            "name=\"b\"\nkind=\"net\"",
+        ),
+        "7:8",
+        "is the control socket",
+    );
+}
+
+#[test]
+fn the_same_mac_and_cid_may_be_in_two_groups() {
+    let text = format!(
+        "{HEAD}[[port]]\nname=\"a\"\ngroup=\"blue\"\nkind=\"vsock\"\ncid=3\n\
+         [[port]]\nname=\"b\"\ngroup=\"red\"\nkind=\"vsock\"\ncid=3\n"
+    );
+    assert_eq!(parse(&text).unwrap().ports.len(), 2);
+}
+
+#[test]
+fn rules() {
+    let rule = |lines: &str| format!("{HEAD}[[rule]]\n{lines}");
+    refused(&rule("from = \"*\""), "5:1", "key \"action\" is missing");
+    refused(&rule("action = \"drop\""), "6:10", "expected one of accept, reject; found \"drop\"");
+    refused(&rule("action = \"reject\"\nto = \"blue/4:x\""), "7:6", "expected GROUP/CID:PORT");
+    refused(&rule("action = \"reject\"\nto = \"blu/4:1\""), "7:6", "did you mean \"blue\"?");
+    refused(
+        &rule("action = \"accept\"\nfrom = \"blue/3:*\"\nto = \"red/4:22\""),
+        "8:6",
+        "from group blue to group red: expected one group, as no traffic crosses groups",
+    );
+}
+
+#[test]
+fn every_problem_is_told_at_once_in_the_order_of_the_lines() {
+    let error = parse("[daemon]\nlog = 1\nspin = 2\n[[port]]\nname = \"\"\n").unwrap_err();
+    let heads: Vec<&str> = error.lines().filter(|l| l.starts_with("c.toml:")).collect();
+    assert_eq!(heads.len(), 5, "{error}");
+    let lines: Vec<u32> =
+        heads.iter().map(|h| h.split(':').nth(1).unwrap().parse().unwrap()).collect();
+    assert!(lines.is_sorted(), "{error}");
+    assert!(error.contains("  2 | log = 1\n    |       ^"), "{error}");
+}
+
+#[test]
+fn hostile_files_are_refused_without_harm() {
+    for text in [
+        "\0\0\0",
+        "[[[[[[[[",
+        &"[".repeat(100_000),
+        &format!("a = {}", "[".repeat(100_000)),
+        &format!("{}b = 1", "a.".repeat(50_000)),
+        "name = \"\u{feff}\u{202e}\"",
+        "x = 99999999999999999999999999",
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.starts_with("c.toml:"), "{error:.200}");
+    }
+    let many = "[[rule]]\nx = 1\n".repeat(1000);
+    assert!(parse(&many).unwrap_err().contains("1980 more problems not shown"));
+}
