@@ -2,8 +2,19 @@
 //!
 //! The binary is a few lines over this library, so that the tests can drive
 //! each part alone: [`config`] reads the file, [`http`] and [`api`] serve the
-//! control socket, and [`fabric`] is the one seam to the dispatcher.
+//! control socket, [`life`] starts and stops, and [`fabric`] is the one seam to
+//! the dispatcher.
 
+pub mod accounts;
+pub mod api;
+pub mod args;
 pub mod config;
 pub mod draft;
+pub mod fabric;
+pub mod http;
+pub mod instance;
+pub mod life;
 pub mod limits;
+pub mod logger;
+pub mod notify;
+pub mod peer;

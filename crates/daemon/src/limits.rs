@@ -26,11 +26,9 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Largest idle spin of the dispatcher, in microseconds.
 pub const SPIN_US_MAX: u32 = 10_000;
 
-/// Log lines that one place in the code may write per port and window.
-pub const LOG_LINES_PER_WINDOW: u32 = 10;
-/// The window of [`LOG_LINES_PER_WINDOW`].
-pub const LOG_WINDOW: Duration = Duration::from_secs(5);
-/// Places and ports remembered by the log's rate limit; more are forgotten together.
-pub const LOG_PLACES_MAX: usize = 4096;
-/// Bytes of one log line's message or value; longer ones are cut.
-pub const LOG_TEXT_BYTES_MAX: usize = 2048;
+/// Bytes of one value in a log line; longer ones are cut.
+pub const LOG_VALUE_BYTES_MAX: usize = 2048;
+/// Tries to read the pid of a daemon that has only just taken the lock.
+pub const LOCK_PID_TRIES: u32 = 20;
+/// Pause between these tries.
+pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);

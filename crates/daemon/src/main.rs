@@ -1,1 +1,3 @@
+//! causewayd, the host daemon.
+
 fn main() {}

@@ -1,0 +1,245 @@
+//! What each request of the control socket means.
+//!
+//! ```text
+//! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
+//! GET  /v1/ports    POST /v1/ports    GET  /v1/ports/NAME   DELETE /v1/ports/NAME
+//! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
+//! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
+//! ```
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use causeway_fabric::Name;
+use causeway_fabric::control::{Answer, Command, CommandError, GroupView, TraceQuery};
+use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::draft::PortDraft;
+use crate::fabric::Fabric;
+use crate::http::{Reply, Request};
+use crate::peer::Peer;
+
+/// What the API knows of the daemon beside the fabric.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// When the daemon started.
+    pub started: Instant,
+    /// Where ports' sockets go by default.
+    pub run_dir: PathBuf,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupBody {
+    name: Name,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleBody {
+    #[serde(default)]
+    index: Option<usize>,
+    action: RuleAction,
+    #[serde(default)]
+    from: RuleSide,
+    #[serde(default)]
+    to: RuleSide,
+}
+
+/// Answers one request; changes are logged with who asked for them.
+pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request) -> Reply {
+    let reply = route(fabric, about, request).unwrap_or_else(|refusal| refusal);
+    let (method, path) = (request.method.as_str(), request.path.as_str());
+    let (pid, uid, status) = (peer.pid, peer.uid, reply.status);
+    if method == "GET" {
+        log::debug!(method, path, status, pid, uid; "control request");
+    } else {
+        log::info!(method, path, status, pid, uid; "control request");
+    }
+    reply
+}
+
+fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
+    let Some(path) = request.path.strip_prefix("/v1/") else { return Err(no_path(request)) };
+    let parts: Vec<&str> = path.split('/').collect();
+    let method = request.method.as_str();
+    match (parts.as_slice(), method) {
+        (["info"], "GET") => Ok(info(about)),
+        (["stats"], "GET") => stats(fabric, about),
+        (["trace"], "POST") => {
+            let query: TraceQuery = body(request)?;
+            call(fabric, Command::Trace(query), 200)
+        }
+        (["ports", rest @ ..], _) => ports(fabric, about, request, rest),
+        (["groups", rest @ ..], _) => groups(fabric, request, rest),
+        (["rules", rest @ ..], _) => rules(fabric, request, rest),
+        (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
+        (["trace"], _) => Err(Reply::method_not_allowed("POST")),
+        _ => Err(no_path(request)),
+    }
+}
+
+fn ports(
+    fabric: &dyn Fabric,
+    about: &About,
+    request: &Request,
+    rest: &[&str],
+) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::PortList, 200),
+        ([], "POST") => {
+            let draft: PortDraft = body(request)?;
+            let spec = draft.into_spec(&about.run_dir).map_err(|e| invalid(e.to_string()))?;
+            call(fabric, Command::PortAdd(spec), 201)
+        }
+        ([name], "GET") => call(fabric, Command::PortShow(parse_name(name)?), 200),
+        ([name], "DELETE") => call(fabric, Command::PortDel(parse_name(name)?), 200),
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        _ => Err(no_path(request)),
+    }
+}
+
+fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::GroupList, 200),
+        ([], "POST") => {
+            let group: GroupBody = body(request)?;
+            call(fabric, Command::GroupAdd(group.name), 201)
+        }
+        ([name], "GET") => {
+            let name = parse_name(name)?;
+            Ok(Reply::json(200, &find_group(fabric, &name)?))
+        }
+        ([name], "DELETE") => call(fabric, Command::GroupDel(parse_name(name)?), 200),
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        _ => Err(no_path(request)),
+    }
+}
+
+fn find_group(fabric: &dyn Fabric, name: &Name) -> Result<GroupView, Reply> {
+    match fabric.call(Command::GroupList).map_err(refused)? {
+        Answer::Groups(groups) => groups.into_iter().find(|g| g.name == *name).ok_or_else(|| {
+            refused(CommandError::NotFound { what: "group", name: name.to_string() })
+        }),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn rules(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::RuleList, 200),
+        ([], "POST") => {
+            let RuleBody { index, action, from, to } = body(request)?;
+            if let (Some(a), Some(b)) = (&from.group, &to.group)
+                && a != b
+            {
+                let text = format!("rule from group {a} to group {b}: no traffic crosses groups");
+                return Err(invalid(text));
+            }
+            let rule = RuleSpec { action, from, to };
+            call(fabric, Command::RuleAdd { index, rule }, 201)
+        }
+        ([index], "DELETE") => {
+            let index = index
+                .parse()
+                .map_err(|_| invalid(format!("rule {index:?}: expected its number, from 0")))?;
+            call(fabric, Command::RuleDel { index }, 200)
+        }
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("DELETE")),
+        _ => Err(no_path(request)),
+    }
+}
+
+fn info(about: &About) -> Reply {
+    let value = json!({
+        "name": "causewayd",
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "uptime_seconds": about.started.elapsed().as_secs_f64(),
+        "control": about.control.display().to_string(),
+        "run_dir": about.run_dir.display().to_string(),
+    });
+    Reply::json(200, &value)
+}
+
+fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
+    let ports = match fabric.call(Command::PortList).map_err(refused)? {
+        Answer::Ports(ports) => ports,
+        other => return Err(unexpected(&other)),
+    };
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            let kind = match port.spec.kind {
+                causeway_fabric::spec::PortKind::Net(_) => "net",
+                causeway_fabric::spec::PortKind::Vsock(_) => "vsock",
+            };
+            json!({
+                "name": port.spec.name,
+                "group": port.spec.group,
+                "kind": kind,
+                "state": port.state,
+                "faults_total": port.faults_total,
+                "connects_total": port.connects_total,
+                "counters": port.counters,
+            })
+        })
+        .collect();
+    let uptime = about.started.elapsed().as_secs_f64();
+    Ok(Reply::json(200, &json!({ "uptime_seconds": uptime, "ports": ports })))
+}
+
+/// Runs a command; its answer goes out with `status`, or as 204 if it has nothing to tell.
+fn call(fabric: &dyn Fabric, command: Command, status: u16) -> Result<Reply, Reply> {
+    match fabric.call(command).map_err(refused)? {
+        Answer::Done => Ok(Reply::done()),
+        answer => Ok(Reply::json(status, &answer)),
+    }
+}
+
+fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Reply> {
+    serde_json::from_slice(&request.body).map_err(|error| {
+        let status = if error.is_data() { 422 } else { 400 };
+        let kind = if error.is_data() { "invalid" } else { "bad_request" };
+        Reply::error(status, kind, format!("body: {error}"))
+    })
+}
+
+fn parse_name(text: &str) -> Result<Name, Reply> {
+    text.parse().map_err(|error: causeway_fabric::spec::SpecError| invalid(error.to_string()))
+}
+
+fn invalid(text: String) -> Reply {
+    Reply::error(422, "invalid", text)
+}
+
+fn no_path(request: &Request) -> Reply {
+    let text = format!(
+        "{}: expected /v1/ and one of info, ports, groups, rules, stats, trace",
+        request.path
+    );
+    Reply::error(404, "no_such_path", text)
+}
+
+fn unexpected(answer: &Answer) -> Reply {
+    log::error!(answer:? = answer; "the fabric answered another question");
+    Reply::error(500, "internal", "the fabric answered another question")
+}
+
+fn refused(error: CommandError) -> Reply {
+    let (status, kind) = match &error {
+        CommandError::NotFound { .. } => (404, "not_found"),
+        CommandError::Conflict(_) => (409, "conflict"),
+        CommandError::Invalid(_) => (422, "invalid"),
+        CommandError::Host(_) => (500, "host"),
+    };
+    Reply::error(status, kind, error.to_string())
+}

@@ -1,0 +1,58 @@
+//! The command line of causewayd.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, Parser};
+
+use crate::config::CONFIG_DEFAULT;
+
+const EXAMPLES: &str = "\
+Examples:
+  causewayd                                     serve /etc/causeway/causeway.toml
+  causewayd --config ./lab.toml                 serve another file
+  causewayd --config ./lab.toml --check-config  say what is wrong with it, line by line
+  causewayd --print-config                      show it with every default filled in
+
+Signals: SIGTERM and SIGINT stop the daemon and remove its sockets. SIGHUP only
+logs: ports, groups and rules are changed while it runs by causeway(1).
+
+Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";
+
+/// Carries Ethernet frames and sockets between the virtual machines of this host.
+#[derive(Debug, Parser)]
+#[command(name = "causewayd", version, after_help = EXAMPLES)]
+pub struct Args {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
+    pub config: PathBuf,
+    /// Check the configuration and exit
+    #[arg(long, group = "mode")]
+    pub check_config: bool,
+    /// Print the configuration with every default filled in, and exit
+    #[arg(long, group = "mode")]
+    pub print_config: bool,
+    /// Print the manual page (roff) and exit
+    #[arg(long, group = "mode")]
+    pub man: bool,
+    /// Print the completions of a shell and exit
+    #[arg(long, group = "mode", value_name = "SHELL")]
+    pub completion: Option<clap_complete::Shell>,
+}
+
+impl Args {
+    /// The manual page, made from this definition.
+    pub fn man_page() -> std::io::Result<Vec<u8>> {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Self::command().version(env!("CARGO_PKG_VERSION")))
+            .section("8")
+            .render(&mut page)?;
+        Ok(page)
+    }
+
+    /// The completions of `shell`, made from this definition.
+    pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Self::command(), "causewayd", &mut script);
+        script
+    }
+}

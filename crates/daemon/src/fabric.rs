@@ -1,0 +1,111 @@
+//! The one seam between the control plane and the dispatcher.
+
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use causeway_fabric::control::{Answer, Command, CommandError};
+use causeway_fabric::spec::{PortKind, PortSpec};
+
+use crate::config::Config;
+
+/// Whoever carries out commands: the dispatcher, or a model of it in the tests.
+pub trait Fabric: Send + Sync {
+    /// Carries out one command and waits for its answer.
+    fn call(&self, command: Command) -> Result<Answer, CommandError>;
+}
+
+/// Puts the groups, ports and rules of a configuration into a fabric that has none yet.
+pub fn apply(fabric: &dyn Fabric, config: &Config) -> Result<(), CommandError> {
+    for group in &config.groups {
+        fabric.call(Command::GroupAdd(group.clone()))?;
+    }
+    // Rules stand before the first port can carry traffic.
+    for rule in &config.rules {
+        fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
+    }
+    for port in &config.ports {
+        fabric.call(Command::PortAdd(port.clone()))?;
+    }
+    Ok(())
+}
+
+/// Closes every port, so that no socket of theirs is left behind.
+pub fn close_ports(fabric: &dyn Fabric) {
+    let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
+    for port in ports {
+        if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {
+            log::warn!(port:% = port.spec.name, error:% = error; "port not closed");
+        }
+    }
+}
+
+/// A fabric whose new ports' sockets get the permissions and group that the operator
+/// configured, so that a QEMU of another user can connect.
+pub struct SocketOwner {
+    /// Who carries out the commands.
+    pub inner: Arc<dyn Fabric>,
+    /// Permission bits; as created if none.
+    pub mode: Option<u32>,
+    /// Group id; the daemon's if none.
+    pub group: Option<u32>,
+}
+
+impl std::fmt::Debug for SocketOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SocketOwner")
+            .field("mode", &self.mode)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fabric for SocketOwner {
+    fn call(&self, command: Command) -> Result<Answer, CommandError> {
+        let added = match &command {
+            Command::PortAdd(spec) => Some(spec.clone()),
+            _ => None,
+        };
+        let answer = self.inner.call(command)?;
+        if let Some(spec) = added
+            && let Err(text) = self.hand_over(&spec)
+        {
+            let _ = self.inner.call(Command::PortDel(spec.name.clone()));
+            return Err(CommandError::Host(format!("port {}: {text}", spec.name)));
+        }
+        Ok(answer)
+    }
+}
+
+impl SocketOwner {
+    fn hand_over(&self, spec: &PortSpec) -> Result<(), String> {
+        give(&spec.socket, self.mode, self.group)?;
+        match &spec.kind {
+            PortKind::Vsock(vsock) if vsock.host_socket.is_some() => {
+                vsock.host_socket.iter().try_for_each(|path| give(path, self.mode, self.group))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Sets group, then permissions, of a socket; of nothing that is not one.
+pub fn give(path: &Path, mode: Option<u32>, group: Option<u32>) -> Result<(), String> {
+    if mode.is_none() && group.is_none() {
+        return Ok(());
+    }
+    let failed = |what: &str, error| format!("{what} {}: {error}", path.display());
+    let meta = std::fs::symlink_metadata(path).map_err(|e| failed("cannot look at", e))?;
+    if !meta.file_type().is_socket() {
+        return Err(format!("{}: expected a socket", path.display()));
+    }
+    if group.is_some() {
+        std::os::unix::fs::lchown(path, None, group)
+            .map_err(|e| failed("cannot set the group of", e))?;
+    }
+    if let Some(mode) = mode {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .map_err(|e| failed("cannot set the permissions of", e))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! One reply: a status and a JSON body.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// What is sent back before the connection closes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status code.
+    pub status: u16,
+    /// JSON, or nothing.
+    pub body: String,
+    /// For status 405: the methods that the path has.
+    pub allow: &'static str,
+}
+
+impl Reply {
+    /// A reply with a value as JSON.
+    pub fn json(status: u16, value: &impl Serialize) -> Self {
+        match serde_json::to_string(value) {
+            Ok(body) => Self { status, body, allow: "" },
+            Err(error) => Self::error(500, "internal", error.to_string()),
+        }
+    }
+
+    /// Done, nothing to tell.
+    pub fn done() -> Self {
+        Self { status: 204, body: String::new(), allow: "" }
+    }
+
+    /// `{"error":{"kind":…,"message":…}}`.
+    pub fn error(status: u16, kind: &str, message: impl Into<String>) -> Self {
+        let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
+        Self { status, body: error.to_string(), allow: "" }
+    }
+
+    /// The path is there, the method is not.
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let text = format!("expected the method {allow}");
+        Self { allow, ..Self::error(405, "method_not_allowed", text) }
+    }
+
+    /// Writes the reply in one piece.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (status, reason) = (self.status, reason(self.status));
+        let mut text = format!("HTTP/1.1 {status} {reason}\r\nConnection: close\r\n");
+        if !self.allow.is_empty() {
+            text.push_str(&format!("Allow: {}\r\n", self.allow));
+        }
+        if self.status != 204 {
+            let length = self.body.len() + 1;
+            text.push_str(&format!(
+                "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{}\n",
+                self.body
+            ));
+        } else {
+            text.push_str("\r\n");
+        }
+        out.write_all(text.as_bytes())
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        204 => "No Content",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        422 => "Unprocessable Content",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}

@@ -1,0 +1,138 @@
+//! Reads one request, however its sender splits, delays or inflates it.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::Reply;
+use crate::limits::{REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
+
+/// One request, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// `GET`, `POST`, `DELETE` or another.
+    pub method: String,
+    /// The path, without query.
+    pub path: String,
+    /// The body, as long as its Content-Length said.
+    pub body: Vec<u8>,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+struct Head {
+    method: String,
+    path: String,
+    /// Bytes that the head takes.
+    bytes: usize,
+    /// Bytes that the body will take.
+    body: usize,
+    /// Whether the sender waits for leave to send the body.
+    waits: bool,
+}
+
+/// Reads a request until `deadline`; `None` if the sender closed without a word.
+///
+/// An error is the reply to send.
+pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request>, Reply> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        if let Some(head) = parse_head(&bytes)? {
+            break head;
+        }
+        if bytes.len() >= REQUEST_BYTES_MAX {
+            return Err(Reply::error(431, "too_large", "request head: expected less than 64 KiB"));
+        }
+        if read_more(stream, &mut bytes, deadline)? == 0 {
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            return Err(Reply::error(400, "bad_request", "the request ended within its head"));
+        }
+    };
+    let total = head.bytes.saturating_add(head.body);
+    if total > REQUEST_BYTES_MAX {
+        let text = format!("a request of {total} bytes: expected at most {REQUEST_BYTES_MAX}");
+        return Err(Reply::error(413, "too_large", text));
+    }
+    if head.waits {
+        // A sender that is gone shows itself at the next read.
+        let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+    while bytes.len() < total {
+        if read_more(stream, &mut bytes, deadline)? == 0 {
+            return Err(Reply::error(400, "bad_request", "the request ended within its body"));
+        }
+    }
+    let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
+    Ok(Some(Request { method: head.method, path: head.path, body }))
+}
+
+/// One read of at most 4 KiB; 0 at the end.
+fn read_more(
+    stream: &mut UnixStream,
+    bytes: &mut Vec<u8>,
+    deadline: Instant,
+) -> Result<usize, Reply> {
+    let late = || Reply::error(408, "timeout", "the request did not come in time");
+    let mut chunk = [0_u8; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left < Duration::from_millis(1) {
+            return Err(late());
+        }
+        let read = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut chunk));
+        match read {
+            Ok(n) => {
+                bytes.extend_from_slice(&chunk[..n]);
+                return Ok(n);
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(late());
+            }
+            Err(e) => return Err(Reply::error(400, "bad_request", format!("read: {e}"))),
+        }
+    }
+}
+
+/// The head, once it is whole.
+fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
+    let mut headers = [httparse::EMPTY_HEADER; REQUEST_HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let wrong = |text: String| Reply::error(400, "bad_request", text);
+    let size = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(size)) => size,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            let text = format!("expected at most {REQUEST_HEADERS_MAX} headers");
+            return Err(Reply::error(431, "too_large", text));
+        }
+        Err(error) => return Err(wrong(format!("not an HTTP/1.1 request: {error}"))),
+    };
+    let (mut body, mut waits) = (None, false);
+    for header in parsed.headers.iter() {
+        if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            let text = "Transfer-Encoding is not served: expected Content-Length";
+            return Err(Reply::error(411, "bad_request", text));
+        }
+        if header.name.eq_ignore_ascii_case("expect") {
+            waits = header.value.eq_ignore_ascii_case(b"100-continue");
+        }
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let length = content_length(header.value)
+                .filter(|n| body.is_none_or(|b| b == *n))
+                .ok_or_else(|| wrong("Content-Length: expected one decimal number".into()))?;
+            body = Some(length);
+        }
+    }
+    let target = parsed.path.unwrap_or("");
+    let path = target.split('?').next().unwrap_or("").to_owned();
+    let method = parsed.method.unwrap_or("").to_owned();
+    Ok(Some(Head { method, path, bytes: size, body: body.unwrap_or(0), waits }))
+}
+
+fn content_length(value: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(value).ok()?;
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}

@@ -1,0 +1,155 @@
+//! Accepts control connections, one short-lived thread each, within bounds.
+
+use std::io::Read as _;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::{Reply, Request, request};
+use crate::limits::{
+    ACCEPT_RETRY, CONNECTIONS_MAX, DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
+};
+use crate::peer::{Access, Peer};
+
+/// What answers requests.
+pub type Handler = dyn Fn(&Peer, &Request) -> Reply + Send + Sync;
+
+/// A running server; it stops when told to, not when dropped.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    stopping: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves connections to `listener` from now on, for those whom `access` lets in.
+    pub fn start(
+        listener: UnixListener,
+        access: Access,
+        handler: Arc<Handler>,
+    ) -> std::io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let acceptor = {
+            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
+            thread::Builder::new()
+                .name("control".into())
+                .spawn(move || accept(&listener, &stopping, &access, &handler))?
+        };
+        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+    }
+
+    /// Accepts no more; requests being served are finished by their own threads.
+    pub fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // Wakes the acceptor; it may have ended by itself.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// One of the places for connections, given back when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(served: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(served.clone());
+        (served.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn accept(listener: &UnixListener, stopping: &AtomicBool, access: &Access, handler: &Arc<Handler>) {
+    let served = Arc::new(AtomicUsize::new(0));
+    loop {
+        let accepted = listener.accept();
+        if stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => begin(stream, &served, access, handler),
+            Err(error) => {
+                log::warn!(error:% = error; "control connection not accepted");
+                thread::sleep(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+fn begin(
+    mut stream: UnixStream,
+    served: &Arc<AtomicUsize>,
+    access: &Access,
+    handler: &Arc<Handler>,
+) {
+    let Some(place) = Place::take(served) else {
+        let text = format!("{CONNECTIONS_MAX} control connections are served already; try again");
+        refuse(&mut stream, &Reply::error(503, "busy", text));
+        return;
+    };
+    let peer = match access.admit(&stream) {
+        Ok(peer) => peer,
+        Err(reply) => {
+            refuse(&mut stream, &reply);
+            return;
+        }
+    };
+    let handler = handler.clone();
+    let spawned = thread::Builder::new().name("control-request".into()).spawn(move || {
+        serve(&mut stream, &peer, &*handler);
+        drop(place);
+    });
+    if let Err(error) = spawned {
+        log::warn!(error:% = error; "no thread for a control connection");
+    }
+}
+
+/// Answers from the acceptor itself, which must not wait: the reply fits a fresh socket's buffer.
+fn refuse(stream: &mut UnixStream, reply: &Reply) {
+    if stream.set_nonblocking(true).is_ok() {
+        let _ = reply.write(stream);
+    }
+}
+
+fn serve(stream: &mut UnixStream, peer: &Peer, handler: &Handler) {
+    let (reply, whole) = match request::read(stream, Instant::now() + REQUEST_TIME_MAX) {
+        Ok(None) => return,
+        Ok(Some(request)) => (handler(peer, &request), true),
+        Err(reply) => (reply, false),
+    };
+    let sent = stream.set_write_timeout(Some(REPLY_TIME_MAX)).and_then(|()| reply.write(stream));
+    if let Err(error) = sent {
+        log::debug!(error:% = error, pid = peer.pid; "control reply not sent");
+        return;
+    }
+    if !whole {
+        drain(stream);
+    }
+}
+
+/// Takes in what a refused sender still sends, for a moment: closing at once would
+/// break its write before it reads the reply.
+fn drain(stream: &mut UnixStream) {
+    let _ = stream.shutdown(Shutdown::Write);
+    let until = Instant::now() + DRAIN_TIME_MAX;
+    let mut chunk = [0_u8; 4096];
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
+        if stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut chunk) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}

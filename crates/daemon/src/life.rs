@@ -1,0 +1,120 @@
+//! From start to stop: claim the control socket, fill the fabric, serve, and leave nothing behind.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::accounts::group_id;
+use crate::api::{self, About};
+use crate::config::Config;
+use crate::fabric::{Fabric, SocketOwner, apply, close_ports};
+use crate::http::server::{Handler, Server};
+use crate::instance::{Control, make_dir};
+use crate::notify::{Notify, watchdog_period};
+use crate::peer::Access;
+
+/// Why the daemon cannot start, in a sentence for the operator.
+pub type StartError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the daemon holds before the fabric runs.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    control: Control,
+    access: Access,
+    socket_group: Option<u32>,
+    signals: Signals,
+    started: Instant,
+}
+
+impl Daemon {
+    /// Claims everything that another process could hold. Nothing is served yet.
+    ///
+    /// To be called before other threads start: it sets the umask for a moment.
+    pub fn claim(config: Config) -> Result<Self, StartError> {
+        let daemon = &config.daemon;
+        let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
+            let found = name.as_deref().map(group_id).transpose();
+            found.map_err(|e| format!("[daemon]: key {key:?}: {e}").into())
+        };
+        let control_group = number("control_group", &daemon.control_group)?;
+        let socket_group = number("socket_group", &daemon.socket_group)?;
+        make_dir(&daemon.run_dir)?;
+        let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;
+        let uid = rustix::process::geteuid().as_raw();
+        Ok(Self {
+            access: Access { uid, group: control_group },
+            socket_group,
+            signals: Signals::new([SIGTERM, SIGINT, SIGHUP])?,
+            started: Instant::now(),
+            control,
+            config,
+        })
+    }
+
+    /// Fills the fabric and serves the control socket until a signal says stop, then closes
+    /// every port. The fabric must be running, in another thread.
+    pub fn serve(mut self, fabric: Arc<dyn Fabric>) -> Result<(), StartError> {
+        let notify = Arc::new(Notify::of_process());
+        let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
+            inner: fabric,
+            mode: self.config.daemon.socket_mode,
+            group: self.socket_group,
+        });
+        if let Err(error) = apply(&*fabric, &self.config) {
+            close_ports(&*fabric);
+            return Err(error.into());
+        }
+        let mut server = self.start_server(fabric.clone())?;
+        start_watchdog(&fabric, &notify)?;
+        let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
+        log::info!(version = env!("CARGO_PKG_VERSION"), ports, control:% = control; "ready");
+        notify.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
+        wait(&mut self.signals);
+        notify.send("STOPPING=1");
+        server.stop();
+        close_ports(&*fabric);
+        Ok(())
+    }
+
+    fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<Server, StartError> {
+        let about = About {
+            started: self.started,
+            run_dir: self.config.daemon.run_dir.clone(),
+            control: self.config.daemon.control.clone(),
+        };
+        let handler: Arc<Handler> =
+            Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
+        Ok(Server::start(self.control.listener()?, self.access, handler)?)
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+fn wait(signals: &mut Signals) {
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            log::info!("SIGHUP: nothing is reloaded; change ports, groups and rules with causeway");
+            continue;
+        }
+        log::info!(signal; "stopping");
+        return;
+    }
+}
+
+/// Feeds systemd's watchdog for as long as the dispatcher answers.
+fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Result<()> {
+    let Some(period) = watchdog_period() else { return Ok(()) };
+    let (fabric, notify) = (fabric.clone(), notify.clone());
+    let feed = move || {
+        loop {
+            if fabric.call(causeway_fabric::control::Command::RuleList).is_ok() {
+                notify.send("WATCHDOG=1");
+            }
+            thread::sleep(period);
+        }
+    };
+    thread::Builder::new().name("watchdog".into()).spawn(feed).map(drop)
+}

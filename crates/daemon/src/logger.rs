@@ -1,0 +1,167 @@
+//! The log: one line on stderr per record, `key=value` throughout.
+//!
+//! `time=… level=info target=… msg="…" port=vm1-net`; the time is left out where
+//! journald reads stderr, as it writes its own.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use log::kv::{self, Key, Value, VisitSource};
+use log::{LevelFilter, Log, Metadata, Record, SetLoggerError};
+
+use crate::limits::LOG_VALUE_BYTES_MAX;
+
+#[derive(Debug)]
+struct Logger {
+    timed: bool,
+}
+
+/// Sends all log records of `level` and worse to stderr from now on.
+pub fn start(level: LevelFilter) -> Result<(), SetLoggerError> {
+    let timed = std::env::var_os("JOURNAL_STREAM").is_none();
+    log::set_boxed_logger(Box::new(Logger { timed }))?;
+    log::set_max_level(level);
+    Ok(())
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut line = String::new();
+        if self.timed {
+            let _ = write!(line, "time={} ", utc(now.as_secs(), now.subsec_millis()));
+        }
+        write_record(&mut line, record);
+        // One write per line, so that lines of two threads do not mix; a closed stderr is no fault.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+
+    fn flush(&self) {}
+}
+
+fn write_record(line: &mut String, record: &Record<'_>) {
+    let level = record.level().as_str().to_ascii_lowercase();
+    let _ = write!(line, "level={level} target=");
+    write_value(line, record.target());
+    line.push_str(" msg=\"");
+    write_escaped(line, &record.args().to_string());
+    line.push('"');
+    let _ = record.key_values().visit(&mut Pairs(line));
+    line.push('\n');
+}
+
+struct Pairs<'a>(&'a mut String);
+
+impl<'kvs> VisitSource<'kvs> for Pairs<'_> {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
+        let _ = write!(self.0, " {key}=");
+        write_value(self.0, &value.to_string());
+        Ok(())
+    }
+}
+
+/// A value as it is if it is plain, in quotes if not.
+fn write_value(line: &mut String, value: &str) {
+    let plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '=' && c != '\\';
+    if !value.is_empty() && value.len() <= LOG_VALUE_BYTES_MAX && value.chars().all(plain) {
+        line.push_str(value);
+        return;
+    }
+    line.push('"');
+    write_escaped(line, value);
+    line.push('"');
+}
+
+/// Text that cannot end its quotes or its line, whoever chose it.
+fn write_escaped(line: &mut String, text: &str) {
+    let start = line.len();
+    for c in text.chars() {
+        if line.len() - start >= LOG_VALUE_BYTES_MAX {
+            line.push('…');
+            return;
+        }
+        match c {
+            '"' | '\\' => {
+                line.push('\\');
+                line.push(c);
+            }
+            '\n' => line.push_str("\\n"),
+            '\t' => line.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+}
+
+/// Seconds since 1970 as `2026-11-21T20:34:05.123Z` (the civil-from-days method over
+/// 400-year eras that start on 1 March).
+fn utc(seconds: u64, millis: u32) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(message: &str, pairs: &[(&str, &str)]) -> String {
+        let mut line = String::new();
+        write_record(
+            &mut line,
+            &Record::builder()
+                .level(log::Level::Warn)
+                .target("causeway_fabric::port")
+                .args(format_args!("{message}"))
+                .key_values(&pairs)
+                .build(),
+        );
+        line
+    }
+
+    #[test]
+    fn a_record_is_one_line_of_pairs() {
+        assert_eq!(
+            line("port closed", &[("port", "vm1-net"), ("reason", "bad head 9"), ("x", "")]),
+            "level=warn target=causeway_fabric::port msg=\"port closed\" port=vm1-net \
+             reason=\"bad head 9\" x=\"\"\n"
+        );
+    }
+
+    #[test]
+    fn hostile_text_stays_inside_its_quotes_and_its_line() {
+        let text = line("a\"b\\\nlevel=error \u{1b}[2J", &[("k", "v\" level=error")]);
+        assert_eq!(text.matches('\n').count(), 1);
+        assert!(
+            text.contains(r#"msg="a\"b\\\nlevel=error \u{1b}[2J" k="v\" level=error""#),
+            "{text}"
+        );
+        assert!(line(&"x".repeat(100_000), &[]).len() < 2 * LOG_VALUE_BYTES_MAX);
+    }
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(utc(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(utc(951_782_400, 5), "2000-02-29T00:00:00.005Z");
+        assert_eq!(utc(1_735_689_599, 999), "2024-12-31T23:59:59.999Z");
+        assert_eq!(utc(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
+    }
+}

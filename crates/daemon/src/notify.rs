@@ -1,0 +1,79 @@
+//! What systemd is told, by sd_notify(3): ready, alive, stopping.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The service manager's socket, if one started this process.
+#[derive(Debug)]
+pub struct Notify {
+    to: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notify {
+    /// Finds the service manager by `NOTIFY_SOCKET`.
+    pub fn of_process() -> Self {
+        let address = std::env::var("NOTIFY_SOCKET").ok();
+        Self { to: address.and_then(|address| open(&address)) }
+    }
+
+    /// Sends one state, as `READY=1`; without a service manager, does nothing.
+    pub fn send(&self, state: &str) {
+        if let Some((socket, address)) = &self.to
+            && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
+        {
+            log::warn!(error:% = error, state; "service manager not told");
+        }
+    }
+}
+
+fn open(address: &str) -> Option<(UnixDatagram, SocketAddr)> {
+    let address = match address.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name).ok()?,
+        None if address.starts_with('/') => SocketAddr::from_pathname(address).ok()?,
+        None => return None,
+    };
+    Some((UnixDatagram::unbound().ok()?, address))
+}
+
+/// How often to say `WATCHDOG=1`: half of what systemd allows, if it watches this process.
+pub fn watchdog_period() -> Option<Duration> {
+    let var = |key| std::env::var(key).ok();
+    period(var("WATCHDOG_USEC").as_deref(), var("WATCHDOG_PID").as_deref(), std::process::id())
+}
+
+fn period(usec: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
+    if pid.is_some_and(|pid| pid.parse() != Ok(own)) {
+        return None;
+    }
+    let usec: u64 = usec?.parse().ok().filter(|n| *n > 1)?;
+    Some(Duration::from_micros(usec / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_arrive_by_name_and_by_path() {
+        let name = format!("causeway-notify-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let notify = Notify { to: open(&format!("@{name}")) };
+        notify.send("READY=1");
+        let mut got = [0; 64];
+        let n = manager.recv(&mut got).unwrap();
+        assert_eq!(&got[..n], b"READY=1");
+        assert!(open("relative").is_none());
+        Notify { to: None }.send("READY=1");
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_twice_as_often_as_asked_and_only_by_its_process() {
+        assert_eq!(period(Some("10000000"), None, 7), Some(Duration::from_secs(5)));
+        assert_eq!(period(Some("10000000"), Some("7"), 7), Some(Duration::from_secs(5)));
+        assert_eq!(period(Some("10000000"), Some("8"), 7), None);
+        assert_eq!(period(None, None, 7), None);
+        assert_eq!(period(Some("0"), None, 7), None);
+    }
+}
