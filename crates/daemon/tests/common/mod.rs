@@ -1,0 +1,95 @@
+//! What the daemon's tests share: a model of the fabric, and a client that sends raw bytes.
+#![allow(dead_code)] // Each test binary uses its part.
+
+pub mod model;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_daemon::api::{self, About};
+use causeway_daemon::fabric::Fabric;
+use causeway_daemon::http::server::{Handler, Server};
+use causeway_daemon::peer::Access;
+
+/// A directory of this test's own, removed with it.
+#[derive(Debug)]
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("causeway-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A control socket over a fabric.
+#[derive(Debug)]
+pub struct Control {
+    pub socket: PathBuf,
+    pub server: Server,
+    _dir: Dir,
+}
+
+/// Serves the control API over `fabric`.
+pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let access = Access { uid: rustix::process::geteuid().as_raw(), group: None };
+    let about = About { started: Instant::now(), run_dir: dir.0.clone(), control: socket.clone() };
+    let handler: Arc<Handler> =
+        Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
+    let server = Server::start(listener, access, handler).unwrap();
+    Control { socket, server, _dir: dir }
+}
+
+/// Sends bytes as they are and returns status and body of the reply; status 0: none came.
+pub fn raw(socket: &Path, bytes: &[u8]) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // A refused sender may be cut off; the reply counts.
+    let _ = stream.write_all(bytes);
+    read_reply(&mut stream)
+}
+
+/// The reply to what was sent on `stream`.
+pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    let reply = String::from_utf8_lossy(&reply);
+    let reply = reply.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&reply);
+    let status = reply.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let body = reply.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, body.to_owned())
+}
+
+/// One request with a JSON body.
+pub fn send(socket: &Path, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
+    let length = body.len();
+    let text =
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+    let (status, body) = raw(socket, text.as_bytes());
+    let value = if body.is_empty() {
+        serde_json::Value::Null
+    } else {
+        serde_json::from_str(&body).unwrap_or_else(|e| panic!("{method} {path}: {e}: {body}"))
+    };
+    (status, value)
+}

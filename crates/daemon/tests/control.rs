@@ -1,0 +1,213 @@
+//! The control socket: every path, every refusal, and senders that mean harm.
+
+mod common;
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_daemon::limits::{CONNECTIONS_MAX, REQUEST_BYTES_MAX, REQUEST_TIME_MAX};
+use common::{Control, model::Model, raw, read_reply, send, serve};
+use serde_json::json;
+
+fn start() -> Control {
+    serve(Arc::new(Model::default()))
+}
+
+#[test]
+fn ports_groups_and_rules_come_and_go() {
+    let control = start();
+    let ask = |method, path: &str, body: serde_json::Value| {
+        send(&control.socket, method, path, &body.to_string())
+    };
+    assert_eq!(ask("GET", "/v1/ports", json!(null)), (200, json!([])));
+    assert_eq!(ask("POST", "/v1/groups", json!({"name": "blue"})).0, 204);
+    let (status, port) =
+        ask("POST", "/v1/ports", json!({"name": "a", "group": "blue", "kind": "net"}));
+    assert_eq!(status, 201);
+    assert_eq!((&port["state"], &port["mtu"]), (&json!("listening"), &json!(1500)));
+    assert_eq!(ask("GET", "/v1/ports/a", json!(null)), (200, port));
+    let groups = json!({"name": "blue", "ports": ["a"]});
+    assert_eq!(ask("GET", "/v1/groups/blue", json!(null)), (200, groups));
+    assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
+
+    assert_eq!(ask("POST", "/v1/rules", json!({"action": "reject", "to": "*/*:22"})).0, 204);
+    let (status, _) = ask("POST", "/v1/rules", json!({"action": "accept", "index": 0}));
+    assert_eq!(status, 204);
+    let (_, rules) = ask("GET", "/v1/rules", json!(null));
+    assert_eq!((&rules[0]["action"], &rules[1]["to"]), (&json!("accept"), &json!("*/*:22")));
+    assert_eq!(ask("DELETE", "/v1/rules/1", json!(null)).0, 204);
+    assert_eq!(ask("DELETE", "/v1/rules/1", json!(null)).0, 404);
+
+    assert_eq!(ask("DELETE", "/v1/ports/a", json!(null)).0, 204);
+    assert_eq!(ask("DELETE", "/v1/ports/a", json!(null)).0, 404);
+    assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 204);
+}
+
+#[test]
+fn info_stats_and_trace() {
+    let control = start();
+    let ask = |method, path, body: &str| send(&control.socket, method, path, body);
+    let (_, info) = ask("GET", "/v1/info", "");
+    assert_eq!((&info["name"], &info["pid"]), (&json!("causewayd"), &json!(std::process::id())));
+    ask("POST", "/v1/groups", r#"{"name":"g"}"#);
+    ask("POST", "/v1/ports", r#"{"name":"v","group":"g","kind":"vsock","cid":3}"#);
+    let (_, stats) = ask("GET", "/v1/stats?x=1", "");
+    assert!(stats["uptime_seconds"].is_f64());
+    assert_eq!(stats["ports"][0]["counters"]["transmit_packets_total"], 3);
+    let query = r#"{"what":"connect","from":"v","cid":4,"port":22}"#;
+    let (status, trace) = ask("POST", "/v1/trace", query);
+    assert_eq!((status, &trace["verdict"]), (200, &json!("drop")));
+}
+
+#[test]
+fn refusals_are_json_with_the_right_status() {
+    let control = start();
+    for (method, path, body, status, kind) in [
+        ("GET", "/", "", 404, "no_such_path"),
+        ("GET", "/v1/portz", "", 404, "no_such_path"),
+        ("GET", "/v1/ports/a/b", "", 404, "no_such_path"),
+        ("GET", "/v1/ports/a", "", 404, "not_found"),
+        ("GET", "/v1/groups/a", "", 404, "not_found"),
+        ("GET", "/v1/ports/%00", "", 422, "invalid"),
+        ("PUT", "/v1/ports", "", 405, "method_not_allowed"),
+        ("POST", "/v1/info", "", 405, "method_not_allowed"),
+        ("GET", "/v1/trace", "", 405, "method_not_allowed"),
+        ("POST", "/v1/ports", "", 400, "bad_request"),
+        ("POST", "/v1/ports", "{", 400, "bad_request"),
+        ("POST", "/v1/ports", "[]", 422, "invalid"),
+        ("POST", "/v1/groups", r#"{"name":"a","x":1}"#, 422, "invalid"),
+        ("POST", "/v1/ports", r#"{"name":"a","group":"g","kind":"net"}"#, 404, "not_found"),
+        ("POST", "/v1/ports", r#"{"name":"a","group":"g","kind":"vsock"}"#, 422, "invalid"),
+        ("POST", "/v1/rules", r#"{"action":"reject","to":"x"}"#, 422, "invalid"),
+        ("POST", "/v1/rules", r#"{"action":"reject","from":"a/3","to":"b/4"}"#, 422, "invalid"),
+        ("POST", "/v1/rules", r#"{"action":"reject","index":9}"#, 422, "invalid"),
+        ("DELETE", "/v1/rules/-1", "", 422, "invalid"),
+        ("POST", "/v1/trace", r#"{"what":"smell"}"#, 422, "invalid"),
+    ] {
+        let (got, value) = send(&control.socket, method, path, body);
+        assert_eq!((got, value["error"]["kind"].as_str()), (status, Some(kind)), "{path} {body}");
+        assert!(!value["error"]["message"].as_str().unwrap().is_empty());
+    }
+}
+
+/// Asserts that the server still answers.
+fn still_serves(control: &Control) {
+    assert_eq!(send(&control.socket, "GET", "/v1/info", "").0, 200);
+}
+
+#[test]
+fn hostile_garbage_is_refused() {
+    let control = start();
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
+        b"POST /v1/groups HTTP/1.1\r\nContent-Length: -1\r\n\r\n{}",
+        b"POST /v1/groups HTTP/1.1\r\nContent-Length: +2\r\n\r\n{}",
+        b"POST /v1/groups HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+    ] {
+        let (status, body) = raw(&control.socket, bytes);
+        assert_eq!(status, 400, "{}: {body}", String::from_utf8_lossy(bytes));
+    }
+    let chunked = b"POST /v1/groups HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n";
+    assert_eq!(raw(&control.socket, chunked).0, 411);
+    still_serves(&control);
+}
+
+#[test]
+fn hostile_half_requests_end_at_once() {
+    let control = start();
+    for bytes in [&b"GET /v1/in"[..], b"POST /v1/groups HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"] {
+        let mut stream = UnixStream::connect(&control.socket).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(read_reply(&mut stream).0, 400);
+    }
+    drop(UnixStream::connect(&control.socket).unwrap());
+    still_serves(&control);
+}
+
+#[test]
+fn hostile_slow_senders_are_cut_off() {
+    let control = start();
+    let begun = Instant::now();
+    let mut stream = UnixStream::connect(&control.socket).unwrap();
+    let mut feeder = stream.try_clone().unwrap();
+    // One byte now and then never resets the clock.
+    let feed = std::thread::spawn(move || {
+        while feeder.write_all(b"G").is_ok() && begun.elapsed() < 4 * REQUEST_TIME_MAX {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert_eq!(read_reply(&mut stream).0, 408);
+    drop(stream);
+    feed.join().unwrap();
+    assert!(begun.elapsed() >= REQUEST_TIME_MAX);
+    still_serves(&control);
+}
+
+#[test]
+fn hostile_sizes_are_refused() {
+    let control = start();
+    let head = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(2 * REQUEST_BYTES_MAX));
+    assert_eq!(raw(&control.socket, head.as_bytes()).0, 431);
+    let headers = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100));
+    assert_eq!(raw(&control.socket, headers.as_bytes()).0, 431);
+    let body = "x".repeat(REQUEST_BYTES_MAX);
+    assert_eq!(send(&control.socket, "POST", "/v1/ports", &body).0, 413);
+    for length in ["18446744073709551615", "99999999999999999999999"] {
+        let text = format!("POST /v1/ports HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+        assert!(matches!(raw(&control.socket, text.as_bytes()).0, 400 | 413));
+    }
+    still_serves(&control);
+}
+
+#[test]
+fn hostile_deep_json_is_refused() {
+    let control = start();
+    for body in ["[".repeat(30_000), "{\"a\":".repeat(10_000), "[".repeat(127) + &"]".repeat(127)] {
+        let (status, value) = send(&control.socket, "POST", "/v1/ports", &body);
+        assert!(matches!(status, 400 | 422), "{status} {value}");
+    }
+    still_serves(&control);
+}
+
+#[test]
+fn hostile_crowds_are_turned_away_and_places_come_back() {
+    let control = start();
+    let crowd: Vec<_> =
+        (0..CONNECTIONS_MAX).map(|_| UnixStream::connect(&control.socket).unwrap()).collect();
+    let (status, body) = raw(&control.socket, b"GET /v1/info HTTP/1.1\r\n\r\n");
+    assert_eq!(status, 503, "{body}");
+    drop(crowd);
+    let until = Instant::now() + Duration::from_secs(20);
+    while send(&control.socket, "GET", "/v1/info", "").0 != 200 {
+        assert!(Instant::now() < until, "the places did not come back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_sender_that_waits_for_leave_gets_it() {
+    let control = start();
+    let head = "POST /v1/groups HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 12\r\n\r\n";
+    let mut stream = UnixStream::connect(&control.socket).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut leave = [0; 25];
+    std::io::Read::read_exact(&mut stream, &mut leave).unwrap();
+    assert_eq!(&leave, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(br#"{"name":"g"}"#).unwrap();
+    assert_eq!(read_reply(&mut stream).0, 204);
+}
+
+#[test]
+fn a_stopped_server_accepts_no_more() {
+    let mut control = start();
+    still_serves(&control);
+    control.server.stop();
+    assert!(UnixStream::connect(&control.socket).is_err());
+}
