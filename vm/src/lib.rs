@@ -1,1 +1,37 @@
-//! In the making.
+//! Boots real Linux guests: a stock Debian kernel, a small initramfs, QEMU.
+//!
+//! A [`Guest`] is a running guest that takes commands from the host; it is
+//! killed and its files are removed when it is dropped, when the process is
+//! interrupted ([`rundir::clean_on_signals`]), and by the kernel when the
+//! process dies in any other way ([`process`]). [`Image`] is what guests boot,
+//! [`Daemon`] runs `causewayd` for them, [`Bridge`] is the path to compare with.
+
+pub mod accel;
+pub mod bridge;
+pub mod build;
+pub mod console;
+pub mod control;
+pub mod cpio;
+pub mod daemon;
+pub mod error;
+pub mod guest;
+pub mod image;
+pub mod kernel;
+pub mod limits;
+pub mod modules;
+pub mod place;
+pub mod process;
+pub mod qemu;
+pub mod rundir;
+pub mod spec;
+pub mod traffic;
+
+pub use accel::Accelerator;
+pub use bridge::Bridge;
+pub use daemon::Daemon;
+pub use error::{Error, Result};
+pub use guest::Guest;
+pub use image::Image;
+pub use qemu::Qemu;
+pub use rundir::RunDir;
+pub use spec::{GuestSpec, Nic, NicBackend};

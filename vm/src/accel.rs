@@ -1,0 +1,91 @@
+//! What runs guest code: KVM where it can run a stock kernel, else emulation.
+//!
+//! That /dev/kvm exists says little: some hosts offer one that cannot run a
+//! stock kernel, and hang or die trying. So a guest is booted on it once, with
+//! little time, and the verdict is kept until the host restarts.
+
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::image::Image;
+use crate::limits::{KVM_FIRST_LINE, KVM_TRY};
+use crate::place;
+use crate::qemu::Qemu;
+use crate::spec::GuestSpec;
+use std::fs::{self, OpenOptions};
+use std::time::Instant;
+
+/// What runs guest code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor's virtualisation.
+    Kvm,
+    /// QEMU's emulation: correct, and many times slower.
+    Tcg,
+}
+
+impl Accelerator {
+    /// QEMU's `-accel` value.
+    #[must_use]
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "TCG (emulation)",
+        }
+    }
+
+    /// The best that works here: what `CAUSEWAY_ACCEL` (`kvm` or `tcg`) says,
+    /// else KVM if a guest boots on it within [`KVM_TRY`], else emulation.
+    ///
+    /// # Errors
+    /// Only when the verdict's file cannot be locked: a failed try is a verdict.
+    pub fn choose(qemu: &Qemu, image: &Image) -> Result<Self> {
+        match std::env::var("CAUSEWAY_ACCEL").as_deref() {
+            Ok("kvm") => return Ok(Self::Kvm),
+            Ok("tcg") => return Ok(Self::Tcg),
+            _ => {}
+        }
+        if OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
+            return Ok(Self::Tcg);
+        }
+        let _lock = place::lock("accel")?;
+        let path = place::cache()?.join("accel");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let key = format!("{} {} {}", boot.trim(), qemu.version_text, image.kernel.release);
+        let known = fs::read_to_string(&path).unwrap_or_default();
+        match known.strip_prefix(&format!("{key} ")) {
+            Some("kvm") => return Ok(Self::Kvm),
+            Some("tcg") => return Ok(Self::Tcg),
+            _ => {}
+        }
+        let verdict = if kvm_boots(qemu, image) { Self::Kvm } else { Self::Tcg };
+        let _ = fs::write(&path, format!("{key} {}", verdict.option()));
+        Ok(verdict)
+    }
+}
+
+fn kvm_boots(qemu: &Qemu, image: &Image) -> bool {
+    let start = Instant::now();
+    let Ok(mut guest) = Guest::start(qemu, image, Accelerator::Kvm, GuestSpec::new("kvm-try"))
+    else {
+        return false;
+    };
+    let silent =
+        |guest: &Guest| start.elapsed() > KVM_FIRST_LINE && guest.console().total_bytes() == 0;
+    while start.elapsed() < KVM_TRY {
+        match guest.poll_ready() {
+            Ok(true) => return true,
+            Ok(false) if !silent(&guest) => std::thread::sleep(crate::limits::CHECK),
+            Ok(false) | Err(_) => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,97 @@
+//! The path to compare with: a Linux bridge and taps, in a network namespace
+//! of their own that ends with the process that holds it.
+//!
+//! Root makes a network namespace; others make one inside a user namespace,
+//! where the host allows that. Nothing outside the namespace is touched.
+
+use crate::console::Console;
+use crate::error::{Error, Result};
+use crate::limits::CHECK;
+use crate::process::{self, Process};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the namespace may take to be set up.
+const SET_UP: Duration = Duration::from_secs(10);
+/// What the holder prints when all is set up.
+const READY: &str = "bridge is ready";
+
+/// A bridge with taps named `tap0`, `tap1` and so on.
+#[derive(Debug)]
+pub struct Bridge {
+    holder: Process,
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Bridge {
+    /// Sets up a bridge with so many taps.
+    ///
+    /// # Errors
+    /// When this process lacks the privilege or the kernel lacks a part, with
+    /// the reason.
+    pub fn new(taps: usize, mtu: u16) -> Result<Self> {
+        let mut script =
+            format!("set -e; ip link add br0 mtu {mtu} type bridge; ip link set br0 up");
+        for i in 0..taps {
+            script.push_str(&format!(
+                "; ip tuntap add tap{i} mode tap; ip link set tap{i} mtu {mtu} master br0 up"
+            ));
+        }
+        script.push_str(&format!("; echo {READY}; exec sleep infinity"));
+        let mut prefix = vec!["unshare", "--net"];
+        if !is_root() {
+            prefix.extend(["--user", "--map-root-user"]);
+        }
+        let prefix: Vec<String> = prefix.into_iter().map(String::from).collect();
+        let mut command = process::tied_within(&prefix, "sh");
+        command.arg("-c").arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut holder = Process::start("the bridge's namespace", command)?;
+        let said = Console::default();
+        if let Some(stdout) = holder.child().stdout.take() {
+            said.follow(stdout);
+        }
+        if let Some(stderr) = holder.child().stderr.take() {
+            said.follow(stderr);
+        }
+        await_ready(&mut holder, &said)?;
+        Ok(Self { holder })
+    }
+
+    /// The process whose namespace the taps are in; see
+    /// [`crate::GuestSpec::namespace_of`].
+    #[must_use]
+    pub fn holder(&self) -> u32 {
+        self.holder.id()
+    }
+}
+
+fn await_ready(holder: &mut Process, said: &Console) -> Result<()> {
+    let start = Instant::now();
+    while !said.tail().contains(READY) {
+        if holder.ended().is_some() || start.elapsed() > SET_UP {
+            thread::sleep(Duration::from_millis(50));
+            return Err(Error::Missing {
+                what: format!("no bridge and taps here: {}", said.tail()),
+                remedy: "run as root, or where user namespaces are allowed".into(),
+            });
+        }
+        thread::sleep(CHECK);
+    }
+    Ok(())
+}
+
+/// A command in the namespaces that process `pid` holds.
+pub fn inside(pid: u32, program: &Path) -> Command {
+    let mut prefix = vec!["nsenter".to_string(), format!("--net=/proc/{pid}/ns/net")];
+    if !is_root() {
+        prefix.push(format!("--user=/proc/{pid}/ns/user"));
+        prefix.push("--preserve-credentials".into());
+    }
+    prefix.push("--".into());
+    process::tied_within(&prefix, program)
+}

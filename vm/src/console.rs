@@ -1,0 +1,115 @@
+//! The last lines of what a process prints, and the words that mean its end.
+
+use crate::limits::{TAIL_LINE_BYTES, TAIL_LINES};
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Words on a console after which a guest will not come back.
+const FATAL: [&str; 3] = ["Kernel panic", "KVM internal error", "failed to initialize kvm"];
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<String>,
+    partial: Vec<u8>,
+    total_bytes: u64,
+    fatal: Option<String>,
+}
+
+/// A bounded tail of one or several streams, filled by threads of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Console {
+    state: Arc<Mutex<State>>,
+}
+
+impl Console {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a stream to its end.
+    pub fn follow(&self, mut stream: impl Read + Send + 'static) {
+        let console = self.clone();
+        thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(n @ 1..) = stream.read(&mut chunk) {
+                console.state().take(&chunk[..n]);
+            }
+        });
+    }
+
+    /// The last lines.
+    #[must_use]
+    pub fn tail(&self) -> String {
+        let state = self.state();
+        let mut lines: Vec<String> = state.lines.iter().cloned().collect();
+        if !state.partial.is_empty() {
+            lines.push(text(&state.partial));
+        }
+        lines.join("\n")
+    }
+
+    /// Bytes seen so far.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.state().total_bytes
+    }
+
+    /// The first line that meant the end, if one came.
+    #[must_use]
+    pub fn fatal(&self) -> Option<String> {
+        self.state().fatal.clone()
+    }
+}
+
+impl State {
+    fn take(&mut self, bytes: &[u8]) {
+        self.total_bytes += bytes.len() as u64;
+        for &byte in bytes {
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                _ if self.partial.len() < TAIL_LINE_BYTES => self.partial.push(byte),
+                _ => {}
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = text(&self.partial);
+        self.partial.clear();
+        if self.fatal.is_none() && FATAL.iter().any(|word| line.contains(word)) {
+            self.fatal = Some(line.clone());
+        }
+        self.lines.push_back(line);
+        if self.lines.len() > TAIL_LINES {
+            self.lines.pop_front();
+        }
+    }
+}
+
+/// Printable text: a guest's console may hold anything, and it ends up on a terminal.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control() || *c == '\t').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_bounded_and_a_panic_is_noticed() {
+        let mut state = State::default();
+        for i in 0..1000 {
+            state.take(format!("line {i}\r\n").as_bytes());
+        }
+        state.take(&[b'x'; 100_000]);
+        state.take(b"\n[1.0] Kernel panic - not syncing: oops\nafter\n\x1b[2Jpart");
+        assert_eq!(state.lines.len(), TAIL_LINES);
+        assert!(state.lines.iter().all(|l| l.len() <= TAIL_LINE_BYTES));
+        assert_eq!(state.fatal.as_deref(), Some("[1.0] Kernel panic - not syncing: oops"));
+        let console = Console { state: Arc::new(Mutex::new(state)) };
+        assert!(console.tail().ends_with("after\n[2Jpart"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The host's end of a guest's control channel.
+
+use causeway_guest_tool::limits::MAX_LINE_BYTES;
+use causeway_guest_tool::protocol::{Ask, Hello, Line, Ran, Request};
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+#[derive(Debug)]
+struct State {
+    next_id: u64,
+    /// Askers that wait; dropped, and so woken, when the channel ends.
+    waiting: HashMap<u64, Sender<Ran>>,
+}
+
+/// A channel to one guest's agent.
+#[derive(Debug)]
+pub struct Control {
+    stream: UnixStream,
+    state: Arc<Mutex<State>>,
+    hellos: Mutex<Receiver<Hello>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    /// Takes over the connection that QEMU made.
+    ///
+    /// # Errors
+    /// When its descriptor cannot be doubled.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        let reader = stream.try_clone()?;
+        let state = Arc::new(Mutex::new(State { next_id: 1, waiting: HashMap::new() }));
+        let (greet, hellos) = channel();
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            read_lines(reader, &shared, &greet);
+            lock(&shared).waiting.clear();
+        });
+        Ok(Self { stream, state, hellos: Mutex::new(hellos) })
+    }
+
+    /// The next greeting of the agent, if one has come: one for each boot.
+    pub fn hello(&self) -> Option<Hello> {
+        lock(&self.hellos).try_recv().ok()
+    }
+
+    /// Sends a request; the reply arrives in the channel returned, which ends
+    /// without one when the guest does.
+    ///
+    /// # Errors
+    /// When the request cannot be written.
+    pub fn ask(&self, ask: Ask) -> io::Result<Receiver<Ran>> {
+        let (answer, reply) = channel();
+        let mut state = lock(&self.state);
+        let id = state.next_id;
+        state.next_id += 1;
+        state.waiting.insert(id, answer);
+        let mut line = serde_json::to_vec(&Request { id, ask })?;
+        line.push(b'\n');
+        // Under the lock: two requests must not mingle on the line.
+        let sent = (&self.stream).write_all(&line);
+        if sent.is_err() {
+            state.waiting.remove(&id);
+        }
+        sent.map(|()| reply)
+    }
+}
+
+fn read_lines(stream: UnixStream, state: &Mutex<State>, greet: &Sender<Hello>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut bytes = Vec::new();
+        let limited = Read::take(&mut reader, MAX_LINE_BYTES as u64).read_until(b'\n', &mut bytes);
+        if !matches!(limited, Ok(1..)) {
+            return;
+        }
+        // Firmware may have written to the line before: find the object's begin.
+        let begin = bytes.iter().position(|&b| b == b'{').unwrap_or(0);
+        match serde_json::from_slice(&bytes[begin..]) {
+            Ok(Line::Hello(hello)) => {
+                // A fresh boot answers nothing that was asked before it.
+                lock(state).waiting.clear();
+                let _ = greet.send(hello);
+            }
+            Ok(Line::Reply { id, ran }) => {
+                if let Some(asker) = lock(state).waiting.remove(&id) {
+                    let _ = asker.send(ran);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_find_their_askers_and_an_end_wakes_the_rest() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let control = Control::new(ours).unwrap();
+        let first = control.ask(Ask::Reboot).unwrap();
+        let second = control.ask(Ask::Reboot).unwrap();
+        let third = control.ask(Ask::Reboot).unwrap();
+        let ran = |code| Ran { code: Some(code), ..Ran::default() };
+        for (id, code) in [(2, 22), (1, 11)] {
+            let mut line = serde_json::to_vec(&Line::Reply { id, ran: ran(code) }).unwrap();
+            line.push(b'\n');
+            theirs.write_all(b"\x1bnoise").unwrap();
+            theirs.write_all(&line).unwrap();
+        }
+        assert_eq!(second.recv().unwrap(), ran(22));
+        assert_eq!(first.recv().unwrap(), ran(11));
+        drop(theirs);
+        assert!(third.recv().is_err());
+    }
+}

@@ -1,0 +1,293 @@
+//! Runs `causewayd` for guests: unprivileged, in a run directory of its own.
+
+use crate::console::Console;
+use crate::error::{Error, Result};
+use crate::limits::{CHECK, DAEMON_READY, DAEMON_STOP};
+use crate::process::{self, Process};
+use crate::rundir::RunDir;
+use crate::spec::{Nic, NicBackend};
+use crate::{GuestSpec, build};
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Instant;
+
+/// User and group `nobody`: whom the daemon runs as when we are root.
+const NOBODY: u32 = 65534;
+/// The CID by which guests call the host.
+pub const HOST_CID: u32 = 2;
+
+/// A guest's two ports, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The guest's name; its ports are named after it.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Distinguishes it: the last byte of its MAC and IPv4 address.
+    pub number: u8,
+    /// Its AF_VSOCK address.
+    pub cid: u32,
+    /// Largest packet of its network port, in bytes.
+    pub mtu: u16,
+}
+
+impl Member {
+    /// A guest of `group`: its CID is 100 + `number`.
+    #[must_use]
+    pub fn new(name: &str, group: &str, number: u8) -> Self {
+        let cid = 100 + u32::from(number);
+        Self { name: name.into(), group: group.into(), number, cid, mtu: 1500 }
+    }
+
+    /// The MAC of its network port.
+    #[must_use]
+    pub fn mac(&self) -> String {
+        format!("52:54:00:77:00:{:02x}", self.number)
+    }
+
+    /// Its IPv4 address on the network port.
+    #[must_use]
+    pub fn ip(&self) -> String {
+        format!("10.77.0.{}", self.number)
+    }
+}
+
+/// A running causewayd.
+#[derive(Debug)]
+pub struct Daemon {
+    process: Process,
+    log: Console,
+    dir: RunDir,
+    cli: PathBuf,
+    members: Vec<Member>,
+}
+
+impl Daemon {
+    /// Starts a daemon with two ports for each member and returns when all its
+    /// sockets exist. When we are root, it runs as nobody.
+    ///
+    /// # Errors
+    /// When it cannot be built or started, or ends, or is not ready in time.
+    pub fn start(members: &[Member]) -> Result<Self> {
+        let (program, cli) = build::daemon()?;
+        let dir = RunDir::new()?;
+        let config = dir.join("causeway.toml");
+        write(&config, configuration(dir.path(), members).as_bytes())?;
+        let mut command = if rustix::process::geteuid().is_root() {
+            // Our build may lie in a home that nobody else can enter.
+            let copy = dir.join("causewayd");
+            fs::copy(&program, &copy).map_err(Error::io(format!("copy {}", program.display())))?;
+            chown(dir.path(), Some(NOBODY), Some(NOBODY))
+                .map_err(Error::io(format!("give {} to nobody", dir.path().display())))?;
+            process::tied_within(&as_nobody(), copy)
+        } else {
+            process::tied(program)
+        };
+        command.arg("--config").arg(&config).current_dir(dir.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::start("causewayd", command)?;
+        let log = Console::default();
+        if let Some(stdout) = process.child().stdout.take() {
+            log.follow(stdout);
+        }
+        if let Some(stderr) = process.child().stderr.take() {
+            log.follow(stderr);
+        }
+        let mut daemon = Self { process, log, dir, cli, members: members.to_vec() };
+        daemon.await_ready()?;
+        Ok(daemon)
+    }
+
+    fn await_ready(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let missing = self.sockets().into_iter().find(|s| !s.exists());
+            let Some(missing) = missing else { return Ok(()) };
+            self.check()?;
+            if start.elapsed() > DAEMON_READY {
+                return Err(self.error(format!("{} never appeared", missing.display())));
+            }
+            thread::sleep(CHECK);
+        }
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
+        let mut all: Vec<PathBuf> = self.members.iter().flat_map(of).collect();
+        all.push(self.control_socket());
+        all
+    }
+
+    /// That it still runs.
+    ///
+    /// # Errors
+    /// When it has ended, with the end of its log.
+    pub fn check(&mut self) -> Result<()> {
+        match self.process.ended() {
+            Some(status) => {
+                thread::sleep(std::time::Duration::from_millis(50));
+                Err(self.error(format!("ended: {status}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The member of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn member(&self, name: &str) -> Result<&Member> {
+        let found = self.members.iter().find(|m| m.name == name);
+        found.ok_or_else(|| self.error(format!("has no guest {name}")))
+    }
+
+    /// The spec of a guest attached to a member's two ports.
+    #[must_use]
+    pub fn guest(&self, member: &Member) -> GuestSpec {
+        let nic = Nic {
+            backend: NicBackend::VhostUser(self.net_socket(member)),
+            mac: member.mac(),
+            address: format!("{}/24", member.ip()),
+            mtu: member.mtu,
+        };
+        GuestSpec::new(&member.name).nic(nic).vsock(self.vsock_socket(member))
+    }
+
+    /// Runs the operator's tool against this daemon.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn cli(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.cli);
+        process::output(command.arg("--control").arg(self.control_socket()).args(arguments))
+    }
+
+    /// Asks it to end and waits; none when it had to be killed.
+    pub fn stop(&mut self) -> Option<ExitStatus> {
+        self.process.stop(DAEMON_STOP)
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.tail()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The control socket.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.dir.join("control.sock")
+    }
+
+    /// The socket of a member's network port.
+    #[must_use]
+    pub fn net_socket(&self, member: &Member) -> PathBuf {
+        self.dir.join(&format!("{}-net.sock", member.name))
+    }
+
+    /// The socket of a member's vsock port.
+    #[must_use]
+    pub fn vsock_socket(&self, member: &Member) -> PathBuf {
+        self.dir.join(&format!("{}-vsock.sock", member.name))
+    }
+
+    /// The socket by which host processes call a member, and the stem of those
+    /// on which they answer its calls.
+    #[must_use]
+    pub fn host_socket(&self, member: &Member) -> PathBuf {
+        self.dir.join(&format!("{}.vsock", member.name))
+    }
+
+    /// Where a host process listens for a member's calls to `port`; see
+    /// [`Daemon::open_to_daemon`].
+    #[must_use]
+    pub fn host_listener(&self, member: &Member, port: u32) -> PathBuf {
+        self.dir.join(&format!("{}.vsock_{port}", member.name))
+    }
+
+    /// Lets the daemon, another user, connect to a socket that we listen on.
+    ///
+    /// # Errors
+    /// When its mode cannot be changed.
+    pub fn open_to_daemon(&self, socket: &Path) -> Result<()> {
+        fs::set_permissions(socket, fs::Permissions::from_mode(0o666))
+            .map_err(Error::io(format!("open {}", socket.display())))
+    }
+
+    fn error(&self, what: String) -> Error {
+        Error::Daemon { what, log: self.log.tail() }
+    }
+}
+
+fn as_nobody() -> Vec<String> {
+    let id = NOBODY.to_string();
+    ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--no-new-privs"]
+        .into_iter()
+        .chain(["--inh-caps=-all", "--bounding-set=-all", "--"])
+        .map(String::from)
+        .collect()
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).map_err(Error::io(format!("write {}", path.display())))
+}
+
+/// The daemon's configuration file for `members`, all sockets in `dir`.
+fn configuration(dir: &Path, members: &[Member]) -> String {
+    let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
+    let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
+    let mut groups: Vec<&str> = members.iter().map(|m| m.group.as_str()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        let _ = write!(text, "\n[[group]]\nname = {group:?}\n");
+    }
+    for m in members {
+        let (name, group, mac) = (&m.name, &m.group, m.mac());
+        let _ = write!(
+            text,
+            "\n[[port]]\nname = \"{name}-net\"\ngroup = {group:?}\nkind = \"net\"\n\
+             socket = {}\nmac = \"{mac}\"\nmtu = {}\n\
+             \n[[port]]\nname = \"{name}-vsock\"\ngroup = {group:?}\nkind = \"vsock\"\n\
+             cid = {}\nsocket = {}\nhost_socket = {}\n",
+            path(format!("{name}-net.sock")),
+            m.mtu,
+            m.cid,
+            path(format!("{name}-vsock.sock")),
+            path(format!("{name}.vsock")),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_names_each_group_once_and_two_ports_a_member() {
+        let members = [Member::new("a", "blue", 1), Member::new("b", "blue", 2)];
+        let text = configuration(Path::new("/run/x"), &members);
+        assert_eq!(text.matches("[[group]]").count(), 1);
+        assert_eq!(text.matches("[[port]]").count(), 4);
+        for want in [
+            "control = \"/run/x/control.sock\"",
+            "name = \"b-vsock\"",
+            "mac = \"52:54:00:77:00:02\"",
+            "cid = 102",
+            "host_socket = \"/run/x/a.vsock\"",
+        ] {
+            assert!(text.contains(want), "{want} not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A running guest.
+
+use crate::accel::Accelerator;
+use crate::console::Console;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::limits::{BOOT, CHECK, REPLY_SLACK};
+use crate::process::{self, Process};
+use crate::qemu::Qemu;
+use crate::rundir::RunDir;
+use crate::spec::{GuestSpec, Nic};
+use causeway_guest_tool::protocol::{Ask, Hello, Ran};
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A guest that boots or runs; killed when dropped.
+#[derive(Debug)]
+pub struct Guest {
+    spec: GuestSpec,
+    qemu: Process,
+    console: Console,
+    listener: UnixListener,
+    control: Option<Control>,
+    hello: Option<Hello>,
+    _dir: RunDir,
+}
+
+impl Guest {
+    /// Starts QEMU and returns at once; see [`Guest::await_ready`].
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn start(qemu: &Qemu, image: &Image, accel: Accelerator, spec: GuestSpec) -> Result<Self> {
+        let dir = RunDir::new()?;
+        let control = dir.join("control.sock");
+        let listener = UnixListener::bind(&control)
+            .and_then(|l| l.set_nonblocking(true).map(|()| l))
+            .map_err(Error::io(format!("listen on {}", control.display())))?;
+        let mut command = match spec.namespace_of {
+            Some(pid) => crate::bridge::inside(pid, &qemu.program),
+            None => process::tied(&qemu.program),
+        };
+        command.args(qemu.arguments(&spec, image, accel, &control));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut qemu = Process::start(&format!("QEMU for {}", spec.name), command)?;
+        let console = Console::default();
+        if let Some(stdout) = qemu.child().stdout.take() {
+            console.follow(stdout);
+        }
+        if let Some(stderr) = qemu.child().stderr.take() {
+            console.follow(stderr);
+        }
+        Ok(Self { spec, qemu, console, listener, control: None, hello: None, _dir: dir })
+    }
+
+    /// Boots all of them side by side and returns when all are up.
+    ///
+    /// # Errors
+    /// The first guest that did not come up; the others are killed.
+    pub fn boot_all(
+        qemu: &Qemu,
+        image: &Image,
+        accel: Accelerator,
+        specs: Vec<GuestSpec>,
+    ) -> Result<Vec<Self>> {
+        let starts = specs.into_iter().map(|spec| Self::start(qemu, image, accel, spec));
+        let mut guests = starts.collect::<Result<Vec<_>>>()?;
+        for guest in &mut guests {
+            guest.await_ready(BOOT)?;
+        }
+        Ok(guests)
+    }
+
+    /// Waits until the agent greets, then configures the network devices.
+    ///
+    /// # Errors
+    /// When the guest ended, panicked, was not up in time, or lacks something;
+    /// with its console's last lines.
+    pub fn await_ready(&mut self, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        while !self.poll_ready()? {
+            if start.elapsed() > limit {
+                return Err(self.error(format!("not up after {} s", limit.as_secs())));
+            }
+            thread::sleep(CHECK);
+        }
+        if let Some(trouble) = self.hello.as_ref().and_then(|h| h.troubles.first()) {
+            return Err(self.error(format!("came up with trouble: {trouble}")));
+        }
+        for nic in self.spec.nics.clone() {
+            self.configure(&nic)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the agent has greeted.
+    ///
+    /// # Errors
+    /// When the guest has ended or panicked.
+    pub fn poll_ready(&mut self) -> Result<bool> {
+        if self.control.is_none() {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let control = stream.set_nonblocking(false).and_then(|()| Control::new(stream));
+                    self.control = Some(control.map_err(Error::io("take over control channel"))?);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(Error::io("accept QEMU's control channel")(e)),
+            }
+        }
+        if let Some(hello) = self.control.as_ref().and_then(Control::hello) {
+            self.hello = Some(hello);
+        }
+        if self.hello.is_none() {
+            self.check_alive()?;
+        }
+        Ok(self.hello.is_some())
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.qemu.ended() {
+            // Let the console's threads read what is left in the pipes.
+            thread::sleep(Duration::from_millis(50));
+            return Err(self.error(format!("QEMU ended: {status}")));
+        }
+        match self.console.fatal() {
+            Some(line) => {
+                thread::sleep(Duration::from_millis(50));
+                Err(self.error(line))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn configure(&self, nic: &Nic) -> Result<()> {
+        let script = format!(
+            "ip link set lo up; for d in /sys/class/net/*; do \
+             [ \"$(cat $d/address)\" = {} ] || continue; i=${{d##*/}}; \
+             ip link set $i mtu {} up && ip addr add {} dev $i && exit 0; exit 1; \
+             done; echo no such device >&2; exit 1",
+            nic.mac, nic.mtu, nic.address
+        );
+        let ran = self.run(&["sh", "-c", &script], Duration::from_secs(20))?;
+        if ran.code == Some(0) {
+            return Ok(());
+        }
+        Err(self.error(format!("configure {} as {}: {}", nic.mac, nic.address, complaint(&ran))))
+    }
+
+    /// Runs a command in the guest, killed there after `limit`.
+    ///
+    /// # Errors
+    /// When the guest ends, panics or does not answer; not when the command fails.
+    pub fn run(&self, argv: &[&str], limit: Duration) -> Result<Ran> {
+        let control =
+            self.control.as_ref().ok_or_else(|| self.error("not connected yet".to_string()))?;
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
+        let what = argv.join(" ");
+        let reply = control
+            .ask(Ask::Run { argv, limit_ms })
+            .map_err(|e| self.error(format!("ask for `{what}`: {e}")))?;
+        let start = Instant::now();
+        loop {
+            match reply.recv_timeout(Duration::from_millis(100)) {
+                Ok(ran) => return Ok(ran),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.error(format!("ended or restarted during `{what}`")));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(line) = self.console.fatal() {
+                return Err(self.error(format!("during `{what}`: {line}")));
+            }
+            if start.elapsed() > limit + REPLY_SLACK {
+                return Err(self.error(format!("no answer to `{what}`")));
+            }
+        }
+    }
+
+    /// Runs a command that prints one JSON object, and reads that.
+    ///
+    /// # Errors
+    /// As [`Guest::run`], and when the command fails or prints something else.
+    pub fn run_json<T: DeserializeOwned>(&self, argv: &[&str], limit: Duration) -> Result<T> {
+        let ran = self.run(argv, limit)?;
+        let failed = |why: String| Error::Traffic {
+            what: format!("guest {}: `{}`: {why}", self.spec.name, argv.join(" ")),
+        };
+        if ran.code != Some(0) {
+            return Err(failed(complaint(&ran)));
+        }
+        serde_json::from_str(&ran.stdout)
+            .map_err(|e| failed(format!("printed '{}': {e}", ran.stdout.trim())))
+    }
+
+    /// Restarts the guest in the same QEMU and waits until it is up again. Its
+    /// spec must allow it.
+    ///
+    /// # Errors
+    /// As [`Guest::await_ready`].
+    pub fn restart(&mut self, limit: Duration) -> Result<()> {
+        self.hello = None;
+        if let Some(control) = &self.control {
+            control.ask(Ask::Reboot).map_err(|e| self.error(format!("ask to restart: {e}")))?;
+        }
+        self.await_ready(limit)
+    }
+
+    /// Kills QEMU at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.qemu.kill();
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Its spec.
+    #[must_use]
+    pub fn spec(&self) -> &GuestSpec {
+        &self.spec
+    }
+
+    /// What it printed.
+    #[must_use]
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// The agent's greeting, when up.
+    #[must_use]
+    pub fn hello(&self) -> Option<&Hello> {
+        self.hello.as_ref()
+    }
+
+    fn error(&self, what: String) -> Error {
+        Error::Guest { guest: self.spec.name.clone(), what, console: self.console.tail() }
+    }
+}
+
+/// Why a command failed, in a line.
+fn complaint(ran: &Ran) -> String {
+    let said = if ran.stderr.trim().is_empty() { &ran.stdout } else { &ran.stderr };
+    match (ran.timed_out, ran.code) {
+        (true, _) => format!("took too long: {}", said.trim()),
+        (false, Some(code)) => format!("exit code {code}: {}", said.trim()),
+        (false, None) => format!("did not run to its end: {}", said.trim()),
+    }
+}

@@ -1,0 +1,94 @@
+//! What guests boot: the kernel and an initramfs with our agent as `/init`.
+
+use crate::cpio::Archive;
+use crate::error::{Error, Result};
+use crate::kernel::{self, Kernel};
+use crate::{build, modules, place, process};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A kernel and its initramfs, ready to boot.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The initramfs, uncompressed.
+    pub initramfs: PathBuf,
+}
+
+impl Image {
+    /// The image of this workspace; fetched and built where it is missing or
+    /// older than its parts.
+    ///
+    /// # Errors
+    /// When a part cannot be fetched, built or written.
+    pub fn prepare() -> Result<Self> {
+        let _lock = place::lock("image")?;
+        let kernel = kernel::fetch()?;
+        let tool = build::guest_tool()?;
+        let busybox = busybox()?;
+        let initramfs = place::cache()?.join("initramfs.cpio");
+        if older(&initramfs, &[&tool, &busybox, &kernel.image]) {
+            let bytes = assemble(&kernel, &tool, &busybox)?;
+            let new = initramfs.with_extension("new");
+            fs::write(&new, bytes)
+                .and_then(|()| fs::rename(&new, &initramfs))
+                .map_err(Error::io(format!("write {}", initramfs.display())))?;
+        }
+        Ok(Self { kernel, initramfs })
+    }
+}
+
+/// Whether `made` is missing or older than any of `parts`.
+fn older(made: &Path, parts: &[&Path]) -> bool {
+    let time = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
+    let Some(made) = time(made) else { return true };
+    parts.iter().any(|p| time(p).is_none_or(|t| t > made))
+}
+
+/// Debian's busybox-static, wherever this release puts it.
+fn busybox() -> Result<PathBuf> {
+    ["/usr/bin/busybox", "/bin/busybox"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|p| is_static(p))
+        .ok_or_else(|| Error::Missing {
+            what: "there is no static busybox".into(),
+            remedy: "run scripts/setup.sh, or install the package busybox-static".into(),
+        })
+}
+
+/// A program with no interpreter named in it runs without libraries.
+fn is_static(path: &Path) -> bool {
+    let name = b"ld-linux-x86-64";
+    fs::read(path).is_ok_and(|b| {
+        let head = &b[..b.len().min(4096)];
+        !head.windows(name.len()).any(|w| w == name)
+    })
+}
+
+fn assemble(kernel: &Kernel, tool: &Path, busybox: &Path) -> Result<Vec<u8>> {
+    let read = |path: &Path| fs::read(path).map_err(Error::io(format!("read {}", path.display())));
+    let mut archive = Archive::default();
+    for dir in ["bin", "dev", "etc", "lib", "lib/modules", "proc", "sys", "tmp"] {
+        archive.directory(dir);
+    }
+    archive.device("dev/console", 5, 1);
+    archive.file("init", &read(tool)?);
+    archive.link("bin/causeway-guest", "/init");
+    archive.file("bin/busybox", &read(busybox)?);
+    for applet in process::output(Command::new(busybox).arg("--list"))?.lines() {
+        if applet != "busybox" {
+            archive.link(&format!("bin/{applet}"), "busybox");
+        }
+    }
+    let mut list = String::new();
+    for module in modules::resolve(&kernel.modules, &modules::WANTED)? {
+        let path = format!("lib/modules/{}.ko", module.name);
+        archive.file(&path, &module.content);
+        list.push_str(&format!("/{path}\n"));
+    }
+    archive.file("etc/modules", list.as_bytes());
+    Ok(archive.finish())
+}

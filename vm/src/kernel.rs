@@ -1,0 +1,108 @@
+//! A stock Debian cloud kernel: downloaded as a package, unpacked, never installed.
+
+use crate::error::{Error, Result};
+use crate::{place, process};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The package whose newest version names the kernel.
+const META_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// An unpacked kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its release, as `uname -r` says it.
+    pub release: String,
+    /// The bootable image.
+    pub image: PathBuf,
+    /// The folder of its modules.
+    pub modules: PathBuf,
+}
+
+/// The kernel in the cache, fetched first when there is none.
+///
+/// The cached one stays in use until the cache is emptied: a run is repeatable.
+///
+/// # Errors
+/// When the package cannot be found, downloaded or unpacked.
+pub fn fetch() -> Result<Kernel> {
+    let dir = place::cache()?.join("kernel");
+    if let Some(kernel) = find(&dir) {
+        return Ok(kernel);
+    }
+    let new = place::cache()?.join("kernel.new");
+    let _ = fs::remove_dir_all(&new);
+    fs::create_dir_all(&new).map_err(Error::io(format!("create {}", new.display())))?;
+    let package = newest()?;
+    process::output(Command::new("apt-get").args(["download", "-q", &package]).current_dir(&new))?;
+    let archive = only_deb(&new)?;
+    process::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&new))?;
+    let _ = fs::remove_file(archive);
+    let _ = fs::remove_dir_all(&dir);
+    fs::rename(&new, &dir).map_err(Error::io(format!("rename {}", new.display())))?;
+    find(&dir).ok_or_else(|| Error::Missing {
+        what: format!("{package} holds no boot/vmlinuz-* with modules beside it"),
+        remedy: format!("look into {}", dir.display()),
+    })
+}
+
+/// The versioned package that the meta-package depends on.
+fn newest() -> Result<String> {
+    let depends = process::output(Command::new("apt-cache").args(["depends", META_PACKAGE]))
+        .unwrap_or_default();
+    parse_depends(&depends).ok_or_else(|| Error::Missing {
+        what: format!("apt knows no package {META_PACKAGE}"),
+        remedy: "run `apt-get update` as root, on Debian 12 or later".into(),
+    })
+}
+
+fn parse_depends(depends: &str) -> Option<String> {
+    depends
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .map(str::trim)
+        .find(|name| name.starts_with("linux-image-"))
+        .map(String::from)
+}
+
+fn only_deb(dir: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(dir).map_err(Error::io(format!("read {}", dir.display())))?;
+    entries
+        .filter_map(|e| Some(e.ok()?.path()))
+        .find(|p| p.extension().is_some_and(|x| x == "deb"))
+        .ok_or_else(|| Error::Missing {
+            what: format!("apt-get download left no package in {}", dir.display()),
+            remedy: "check the network and apt's sources".into(),
+        })
+}
+
+fn find(dir: &Path) -> Option<Kernel> {
+    let boot = fs::read_dir(dir.join("boot")).ok()?;
+    for entry in boot.flatten() {
+        let name = entry.file_name();
+        let Some(release) = name.to_str().and_then(|n| n.strip_prefix("vmlinuz-")) else {
+            continue;
+        };
+        // A merged /usr puts the modules under usr/lib.
+        for base in ["lib/modules", "usr/lib/modules"] {
+            let modules = dir.join(base).join(release);
+            if modules.is_dir() {
+                return Some(Kernel { release: release.into(), image: entry.path(), modules });
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versioned_package_is_picked() {
+        let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
+        assert_eq!(parse_depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(parse_depends("x\n  Depends: other\n"), None);
+    }
+}

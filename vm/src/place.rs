@@ -1,0 +1,51 @@
+//! Where things lie: the workspace, the build's target directory, our cache.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+/// The root of the workspace this crate was built from.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+/// Cargo's target directory.
+#[must_use]
+pub fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) if !dir.is_empty() => workspace().join(dir),
+        _ => workspace().join("target"),
+    }
+}
+
+/// Our folder of downloaded and built things, created when missing.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn cache() -> Result<PathBuf> {
+    let dir = target().join("vm");
+    fs::create_dir_all(&dir).map_err(Error::io(format!("create {}", dir.display())))?;
+    Ok(dir)
+}
+
+/// Holds a lock on the cache, across processes, until dropped: tests run
+/// in several processes, and one of them fills the cache for all.
+#[derive(Debug)]
+pub struct CacheLock {
+    _file: File,
+}
+
+/// Takes the lock named `name`, waiting for its holder.
+///
+/// # Errors
+/// When the lock file cannot be made or locked.
+pub fn lock(name: &str) -> Result<CacheLock> {
+    let path = cache()?.join(format!("{name}.lock"));
+    let what = format!("lock {}", path.display());
+    let file = File::create(&path).map_err(Error::io(what.clone()))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|e| Error::io(what)(e.into()))?;
+    Ok(CacheLock { _file: file })
+}

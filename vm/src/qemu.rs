@@ -1,0 +1,181 @@
+//! QEMU: which one is there, and the command line that makes a guest.
+
+use crate::accel::Accelerator;
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::process;
+use crate::spec::{GuestSpec, Nic, NicBackend};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An installed QEMU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Qemu {
+    /// The program.
+    pub program: PathBuf,
+    /// Major and minor version.
+    pub version: (u32, u32),
+    /// The version as the program prints it, e.g. `7.2.22`.
+    pub version_text: String,
+}
+
+impl Qemu {
+    /// The program that `CAUSEWAY_QEMU` names, or the system's.
+    ///
+    /// # Errors
+    /// When it is not there or does not tell its version.
+    pub fn find() -> Result<Self> {
+        let program = std::env::var_os("CAUSEWAY_QEMU")
+            .map_or_else(|| PathBuf::from("qemu-system-x86_64"), PathBuf::from);
+        let said = process::output(Command::new(&program).arg("--version"));
+        let missing = |why: String| Error::Missing {
+            what: format!("no usable QEMU ({}): {why}", program.display()),
+            remedy: "run scripts/setup.sh, or install the package qemu-system-x86".into(),
+        };
+        let said = said.map_err(|e| missing(e.to_string()))?;
+        let (version, version_text) = parse_version(&said)
+            .ok_or_else(|| missing(format!("'{}' names no version", said.trim())))?;
+        Ok(Self { program, version, version_text })
+    }
+
+    /// Without this, QEMU 7.2 with emulation crashes when a vhost-user network
+    /// device sets up its interrupt vectors.
+    fn net_without_vectors(&self, accel: Accelerator) -> bool {
+        accel == Accelerator::Tcg && self.version < (10, 0)
+    }
+
+    /// The arguments that boot `spec`. The console is on standard output; the
+    /// agent's channel connects to the listening socket `control`.
+    #[must_use]
+    pub fn arguments(
+        &self,
+        spec: &GuestSpec,
+        image: &Image,
+        accel: Accelerator,
+        control: &Path,
+    ) -> Vec<OsString> {
+        let mut line = Line::default();
+        line.add("-name", &format!("causeway-{}", spec.name));
+        for flag in ["-nodefaults", "-no-user-config"] {
+            line.flag(flag);
+        }
+        line.add("-display", "none");
+        line.add("-accel", accel.option());
+        line.add("-cpu", if accel == Accelerator::Kvm { "host" } else { "max" });
+        line.add("-smp", "1");
+        let memory = format!("{}M", spec.memory_mib);
+        line.add("-m", &memory);
+        // Shared memory behind a descriptor: what a vhost-user backend maps.
+        line.add("-object", &format!("memory-backend-memfd,id=ram,size={memory},share=on"));
+        line.add("-machine", "q35,memory-backend=ram");
+        line.add("-chardev", "stdio,id=console,signal=off");
+        line.add("-serial", "chardev:console");
+        line.add("-chardev", &format!("socket,id=control,path={}", control.display()));
+        line.add("-serial", "chardev:control");
+        line.add("-kernel", &image.kernel.image.display().to_string());
+        line.add("-initrd", &image.initramfs.display().to_string());
+        line.add("-append", "console=ttyS0 loglevel=5 random.trust_cpu=on");
+        if !spec.may_restart {
+            line.flag("-no-reboot");
+        }
+        for (i, nic) in spec.nics.iter().enumerate() {
+            self.nic(&mut line, i, nic, accel);
+        }
+        if let Some(socket) = &spec.vsock {
+            line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
+            line.add("-device", "vhost-user-vsock-pci,chardev=vsock");
+        }
+        line.0
+    }
+
+    fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator) {
+        let mut device =
+            format!("virtio-net-pci,netdev=net{i},mac={},host_mtu={},romfile=", nic.mac, nic.mtu);
+        match &nic.backend {
+            NicBackend::VhostUser(socket) => {
+                line.add("-chardev", &format!("socket,id=nic{i},path={}", socket.display()));
+                line.add("-netdev", &format!("vhost-user,id=net{i},chardev=nic{i},queues=1"));
+                if self.net_without_vectors(accel) {
+                    device.push_str(",vectors=0");
+                }
+            }
+            NicBackend::Tap(name) => {
+                let options = "script=no,downscript=no,vhost=off";
+                line.add("-netdev", &format!("tap,id=net{i},ifname={name},{options}"));
+            }
+        }
+        line.add("-device", &device);
+    }
+}
+
+#[derive(Default)]
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn flag(&mut self, flag: &str) {
+        self.0.push(flag.into());
+    }
+
+    fn add(&mut self, option: &str, value: &str) {
+        self.0.extend([OsString::from(option), OsString::from(value)]);
+    }
+}
+
+fn parse_version(said: &str) -> Option<((u32, u32), String)> {
+    let text = said.split_once("version ")?.1.split_whitespace().next()?;
+    let mut numbers = text.split('.').map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some((version, text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+
+    fn qemu(version: (u32, u32)) -> Qemu {
+        Qemu { program: "qemu".into(), version, version_text: String::new() }
+    }
+
+    fn line(qemu: &Qemu, spec: &GuestSpec, accel: Accelerator) -> String {
+        let kernel = Kernel { release: "6.1".into(), image: "/k".into(), modules: "/m".into() };
+        let image = Image { kernel, initramfs: "/i".into() };
+        let arguments = qemu.arguments(spec, &image, accel, Path::new("/run/ctl"));
+        arguments.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn spec() -> GuestSpec {
+        let nic = Nic {
+            backend: NicBackend::VhostUser("/run/a.sock".into()),
+            mac: "52:54:00:00:00:01".into(),
+            address: "10.0.0.1/24".into(),
+            mtu: 1500,
+        };
+        GuestSpec::new("a").nic(nic).vsock("/run/v.sock".into())
+    }
+
+    #[test]
+    fn versions_are_read() {
+        let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
+        assert_eq!(parse_version(said), Some(((7, 2), "7.2.22".into())));
+        assert_eq!(parse_version("QEMU emulator version 11.1.3").unwrap().0, (11, 1));
+        assert_eq!(parse_version("something else"), None);
+    }
+
+    #[test]
+    fn old_qemu_with_emulation_gets_no_vectors() {
+        let spec = spec();
+        assert!(line(&qemu((7, 2)), &spec, Accelerator::Tcg).contains("romfile=,vectors=0"));
+        assert!(!line(&qemu((7, 2)), &spec, Accelerator::Kvm).contains("vectors"));
+        assert!(!line(&qemu((10, 0)), &spec, Accelerator::Tcg).contains("vectors"));
+    }
+
+    #[test]
+    fn guest_memory_is_shared_and_devices_are_there() {
+        let line = line(&qemu((7, 2)), &spec(), Accelerator::Tcg);
+        for want in ["share=on", "memory-backend=ram", "vhost-user-vsock-pci", "-no-reboot"] {
+            assert!(line.contains(want), "{want} not in {line}");
+        }
+    }
+}
