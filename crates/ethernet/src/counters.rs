@@ -1,0 +1,148 @@
+//! What happened at one port. Directions are the guest's: "transmit" is what the guest sent.
+
+use std::collections::BTreeMap;
+
+/// Why a frame was not delivered, or not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Its virtio-net header asks for what is wrong or was not negotiated. Counted at the sender.
+    BadHeader,
+    /// Shorter than the virtio-net and Ethernet headers. Counted at the sender.
+    Runt,
+    /// Longer than the MTU of its sender, or of its receiver; counted there.
+    TooBig,
+    /// Sent from an address that is not the port's. Counted at the sender.
+    SpoofedSource,
+    /// To an address that no port of the group has. Counted at the sender.
+    UnknownDestination,
+    /// To an address at the port that it came from. Counted at the sender.
+    SamePort,
+    /// The receiver's guest does not run the device. Counted at the receiver.
+    ReceiverDown,
+    /// The receiver gave no buffers, and the frames that wait for it are as many as may wait, or
+    /// waited as long as they may. Counted at the receiver.
+    NoBuffer,
+    /// Longer than any buffer of a receiver without mergeable buffers. Counted at the receiver.
+    BufferTooSmall,
+    /// The sender's memory could not be read. Counted at the sender.
+    SenderFault,
+}
+
+impl DropReason {
+    /// Every reason, in the order of the counters.
+    pub const ALL: [Self; 10] = [
+        Self::BadHeader,
+        Self::Runt,
+        Self::TooBig,
+        Self::SpoofedSource,
+        Self::UnknownDestination,
+        Self::SamePort,
+        Self::ReceiverDown,
+        Self::NoBuffer,
+        Self::BufferTooSmall,
+        Self::SenderFault,
+    ];
+
+    /// The reason as it stands in a counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadHeader => "bad_header",
+            Self::Runt => "runt",
+            Self::TooBig => "too_big",
+            Self::SpoofedSource => "spoofed_source",
+            Self::UnknownDestination => "unknown_destination",
+            Self::SamePort => "same_port",
+            Self::ReceiverDown => "receiver_down",
+            Self::NoBuffer => "no_buffer",
+            Self::BufferTooSmall => "buffer_too_small",
+            Self::SenderFault => "sender_fault",
+        }
+    }
+}
+
+/// The counters of one port. They only grow, and wrap at 2^64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Frames that the guest was given.
+    pub receive_packets: u64,
+    /// Bytes of those, without virtio-net headers.
+    pub receive_bytes: u64,
+    /// Frames that the guest sent, dropped ones too.
+    pub transmit_packets: u64,
+    /// Bytes of those, without virtio-net headers.
+    pub transmit_bytes: u64,
+    /// Frames that waited for buffers of this guest.
+    pub held: u64,
+    /// Frames for this guest whose checksum was completed in software.
+    pub checksummed: u64,
+    /// Frames for this guest that were cut in software.
+    pub cut: u64,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl Counters {
+    /// Counts a frame that the guest was given.
+    #[inline]
+    pub fn received(&mut self, bytes: usize) {
+        self.receive_packets = self.receive_packets.wrapping_add(1);
+        self.receive_bytes = self.receive_bytes.wrapping_add(bytes as u64);
+    }
+
+    /// Counts a frame that the guest sent.
+    #[inline]
+    pub fn transmitted(&mut self, bytes: usize) {
+        self.transmit_packets = self.transmit_packets.wrapping_add(1);
+        self.transmit_bytes = self.transmit_bytes.wrapping_add(bytes as u64);
+    }
+
+    /// Counts a dropped frame.
+    pub fn dropped(&mut self, why: DropReason) {
+        if let Some(count) = self.drops.get_mut(why as usize) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// How many frames were dropped for that reason.
+    pub fn drops(&self, why: DropReason) -> u64 {
+        self.drops.get(why as usize).copied().unwrap_or(0)
+    }
+
+    /// By name, as `causeway port show` prints them.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let plain = [
+            ("receive_packets_total", self.receive_packets),
+            ("receive_bytes_total", self.receive_bytes),
+            ("transmit_packets_total", self.transmit_packets),
+            ("transmit_bytes_total", self.transmit_bytes),
+            ("receive_held_total", self.held),
+            ("receive_checksummed_total", self.checksummed),
+            ("receive_cut_total", self.cut),
+        ];
+        let drops =
+            DropReason::ALL.map(|why| (format!("drop_{}_total", why.name()), self.drops(why)));
+        plain.into_iter().map(|(name, n)| (name.to_owned(), n)).chain(drops).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_counter() {
+        let mut counters = Counters::default();
+        for (index, why) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, index);
+            for _ in 0..=index {
+                counters.dropped(why);
+            }
+        }
+        counters.received(100);
+        counters.transmitted(60);
+        let names = counters.by_name();
+        assert_eq!(names.len(), 7 + DropReason::ALL.len());
+        assert_eq!(names["drop_bad_header_total"], 1);
+        assert_eq!(names["drop_sender_fault_total"], 10);
+        assert_eq!((names["receive_bytes_total"], names["transmit_packets_total"]), (100, 1));
+    }
+}

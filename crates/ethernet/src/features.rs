@@ -1,0 +1,70 @@
+//! What a net port offers its guest: feature bits and configuration space.
+
+use causeway_fabric::spec::NetSpec;
+use causeway_wire::virtio::*;
+use causeway_wire::virtio_net::*;
+
+/// Length of the configuration space that is filled, in bytes: up to and with `mtu`.
+pub const CONFIG_LEN: usize = 12;
+
+/// `status`: the link is up.
+const STATUS_LINK_UP: u16 = 1;
+
+/// Feature bits that every net port offers.
+const ALWAYS: [u32; 18] = [
+    VIRTIO_F_VERSION_1,
+    VIRTIO_F_INDIRECT_DESC,
+    VIRTIO_F_EVENT_IDX,
+    VIRTIO_NET_F_CSUM,
+    VIRTIO_NET_F_GUEST_CSUM,
+    VIRTIO_NET_F_MTU,
+    VIRTIO_NET_F_MAC,
+    VIRTIO_NET_F_GUEST_TSO4,
+    VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_GUEST_ECN,
+    VIRTIO_NET_F_HOST_TSO4,
+    VIRTIO_NET_F_HOST_TSO6,
+    VIRTIO_NET_F_HOST_ECN,
+    VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_STATUS,
+    VIRTIO_NET_F_GUEST_USO4,
+    VIRTIO_NET_F_GUEST_USO6,
+    VIRTIO_NET_F_HOST_USO,
+];
+
+/// The feature bits that a port offers.
+///
+/// MQ is offered with several queue pairs only; the control queue that it needs is the frontend's.
+pub fn offered(spec: &NetSpec) -> u64 {
+    let always = ALWAYS.into_iter().fold(0, |bits, bit| bits | mask(bit));
+    if spec.queue_pairs > 1 { always | mask(VIRTIO_NET_F_MQ) } else { always }
+}
+
+/// The first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4).
+pub fn config(spec: &NetSpec) -> [u8; CONFIG_LEN] {
+    let [m0, m1, m2, m3, m4, m5] = spec.mac.0;
+    let [s0, s1] = STATUS_LINK_UP.to_le_bytes();
+    let [q0, q1] = spec.queue_pairs.to_le_bytes();
+    let [u0, u1] = spec.mtu.to_le_bytes();
+    [m0, m1, m2, m3, m4, m5, s0, s1, q0, q1, u0, u1]
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::Mac;
+
+    use super::*;
+
+    #[test]
+    fn config_and_features_follow_the_spec() {
+        let mut spec =
+            NetSpec { mac: Mac([2, 1, 2, 3, 4, 5]), mtu: 1500, queue_pairs: 1, learn: false };
+        assert!(!has(offered(&spec), VIRTIO_NET_F_MQ));
+        assert!(!has(offered(&spec), VIRTIO_NET_F_HOST_UFO));
+        assert_eq!(offered(&spec).count_ones() as usize, ALWAYS.len());
+        assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);
+        spec.queue_pairs = 4;
+        assert!(has(offered(&spec), VIRTIO_NET_F_MQ));
+        assert_eq!(config(&spec)[8..10], [4, 0]);
+    }
+}

@@ -1,0 +1,78 @@
+//! What is to be done with one frame for one receiver.
+
+use causeway_wire::virtio::has;
+use causeway_wire::virtio_net::{
+    ChecksumPlace, Gso, Offload, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN,
+};
+
+/// What is to be done before the receiver takes the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing: it passes with the header that the sender gave it.
+    Pass,
+    /// Complete its checksum.
+    Complete(ChecksumPlace),
+    /// Cut it.
+    Cut {
+        /// The checksum, of the whole frame and of every piece.
+        place: ChecksumPlace,
+        /// How to cut.
+        gso: Gso,
+        /// Whether the pieces' checksums are to be completed too.
+        complete: bool,
+    },
+}
+
+/// What a receiver that negotiated `features` needs done to a frame that asks for `offload`.
+pub fn plan(offload: &Offload, features: u64) -> Plan {
+    let takes_partial = has(features, VIRTIO_NET_F_GUEST_CSUM);
+    match *offload {
+        Offload::None => Plan::Pass,
+        Offload::Checksum(_) if takes_partial => Plan::Pass,
+        Offload::Checksum(place) => Plan::Complete(place),
+        Offload::Segment(place, gso) => {
+            let takes_ecn = !gso.kind.ecn() || has(features, VIRTIO_NET_F_GUEST_ECN);
+            if takes_partial && takes_ecn && has(features, gso.kind.guest_feature()) {
+                Plan::Pass
+            } else {
+                Plan::Cut { place, gso, complete: !takes_partial }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_wire::virtio::mask;
+    use causeway_wire::virtio_net::*;
+
+    use super::*;
+
+    #[test]
+    fn a_receiver_gets_what_it_negotiated() {
+        let place = ChecksumPlace { start: 34, offset: 16 };
+        let sum = Offload::Checksum(place);
+        let tcp = |ecn| Gso { kind: GsoKind::Tcp4 { ecn }, size: 1000, header_len: 54 };
+        let (plain, ecn) =
+            (Offload::Segment(place, tcp(false)), Offload::Segment(place, tcp(true)));
+        let cut = |gso, complete| Plan::Cut { place, gso, complete };
+        let csum = mask(VIRTIO_NET_F_GUEST_CSUM);
+        let tso4 = mask(VIRTIO_NET_F_GUEST_TSO4);
+        let tso6 = mask(VIRTIO_NET_F_GUEST_TSO6);
+        let with_ecn = mask(VIRTIO_NET_F_GUEST_ECN);
+        for (offload, features, expected) in [
+            (Offload::None, 0, Plan::Pass),
+            (sum, 0, Plan::Complete(place)),
+            (sum, csum, Plan::Pass),
+            (plain, 0, cut(tcp(false), true)),
+            (plain, tso4, cut(tcp(false), true)),
+            (plain, csum, cut(tcp(false), false)),
+            (plain, csum | tso6, cut(tcp(false), false)),
+            (plain, csum | tso4, Plan::Pass),
+            (ecn, csum | tso4, cut(tcp(true), false)),
+            (ecn, csum | tso4 | with_ecn, Plan::Pass),
+        ] {
+            assert_eq!(plan(&offload, features), expected, "{offload:?} {features:#x}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Cutting one frame into pieces in software (TSO and USO).
+//!
+//! Only headers are made here: a piece is its own headers and a range of the
+//! frame's payload, which stays where it is. So the same code cuts a frame in
+//! a private buffer and one that is copied from guest to guest.
+
+use std::ops::Range;
+
+use causeway_wire::checksum::Sum;
+use causeway_wire::frame::{Frame, HEADERS_MAX, Protocol, Version};
+use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload};
+use causeway_wire::{ipv6, tcp};
+
+use super::{checksum, get, put};
+
+/// Gives the pieces of one frame, first to last.
+#[derive(Debug)]
+pub struct Segmenter {
+    headers: [u8; HEADERS_MAX],
+    place: ChecksumPlace,
+    gso: Gso,
+    /// Where the IP and transport headers start, in bytes from the frame's start.
+    network: usize,
+    transport: usize,
+    /// Length of the whole frame, and where the next piece's payload starts in it.
+    len: usize,
+    at: usize,
+    /// Of the frame as it came.
+    first: First,
+}
+
+/// What the first headers say and the pieces continue.
+#[derive(Debug, Clone, Copy)]
+struct First {
+    id: u16,
+    sequence: u32,
+    flags: u8,
+    /// Sum over the pseudo-header, and the transport length that it counts.
+    partial: u16,
+    counted: u16,
+}
+
+/// Where the flags stand in a TCP header, and the sequence number.
+const TCP_FLAGS: usize = 13;
+const TCP_SEQUENCE: usize = 4;
+
+/// One piece, ready to be sent.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    /// Its headers, with the checksum incomplete.
+    pub headers: &'a mut [u8],
+    /// Where its payload stands in the frame.
+    pub payload: Range<usize>,
+    /// Where its checksum stands.
+    pub place: ChecksumPlace,
+}
+
+impl Piece<'_> {
+    /// Completes the checksum over the headers and `payload`, the bytes of [`Self::payload`].
+    pub fn complete(&mut self, payload: &[u8]) {
+        checksum::complete_split(self.headers, payload, self.place);
+    }
+
+    /// What is left to do for the piece where it is not completed.
+    pub fn offload(&self) -> Offload {
+        Offload::Checksum(self.place)
+    }
+
+    /// Length of the piece, in bytes.
+    pub fn len(&self) -> usize {
+        self.headers.len().saturating_add(self.payload.len())
+    }
+
+    /// Whether there is no payload; there always is.
+    pub fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+}
+
+impl Segmenter {
+    /// Prepares to cut a frame of `len` bytes.
+    ///
+    /// `start` holds its first bytes, all headers among them, from which `frame` was made, and
+    /// with which `place` and `gso` were checked. `None` when the headers are not all there.
+    pub fn new(
+        start: &[u8],
+        frame: &Frame,
+        place: ChecksumPlace,
+        gso: Gso,
+        len: usize,
+    ) -> Option<Self> {
+        let network = frame.network?;
+        let transport = network.transport?;
+        let header_len = usize::from(gso.header_len);
+        let mut headers = [0; HEADERS_MAX];
+        headers.get_mut(..header_len)?.copy_from_slice(start.get(..header_len)?);
+        let first = First {
+            id: u16::from_be_bytes(get(&headers, network.offset.saturating_add(4))),
+            sequence: u32::from_be_bytes(get(
+                &headers,
+                transport.offset.saturating_add(TCP_SEQUENCE),
+            )),
+            flags: u8::from_be_bytes(get(&headers, transport.offset.saturating_add(TCP_FLAGS))),
+            partial: checksum::partial(&headers, place),
+            counted: u16::try_from(len.checked_sub(transport.offset)?).ok()?,
+        };
+        Some(Self {
+            headers,
+            place,
+            gso,
+            network: network.offset,
+            transport: transport.offset,
+            len,
+            at: header_len,
+            first,
+        })
+    }
+
+    /// The next piece; `None` after the last.
+    pub fn next_piece(&mut self) -> Option<Piece<'_>> {
+        if self.at >= self.len {
+            return None;
+        }
+        let header_len = usize::from(self.gso.header_len);
+        let end = self.at.saturating_add(usize::from(self.gso.size)).min(self.len);
+        let payload = self.at..end;
+        let done = self.at.saturating_sub(header_len);
+        let len = header_len.saturating_add(payload.len());
+        self.at = end;
+
+        let counted = clamp(len.saturating_sub(self.transport));
+        let (partial, before) = (self.first.partial, self.first.counted);
+        checksum::set_partial(&mut self.headers, self.place, partial, before, counted);
+        match self.gso.kind.protocol() {
+            Protocol::Tcp => self.tcp(done, end == self.len),
+            Protocol::Udp => self.udp(len),
+        }
+        match self.gso.kind.version() {
+            Version::V4 => self.ipv4(done, len),
+            Version::V6 => self.ipv6(len),
+        }
+        let headers = self.headers.get_mut(..header_len)?;
+        Some(Piece { headers, payload, place: self.place })
+    }
+
+    fn tcp(&mut self, done: usize, last: bool) {
+        let sequence = self.first.sequence.wrapping_add(u32::try_from(done).unwrap_or(0));
+        put(&mut self.headers, self.transport.saturating_add(TCP_SEQUENCE), sequence.to_be_bytes());
+        let [_, end_flags] = (tcp::FIN | tcp::PSH).to_be_bytes();
+        let [_, cwr] = tcp::CWR.to_be_bytes();
+        let mut flags = self.first.flags;
+        if !last {
+            flags &= !end_flags;
+        }
+        if done > 0 {
+            flags &= !cwr;
+        }
+        put(&mut self.headers, self.transport.saturating_add(TCP_FLAGS), [flags]);
+    }
+
+    fn udp(&mut self, len: usize) {
+        let len = clamp(len.saturating_sub(self.transport));
+        put(&mut self.headers, self.transport.saturating_add(4), len.to_be_bytes());
+    }
+
+    fn ipv4(&mut self, done: usize, len: usize) {
+        let total = clamp(len.saturating_sub(self.network));
+        let index = done.checked_div(usize::from(self.gso.size)).unwrap_or(0);
+        let id = self.first.id.wrapping_add(clamp(index));
+        put(&mut self.headers, self.network.saturating_add(2), total.to_be_bytes());
+        put(&mut self.headers, self.network.saturating_add(4), id.to_be_bytes());
+        let field = self.network.saturating_add(10);
+        put(&mut self.headers, field, [0, 0]);
+        let mut sum = Sum::new();
+        sum.add(self.headers.get(self.network..self.transport).unwrap_or(&[]));
+        put(&mut self.headers, field, sum.finish().to_be_bytes());
+    }
+
+    fn ipv6(&mut self, len: usize) {
+        let payload = len.saturating_sub(self.network).saturating_sub(ipv6::HEADER_LEN);
+        put(&mut self.headers, self.network.saturating_add(4), clamp(payload).to_be_bytes());
+    }
+}
+
+/// A length of at most 65535 as its field; every length here is below the frame's.
+fn clamp(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,194 @@
+//! Who is where in one group: addresses to ports.
+//!
+//! Every port has its configured address for good. A port that learns may have
+//! others behind it; those are remembered as they send, within a quota, and
+//! forgotten when they fall silent. Guests choose the keys, so the hash is keyed.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::hash::Hash;
+use std::time::Instant;
+
+use crate::limits::{LEARNT_AGE, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL};
+
+/// An Ethernet address.
+type Address = [u8; 6];
+
+/// The address belongs to another port of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the address is another port's in the same group")]
+pub struct Taken;
+
+/// What became of a frame's source address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learnt {
+    /// It is known to be there.
+    Known,
+    /// It is new, or has moved from another learning port.
+    New,
+    /// It is another port's configured address: the frame is a forgery.
+    Forged,
+    /// There is no room; the frame may pass, its answers will be flooded.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place<P> {
+    port: P,
+    /// When it was last seen; `None`: configured, and never forgotten.
+    seen: Option<Instant>,
+}
+
+impl<P> Place<P> {
+    fn aged(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|seen| now.saturating_duration_since(seen) >= LEARNT_AGE)
+    }
+}
+
+/// The addresses of one group; `P` names a port.
+#[derive(Debug)]
+pub struct Table<P> {
+    places: HashMap<Address, Place<P>>,
+    /// Addresses learnt at each port that has any, and at all of them.
+    learnt: HashMap<P, usize>,
+    learnt_total: usize,
+    swept: Option<Instant>,
+}
+
+impl<P: Copy + Eq + Hash> Default for Table<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Copy + Eq + Hash> Table<P> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self { places: HashMap::new(), learnt: HashMap::new(), learnt_total: 0, swept: None }
+    }
+
+    /// Enters the configured address of a port. An address learnt elsewhere is forgotten.
+    ///
+    /// # Errors
+    /// [`Taken`] when another port has it configured.
+    pub fn add(&mut self, address: Address, port: P) -> Result<(), Taken> {
+        match self.places.get(&address) {
+            Some(place) if place.seen.is_none() && place.port != port => return Err(Taken),
+            Some(place) if place.seen.is_some() => {
+                let port = place.port;
+                self.forget(port);
+            }
+            _ => {}
+        }
+        self.places.insert(address, Place { port, seen: None });
+        Ok(())
+    }
+
+    /// Removes a port with all its addresses.
+    pub fn remove(&mut self, port: P) {
+        self.places.retain(|_, place| place.port != port);
+        let count = self.learnt.remove(&port).unwrap_or(0);
+        self.learnt_total = self.learnt_total.saturating_sub(count);
+    }
+
+    /// Forgets what was learnt at a port: its guest is another now.
+    pub fn unlearn(&mut self, port: P) {
+        self.places.retain(|_, place| place.port != port || place.seen.is_none());
+        let count = self.learnt.remove(&port).unwrap_or(0);
+        self.learnt_total = self.learnt_total.saturating_sub(count);
+    }
+
+    /// Where frames to `address` go; aged addresses are unknown.
+    #[inline]
+    pub fn lookup(&self, address: Address, now: Instant) -> Option<P> {
+        let place = self.places.get(&address)?;
+        (!place.aged(now)).then_some(place.port)
+    }
+
+    /// Notes that learning port `port` sent a frame from `address`, a unicast address.
+    pub fn learn(&mut self, address: Address, port: P, now: Instant) -> Learnt {
+        if let Some(place) = self.places.get_mut(&address) {
+            if place.port == port {
+                if place.seen.is_some() {
+                    place.seen = Some(now);
+                }
+                return Learnt::Known;
+            }
+            if place.seen.is_none() {
+                return Learnt::Forged;
+            }
+        }
+        if !self.has_room(address, port, now) {
+            return Learnt::Full;
+        }
+        let place = Place { port, seen: Some(now) };
+        if let Some(before) = self.places.insert(address, place) {
+            self.forget(before.port);
+        }
+        self.learnt_total = self.learnt_total.saturating_add(1);
+        let count = self.learnt.entry(port).or_insert(0);
+        *count = count.saturating_add(1);
+        Learnt::New
+    }
+
+    /// How many addresses are learnt at `port`.
+    pub fn learnt_at(&self, port: P) -> usize {
+        self.learnt.get(&port).copied().unwrap_or(0)
+    }
+
+    /// How many addresses there are, configured and learnt.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Forgets aged addresses. Looks at the whole table: for a timer, not for every frame.
+    pub fn sweep(&mut self, now: Instant) {
+        let mut gone = Vec::new();
+        self.places.retain(|_, place| {
+            let aged = place.aged(now);
+            if aged {
+                gone.push(place.port);
+            }
+            !aged
+        });
+        for port in gone {
+            self.forget(port);
+        }
+        self.swept = Some(now);
+    }
+
+    /// Whether one more address may be learnt at `port`, after a sweep if one is due.
+    fn has_room(&mut self, address: Address, port: P, now: Instant) -> bool {
+        if self.room(address, port) {
+            return true;
+        }
+        let due =
+            self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_INTERVAL);
+        if due {
+            self.sweep(now);
+        }
+        due && self.room(address, port)
+    }
+
+    fn room(&self, address: Address, port: P) -> bool {
+        let moves = self.places.contains_key(&address);
+        let total_ok = moves || self.learnt_total < LEARNT_PER_GROUP_MAX;
+        total_ok && self.learnt_at(port) < LEARNT_PER_PORT_MAX
+    }
+
+    /// Counts one learnt address of `port` off.
+    fn forget(&mut self, port: P) {
+        self.learnt_total = self.learnt_total.saturating_sub(1);
+        if let Slot::Occupied(mut count) = self.learnt.entry(port) {
+            *count.get_mut() = count.get().saturating_sub(1);
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The table of addresses against a plain model.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use causeway_ethernet::limits::{
+    LEARNT_AGE, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL,
+};
+use causeway_ethernet::table::{Learnt, Table, Taken};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn mac(n: u32) -> [u8; 6] {
+    let [a, b, c, d] = n.to_be_bytes();
+    [2, 0, a, b, c, d]
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u32, u8),
+    Remove(u8),
+    Unlearn(u8),
+    Learn(u32, u8),
+    Lookup(u32),
+    Wait(u16),
+    Sweep,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (address, port) = (0_u32..12, 0_u8..4);
+    vec(
+        prop_oneof![
+            (address.clone(), port.clone()).prop_map(|(m, p)| Step::Add(m, p)),
+            port.clone().prop_map(Step::Remove),
+            port.clone().prop_map(Step::Unlearn),
+            (address.clone(), port.clone()).prop_map(|(m, p)| Step::Learn(m, p)),
+            (address.clone(), port).prop_map(|(m, p)| Step::Learn(m, p)),
+            address.prop_map(Step::Lookup),
+            (0_u16..200).prop_map(Step::Wait),
+            Just(Step::Sweep),
+        ],
+        0..120,
+    )
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_plain_model(steps in steps()) {
+        let mut now = Instant::now();
+        let mut table = Table::<u8>::new();
+        // Address to port and when it was last seen; `None` for a configured one.
+        let mut model: BTreeMap<u32, (u8, Option<Instant>)> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Add(m, p) => {
+                    let taken = matches!(model.get(&m), Some(&(q, None)) if q != p);
+                    prop_assert_eq!(table.add(mac(m), p), if taken { Err(Taken) } else { Ok(()) });
+                    if !taken {
+                        model.insert(m, (p, None));
+                    }
+                }
+                Step::Remove(p) => {
+                    table.remove(p);
+                    model.retain(|_, (q, _)| *q != p);
+                }
+                Step::Unlearn(p) => {
+                    table.unlearn(p);
+                    model.retain(|_, (q, seen)| *q != p || seen.is_none());
+                }
+                Step::Learn(m, p) => {
+                    let expected = match model.get(&m) {
+                        Some(&(q, _)) if q == p => Learnt::Known,
+                        Some(&(_, None)) => Learnt::Forged,
+                        _ => Learnt::New,
+                    };
+                    prop_assert_eq!(table.learn(mac(m), p, now), expected);
+                    if expected != Learnt::Forged && model.get(&m) != Some(&(p, None)) {
+                        model.insert(m, (p, Some(now)));
+                    }
+                }
+                Step::Lookup(m) => {
+                    let fresh = |seen: Option<Instant>| seen.is_none_or(|s| now - s < LEARNT_AGE);
+                    let expected = model.get(&m).filter(|(_, seen)| fresh(*seen)).map(|(p, _)| *p);
+                    prop_assert_eq!(table.lookup(mac(m), now), expected);
+                }
+                Step::Wait(seconds) => now += Duration::from_secs(seconds.into()),
+                Step::Sweep => {
+                    table.sweep(now);
+                    model.retain(|_, (_, seen)| seen.is_none_or(|s| now - s < LEARNT_AGE));
+                }
+            }
+            prop_assert_eq!(table.len(), model.len());
+            for p in 0..4 {
+                let learnt = model.values().filter(|(q, seen)| *q == p && seen.is_some()).count();
+                prop_assert_eq!(table.learnt_at(p), learnt);
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_flood_of_source_addresses_stays_within_the_quota() {
+    let now = Instant::now();
+    let mut table = Table::<u8>::new();
+    table.add(mac(1), 0).unwrap();
+    for n in 0..LEARNT_PER_PORT_MAX as u32 {
+        assert_eq!(table.learn(mac(1000 + n), 0, now), Learnt::New);
+    }
+    for n in 0..50_000 {
+        assert_eq!(table.learn(mac(100_000 + n), 0, now), Learnt::Full);
+    }
+    assert_eq!(table.len(), LEARNT_PER_PORT_MAX + 1);
+    // Another port still learns, and what is known stays known.
+    assert_eq!(table.learn(mac(7), 1, now), Learnt::New);
+    assert_eq!(table.lookup(mac(1000), now), Some(0));
+    // When its addresses have aged there is room again.
+    let later = now + LEARNT_AGE + SWEEP_INTERVAL;
+    assert_eq!(table.learn(mac(100_000), 0, later), Learnt::New);
+    assert_eq!(table.len(), 2);
+}
+
+#[test]
+fn hostile_ports_together_stay_within_the_table() {
+    let now = Instant::now();
+    let mut table = Table::<u8>::new();
+    for port in 0..10_u8 {
+        for n in 0..LEARNT_PER_PORT_MAX as u32 {
+            table.learn(mac(u32::from(port) << 16 | n), port, now);
+        }
+    }
+    assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
+    // An address may still move between ports with room.
+    assert_eq!(table.learn(mac(0), 9, now), Learnt::New);
+    assert_eq!(table.lookup(mac(0), now), Some(9));
+    assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
+}
+
+#[test]
+fn hostile_forgery_of_a_configured_address_is_seen() {
+    let now = Instant::now();
+    let mut table = Table::<u8>::new();
+    table.add(mac(1), 0).unwrap();
+    table.learn(mac(2), 1, now);
+    assert_eq!(table.learn(mac(1), 1, now), Learnt::Forged);
+    assert_eq!(table.lookup(mac(1), now), Some(0));
+    assert_eq!(table.add(mac(1), 1), Err(Taken));
+    // A port configured later takes its address from whoever had it learnt.
+    table.add(mac(2), 0).unwrap();
+    assert_eq!(table.lookup(mac(2), now), Some(0));
+    assert_eq!(table.learnt_at(1), 0);
+}
