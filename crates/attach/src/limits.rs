@@ -1,0 +1,21 @@
+//! Every bound of this crate, in one place.
+
+/// Longest payload of a message, in bytes. The longest that frontends send is a memory table of
+/// 8 regions (264 bytes) or a configuration space (12 + 256 bytes).
+pub const PAYLOAD_BYTES_MAX: usize = 4096;
+/// Most descriptors with one message (the specification's limit for a memory table).
+pub const DESCRIPTORS_MAX: usize = 8;
+/// Most messages handled in one turn; the rest waits for the next one.
+pub const MESSAGES_PER_TURN: usize = 64;
+/// Most regions that a frontend may grant one by one.
+pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
+/// Most regions in one memory table: each comes with a descriptor.
+pub const TABLE_REGIONS_MAX: usize = DESCRIPTORS_MAX;
+/// Most queues of one device.
+pub const QUEUES_MAX: usize = 64;
+/// Largest ring, in descriptors (virtio 1.3, section 2.7).
+pub const RING_SIZE_MAX: u16 = 32768;
+/// Largest device configuration space, in bytes (what QEMU asks for at most).
+pub const CONFIG_BYTES_MAX: usize = 256;
+/// How long the native frontend waits for a backend's reply, in milliseconds.
+pub const REPLY_TIMEOUT_MS: i64 = 5000;

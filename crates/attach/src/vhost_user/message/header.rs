@@ -1,0 +1,78 @@
+//! The twelve bytes before every message.
+
+use vhost::vhost_user::message::{FrontendReq, VhostUserHeaderFlag};
+
+use super::payload::Reader;
+use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::vhost_user::fault::Reason;
+
+/// Length of a header, in bytes.
+pub const HEADER_BYTES: usize = 12;
+
+/// A message's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The request's code.
+    pub code: u32,
+    /// Version, reply and need_reply bits.
+    pub flags: u32,
+    /// Length of the payload, in bytes.
+    pub size: u32,
+}
+
+impl Header {
+    /// A request of `size` bytes of payload.
+    pub fn request(request: FrontendReq, size: u32) -> Self {
+        Self { code: request.into(), flags: 1, size }
+    }
+
+    /// The header of a reply to `request`.
+    pub fn reply(request: FrontendReq, size: u32) -> Self {
+        Self { flags: 1 | VhostUserHeaderFlag::REPLY.bits(), ..Self::request(request, size) }
+    }
+
+    /// The same, asking for an acknowledgement.
+    #[must_use]
+    pub fn need_reply(self) -> Self {
+        Self { flags: self.flags | VhostUserHeaderFlag::NEED_REPLY.bits(), ..self }
+    }
+
+    /// Whether the sender asks for an acknowledgement.
+    pub fn needs_reply(&self) -> bool {
+        self.flags & VhostUserHeaderFlag::NEED_REPLY.bits() != 0
+    }
+
+    /// Whether this is a reply.
+    pub fn is_reply(&self) -> bool {
+        self.flags & VhostUserHeaderFlag::REPLY.bits() != 0
+    }
+
+    /// Reads a header, and checks what can be checked before its payload is read.
+    pub fn parse(bytes: [u8; HEADER_BYTES]) -> Result<(Self, FrontendReq), Reason> {
+        let mut reader = Reader(&bytes);
+        let header = Self { code: reader.u32(), flags: reader.u32(), size: reader.u32() };
+        let version = header.flags & VhostUserHeaderFlag::VERSION.bits();
+        if version != 1 {
+            return Err(Reason::Version(version));
+        }
+        if header.flags & VhostUserHeaderFlag::RESERVED_BITS.bits() != 0 {
+            return Err(Reason::Flags(header.flags));
+        }
+        let request =
+            FrontendReq::try_from(header.code).map_err(|()| Reason::Unknown(header.code))?;
+        if header.size as usize > PAYLOAD_BYTES_MAX {
+            return Err(Reason::Long { request, size: header.size });
+        }
+        Ok((header, request))
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let words = [self.code, self.flags, self.size];
+        for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}

@@ -1,0 +1,225 @@
+//! Messages: twelve bytes of header, a payload, and descriptors beside it.
+//!
+//! All numbers are in the host's byte order. Payload lengths and descriptor
+//! counts are exact, with three exceptions that real frontends need: a memory
+//! table may have room after its last region (user-mode Linux), REM_MEM_REG may
+//! carry a descriptor that nobody needs (old QEMU), and an in-flight description
+//! is 20 bytes, or 24 where its sender's compiler padded it.
+
+mod header;
+mod payload;
+
+use std::os::fd::OwnedFd;
+
+pub use header::{HEADER_BYTES, Header};
+pub use payload::{
+    ConfigSpace, InflightSpec, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region,
+    emit_table,
+};
+use payload::{NO_DESCRIPTOR, Reader};
+use vhost::vhost_user::message::FrontendReq;
+
+use super::fault::Reason;
+use crate::limits::{CONFIG_BYTES_MAX, TABLE_REGIONS_MAX};
+
+/// Length of a region's description, in bytes.
+const REGION_BYTES: usize = 32;
+
+/// A request that this backend understands, with the descriptors that belong to it.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the names are the specification's")]
+pub enum Message {
+    GetFeatures,
+    SetFeatures(u64),
+    SetOwner,
+    ResetOwner,
+    SetMemTable(Vec<(RegionSpec, OwnedFd)>),
+    SetVringNum(RingValue),
+    SetVringAddr(RingAddresses),
+    SetVringBase(RingValue),
+    GetVringBase(RingValue),
+    SetVringKick(RingEvent),
+    SetVringCall(RingEvent),
+    SetVringErr(RingEvent),
+    GetProtocolFeatures,
+    SetProtocolFeatures(u64),
+    GetQueueNum,
+    SetVringEnable(RingValue),
+    GetConfig(ConfigSpace),
+    SetConfig(ConfigSpace),
+    GetInflightFd(InflightSpec),
+    SetInflightFd(InflightSpec, OwnedFd),
+    ResetDevice,
+    GetMaxMemSlots,
+    AddMemReg(RegionSpec, OwnedFd),
+    RemMemReg(RegionSpec),
+    SetStatus(u64),
+    GetStatus,
+}
+
+impl Message {
+    /// Reads the payload of `request`; descriptors that do not belong to it are closed.
+    pub fn decode(request: FrontendReq, payload: &[u8], fds: Vec<OwnedFd>) -> Result<Self, Reason> {
+        use FrontendReq as R;
+        let mut body = Body { request, payload, fds };
+        Ok(match request {
+            R::GET_FEATURES => body.empty(Self::GetFeatures)?,
+            R::SET_FEATURES => Self::SetFeatures(body.number()?),
+            R::SET_OWNER => body.empty(Self::SetOwner)?,
+            R::RESET_OWNER => body.empty(Self::ResetOwner)?,
+            R::SET_MEM_TABLE => Self::SetMemTable(body.table()?),
+            R::SET_VRING_NUM => Self::SetVringNum(body.ring_value()?),
+            R::SET_VRING_ADDR => Self::SetVringAddr(body.ring_addresses()?),
+            R::SET_VRING_BASE => Self::SetVringBase(body.ring_value()?),
+            R::GET_VRING_BASE => Self::GetVringBase(body.ring_value()?),
+            R::SET_VRING_KICK => Self::SetVringKick(body.ring_event()?),
+            R::SET_VRING_CALL => Self::SetVringCall(body.ring_event()?),
+            R::SET_VRING_ERR => Self::SetVringErr(body.ring_event()?),
+            R::GET_PROTOCOL_FEATURES => body.empty(Self::GetProtocolFeatures)?,
+            R::SET_PROTOCOL_FEATURES => Self::SetProtocolFeatures(body.number()?),
+            R::GET_QUEUE_NUM => body.empty(Self::GetQueueNum)?,
+            R::SET_VRING_ENABLE => Self::SetVringEnable(body.ring_value()?),
+            R::GET_CONFIG => Self::GetConfig(body.config()?),
+            R::SET_CONFIG => Self::SetConfig(body.config()?),
+            R::GET_INFLIGHT_FD => Self::GetInflightFd(body.inflight(0)?),
+            R::SET_INFLIGHT_FD => Self::SetInflightFd(body.inflight(1)?, body.fd()?),
+            R::RESET_DEVICE => body.empty(Self::ResetDevice)?,
+            R::GET_MAX_MEM_SLOTS => body.empty(Self::GetMaxMemSlots)?,
+            R::ADD_MEM_REG => Self::AddMemReg(body.region(1)?, body.fd()?),
+            R::REM_MEM_REG => {
+                body.fds.truncate(body.fds.len().saturating_sub(1));
+                Self::RemMemReg(body.region(0)?)
+            }
+            R::SET_STATUS => Self::SetStatus(body.number()?),
+            R::GET_STATUS => body.empty(Self::GetStatus)?,
+            other => return Err(Reason::Unknown(other.into())),
+        })
+    }
+
+    /// The number that a 64-bit reply or request carries.
+    pub fn decode_number(request: FrontendReq, payload: &[u8]) -> Result<u64, Reason> {
+        Body { request, payload, fds: Vec::new() }.number()
+    }
+
+    /// The queue and number of a GET_VRING_BASE reply.
+    pub fn decode_ring_value(request: FrontendReq, payload: &[u8]) -> Result<RingValue, Reason> {
+        Body { request, payload, fds: Vec::new() }.ring_value()
+    }
+
+    /// The bytes of a GET_CONFIG reply.
+    pub fn decode_config(payload: &[u8]) -> Result<ConfigSpace, Reason> {
+        Body { request: FrontendReq::GET_CONFIG, payload, fds: Vec::new() }.config()
+    }
+}
+
+/// A message's parts while it is taken apart.
+struct Body<'a> {
+    request: FrontendReq,
+    payload: &'a [u8],
+    fds: Vec<OwnedFd>,
+}
+
+impl<'a> Body<'a> {
+    /// Checks the payload's length and the number of descriptors.
+    fn exactly(&self, bytes: usize, fds: usize) -> Result<Reader<'a>, Reason> {
+        let request = self.request;
+        if self.payload.len() != bytes {
+            return Err(Reason::Size { request, got: self.payload.len(), want: bytes });
+        }
+        self.descriptors(fds)?;
+        Ok(Reader(self.payload))
+    }
+
+    fn descriptors(&self, want: usize) -> Result<(), Reason> {
+        let got = self.fds.len();
+        if got == want { Ok(()) } else { Err(self.wrong_descriptors(want)) }
+    }
+
+    fn wrong_descriptors(&self, want: usize) -> Reason {
+        Reason::Descriptors { request: self.request, got: self.fds.len(), want }
+    }
+
+    fn fd(&mut self) -> Result<OwnedFd, Reason> {
+        self.fds.pop().ok_or_else(|| self.wrong_descriptors(1))
+    }
+
+    fn empty(&self, message: Message) -> Result<Message, Reason> {
+        self.exactly(0, 0).map(|_| message)
+    }
+
+    fn number(&self) -> Result<u64, Reason> {
+        Ok(self.exactly(8, 0)?.u64())
+    }
+
+    fn ring_value(&self) -> Result<RingValue, Reason> {
+        let mut reader = self.exactly(8, 0)?;
+        Ok(RingValue { index: reader.u32(), value: reader.u32() })
+    }
+
+    fn ring_addresses(&self) -> Result<RingAddresses, Reason> {
+        let mut r = self.exactly(40, 0)?;
+        Ok(RingAddresses {
+            index: r.u32(),
+            flags: r.u32(),
+            descriptors: r.u64(),
+            used: r.u64(),
+            available: r.u64(),
+            log: r.u64(),
+        })
+    }
+
+    fn ring_event(&mut self) -> Result<RingEvent, Reason> {
+        let value = Reader(self.payload).u64();
+        let polled = value & NO_DESCRIPTOR != 0;
+        self.exactly(8, usize::from(!polled))?;
+        // The index has eight bits, and one says whether a descriptor came.
+        let index = u32::try_from(value & !NO_DESCRIPTOR).unwrap_or(u32::MAX);
+        Ok(RingEvent { index, fd: self.fds.pop() })
+    }
+
+    fn table(&mut self) -> Result<Vec<(RegionSpec, OwnedFd)>, Reason> {
+        let mut reader = Reader(self.payload);
+        let regions = reader.u32();
+        reader.u32();
+        let count = regions as usize;
+        if count == 0 || count > TABLE_REGIONS_MAX {
+            return Err(Reason::TableRegions(regions));
+        }
+        let want = count.saturating_mul(REGION_BYTES).saturating_add(8);
+        if self.payload.len() < want {
+            return Err(Reason::Size { request: self.request, got: self.payload.len(), want });
+        }
+        self.descriptors(count)?;
+        let fds = std::mem::take(&mut self.fds);
+        Ok(fds.into_iter().map(|fd| (reader.region(), fd)).collect())
+    }
+
+    fn region(&self, fds: usize) -> Result<RegionSpec, Reason> {
+        let mut reader = self.exactly(REGION_BYTES.saturating_add(8), fds)?;
+        reader.u64();
+        Ok(reader.region())
+    }
+
+    fn config(&self) -> Result<ConfigSpace, Reason> {
+        let mut r = Reader(self.payload);
+        let (offset, size, flags) = (r.u32(), r.u32(), r.u32());
+        let end = (offset as usize).checked_add(size as usize);
+        if size == 0 || end.is_none_or(|end| end > CONFIG_BYTES_MAX) {
+            return Err(Reason::ConfigRange { request: self.request, offset, size });
+        }
+        self.exactly((size as usize).saturating_add(12), 0)?;
+        Ok(ConfigSpace { offset, size, flags, bytes: r.0.to_vec() })
+    }
+
+    fn inflight(&self, fds: usize) -> Result<InflightSpec, Reason> {
+        let padded = self.payload.len() == 24;
+        let mut r = self.exactly(if padded { 24 } else { 20 }, fds)?;
+        Ok(InflightSpec {
+            len: r.u64(),
+            offset: r.u64(),
+            queues: r.u16(),
+            ring_size: r.u16(),
+            padded,
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! What messages carry: the structures, and their bytes.
+
+use std::os::fd::OwnedFd;
+
+/// In a ring descriptor message: no descriptor is attached, poll instead.
+pub(super) const NO_DESCRIPTOR: u64 = 0x100;
+
+/// A region as the frontend describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Guest-physical address of the first byte.
+    pub guest: u64,
+    /// Length, in bytes.
+    pub len: u64,
+    /// The frontend's own address of the first byte.
+    pub user: u64,
+    /// Where the region begins in its file, in bytes.
+    pub offset: u64,
+}
+
+/// A queue and a number for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingValue {
+    /// Queue index.
+    pub index: u32,
+    /// The number.
+    pub value: u32,
+}
+
+/// Where a ring lies, by the frontend's own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// Queue index.
+    pub index: u32,
+    /// Bit 0: log writes to the used ring.
+    pub flags: u32,
+    /// The descriptor table.
+    pub descriptors: u64,
+    /// The used ring.
+    pub used: u64,
+    /// The available ring.
+    pub available: u64,
+    /// Guest address for logging; unused.
+    pub log: u64,
+}
+
+/// A queue and an eventfd for it; none means that the other side polls.
+#[derive(Debug)]
+pub struct RingEvent {
+    /// Queue index.
+    pub index: u32,
+    /// The eventfd.
+    pub fd: Option<OwnedFd>,
+}
+
+/// A piece of the configuration space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigSpace {
+    /// Offset of the first byte.
+    pub offset: u32,
+    /// Bytes asked for or given.
+    pub size: u32,
+    /// Bit 0: writable fields only; bit 1: migration.
+    pub flags: u32,
+    /// The bytes; a request for them has zeroes here.
+    pub bytes: Vec<u8>,
+}
+
+/// The in-flight buffer's description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InflightSpec {
+    /// Length of the buffer, in bytes.
+    pub len: u64,
+    /// Where it begins in its file, in bytes.
+    pub offset: u64,
+    /// Queues in it.
+    pub queues: u16,
+    /// Descriptors of each queue.
+    pub ring_size: u16,
+    /// Whether the sender's structure ends in four bytes of padding.
+    pub padded: bool,
+}
+
+impl RegionSpec {
+    /// The region's bytes in a message.
+    pub fn emit(&self) -> Vec<u8> {
+        words([self.guest, self.len, self.user, self.offset])
+    }
+}
+
+impl RingValue {
+    /// The pair's bytes in a message.
+    pub fn emit(&self) -> Vec<u8> {
+        [self.index.to_ne_bytes(), self.value.to_ne_bytes()].concat()
+    }
+}
+
+impl RingAddresses {
+    /// The addresses' bytes in a message.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut bytes = RingValue { index: self.index, value: self.flags }.emit();
+        bytes.extend(words([self.descriptors, self.used, self.available, self.log]));
+        bytes
+    }
+}
+
+impl RingEvent {
+    /// The bytes of a message that names an eventfd, or says that there is none.
+    pub fn emit(index: u32, attached: bool) -> Vec<u8> {
+        let flag = if attached { 0 } else { NO_DESCRIPTOR };
+        words([u64::from(index) | flag])
+    }
+}
+
+impl ConfigSpace {
+    /// The piece's bytes in a message.
+    pub fn emit(&self) -> Vec<u8> {
+        let head = [self.offset, self.size, self.flags].map(u32::to_ne_bytes);
+        let mut bytes = head.concat();
+        bytes.extend(&self.bytes);
+        bytes
+    }
+}
+
+impl InflightSpec {
+    /// The description's bytes in a message.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut bytes = words([self.len, self.offset]);
+        bytes.extend([self.queues, self.ring_size].map(u16::to_ne_bytes).concat());
+        if self.padded {
+            bytes.extend([0; 4]);
+        }
+        bytes
+    }
+}
+
+/// A memory table's bytes.
+pub fn emit_table(regions: &[RegionSpec]) -> Vec<u8> {
+    let count = u32::try_from(regions.len()).unwrap_or(u32::MAX);
+    let mut bytes = RingValue { index: count, value: 0 }.emit();
+    bytes.extend(regions.iter().flat_map(RegionSpec::emit));
+    bytes
+}
+
+/// The bytes of ADD_MEM_REG and REM_MEM_REG.
+pub fn emit_region(region: &RegionSpec) -> Vec<u8> {
+    let mut bytes = words([0]);
+    bytes.extend(region.emit());
+    bytes
+}
+
+fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
+    words.map(u64::to_ne_bytes).concat()
+}
+
+/// Takes numbers in host byte order off the front of a slice; zeroes past its end.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((head, rest)) => {
+                self.0 = rest;
+                *head
+            }
+            None => {
+                self.0 = &[];
+                [0; N]
+            }
+        }
+    }
+
+    pub(super) fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    pub(super) fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    pub(super) fn region(&mut self) -> RegionSpec {
+        RegionSpec { guest: self.u64(), len: self.u64(), user: self.u64(), offset: self.u64() }
+    }
+}

@@ -1,0 +1,81 @@
+//! The in-flight buffer: memory that the frontend keeps for us while we are away.
+//!
+//! We make it, zeroed, when the frontend asks; a successor of this process gets
+//! it back and finds which chains had been taken and not used
+//! ([`causeway_ring::Inflight`]).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use causeway_memory::{Mapping, View};
+use causeway_ring::{Inflight, RingError};
+use vhost::vhost_user::message::FrontendReq;
+
+use super::super::fault::Reason;
+use super::super::message::InflightSpec;
+use super::model::Model;
+
+/// The mapped buffer of all queues.
+#[derive(Debug)]
+pub(super) struct InflightBuffer {
+    mapping: Arc<Mapping>,
+    queues: usize,
+    ring_size: u16,
+}
+
+fn check(request: FrontendReq, spec: &InflightSpec, model: &Model) -> Result<u64, Reason> {
+    let wrong = |what| Reason::Inflight { request, what };
+    let queues = usize::from(spec.queues);
+    if queues == 0 || queues > model.queues {
+        return Err(wrong("the number of queues is not one that the device has"));
+    }
+    if !spec.ring_size.is_power_of_two() || spec.ring_size > model.ring_size_max {
+        return Err(wrong("the ring size is no power of two, or too large"));
+    }
+    Ok((Inflight::bytes(spec.ring_size) as u64).saturating_mul(queues as u64))
+}
+
+impl InflightBuffer {
+    /// Makes a new buffer of the asked-for shape.
+    pub(super) fn create(
+        spec: &InflightSpec,
+        model: &Model,
+    ) -> Result<(InflightSpec, OwnedFd), Reason> {
+        let len = check(FrontendReq::GET_INFLIGHT_FD, spec, model)?;
+        let file = causeway_memory::create("causeway-inflight", len)
+            .map_err(|errno| Reason::InflightMapping(errno.into()))?;
+        Ok((InflightSpec { len, offset: 0, ..*spec }, file))
+    }
+
+    /// Takes the buffer that the frontend kept.
+    pub(super) fn adopt(
+        spec: &InflightSpec,
+        file: &OwnedFd,
+        model: &Model,
+    ) -> Result<Self, Reason> {
+        let request = FrontendReq::SET_INFLIGHT_FD;
+        let needed = check(request, spec, model)?;
+        if spec.len < needed {
+            return Err(Reason::Inflight { request, what: "the buffer is too short" });
+        }
+        let mapping = Mapping::new(file.as_fd(), spec.offset, needed)?;
+        Ok(Self {
+            mapping: Arc::new(mapping),
+            queues: usize::from(spec.queues),
+            ring_size: spec.ring_size,
+        })
+    }
+
+    /// The record of queue `index`, if it is in the buffer.
+    pub(super) fn of(&self, index: usize, size: u16) -> Option<Result<Inflight, RingError>> {
+        if index >= self.queues {
+            return None;
+        }
+        if size > self.ring_size {
+            return Some(Err(RingError::Inflight));
+        }
+        let bytes = Inflight::bytes(self.ring_size);
+        let view = View::new(Arc::clone(&self.mapping), index.saturating_mul(bytes), bytes);
+        Some(view.map_err(RingError::Lost).and_then(|view| Inflight::new(view, size)))
+    }
+}

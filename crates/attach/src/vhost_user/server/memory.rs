@@ -1,0 +1,61 @@
+//! The memory table: regions as the frontend adds and removes them.
+
+use std::sync::Arc;
+
+use causeway_memory::{Map, Mapping, Region};
+
+use super::super::fault::Reason;
+use super::super::message::RegionSpec;
+use crate::limits::MEMORY_SLOTS_MAX;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+/// All regions granted at present.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    regions: Vec<Region>,
+}
+
+fn map_region(spec: &RegionSpec, file: &OwnedFd) -> Result<Region, Reason> {
+    let mapping = Mapping::new(file.as_fd(), spec.offset, spec.len)
+        .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
+    Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
+}
+
+impl Table {
+    /// Replaces the whole table, or nothing of it; the files are closed once mapped.
+    pub(super) fn replace(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<Map, Reason> {
+        let regions = table.iter().map(|(spec, file)| map_region(spec, file));
+        self.adopt(regions.collect::<Result<_, _>>()?)
+    }
+
+    /// Adds one region.
+    pub(super) fn add(&mut self, spec: &RegionSpec, file: OwnedFd) -> Result<Map, Reason> {
+        if self.regions.len() >= MEMORY_SLOTS_MAX {
+            return Err(Reason::Slots);
+        }
+        let mut regions = self.regions.clone();
+        regions.push(map_region(spec, &file)?);
+        self.adopt(regions)
+    }
+
+    /// Removes one region, named by its addresses and length (its offset does not count).
+    pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Map, Reason> {
+        let RegionSpec { guest, len, user, .. } = *spec;
+        let named = |r: &Region| r.guest == guest && r.user == user && r.len() == len;
+        let at = self.regions.iter().position(named).ok_or(Reason::NoRegion { guest, len })?;
+        let mut regions = self.regions.clone();
+        regions.remove(at);
+        self.adopt(regions)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.regions.clear();
+    }
+
+    fn adopt(&mut self, regions: Vec<Region>) -> Result<Map, Reason> {
+        let map = Map::new(regions.clone())?;
+        self.regions = regions;
+        Ok(map)
+    }
+}

@@ -1,0 +1,64 @@
+//! What a device offers to its frontend.
+
+use super::super::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use crate::limits::RING_SIZE_MAX;
+
+/// Feature bits that belong to the ring and the transport, not to the device type.
+pub mod features {
+    /// The frontend may speak of protocol features (vhost-user).
+    pub const PROTOCOL_FEATURES: u64 = super::VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    /// VIRTIO_F_INDIRECT_DESC (virtio 1.3, section 6).
+    pub const INDIRECT_DESC: u64 = 1 << 28;
+    /// VIRTIO_F_EVENT_IDX.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// VIRTIO_F_VERSION_1.
+    pub const VERSION_1: u64 = 1 << 32;
+    /// What the rings can do.
+    pub const RING: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
+}
+
+/// A device as its service describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// Queues; at most [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
+    pub queues: usize,
+    /// What GET_QUEUE_NUM answers: frontends expect queue pairs of a net device, queues of others.
+    pub queue_units: u64,
+    /// Virtio features offered, those of the ring included ([`features::RING`]).
+    pub features: u64,
+    /// The configuration space; empty if the frontend keeps it itself.
+    pub config: Vec<u8>,
+    /// Largest ring taken, in descriptors.
+    pub ring_size_max: u16,
+}
+
+impl Model {
+    /// A device of `queues` queues that offers `features` beside those of the ring.
+    pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
+        Self {
+            queues,
+            queue_units: queues as u64,
+            features: features | features::RING,
+            config,
+            ring_size_max: RING_SIZE_MAX,
+        }
+    }
+
+    /// All feature bits that a frontend may acknowledge.
+    pub fn offered(&self) -> u64 {
+        self.features | features::PROTOCOL_FEATURES
+    }
+
+    /// All protocol features that a frontend may acknowledge.
+    pub fn protocol_offered(&self) -> VhostUserProtocolFeatures {
+        use VhostUserProtocolFeatures as P;
+        let all = P::MQ
+            | P::REPLY_ACK
+            | P::CONFIGURE_MEM_SLOTS
+            | P::INFLIGHT_SHMFD
+            | P::RESET_DEVICE
+            | P::STATUS;
+        // QEMU warns of a configuration space that it does not need.
+        if self.config.is_empty() { all } else { all | P::CONFIG }
+    }
+}

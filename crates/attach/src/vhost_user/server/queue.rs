@@ -1,0 +1,252 @@
+//! One queue: what the frontend configured, and the ring once it runs.
+//!
+//! A queue is *started* by its doorbell and *enabled* by a message, or at once
+//! where protocol features were not negotiated. It *runs* while it is both and
+//! its ring lies in granted memory. Configuration is frozen while it runs; a
+//! frontend that reconfigures a queue which it has disabled stops it by that
+//! (user-mode Linux does).
+
+use std::sync::Arc;
+
+use causeway_memory::Map;
+use causeway_ring::{Doorbell, Notifier, Queue, Setup};
+use vhost::vhost_user::message::FrontendReq;
+
+use super::super::fault::{Part, Reason};
+use super::super::message::RingAddresses;
+use super::inflight::InflightBuffer;
+use super::model::features;
+
+/// One queue of a device.
+#[derive(Debug, Default)]
+pub struct VirtQueue {
+    /// The ring; there while the queue runs.
+    pub ring: Option<Queue>,
+    index: usize,
+    size: Option<u16>,
+    addresses: Option<RingAddresses>,
+    /// The next available index to take when the queue is started.
+    base: u16,
+    /// Where the ring stood when it stopped: a start elsewhere is a driver's new beginning.
+    stood: Option<u16>,
+    started: bool,
+    /// As the frontend said; it need not say anything.
+    enabled: Option<bool>,
+    doorbell: Option<Arc<Doorbell>>,
+    notifier: Option<Notifier>,
+    error: Option<Notifier>,
+    /// The guest addresses that the ring runs at.
+    placed: Option<(u64, u64, u64)>,
+}
+
+impl VirtQueue {
+    pub(super) fn new(index: usize) -> Self {
+        Self { index, ..Self::default() }
+    }
+
+    /// The queue's doorbell, while it is started; none if the frontend wants to be polled.
+    /// Whoever watches it keeps this handle until the watch is taken back.
+    pub fn doorbell(&self) -> Option<&Arc<Doorbell>> {
+        self.doorbell.as_ref()
+    }
+
+    /// The guest's notification, if it wants any.
+    pub fn notifier(&self) -> Option<&Notifier> {
+        self.notifier.as_ref()
+    }
+
+    /// Notifies the guest, if it wants that at all.
+    pub fn notify(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.notify();
+        }
+    }
+
+    /// Tells the frontend that the ring is broken, if it wants to know.
+    pub fn signal_error(&self) {
+        if let Some(error) = &self.error {
+            error.notify();
+        }
+    }
+
+    /// Whether the queue runs.
+    pub fn runs(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether the frontend has started the queue, running or not.
+    pub fn started(&self) -> bool {
+        self.started
+    }
+
+    /// Ring size in descriptors, once configured.
+    pub fn size(&self) -> Option<u16> {
+        self.size
+    }
+
+    /// For a message that changes the configuration: refuses while the queue runs, and stops it
+    /// if it is started but disabled.
+    fn configure(&mut self, request: FrontendReq) -> Result<(), Reason> {
+        if self.runs() {
+            return Err(Reason::QueueRunning { request, queue: self.index });
+        }
+        self.started = false;
+        self.doorbell = None;
+        Ok(())
+    }
+
+    pub(super) fn set_size(&mut self, size: u32, max: u16) -> Result<(), Reason> {
+        self.configure(FrontendReq::SET_VRING_NUM)?;
+        let good = u16::try_from(size).ok().filter(|n| n.is_power_of_two() && *n <= max);
+        let size = good.ok_or(Reason::RingSize { queue: self.index, size, max })?;
+        self.size = Some(size);
+        Ok(())
+    }
+
+    pub(super) fn set_addresses(&mut self, addresses: RingAddresses) -> Result<(), Reason> {
+        self.configure(FrontendReq::SET_VRING_ADDR)?;
+        if addresses.flags != 0 {
+            return Err(Reason::RingFlags { queue: self.index, flags: addresses.flags });
+        }
+        self.addresses = Some(addresses);
+        Ok(())
+    }
+
+    pub(super) fn set_base(&mut self, base: u32) -> Result<(), Reason> {
+        self.configure(FrontendReq::SET_VRING_BASE)?;
+        let good = u16::try_from(base);
+        self.base = good.map_err(|_| Reason::RingBase { queue: self.index, base })?;
+        Ok(())
+    }
+
+    /// Starts the queue; `doorbell` is none where the frontend wants to be polled.
+    pub(super) fn start(&mut self, doorbell: Option<Doorbell>) -> Result<(), Reason> {
+        let early = |missing| Reason::Early {
+            request: FrontendReq::SET_VRING_KICK,
+            queue: self.index,
+            missing,
+        };
+        if self.size.is_none() {
+            return Err(early("SET_VRING_NUM"));
+        }
+        if self.addresses.is_none() {
+            return Err(early("SET_VRING_ADDR"));
+        }
+        self.doorbell = doorbell.map(Arc::new);
+        self.started = true;
+        Ok(())
+    }
+
+    pub(super) fn set_notifier(&mut self, notifier: Option<Notifier>) {
+        self.notifier = notifier;
+    }
+
+    pub(super) fn set_error(&mut self, error: Option<Notifier>) {
+        self.error = error;
+    }
+
+    pub(super) fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = Some(enabled);
+    }
+
+    /// Forgets what SET_VRING_ENABLE said.
+    pub(super) fn reset_enabled(&mut self) {
+        self.enabled = None;
+    }
+
+    /// Whether the queue should run, were its memory there.
+    pub(super) fn wanted(&self, acked: u64) -> bool {
+        let at_once = acked & features::PROTOCOL_FEATURES == 0;
+        self.started && self.enabled.unwrap_or(at_once)
+    }
+
+    /// Whether a start now is a driver's new beginning.
+    pub(super) fn begins_anew(&self) -> bool {
+        self.stood.is_some_and(|stood| stood != self.base)
+    }
+
+    pub(super) fn forget_position(&mut self) {
+        self.stood = None;
+    }
+
+    /// Makes the ring, which must lie in `map`.
+    pub(super) fn run(
+        &mut self,
+        map: &Map,
+        acked: u64,
+        inflight: Option<&InflightBuffer>,
+    ) -> Result<(), Reason> {
+        let queue = self.index;
+        let (Some(size), Some(addresses)) = (self.size, self.addresses) else { return Ok(()) };
+        let placed = self.place(map, &addresses)?;
+        let (desc, avail, used) = placed;
+        let setup = Setup {
+            size,
+            desc,
+            avail,
+            used,
+            event_index: acked & features::EVENT_IDX != 0,
+            indirect: acked & features::INDIRECT_DESC != 0,
+            next: self.base,
+        };
+        let wrong = |source| Reason::Ring { queue, source };
+        let mut ring = Queue::new(setup, map).map_err(wrong)?;
+        if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size)) {
+            ring.record(record.map_err(wrong)?).map_err(wrong)?;
+        }
+        self.placed = Some(placed);
+        self.ring = Some(ring);
+        Ok(())
+    }
+
+    /// Follows to a new map. The ring must still be where it was.
+    pub(super) fn follow(&mut self, map: &Map) -> Result<(), Reason> {
+        let queue = self.index;
+        let Some(addresses) = self.addresses else { return Ok(()) };
+        let placed = self.place(map, &addresses)?;
+        if Some(placed) != self.placed {
+            return Err(Reason::RingMoved { queue });
+        }
+        match &mut self.ring {
+            Some(ring) => ring.remap(map).map_err(|source| Reason::Ring { queue, source }),
+            None => Ok(()),
+        }
+    }
+
+    /// Guest addresses of the descriptor table, the available and the used ring.
+    fn place(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
+        let queue = self.index;
+        let guest =
+            |part, user| map.user_to_guest(user).ok_or(Reason::RingAddress { queue, part, user });
+        Ok((
+            guest(Part::Descriptors, at.descriptors)?,
+            guest(Part::Available, at.available)?,
+            guest(Part::Used, at.used)?,
+        ))
+    }
+
+    /// Takes the ring down, giving back what is in flight; says whether there was one.
+    /// The queue goes on from where it stood when it runs again.
+    pub(super) fn halt(&mut self) -> bool {
+        let Some(mut ring) = self.ring.take() else { return false };
+        // A ring that cannot be reached any more has nobody to be told.
+        if ring.finish().unwrap_or(false) {
+            self.notify();
+        }
+        self.base = ring.next_available();
+        self.stood = Some(self.base);
+        self.placed = None;
+        true
+    }
+
+    /// After [`Self::halt`]: the queue waits for a new start.
+    pub(super) fn stop(&mut self) {
+        self.started = false;
+        self.doorbell = None;
+    }
+
+    /// The next available index: where the ring stands, or would begin.
+    pub(super) fn base(&self) -> u16 {
+        self.ring.as_ref().map_or(self.base, Queue::next_available)
+    }
+}

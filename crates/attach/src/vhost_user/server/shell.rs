@@ -1,0 +1,125 @@
+//! The connection's end: reads messages, hands them to the protocol, sends replies.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use vhost::vhost_user::message::FrontendReq;
+
+use super::super::fault::{Fault, Reason};
+use super::super::message::{Header, Message};
+use super::super::stream::{Raw, Received, Stream};
+use super::Event;
+use super::backend::{Backend, Outcome, Reply};
+use super::device::Device;
+use super::model::Model;
+use crate::limits::MESSAGES_PER_TURN;
+
+/// The backend of one port on one connection.
+#[derive(Debug)]
+pub struct Server {
+    stream: Stream,
+    backend: Backend,
+    /// The conversation is over, by a fault or by the frontend.
+    over: bool,
+}
+
+impl Server {
+    /// Serves `model` to the frontend at the other end of `stream`, a connected Unix socket.
+    pub fn new(model: Model, stream: OwnedFd) -> Self {
+        Self { stream: Stream::new(stream), backend: Backend::new(model), over: false }
+    }
+
+    /// The device as granted so far.
+    pub fn device(&self) -> &Device {
+        self.backend.device()
+    }
+
+    /// The device as granted so far.
+    pub fn device_mut(&mut self) -> &mut Device {
+        self.backend.device_mut()
+    }
+
+    /// Handles the messages that are there, a bounded number of them, without blocking. More
+    /// may be left: watch the descriptor level-triggered, or call again.
+    ///
+    /// # Errors
+    /// The frontend broke a rule or the connection broke. All grants have been let go of by
+    /// then, and `events` names every queue that stopped.
+    pub fn receive(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
+        let turn = self.turn(events);
+        if turn.is_err() {
+            self.end(events);
+        }
+        turn.map_err(Fault::from)
+    }
+
+    fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        for _ in 0..MESSAGES_PER_TURN {
+            if self.over {
+                return Ok(());
+            }
+            match self.stream.receive()? {
+                Received::Message(raw) => self.handle(raw, events)?,
+                Received::Nothing => return Ok(()),
+                Received::Closed => {
+                    self.end(events);
+                    events.push(Event::Closed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
+        let Raw { header, request, payload, fds } = raw;
+        if header.is_reply() {
+            return Err(Reason::Flags(header.flags));
+        }
+        let result = Message::decode(request, &payload, fds)
+            .and_then(|message| self.backend.handle(message, events));
+        let acks = header.needs_reply() && self.backend.acknowledges();
+        let refusal = Reply::number(1);
+        let reply = match &result {
+            Ok(Outcome::Reply(reply)) => reply,
+            Ok(Outcome::Done) if acks => &Reply::number(0),
+            Ok(Outcome::Refused) if acks => &refusal,
+            Ok(_) => return Ok(()),
+            Err(_) => {
+                if acks {
+                    // The frontend may as well know why it is about to be hung up on.
+                    let _ = self.send(request, &refusal);
+                }
+                return result.map(drop);
+            }
+        };
+        self.send(request, reply)
+    }
+
+    fn send(&self, request: FrontendReq, reply: &Reply) -> Result<(), Reason> {
+        let size = u32::try_from(reply.payload.len()).unwrap_or(u32::MAX);
+        let fds: Vec<BorrowedFd<'_>> = reply.fd.iter().map(AsFd::as_fd).collect();
+        self.stream.send(Header::reply(request, size), &reply.payload, &fds)
+    }
+
+    /// Stops every queue and lets go of everything granted; nothing is read any more.
+    fn end(&mut self, events: &mut Vec<Event>) {
+        self.over = true;
+        self.backend.release(events);
+    }
+
+    /// Ends the conversation from this side, for a fault found elsewhere (a broken ring).
+    /// `events` gets the queues that stopped.
+    pub fn close(&mut self, events: &mut Vec<Event>) {
+        self.end(events);
+    }
+
+    /// Whether the conversation is over.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,186 @@
+//! The two sides against each other: what one gives, the other gets.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use causeway_memory::{Map, Mapping, Region, Span};
+use proptest::prelude::*;
+
+use super::{Driver, DriverError, Layout};
+use crate::{Chain, Queue, Setup};
+
+const BASE: u64 = 0x10_0000;
+const DATA: u64 = BASE + 0x4_0000;
+const LEN: u64 = 0x10_0000;
+
+fn memory() -> Map {
+    let file = causeway_memory::create("driver-test", LEN).unwrap();
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, LEN).unwrap());
+    Map::new(vec![Region { guest: BASE, user: 0x7000_0000, mapping }]).unwrap()
+}
+
+fn pair(map: &Map, size: u16, event_index: bool, indirect: bool) -> (Driver, Queue) {
+    let layout = Layout { base: BASE, size, table_entries: 8 };
+    assert!(layout.end() < DATA);
+    let driver = Driver::new(layout, event_index, indirect, map).unwrap();
+    let setup = Setup {
+        size,
+        desc: layout.desc().0,
+        avail: layout.avail().0,
+        used: layout.used().0,
+        event_index,
+        indirect,
+        next: 0,
+    };
+    (driver, Queue::new(setup, map).unwrap())
+}
+
+fn span(nth: u64, len: u32) -> Span {
+    Span { addr: DATA + nth * 0x1000, len }
+}
+
+#[test]
+fn a_chain_goes_over_and_comes_back() {
+    let map = memory();
+    for indirect in [false, true] {
+        let (mut driver, mut queue) = pair(&map, 8, true, indirect);
+        let head = driver.add(&map, &[span(0, 10), span(1, 20)], &[span(2, 300)]).unwrap();
+        assert!(driver.publish().unwrap(), "the device waits at index 0");
+        let mut chain = Chain::new();
+        assert!(queue.pop(&map, &mut chain).unwrap());
+        assert_eq!(chain.head(), head);
+        assert_eq!(chain.readable(), [span(0, 10), span(1, 20)]);
+        assert_eq!(chain.writable(), [span(2, 300)]);
+        queue.push(head, 123).unwrap();
+        assert!(queue.publish().unwrap(), "the driver waits at index 0");
+        let used = driver.take().unwrap().unwrap();
+        assert_eq!((used.head, used.written), (head, 123));
+        assert_eq!(driver.take().unwrap(), None);
+        assert_eq!(driver.free_descriptors(), 8);
+    }
+}
+
+#[test]
+fn a_full_ring_says_so_and_loses_nothing() {
+    let map = memory();
+    let (mut driver, mut queue) = pair(&map, 4, false, false);
+    driver.add(&map, &[span(0, 1), span(1, 1), span(2, 1)], &[]).unwrap();
+    assert_eq!(driver.add(&map, &[span(0, 1), span(1, 1)], &[]), Err(DriverError::Full));
+    driver.add(&map, &[span(3, 1)], &[]).unwrap();
+    assert_eq!(driver.add(&map, &[span(0, 1)], &[]), Err(DriverError::Full));
+    driver.publish().unwrap();
+    let mut chain = Chain::new();
+    let mut lengths = Vec::new();
+    while queue.pop(&map, &mut chain).unwrap() {
+        lengths.push(chain.readable().len());
+        queue.push(chain.head(), 0).unwrap();
+    }
+    queue.publish().unwrap();
+    assert_eq!(lengths, [3, 1]);
+    while driver.take().unwrap().is_some() {}
+    assert_eq!(driver.free_descriptors(), 4);
+}
+
+#[test]
+fn a_device_that_lies_is_found_out() {
+    let map = memory();
+    let layout = Layout { base: BASE, size: 8, table_entries: 0 };
+    let mut driver = Driver::new(layout, false, false, &map).unwrap();
+    let head = driver.add(&map, &[], &[span(0, 16)]).unwrap();
+    driver.publish().unwrap();
+    let used = layout.used().0;
+    let answer = |index: u16, id: u32, written: u32| {
+        let entry = u64::from(id) | u64::from(written) << 32;
+        map.write(used + 4, &entry.to_le_bytes()).unwrap();
+        map.write(used + 2, &index.to_le_bytes()).unwrap();
+    };
+    answer(2, u32::from(head), 0);
+    assert_eq!(driver.take(), Err(DriverError::IndexJump { from: 0, to: 2 }));
+    answer(1, 3, 0);
+    assert_eq!(driver.take(), Err(DriverError::Unknown(3)));
+    answer(1, 70_000, 0);
+    assert_eq!(driver.take(), Err(DriverError::Unknown(70_000)));
+    answer(1, u32::from(head), 17);
+    assert_eq!(driver.take(), Err(DriverError::Overrun { written: 17, room: 16 }));
+}
+
+#[test]
+fn doorbells_and_notifications_are_asked_for() {
+    let map = memory();
+    for event_index in [false, true] {
+        let (mut driver, mut queue) = pair(&map, 8, event_index, false);
+        queue.disarm().unwrap();
+        driver.disarm().unwrap();
+        let first = driver.add(&map, &[span(0, 1)], &[]).unwrap();
+        // With event index the first one is always told of: nobody has asked otherwise.
+        assert_eq!(driver.publish().unwrap(), event_index);
+        let mut chain = Chain::new();
+        assert!(queue.pop(&map, &mut chain).unwrap());
+        driver.add(&map, &[span(1, 1)], &[]).unwrap();
+        assert!(!driver.publish().unwrap(), "the device is at work");
+        assert!(queue.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(queue.pop(&map, &mut chain).unwrap());
+        assert!(!queue.arm().unwrap());
+        driver.add(&map, &[span(2, 1)], &[]).unwrap();
+        assert!(driver.publish().unwrap(), "the device sleeps");
+
+        queue.push(first, 0).unwrap();
+        queue.publish().unwrap();
+        assert!(driver.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(driver.take().unwrap().is_some());
+        assert!(!driver.arm().unwrap());
+        queue.push(chain.head(), 0).unwrap();
+        assert!(queue.publish().unwrap(), "the driver sleeps");
+    }
+}
+
+proptest! {
+    /// Whatever is added comes over in order, byte for byte the same spans, and comes back once.
+    #[test]
+    fn every_chain_arrives_once_and_in_order(
+        event_index: bool,
+        indirect: bool,
+        size_log in 0_u32..6,
+        steps in prop::collection::vec((0_u8..4, 1_usize..12, 0_usize..4), 1..400),
+    ) {
+        let map = memory();
+        let (mut driver, mut queue) = pair(&map, 1 << size_log, event_index, indirect);
+        let mut sent = VecDeque::new();
+        let mut open = VecDeque::new();
+        let mut chain = Chain::new();
+        for (what, readable, writable) in steps {
+            match what {
+                0 => {
+                    let out: Vec<_> = (0..readable).map(|n| span(n as u64, n as u32 + 1)).collect();
+                    let into: Vec<_> = (0..writable).map(|n| span(n as u64 + 20, 7)).collect();
+                    match driver.add(&map, &out, &into) {
+                        Ok(head) => sent.push_back((head, out, into)),
+                        Err(error) => prop_assert_eq!(error, DriverError::Full),
+                    }
+                }
+                1 => drop(driver.publish().unwrap()),
+                2 => if queue.pop(&map, &mut chain).unwrap() {
+                    let (head, out, into) = sent.pop_front().unwrap();
+                    prop_assert_eq!(chain.head(), head);
+                    prop_assert_eq!(chain.readable(), &out[..]);
+                    prop_assert_eq!(chain.writable(), &into[..]);
+                    open.push_back(head);
+                    queue.push(head, 0).unwrap();
+                    queue.publish().unwrap();
+                },
+                _ => while let Some(used) = driver.take().unwrap() {
+                    prop_assert_eq!(Some(used.head), open.pop_front());
+                },
+            }
+        }
+        driver.publish().unwrap();
+        while queue.pop(&map, &mut chain).unwrap() {
+            queue.push(chain.head(), 0).unwrap();
+        }
+        queue.publish().unwrap();
+        while driver.take().unwrap().is_some() {}
+        prop_assert_eq!(driver.free_descriptors(), 1 << size_log);
+        prop_assert_eq!(driver.outstanding(), 0);
+    }
+}
