@@ -1,0 +1,183 @@
+//! Frontends that come and go: accepting them, hearing them, closing on faults.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use causeway_attach::{Event, Server};
+
+use crate::control::PortState;
+use crate::dispatch::Dispatcher;
+use crate::port::{Port, PortId};
+use crate::watch::{Token, When};
+
+impl Dispatcher {
+    /// A frontend connects to a port's socket. One at a time; others are turned away.
+    pub(crate) fn accept(&mut self, id: PortId) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let stream = match port.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if error.kind() != std::io::ErrorKind::WouldBlock
+                    && let Some(more) = port.log.admit(now)
+                {
+                    let name = port.spec.name.as_str();
+                    log::warn!(port = name, suppressed = more; "cannot accept a frontend: {error}");
+                }
+                return;
+            }
+        };
+        if port.server.is_some() {
+            if let Some(more) = port.log.admit(now) {
+                let name = port.spec.name.as_str();
+                log::warn!(port = name, suppressed = more; "a second frontend was turned away");
+            }
+            return;
+        }
+        let service = port.service;
+        let Some(model) = self.services.get(service).map(|s| s.model(&port.spec)) else { return };
+        let stream = OwnedFd::from(stream);
+        let token = Token::Frontend { slot: id.slot, serial: id.serial };
+        let watch = rustix::io::ioctl_fionbio(&stream, true)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.poller.watch(stream.as_fd(), token, When::Readable));
+        let watch = match watch {
+            Ok(watch) => watch,
+            Err(error) => {
+                let name = port.spec.name.as_str();
+                log::error!(port = name; "cannot watch a frontend: {error}");
+                return;
+            }
+        };
+        port.server = Some(Server::new(model, stream));
+        port.server_watch = Some(watch);
+        port.state = PortState::Connected;
+        port.connects_total = port.connects_total.saturating_add(1);
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::info!(port = name, suppressed = more; "frontend connected");
+        }
+    }
+
+    /// A frontend wrote messages, or closed.
+    pub(crate) fn receive(&mut self, id: PortId) {
+        let mut events = Vec::new();
+        let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
+        let outcome = server.receive(&mut events);
+        let mut closed = false;
+        for event in events {
+            match event {
+                Event::QueueStarted(queue) => self.queue_started(id, queue),
+                Event::QueueStopped(queue) => self.queue_stopped(id, queue),
+                Event::MemoryChanged => self.forget(id),
+                Event::Reset => self.device_reset(id),
+                Event::Closed => closed = true,
+            }
+        }
+        match outcome {
+            Err(fault) => self.fault(id, fault.to_string()),
+            Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
+            Ok(()) => {}
+        }
+        self.settle();
+    }
+
+    fn queue_started(&mut self, id: PortId, queue: usize) {
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let service = port.service;
+        port.state = PortState::Running;
+        let doorbell = port.device().and_then(|d| d.queues.get(queue)?.doorbell());
+        let token = Token::Doorbell {
+            slot: id.slot,
+            queue: u16::try_from(queue).unwrap_or(u16::MAX),
+            serial: id.serial,
+        };
+        let watch = doorbell.map(|d| self.poller.watch(d.as_fd(), token, When::Rung)).transpose();
+        match watch {
+            Ok(watch) => {
+                if let Some(work) = port.queues.get_mut(queue) {
+                    work.doorbell = watch;
+                }
+            }
+            Err(error) => {
+                self.fault(id, format!("queue {queue}: its doorbell cannot be watched: {error}"));
+                return;
+            }
+        }
+        self.with(service, |s, cx| s.started(cx, id, queue));
+        self.activate(id, queue);
+    }
+
+    fn queue_stopped(&mut self, id: PortId, queue: usize) {
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let service = port.service;
+        if let Some(work) = port.queues.get_mut(queue) {
+            work.doorbell = None;
+        }
+        let count = port.queues.len();
+        if (0..count).all(|q| !port.runs(q)) {
+            port.state = PortState::Connected;
+        }
+        self.with(service, |s, cx| s.stopped(cx, id));
+    }
+
+    /// The guest's driver began anew.
+    fn device_reset(&mut self, id: PortId) {
+        if let Some(service) = self.ports.get(id).map(|p| p.service) {
+            self.with(service, |s, cx| s.stopped(cx, id));
+        }
+    }
+
+    /// Memory was replaced: work that waits is checked again in its new epoch when it runs,
+    /// so nothing is dropped; the queues are looked at again.
+    fn forget(&mut self, id: PortId) {
+        let count = self.ports.get(id).map_or(0, |p| p.queues.len());
+        for queue in 0..count {
+            if self.ports.get(id).is_some_and(|p| p.runs(queue)) {
+                self.activate(id, queue);
+            }
+        }
+    }
+
+    /// A guest or its frontend broke a rule: its port closes, and only that.
+    pub(crate) fn fault(&mut self, id: PortId, reason: String) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return };
+        if port.server.is_none() {
+            return;
+        }
+        port.faults_total = port.faults_total.saturating_add(1);
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest broke a rule");
+        }
+        self.close_frontend(id, PortState::Faulted, Some(reason));
+    }
+
+    /// Lets go of the frontend and of all that it granted; the socket goes on listening.
+    pub(crate) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return };
+        if port.server.is_none() {
+            return;
+        }
+        let service = port.service;
+        drop_frontend(port);
+        port.state = state;
+        if fault.is_some() {
+            port.fault = fault;
+        } else if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::info!(port = name, suppressed = more; "frontend left");
+        }
+        self.with(service, |s, cx| s.stopped(cx, id));
+    }
+}
+
+fn drop_frontend(port: &mut Port) {
+    for work in &mut port.queues {
+        work.doorbell = None;
+        work.dirty = false;
+    }
+    port.server_watch = None;
+    port.server = None;
+}

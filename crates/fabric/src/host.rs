@@ -1,0 +1,126 @@
+//! Unix sockets of host processes, for services that bridge guests to them.
+//!
+//! Services see non-blocking listeners and streams that move bytes straight
+//! between a socket and guest memory; the kernel makes the one copy.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use causeway_memory::{Cursor, Map, io as guest_io};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::commands::{bind, remove_socket};
+use crate::control::CommandError;
+
+/// A listening Unix socket; its file is removed when it is dropped.
+#[derive(Debug)]
+pub struct HostListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl HostListener {
+    /// Listens at `path`; takes the place of a socket that nobody listens on any more.
+    pub fn bind(path: &Path) -> Result<Self, CommandError> {
+        Ok(Self { listener: bind(path)?, path: path.to_owned() })
+    }
+
+    /// The next process that connected; `None` when there is none.
+    pub fn accept(&self) -> io::Result<Option<HostStream>> {
+        match self.listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                Ok(Some(HostStream(OwnedFd::from(stream))))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for HostListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for HostListener {
+    fn drop(&mut self) {
+        remove_socket(&self.path);
+    }
+}
+
+/// A connected, non-blocking Unix stream.
+#[derive(Debug)]
+pub struct HostStream(OwnedFd);
+
+impl HostStream {
+    /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full
+    /// counts as refusing.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
+        Ok(Self(fd))
+    }
+
+    /// Receives at most `limit` bytes into guest memory. `Ok(None)`: nothing there now;
+    /// `Ok(Some(0))`: the process closed its writing side.
+    pub fn receive(
+        &self,
+        map: &Map,
+        into: &mut Cursor<'_>,
+        limit: u64,
+    ) -> Result<Option<usize>, Errno> {
+        settle(guest_io::receive(self.0.as_fd(), map, into, limit))
+    }
+
+    /// Sends at most `limit` bytes of guest memory. `Ok(None)`: no room now.
+    pub fn send(
+        &self,
+        map: &Map,
+        from: &mut Cursor<'_>,
+        limit: u64,
+    ) -> Result<Option<usize>, Errno> {
+        settle(guest_io::send(self.0.as_fd(), map, from, limit))
+    }
+
+    /// Receives into private memory; as [`Self::receive`].
+    pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+        settle(rustix::net::recv(&self.0, into, rustix::net::RecvFlags::DONTWAIT).map(|(n, _)| n))
+    }
+
+    /// Looks at what there is to receive, without taking it; as [`Self::receive_bytes`].
+    pub fn peek_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+        let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
+        settle(rustix::net::recv(&self.0, into, flags).map(|(n, _)| n))
+    }
+
+    /// Sends private bytes; as [`Self::send`].
+    pub fn send_bytes(&self, from: &[u8]) -> Result<Option<usize>, Errno> {
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        settle(rustix::net::send(&self.0, from, flags))
+    }
+
+    /// Says that nothing more will be sent: the process sees the end of the stream.
+    pub fn finish(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
+    }
+}
+
+impl AsFd for HostStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn settle(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
+    match outcome {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

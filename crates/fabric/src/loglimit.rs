@@ -1,0 +1,40 @@
+//! A bound on the log lines that one guest can cause.
+
+use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_NS};
+
+/// Lets [`LOG_LINES_MAX`] lines through a window and counts the rest.
+#[derive(Debug, Default)]
+pub struct LogLimit {
+    window_start_ns: u64,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// Whether a line may be written at `now_ns`; if so, how many were kept back before it.
+    pub fn admit(&mut self, now_ns: u64) -> Option<u64> {
+        if now_ns.saturating_sub(self.window_start_ns) >= LOG_WINDOW_NS {
+            self.window_start_ns = now_ns;
+            self.lines = 0;
+        }
+        if self.lines >= LOG_LINES_MAX {
+            self.suppressed = self.suppressed.saturating_add(1);
+            return None;
+        }
+        self.lines = self.lines.saturating_add(1);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut_and_counted() {
+        let mut limit = LogLimit::default();
+        let passed = (0..1000).filter(|&i| limit.admit(LOG_WINDOW_NS + i).is_some()).count();
+        assert_eq!(passed, LOG_LINES_MAX as usize);
+        assert_eq!(limit.admit(3 * LOG_WINDOW_NS), Some(1000 - u64::from(LOG_LINES_MAX)));
+    }
+}

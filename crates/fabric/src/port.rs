@@ -1,0 +1,214 @@
+//! Ports: what is attached where, and how a service reaches its rings.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixListener;
+
+use causeway_attach::{Device, Server, VirtQueue};
+use causeway_memory::Map;
+use causeway_ring::Queue;
+
+use crate::control::PortState;
+use crate::loglimit::LogLimit;
+use crate::spec::{Name, PortSpec};
+use crate::watch::Watch;
+
+/// Names a port for as long as it exists; never reused for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortId {
+    pub(crate) slot: u16,
+    pub(crate) serial: u32,
+}
+
+/// Names a group; groups are few and compared often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(pub(crate) u32);
+
+/// One port.
+#[derive(Debug)]
+pub struct Port {
+    /// As configured.
+    pub spec: PortSpec,
+    /// Its tenant.
+    pub group: GroupId,
+    pub(crate) id: PortId,
+    /// Index of the service that the port belongs to.
+    pub(crate) service: usize,
+    pub(crate) state: PortState,
+    pub(crate) fault: Option<String>,
+    pub(crate) faults_total: u64,
+    pub(crate) connects_total: u64,
+    pub(crate) log: LogLimit,
+    pub(crate) listener: UnixListener,
+    pub(crate) _listener_watch: Watch,
+    pub(crate) server: Option<Server>,
+    pub(crate) server_watch: Option<Watch>,
+    pub(crate) queues: Vec<QueueWork>,
+}
+
+/// What the dispatcher knows of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct QueueWork {
+    pub doorbell: Option<Watch>,
+    /// In the dispatcher's list of queues to serve.
+    pub active: bool,
+    /// When it last gave work, for the idle spin.
+    pub worked_ns: u64,
+    /// Has used entries that are not published.
+    pub dirty: bool,
+}
+
+impl Port {
+    /// Its name in the process.
+    pub fn id(&self) -> PortId {
+        self.id
+    }
+
+    /// The device that the frontend has set up, if one is connected.
+    #[inline]
+    pub fn device(&self) -> Option<&Device> {
+        self.server.as_ref().map(Server::device)
+    }
+
+    /// Negotiated virtio features; 0 while none are.
+    #[inline]
+    pub fn features(&self) -> u64 {
+        self.device().map_or(0, Device::features)
+    }
+
+    /// The running queue `index` and the memory its chains lie in.
+    #[inline]
+    pub fn queue(&mut self, index: usize) -> Option<(&Map, &mut Queue)> {
+        let device = self.server.as_mut()?.device_mut();
+        let queue: &mut VirtQueue = device.queues.get_mut(index)?;
+        Some((&device.map, queue.ring.as_mut()?))
+    }
+
+    /// Whether queue `index` runs.
+    #[inline]
+    pub fn runs(&self, index: usize) -> bool {
+        self.device().and_then(|d| d.queues.get(index)).is_some_and(|q| q.ring.is_some())
+    }
+
+    /// The guest's memory in its present epoch.
+    #[inline]
+    pub fn map(&self) -> Option<&Map> {
+        self.device().map(|d| &*d.map)
+    }
+
+    /// Shows the guest what was pushed to queue `index`, and notifies it if it wants.
+    pub(crate) fn publish(&mut self, index: usize) -> Result<(), causeway_ring::RingError> {
+        let Some(server) = self.server.as_mut() else { return Ok(()) };
+        let Some(queue) = server.device_mut().queues.get_mut(index) else { return Ok(()) };
+        if let Some(ring) = queue.ring.as_mut()
+            && ring.publish()?
+        {
+            queue.notify();
+        }
+        Ok(())
+    }
+}
+
+/// All ports, by id and by name.
+#[derive(Debug, Default)]
+pub struct Ports {
+    slots: Vec<Option<Port>>,
+    names: HashMap<Name, PortId>,
+    groups: Vec<(GroupId, Name)>,
+    serial: u32,
+    next_group: u32,
+}
+
+impl Ports {
+    /// The port, if it still exists.
+    #[inline]
+    pub fn get(&self, id: PortId) -> Option<&Port> {
+        self.slots.get(usize::from(id.slot))?.as_ref().filter(|p| p.id == id)
+    }
+
+    /// The port, if it still exists.
+    #[inline]
+    pub fn get_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.slots.get_mut(usize::from(id.slot))?.as_mut().filter(|p| p.id == id)
+    }
+
+    /// Two different ports at once: a sender and a receiver.
+    #[inline]
+    pub fn pair(&mut self, a: PortId, b: PortId) -> Option<(&mut Port, &mut Port)> {
+        let slots = [usize::from(a.slot), usize::from(b.slot)];
+        let [first, second] = self.slots.get_disjoint_mut(slots).ok()?;
+        let first = first.as_mut().filter(|p| p.id == a)?;
+        let second = second.as_mut().filter(|p| p.id == b)?;
+        Some((first, second))
+    }
+
+    /// By name.
+    pub fn by_name(&self, name: &Name) -> Option<&Port> {
+        self.get(*self.names.get(name)?)
+    }
+
+    /// The port in `slot`, whichever it is now.
+    pub(crate) fn at_slot(&self, slot: u16) -> Option<&Port> {
+        self.slots.get(usize::from(slot))?.as_ref()
+    }
+
+    /// All ports, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Port> {
+        self.slots.iter().flatten()
+    }
+
+    /// A free place for a new port; `None` when `room` are there.
+    pub(crate) fn vacancy(&mut self, room: usize) -> Option<PortId> {
+        let free = self.slots.iter().position(Option::is_none);
+        let slot = match free {
+            Some(slot) => slot,
+            None if self.slots.len() < room => {
+                self.slots.push(None);
+                self.slots.len().saturating_sub(1)
+            }
+            None => return None,
+        };
+        self.serial = self.serial.wrapping_add(1);
+        Some(PortId { slot: u16::try_from(slot).ok()?, serial: self.serial })
+    }
+
+    pub(crate) fn insert(&mut self, port: Port) {
+        let id = port.id;
+        self.names.insert(port.spec.name.clone(), id);
+        if let Some(slot) = self.slots.get_mut(usize::from(id.slot)) {
+            *slot = Some(port);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: PortId) -> Option<Port> {
+        let slot = self.slots.get_mut(usize::from(id.slot))?;
+        let port = slot.take_if(|p| p.id == id)?;
+        self.names.remove(&port.spec.name);
+        Some(port)
+    }
+
+    /// The id of a group.
+    pub fn group(&self, name: &Name) -> Option<GroupId> {
+        self.groups.iter().find(|(_, n)| n == name).map(|(id, _)| *id)
+    }
+
+    /// The name of a group.
+    pub fn group_name(&self, id: GroupId) -> Option<&Name> {
+        self.groups.iter().find(|(i, _)| *i == id).map(|(_, name)| name)
+    }
+
+    /// All groups, in the order they were added.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Name)> {
+        self.groups.iter().map(|(id, name)| (*id, name))
+    }
+
+    pub(crate) fn add_group(&mut self, name: Name) -> GroupId {
+        let id = GroupId(self.next_group);
+        self.next_group = self.next_group.wrapping_add(1);
+        self.groups.push((id, name));
+        id
+    }
+
+    pub(crate) fn delete_group(&mut self, id: GroupId) {
+        self.groups.retain(|(i, _)| *i != id);
+    }
+}

@@ -1,0 +1,127 @@
+//! The ordered list of accept and reject rules, in the manner of V4V's viptables.
+
+use crate::control::{CommandError, RuleView};
+use crate::limits::RULES_MAX;
+use crate::spec::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
+
+/// One end of a connect.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// The guest's group, or the group that the host speaks to.
+    pub group: &'a Name,
+    /// CID; 2 is the host.
+    pub cid: u32,
+    /// Port number.
+    pub port: u32,
+}
+
+/// The rules, and how often each decided.
+#[derive(Debug, Default)]
+pub struct Rules {
+    list: Vec<(RuleSpec, u64)>,
+}
+
+fn matches(side: &RuleSide, end: End<'_>) -> bool {
+    let is_host = end.cid == CID_HOST;
+    let who = if side.host {
+        is_host
+    } else {
+        // A group names guests; `*` for it means everyone, the host too.
+        side.group.as_ref().is_none_or(|group| !is_host && group == end.group)
+            && side.cid.is_none_or(|cid| cid == end.cid)
+    };
+    who && side.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port))
+}
+
+impl Rules {
+    /// The first rule that matches, without counting it.
+    pub fn find(&self, from: End<'_>, to: End<'_>) -> Option<(usize, RuleAction)> {
+        let index =
+            self.list.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
+        self.list.get(index).map(|(rule, _)| (index, rule.action))
+    }
+
+    /// Whether the connect may be made; counts the rule that decided. No match: it may.
+    pub fn admits(&mut self, from: End<'_>, to: End<'_>) -> bool {
+        let Some((index, action)) = self.find(from, to) else { return true };
+        if let Some((_, hits)) = self.list.get_mut(index) {
+            *hits = hits.saturating_add(1);
+        }
+        action == RuleAction::Accept
+    }
+
+    /// The rules in their order.
+    pub fn view(&self) -> Vec<RuleView> {
+        let views = self.list.iter().enumerate();
+        views
+            .map(|(index, (rule, hits))| RuleView { index, rule: rule.clone(), hits_total: *hits })
+            .collect()
+    }
+
+    /// Inserts before `index`, or at the end.
+    pub fn add(&mut self, index: Option<usize>, rule: RuleSpec) -> Result<(), CommandError> {
+        let count = self.list.len();
+        if count >= RULES_MAX {
+            return Err(CommandError::Conflict(format!("there are {RULES_MAX} rules already")));
+        }
+        let index = index.unwrap_or(count);
+        if index > count {
+            return Err(CommandError::Invalid(format!("index {index}: expected 0 to {count}")));
+        }
+        if let (Some(from), Some(to)) = (&rule.from.group, &rule.to.group)
+            && from != to
+        {
+            return Err(CommandError::Invalid(format!(
+                "a rule from group {from} to group {to} can match nothing: no traffic crosses groups"
+            )));
+        }
+        self.list.insert(index, (rule, 0));
+        Ok(())
+    }
+
+    /// Deletes the rule at `index`.
+    pub fn delete(&mut self, index: usize) -> Result<(), CommandError> {
+        if index >= self.list.len() {
+            return Err(CommandError::NotFound { what: "rule", name: index.to_string() });
+        }
+        self.list.remove(index);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(action: RuleAction, from: &str, to: &str) -> RuleSpec {
+        RuleSpec { action, from: from.parse().unwrap(), to: to.parse().unwrap() }
+    }
+
+    #[test]
+    fn the_first_match_decides_and_no_match_accepts() {
+        let (blue, red): (Name, Name) = ("blue".parse().unwrap(), "red".parse().unwrap());
+        let mut rules = Rules::default();
+        rules.add(None, rule(RuleAction::Accept, "blue/3:*", "blue/4:22")).unwrap();
+        rules.add(None, rule(RuleAction::Reject, "blue/*:*", "blue/*:1-1024")).unwrap();
+        rules.add(None, rule(RuleAction::Reject, "host:*", "red/*:*")).unwrap();
+        let end = |group, cid, port| End { group, cid, port };
+        assert!(rules.admits(end(&blue, 3, 999), end(&blue, 4, 22)));
+        assert!(!rules.admits(end(&blue, 5, 999), end(&blue, 4, 22)));
+        assert!(rules.admits(end(&blue, 5, 999), end(&blue, 4, 2000)));
+        assert!(rules.admits(end(&red, 3, 999), end(&red, 4, 22)));
+        assert!(!rules.admits(end(&red, 2, 999), end(&red, 4, 22)));
+        assert!(rules.admits(end(&red, 4, 22), end(&red, 2, 999)), "not the other way");
+        let hits: Vec<u64> = rules.view().iter().map(|r| r.hits_total).collect();
+        assert_eq!(hits, [1, 1, 1]);
+    }
+
+    #[test]
+    fn positions_are_checked_and_groups_must_agree() {
+        let mut rules = Rules::default();
+        assert!(rules.add(Some(1), rule(RuleAction::Reject, "*", "*")).is_err());
+        assert!(rules.add(None, rule(RuleAction::Reject, "blue/*", "red/*")).is_err());
+        rules.add(Some(0), rule(RuleAction::Reject, "*", "*")).unwrap();
+        assert!(rules.delete(1).is_err());
+        rules.delete(0).unwrap();
+    }
+}

@@ -1,0 +1,142 @@
+//! What a service plugs into the dispatcher, and what it can reach from there.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use causeway_attach::Model;
+
+use crate::control::{CommandError, TraceQuery, TraceView};
+use crate::port::{PortId, Ports};
+use crate::rules::Rules;
+use crate::spec::PortSpec;
+use crate::watch::{Poller, Token, Watch, When};
+
+/// What serving a queue came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// There was work, and there may be more: serve again soon.
+    Worked,
+    /// The queue was empty: look again for a while, then arm its doorbell and park.
+    Idle,
+    /// Nothing to do until the service calls [`Context::wake`] or the guest rings (the service
+    /// itself has armed the doorbell if it wants to hear of it).
+    Parked,
+}
+
+/// One of the services above: Ethernet, sockets.
+///
+/// The dispatcher calls these from one thread. None may block.
+pub trait Service: Send + std::fmt::Debug {
+    /// Whether ports of this kind are its own.
+    fn serves(&self, spec: &PortSpec) -> bool;
+
+    /// The device that such a port shows.
+    fn model(&self, spec: &PortSpec) -> Model;
+
+    /// A port was added. A refusal undoes it.
+    fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;
+
+    /// A port is being deleted; it is still in `cx.ports`. `stopped` was called before.
+    fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
+
+    /// Queue `queue` of the port has started.
+    fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize);
+
+    /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
+    fn stopped(&mut self, cx: &mut Context<'_>, port: PortId);
+
+    /// Serves at most `budget` chains of one queue. Used entries pushed here or elsewhere are
+    /// published after the call if they were reported by [`Context::touch`].
+    fn serve(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        queue: usize,
+        budget: usize,
+    ) -> Progress;
+
+    /// A watched descriptor (see [`Context::watch`]) is ready.
+    fn ready(&mut self, _cx: &mut Context<'_>, _value: u32, _readable: bool, _writable: bool) {}
+
+    /// When [`Self::tick`] wants to be called next, in nanoseconds of [`Context::now_ns`].
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The deadline has passed.
+    fn tick(&mut self, _cx: &mut Context<'_>) {}
+
+    /// Counters of one port, by name.
+    fn counters(&self, port: PortId) -> BTreeMap<String, u64>;
+
+    /// Explains a query if it is of this service.
+    fn trace(
+        &self,
+        ports: &Ports,
+        rules: &Rules,
+        query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>>;
+}
+
+/// What a service can reach while it is called.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// All ports.
+    pub ports: &'a mut Ports,
+    /// The rules.
+    pub rules: &'a mut Rules,
+    /// Monotonic time of this round, in nanoseconds.
+    pub now_ns: u64,
+    pub(crate) service: u8,
+    pub(crate) poller: &'a Poller,
+    pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
+    pub(crate) woken: &'a mut Vec<(PortId, usize)>,
+    pub(crate) faults: &'a mut Vec<(PortId, String)>,
+}
+
+/// A descriptor that a service watches; unwatched when dropped.
+#[derive(Debug)]
+pub struct ServiceWatch(Watch);
+
+impl ServiceWatch {
+    /// Changes which directions are reported; errors and hang-ups always are.
+    pub fn interest(&self, read: bool, write: bool) -> std::io::Result<()> {
+        self.0.change(When::Either { read, write })
+    }
+}
+
+impl Context<'_> {
+    /// Reports that used entries were pushed to a queue, so that they are published.
+    #[inline]
+    pub fn touch(&mut self, port: PortId, queue: usize) {
+        let work = self.ports.get_mut(port).and_then(|p| p.queues.get_mut(queue));
+        if let Some(work) = work
+            && !work.dirty
+        {
+            work.dirty = true;
+            self.dirty.push((port, queue));
+        }
+    }
+
+    /// Has a queue served again.
+    pub fn wake(&mut self, port: PortId, queue: usize) {
+        self.woken.push((port, queue));
+    }
+
+    /// Closes a port because its guest broke a rule; the reason is shown to the operator.
+    pub fn fault(&mut self, port: PortId, reason: impl std::fmt::Display) {
+        self.faults.push((port, reason.to_string()));
+    }
+
+    /// Watches `fd`; `value` comes back in [`Service::ready`].
+    pub fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        value: u32,
+        read: bool,
+        write: bool,
+    ) -> std::io::Result<ServiceWatch> {
+        let token = Token::Service { service: self.service, value };
+        self.poller.watch(fd, token, When::Either { read, write }).map(ServiceWatch)
+    }
+}

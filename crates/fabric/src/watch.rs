@@ -1,0 +1,175 @@
+//! Which descriptors wake the dispatcher, and what each means.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll;
+
+/// What an event is about. `serial` tells a live thing from an earlier one in the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// A command waits, or the dispatcher shall stop.
+    Command,
+    /// Someone connects to a port's socket.
+    Listener { slot: u16, serial: u32 },
+    /// A frontend wrote a message or closed.
+    Frontend { slot: u16, serial: u32 },
+    /// A guest rang.
+    Doorbell { slot: u16, queue: u16, serial: u32 },
+    /// A descriptor that a service watches; the value is the service's.
+    Service { service: u8, value: u32 },
+}
+
+impl Token {
+    /// Packs: 4 bits of kind, 12 of queue or service, 16 of slot, 32 of serial or value.
+    fn pack(self) -> u64 {
+        let word = |kind: u64, queue: u16, slot: u16, low: u32| {
+            kind << 60 | u64::from(queue & 0xfff) << 48 | u64::from(slot) << 32 | u64::from(low)
+        };
+        match self {
+            Self::Command => word(0, 0, 0, 0),
+            Self::Listener { slot, serial } => word(1, 0, slot, serial),
+            Self::Frontend { slot, serial } => word(2, 0, slot, serial),
+            Self::Doorbell { slot, queue, serial } => word(3, queue, slot, serial),
+            Self::Service { service, value } => word(4, u16::from(service), 0, value),
+        }
+    }
+
+    fn unpack(word: u64) -> Self {
+        let queue = ((word >> 48) & 0xfff) as u16;
+        let slot = (word >> 32) as u16;
+        let serial = word as u32;
+        match word >> 60 {
+            1 => Self::Listener { slot, serial },
+            2 => Self::Frontend { slot, serial },
+            3 => Self::Doorbell { slot, queue, serial },
+            4 => Self::Service { service: queue as u8, value: serial },
+            _ => Self::Command,
+        }
+    }
+}
+
+/// How a watch reports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    /// As long as there is something to read.
+    Readable,
+    /// Once for each ring of a doorbell. Its counter need never be read.
+    Rung,
+    /// As long as the named directions are possible; none: only errors and hang-up.
+    Either { read: bool, write: bool },
+}
+
+impl When {
+    fn flags(self) -> epoll::EventFlags {
+        match self {
+            Self::Readable => epoll::EventFlags::IN,
+            Self::Rung => epoll::EventFlags::IN | epoll::EventFlags::ET,
+            Self::Either { read, write } => {
+                let mut flags = epoll::EventFlags::empty();
+                flags.set(epoll::EventFlags::IN, read);
+                flags.set(epoll::EventFlags::RDHUP, read);
+                flags.set(epoll::EventFlags::OUT, write);
+                flags
+            }
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+}
+
+/// The set of watched descriptors.
+#[derive(Debug, Clone)]
+pub(crate) struct Poller(Arc<OwnedFd>);
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
+    }
+
+    /// Watches a duplicate of `fd` until the watch is dropped. A duplicate, because an event
+    /// counter lives on in its other holders, and only an open descriptor can be unwatched.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token, when: When) -> io::Result<Watch> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+        let data = epoll::EventData::new_u64(token.pack());
+        epoll::add(&*self.0, &fd, data, when.flags())?;
+        Ok(Watch { poller: self.clone(), fd, token })
+    }
+
+    /// Waits for events: `None` for ever, else at most that many nanoseconds.
+    pub(crate) fn wait(
+        &self,
+        out: &mut Vec<Event>,
+        room: usize,
+        timeout_ns: Option<u64>,
+    ) -> io::Result<()> {
+        let timeout = timeout_ns.map(|ns| rustix::event::Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        });
+        out.clear();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(room);
+        match epoll::wait(&*self.0, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
+        for event in events {
+            let flags = event.flags;
+            out.push(Event {
+                token: Token::unpack(event.data.u64()),
+                readable: flags.intersects(epoll::EventFlags::IN | failed),
+                writable: flags.intersects(epoll::EventFlags::OUT | failed),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A watched descriptor; unwatched when dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    poller: Poller,
+    fd: OwnedFd,
+    token: Token,
+}
+
+impl Watch {
+    /// Changes what is reported.
+    pub(crate) fn change(&self, when: When) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(self.token.pack());
+        Ok(epoll::modify(&*self.poller.0, self.fd.as_fd(), data, when.flags())?)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = epoll::delete(&*self.poller.0, &self.fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_packing() {
+        for token in [
+            Token::Command,
+            Token::Listener { slot: 1023, serial: u32::MAX },
+            Token::Frontend { slot: 7, serial: 0 },
+            Token::Doorbell { slot: 65535, queue: 4095, serial: 3 },
+            Token::Service { service: 255, value: u32::MAX },
+        ] {
+            assert_eq!(Token::unpack(token.pack()), token);
+        }
+    }
+}
