@@ -1,3 +1,72 @@
 //! causewayd, the host daemon.
 
-fn main() {}
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use causeway_daemon::args::Args;
+use causeway_daemon::config::{Config, Surroundings};
+use causeway_daemon::life::{Daemon, StartError};
+use causeway_daemon::logger;
+use causeway_ethernet::Ethernet;
+use causeway_fabric::dispatch::Dispatcher;
+use causeway_socket::Socket;
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("causewayd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), StartError> {
+    if args.man {
+        return print(&Args::man_page()?);
+    }
+    if let Some(shell) = args.completion {
+        return print(&Args::completions(shell));
+    }
+    let config = Config::load(&args.config, &Surroundings::of_process())
+        .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
+    if args.print_config {
+        return print(config.to_toml().as_bytes());
+    }
+    if args.check_config {
+        let Config { groups, ports, rules, .. } = &config;
+        let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
+        let file = args.config.display();
+        let text = format!("{file}: ok: {groups} groups, {ports} ports, {rules} rules\n");
+        return print(text.as_bytes());
+    }
+    logger::start(config.daemon.log)?;
+    serve(config)
+}
+
+/// Runs the dispatcher in this thread and the rest in another.
+fn serve(config: Config) -> Result<(), StartError> {
+    let spin = config.daemon.spin_us;
+    let daemon = Daemon::claim(config)?;
+    let mut dispatcher = Dispatcher::new(vec![Box::new(Ethernet::new()), Box::new(Socket::new())])?;
+    if let Some(spin) = spin {
+        dispatcher.set_spin(Duration::from_micros(spin.into()));
+    }
+    let handle = dispatcher.handle();
+    let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
+        let served = daemon.serve(Arc::new(handle.clone()));
+        handle.stop();
+        served
+    })?;
+    // Its end without a stop is an error; the lifecycle thread then ends with the process.
+    dispatcher.run().map_err(|error| format!("the dispatcher failed: {error}"))?;
+    control.join().map_err(|_| "the lifecycle thread failed")?
+}
+
+fn print(bytes: &[u8]) -> Result<(), StartError> {
+    Ok(std::io::stdout().write_all(bytes)?)
+}

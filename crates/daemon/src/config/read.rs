@@ -107,16 +107,15 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
     let run_dir = section.path("run_dir", problems).map(|at| at.value);
     let control = section.socket_path("control", problems);
     let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
-    let placed = run_dir.is_some() && control.is_some();
-    if !placed && around.run_dir.is_none() {
-        let text = "[daemon]: keys \"control\" and \"run_dir\" must be given: this process has no \
-                    default (it is not root and XDG_RUNTIME_DIR is not set)";
+    let (control, run_dir) = places(control.map(|at| at.value), run_dir, around);
+    if control.is_none() {
+        let text = "[daemon]: key \"control\" must be given: this process has no default (it is not \
+                    root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
-    let fallback = around.run_dir.clone().unwrap_or_else(|| PathBuf::from("/"));
     DaemonConfig {
-        control: control.map_or_else(|| fallback.join("control.sock"), |at| at.value),
-        run_dir: run_dir.unwrap_or(fallback),
+        control: control.unwrap_or_default(),
+        run_dir: run_dir.unwrap_or_default(),
         log: log.parse().unwrap_or(LevelFilter::Info),
         spin_us: section.integer("spin_us", 0..=SPIN_US_MAX, problems).map(|at| at.value),
         control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
@@ -126,10 +125,27 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
     }
 }
 
+/// The control socket and the ports' directory, each near the other unless given.
+fn places(
+    control: Option<PathBuf>,
+    run_dir: Option<PathBuf>,
+    around: &Surroundings,
+) -> (Option<PathBuf>, Option<PathBuf>) {
+    let base = around.run_dir.clone().or_else(|| run_dir.clone());
+    let beside = control.as_ref().and_then(|c| c.parent()).map(Path::to_owned);
+    let run_dir = run_dir.or(beside).or_else(|| base.clone());
+    (control.or_else(|| base.map(|dir| dir.join("control.sock"))), run_dir)
+}
+
 fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Name>> {
     section.refuse_unknown(&["name"], problems);
     section.missing("name", "expected name = \"blue\", say", problems);
     let name = section.parsed::<Name>("name", problems)?;
+    if name.value.as_str() == "host" {
+        let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
+        problems.add(name.span, text);
+        return None;
+    }
     Some(Sited { value: name.value, spans: vec![("name", name.span)], whole: section.span.clone() })
 }
 

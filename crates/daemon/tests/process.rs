@@ -1,0 +1,277 @@
+//! The daemon as a process: start, refuse, stop, leave nothing behind.
+
+mod common;
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Dir, send};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config(dir: &Dir, more: &str) -> std::path::PathBuf {
+    let file = dir.file("causeway.toml");
+    let run = dir.0.display();
+    let text = format!(
+        "[daemon]\ncontrol = \"{run}/control.sock\"\n{more}\n[[group]]\nname = \"blue\"\n\
+         [[port]]\nname = \"a-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
+         [[port]]\nname = \"a-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 3\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn causewayd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    for key in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM"] {
+        command.env_remove(key);
+    }
+    command
+}
+
+/// A daemon that is killed with its test.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(config: &Path) -> Self {
+        Self(causewayd().arg("--config").arg(config).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn ready(mut self, socket: &Path) -> Self {
+        let until = Instant::now() + LIMIT;
+        while !UnixStream::connect(socket).is_ok()
+            || send(socket, "GET", "/v1/info", "").1["pid"] != self.0.id()
+        {
+            assert!(self.0.try_wait().unwrap().is_none(), "ended early");
+            assert!(Instant::now() < until, "not ready");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; exit code and log.
+    fn end(mut self) -> (Option<i32>, String) {
+        let until = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut log = String::new();
+        std::io::Read::read_to_string(&mut self.0.stderr.take().unwrap(), &mut log).unwrap();
+        (status.code(), log)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = causewayd().args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn sockets(dir: &Dir) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(&dir.0)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_socket())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn it_serves_until_sigterm_and_removes_its_sockets() {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    let daemon = Daemon::start(&config(&dir, "")).ready(&socket);
+    assert_eq!(sockets(&dir), ["a-net.sock", "a-vsock.sock", "control.sock"]);
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let (_, ports) = send(&socket, "GET", "/v1/ports", "");
+    assert_eq!(ports.as_array().unwrap().len(), 2);
+    assert_eq!(ports[1]["cid"], 3);
+    let (status, _) =
+        send(&socket, "POST", "/v1/ports", r#"{"name":"b","group":"blue","kind":"net"}"#);
+    assert_eq!(status, 201);
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.signal(rustix::process::Signal::TERM);
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("level=info target=causeway_daemon::life msg=\"ready\""), "{log}");
+    assert_eq!(sockets(&dir), [""; 0]);
+    assert!(!dir.file("control.sock.lock").exists());
+}
+
+#[test]
+fn a_second_daemon_is_refused_with_the_first_ones_pid() {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    let file = config(&dir, "");
+    let first = Daemon::start(&file).ready(&socket);
+    let pid = first.0.id();
+    let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    let expected = format!("causewayd is already running with pid {pid}");
+    assert!(error.contains(&expected), "{error}");
+
+    // Also when someone removed the lock file.
+    std::fs::remove_file(dir.file("control.sock.lock")).unwrap();
+    let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(&expected), "{error}");
+    assert_eq!(send(&socket, "GET", "/v1/info", "").0, 200, "the first goes on");
+    first.signal(rustix::process::Signal::INT);
+    assert_eq!(first.end().0, Some(0));
+}
+
+#[test]
+fn what_a_killed_daemon_left_is_replaced() {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    let file = config(&dir, "");
+    let first = Daemon::start(&file).ready(&socket);
+    first.signal(rustix::process::Signal::KILL);
+    first.end();
+    assert_eq!(sockets(&dir).len(), 3, "left behind");
+    let second = Daemon::start(&file).ready(&socket);
+    second.signal(rustix::process::Signal::TERM);
+    assert_eq!(second.end().0, Some(0));
+    assert_eq!(sockets(&dir), [""; 0]);
+}
+
+#[test]
+fn files_that_are_no_sockets_are_never_removed() {
+    for (name, message) in [("control.sock", "is not a socket"), ("a-net.sock", "not a socket")] {
+        let dir = Dir::new();
+        let file = config(&dir, "");
+        std::fs::write(dir.file(name), "precious").unwrap();
+        let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+        assert_eq!(code, Some(1));
+        assert!(error.contains(message), "{error}");
+        assert_eq!(std::fs::read_to_string(dir.file(name)).unwrap(), "precious");
+        assert_eq!(sockets(&dir), [""; 0], "the others are removed again");
+    }
+}
+
+#[test]
+fn sockets_get_the_permissions_and_group_of_the_configuration() {
+    let dir = Dir::new();
+    let gid = rustix::process::getegid().as_raw();
+    let more = format!(
+        "control_mode = \"0600\"\nsocket_mode = \"0666\"\nsocket_group = \"{gid}\"\n\
+         control_group = \"{gid}\""
+    );
+    let file = config(&dir, &more);
+    let daemon = Daemon::start(&file).ready(&dir.file("control.sock"));
+    let mode = |name| std::fs::metadata(dir.file(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("control.sock"), mode("a-net.sock")), (0o600, 0o666));
+    drop(daemon);
+
+    let file = config(&dir, "control_group = \"no-such-group-here\"");
+    let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("key \"control_group\"") && error.contains("groupadd"), "{error}");
+}
+
+#[test]
+fn the_service_manager_hears_of_ready_watchdog_and_stop() {
+    let dir = Dir::new();
+    let name = format!("causeway-process-test-{}", std::process::id());
+    let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let child = causewayd()
+        .arg("--config")
+        .arg(config(&dir, ""))
+        .env("NOTIFY_SOCKET", format!("@{name}"))
+        .env("WATCHDOG_USEC", "100000")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let daemon = Daemon(child);
+    let hear = |expected: &str| {
+        let until = Instant::now() + LIMIT;
+        let mut got = [0; 256];
+        loop {
+            let n = manager.recv(&mut got).unwrap();
+            if String::from_utf8_lossy(&got[..n]).contains(expected) {
+                return;
+            }
+            assert!(Instant::now() < until, "{expected} was not said");
+        }
+    };
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    daemon.signal(rustix::process::Signal::TERM);
+    hear("STOPPING=1");
+    assert_eq!(daemon.end().0, Some(0));
+}
+
+#[test]
+fn a_configuration_is_checked_and_printed() {
+    let dir = Dir::new();
+    let file = config(&dir, "");
+    let path = file.to_str().unwrap();
+    let (code, out, _) = run(&["--config", path, "--check-config"]);
+    assert_eq!((code, out), (Some(0), format!("{path}: ok: 1 groups, 2 ports, 0 rules\n")));
+    let (code, out, _) = run(&["--config", path, "--print-config"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("queue_pairs = 1") && out.contains("control_mode = \"0660\""), "{out}");
+
+    std::fs::write(&file, "[daemon]\ncontrol = 3\n").unwrap();
+    let (code, _, error) = run(&["--config", path, "--check-config"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(&format!("{path}:2:11: key \"control\"")), "{error}");
+    let (code, _, error) = run(&["--config", "/nonexistent", "--check-config"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("/nonexistent: No such file") && error.contains("--config"), "{error}");
+    assert_eq!(run(&["--colour"]).0, Some(2));
+    assert!(!dir.file("control.sock").exists());
+}
+
+#[test]
+fn the_manual_the_help_and_completions_come_from_the_binary() {
+    let (code, page, _) = run(&["--man"]);
+    assert_eq!(code, Some(0));
+    assert!(page.contains(".TH causewayd 8") && page.contains("check\\-config"), "{page}");
+    let (_, help, _) = run(&["--help"]);
+    assert!(help.contains("Examples:") && help.contains("SIGTERM"), "{help}");
+    let (_, script, _) = run(&["--completion", "bash"]);
+    assert!(script.contains("--check-config"), "{script}");
+}
+
+#[test]
+fn the_example_configuration_is_right() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causeway.toml");
+    let (code, out, error) = run(&["--config", example.to_str().unwrap(), "--check-config"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("ok:"), "{out}");
+}
+
+#[test]
+fn a_port_whose_socket_another_process_serves_is_refused() {
+    let dir = Dir::new();
+    let _other = UnixListener::bind(dir.file("a-net.sock")).unwrap();
+    let file = config(&dir, "");
+    let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(UnixStream::connect(dir.file("a-net.sock")).is_ok(), "the other one still serves");
+}
