@@ -85,6 +85,10 @@ pub fn stream(
     let seed = seed();
     let pattern = Pattern::new(seed);
     let socket = context("connect to", target, target.connect())?;
+    if let Target::Tcp(_) = target {
+        // A stream is for TCP to pack as it sees fit.
+        context("configure", target, socket.set_tcp_nodelay(false))?;
+    }
     let mut writer = &socket;
     context("write to", target, writer.write_all(&Job::Stream(seed).header()))?;
     // Reading the clock is dear in an emulated guest: not before every small write.

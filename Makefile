@@ -1,0 +1,32 @@
+# What people run: `make demo` and `make test`. Both install what they lack.
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+OUT := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo test lint setup build clean-guests
+
+help:
+	@echo 'make demo    two real guests talk through causewayd; one table'
+	@echo 'make test    lints and all tests, real guests among them'
+	@echo 'make lint    formatting, clippy, licences'
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm
+
+demo: build
+	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	scripts/licences.sh
+
+test: lint build
+	cargo test --workspace --locked
+
+# The downloaded kernel and the initramfs; the next run makes them anew.
+clean-guests:
+	rm -rf '$(OUT)/vm'

@@ -1,0 +1,153 @@
+//! The rows of the table: each exchange over Causeway, and beside it over the
+//! bridge. A row that fails says why, and the others go on.
+
+use crate::scene::{Scene, bridge_ip};
+use crate::step;
+use crate::table::{Row, Unit};
+use causeway_guest_tool::client;
+use causeway_guest_tool::limits::MESSAGE_PORT;
+use causeway_guest_tool::transport::Target;
+use causeway_vm::{Error, Guest, Result, traffic};
+use std::time::Duration;
+
+/// Write sizes of the AF_VSOCK rows, in bytes.
+const SIZES: [usize; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
+/// Most rounds of one ping-pong.
+const ROUNDS: usize = 2000;
+/// Most bytes of one stream: time ends it before, but for the fastest hosts.
+const STREAM_BYTES: u64 = 16 << 30;
+/// Pings of the Ethernet row.
+const PINGS: u32 = 200;
+/// Bytes that must arrive after a half-close.
+const HALF_CLOSE_BYTES: u64 = 1 << 20;
+/// Sizes of the messages, in bytes.
+const MESSAGES: [usize; 8] = [1, 64, 3733, 4096, 10_000, 65_535, 65_536, 100_000];
+
+/// Measures every row.
+pub fn all(scene: &mut Scene, limit: Duration) -> Vec<Row> {
+    let mut rows =
+        vec![ethernet_ping(scene), tcp_ping_pong(scene, limit), tcp_stream(scene, limit)];
+    for bytes in SIZES {
+        rows.push(vsock_ping_pong(scene, bytes, limit));
+    }
+    for bytes in SIZES {
+        rows.push(vsock_stream(scene, bytes, limit));
+    }
+    rows.extend([messages(scene), half_close(scene)]);
+    rows.extend(with_host(scene, limit));
+    rows
+}
+
+fn row(
+    name: &str,
+    unit: Unit,
+    causeway: impl FnOnce() -> Result<f64>,
+    bridge: Option<impl FnOnce() -> Result<f64>>,
+) -> Row {
+    step(name);
+    let row = Row::new(name, unit, causeway(), bridge.map(|b| b()));
+    for error in &row.errors {
+        step(&format!("  FAILED: {error}"));
+    }
+    row
+}
+
+/// A row that no bridge can have beside it.
+fn alone(name: &str, unit: Unit, causeway: impl FnOnce() -> Result<f64>) -> Row {
+    row(name, unit, causeway, None::<fn() -> Result<f64>>)
+}
+
+fn ethernet_ping(scene: &Scene) -> Row {
+    let ping = |address: String| {
+        let ping = traffic::ping(&scene.guests[0], &address, PINGS)?;
+        if ping.received != ping.sent {
+            let what = format!("{} of {} pings to {address} answered", ping.received, ping.sent);
+            return Err(Error::Traffic { what });
+        }
+        Ok(ping.avg_us)
+    };
+    let bridge = scene.bridge.is_ok().then_some(|| ping(bridge_ip(1)));
+    row("Ethernet ping, 56 B", Unit::Micros, || ping(scene.members[1].ip()), bridge)
+}
+
+fn ping_pong(guest: &Guest, target: &Target, bytes: usize, limit: Duration) -> Result<f64> {
+    let report = traffic::ping_pong(guest, target, bytes, ROUNDS, limit)?;
+    Ok(report.median_ns as f64 / 1e3)
+}
+
+fn stream(guest: &Guest, target: &Target, bytes: usize, limit: Duration) -> Result<f64> {
+    Ok(traffic::stream(guest, target, bytes, STREAM_BYTES, limit)?.bytes_per_second() / 1e6)
+}
+
+fn tcp_ping_pong(scene: &Scene, limit: Duration) -> Row {
+    let guest = &scene.guests[0];
+    let bridge = scene.bridge_tcp().map(|t| move || ping_pong(guest, &t, 64, limit));
+    let ours = || ping_pong(guest, &scene.tcp(), 64, limit);
+    row("TCP ping-pong, 64 B", Unit::Micros, ours, bridge)
+}
+
+fn tcp_stream(scene: &Scene, limit: Duration) -> Row {
+    let guest = &scene.guests[0];
+    let bridge = scene.bridge_tcp().map(|t| move || stream(guest, &t, 64 << 10, limit));
+    let ours = || stream(guest, &scene.tcp(), 64 << 10, limit);
+    row("TCP throughput, 64 KiB writes", Unit::MegabytesPerSecond, ours, bridge)
+}
+
+fn vsock_ping_pong(scene: &Scene, bytes: usize, limit: Duration) -> Row {
+    let guest = &scene.guests[0];
+    let bridge = scene.bridge_tcp().map(|t| move || ping_pong(guest, &t, bytes, limit));
+    let ours = || ping_pong(guest, &scene.vsock(), bytes, limit);
+    row(&format!("AF_VSOCK ping-pong, {}", size(bytes)), Unit::Micros, ours, bridge)
+}
+
+fn vsock_stream(scene: &Scene, bytes: usize, limit: Duration) -> Row {
+    let guest = &scene.guests[0];
+    let bridge = scene.bridge_tcp().map(|t| move || stream(guest, &t, bytes, limit));
+    let ours = || stream(guest, &scene.vsock(), bytes, limit);
+    let name = format!("AF_VSOCK stream, {} writes", size(bytes));
+    row(&name, Unit::MegabytesPerSecond, ours, bridge)
+}
+
+fn messages(scene: &Scene) -> Row {
+    let target = Target::SeqPacket(scene.members[1].cid, MESSAGE_PORT);
+    alone("AF_VSOCK messages (SEQPACKET)", Unit::Count, || {
+        Ok(traffic::messages(&scene.guests[0], &target, &MESSAGES)?.count as f64)
+    })
+}
+
+fn half_close(scene: &Scene) -> Row {
+    alone("AF_VSOCK 1 MiB after half-close", Unit::Count, || {
+        let done = traffic::half_close(&scene.guests[0], &scene.vsock(), HALF_CLOSE_BYTES)?;
+        Ok(done.bytes as f64)
+    })
+}
+
+fn with_host(scene: &Scene, limit: Duration) -> [Row; 4] {
+    let guest = &scene.guests[0];
+    let from_host = scene.host_to_guest();
+    let failed = |e: std::io::Error| Error::Traffic { what: format!("host: {e}") };
+    [
+        alone("AF_VSOCK ping-pong, host to guest, 64 B", Unit::Micros, || {
+            let report = client::ping_pong(&from_host, 64, ROUNDS, limit).map_err(failed)?;
+            Ok(report.median_ns as f64 / 1e3)
+        }),
+        alone("AF_VSOCK stream, host to guest, 64 KiB writes", Unit::MegabytesPerSecond, || {
+            let report = client::stream(&from_host, 64 << 10, STREAM_BYTES, limit);
+            Ok(report.map_err(failed)?.bytes_per_second() / 1e6)
+        }),
+        alone("AF_VSOCK ping-pong, guest to host, 64 B", Unit::Micros, || {
+            ping_pong(guest, &Scene::guest_to_host(), 64, limit)
+        }),
+        alone("AF_VSOCK stream, guest to host, 64 KiB writes", Unit::MegabytesPerSecond, || {
+            stream(guest, &Scene::guest_to_host(), 64 << 10, limit)
+        }),
+    ]
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}

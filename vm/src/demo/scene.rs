@@ -1,0 +1,134 @@
+//! What the demo plays on: causewayd, two guests, and a bridge beside them.
+
+use crate::options::Options;
+use crate::step;
+use causeway_guest_tool::limits::STREAM_PORT;
+use causeway_guest_tool::serve;
+use causeway_guest_tool::transport::Target;
+use causeway_vm::daemon::{HOST_CID, Member};
+use causeway_vm::{
+    Accelerator, Bridge, Daemon, Error, Guest, GuestSpec, Image, Nic, NicBackend, Qemu, Result,
+};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Everything that runs during the demo. Fields drop in this order.
+pub struct Scene {
+    /// The two guests: the first one asks, the second one answers.
+    pub guests: Vec<Guest>,
+    /// The guests' ports.
+    pub members: Vec<Member>,
+    /// The daemon between them.
+    pub daemon: Daemon,
+    /// The path to compare with; or why there is none.
+    pub bridge: std::result::Result<Bridge, String>,
+    /// What runs guest code.
+    pub accel: Accelerator,
+    /// The QEMU in use.
+    pub qemu: Qemu,
+    /// The kernel in use.
+    pub image: Image,
+}
+
+impl Scene {
+    /// Builds and starts it all.
+    pub fn set_up(options: &Options) -> Result<Self> {
+        let qemu = Qemu::find()?;
+        step("guest kernel and initramfs (the first run downloads a Debian kernel package)");
+        let image = Image::prepare()?;
+        step("can KVM run this kernel here?");
+        let accel = Accelerator::choose(&qemu, &image)?;
+        let kernel = &image.kernel.release;
+        step(&format!("guests: Linux {kernel}, QEMU {}, {}", qemu.version_text, accel.name()));
+        let members = vec![Member::new("vm1", "blue", 1), Member::new("vm2", "blue", 2)];
+        step("start causewayd");
+        let daemon = Daemon::start(&members)?;
+        let bridge = if options.bridge {
+            Bridge::new(2, 1500).map_err(|e| e.to_string())
+        } else {
+            Err("left out".into())
+        };
+        match &bridge {
+            Ok(_) => step("a Linux bridge with two taps, in a network namespace of its own"),
+            Err(why) => step(&format!("no bridge to compare with: {why}")),
+        }
+        step("boot two guests");
+        let start = Instant::now();
+        let holder = bridge.as_ref().ok().map(Bridge::holder);
+        let specs = members.iter().enumerate().map(|(i, m)| spec(&daemon, m, i, holder)).collect();
+        let guests = Guest::boot_all(&qemu, &image, accel, specs)?;
+        step(&format!("both are up after {:.1} s", start.elapsed().as_secs_f64()));
+        answer_for_host(&daemon, &members[0])?;
+        Ok(Self { guests, members, daemon, bridge, accel, qemu, image })
+    }
+
+    /// The second guest's service over Causeway's Ethernet.
+    pub fn tcp(&self) -> Target {
+        address(&self.members[1].ip())
+    }
+
+    /// The second guest's service over the bridge.
+    pub fn bridge_tcp(&self) -> Option<Target> {
+        self.bridge.as_ref().ok().map(|_| address(&bridge_ip(1)))
+    }
+
+    /// The second guest's service over AF_VSOCK.
+    pub fn vsock(&self) -> Target {
+        Target::Vsock(self.members[1].cid, STREAM_PORT)
+    }
+
+    /// The first guest's service, from the host.
+    pub fn host_to_guest(&self) -> Target {
+        Target::Hybrid(self.daemon.host_socket(&self.members[0]), STREAM_PORT)
+    }
+
+    /// The host's service, from the first guest.
+    pub fn guest_to_host() -> Target {
+        Target::Vsock(HOST_CID, STREAM_PORT)
+    }
+
+    /// Ends guests and daemon; the daemon must end well when asked.
+    pub fn tear_down(mut self) -> Result<()> {
+        self.guests.clear();
+        self.daemon.check()?;
+        match self.daemon.stop() {
+            Some(status) if status.success() => Ok(()),
+            status => Err(Error::Daemon {
+                what: format!("did not end well when asked to: {status:?}"),
+                log: self.daemon.log(),
+            }),
+        }
+    }
+}
+
+/// The second guest's address on the bridge, or the first one's.
+pub fn bridge_ip(index: usize) -> String {
+    format!("10.78.0.{}", index + 1)
+}
+
+fn address(ip: &str) -> Target {
+    let ip = ip.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
+    Target::Tcp(SocketAddr::new(ip, u16::try_from(STREAM_PORT).unwrap_or(0)))
+}
+
+fn spec(daemon: &Daemon, member: &Member, index: usize, holder: Option<u32>) -> GuestSpec {
+    let mut spec = daemon.guest(member);
+    if holder.is_some() {
+        spec.namespace_of = holder;
+        spec = spec.nic(Nic {
+            backend: NicBackend::Tap(format!("tap{index}")),
+            mac: format!("52:54:00:78:00:{:02x}", index + 1),
+            address: format!("{}/24", bridge_ip(index)),
+            mtu: 1500,
+        });
+    }
+    spec
+}
+
+/// Serves the calls that a guest makes to the host.
+fn answer_for_host(daemon: &Daemon, member: &Member) -> Result<()> {
+    let path = daemon.host_listener(member, STREAM_PORT);
+    let what = format!("listen on {}", path.display());
+    serve::spawn(Target::Unix(path.clone())).map_err(Error::io(what))?;
+    daemon.open_to_daemon(&path)
+}

@@ -1,0 +1,230 @@
+//! The table, for people and as JSON.
+
+use crate::scene::Scene;
+use causeway_vm::{Error, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What a row's numbers mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Time there and back, in microseconds: less is better.
+    #[serde(rename = "us")]
+    Micros,
+    /// 10^6 bytes a second: more is better.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+    /// Things that went through: nothing to compare.
+    #[serde(rename = "count")]
+    Count,
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Which exchange.
+    pub name: String,
+    /// What the numbers mean.
+    pub unit: Unit,
+    /// Over Causeway; none when it failed.
+    pub causeway: Option<f64>,
+    /// Over the bridge; none when it failed or has no such exchange.
+    pub bridge_tap: Option<f64>,
+    /// How many times better Causeway did, where both have a number.
+    pub ratio: Option<f64>,
+    /// Whether all content arrived and was compared.
+    pub verified: bool,
+    /// What failed.
+    pub errors: Vec<String>,
+}
+
+impl Row {
+    /// A row of two outcomes.
+    pub fn new(name: &str, unit: Unit, ours: Result<f64>, bridge: Option<Result<f64>>) -> Self {
+        let mut errors = Vec::new();
+        let mut keep = |path: &str, outcome: Result<f64>| {
+            outcome.map_err(|e| errors.push(format!("{path}: {e}"))).ok()
+        };
+        let causeway = keep("causeway", ours);
+        let bridge_tap = bridge.and_then(|b| keep("bridge+tap", b));
+        let ratio = match (unit, causeway, bridge_tap) {
+            (Unit::Micros, Some(a), Some(b)) if a > 0.0 => Some(b / a),
+            (Unit::MegabytesPerSecond, Some(a), Some(b)) if b > 0.0 => Some(a / b),
+            _ => None,
+        };
+        let verified = errors.is_empty();
+        Self { name: name.into(), unit, causeway, bridge_tap, ratio, verified, errors }
+    }
+}
+
+/// The whole outcome.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Layout of this object; raised when a field changes its meaning.
+    pub format: u32,
+    /// `kvm` or `tcg`.
+    pub accelerator: &'static str,
+    /// QEMU's version.
+    pub qemu: String,
+    /// The guests' kernel.
+    pub guest_kernel: String,
+    /// Processor cores of the host.
+    pub host_cores: usize,
+    /// Why there is no bridge beside it, if there is none.
+    pub no_bridge: Option<String>,
+    /// Whether every row worked.
+    pub ok: bool,
+    /// The rows.
+    pub rows: Vec<Row>,
+    #[serde(skip)]
+    title: String,
+}
+
+impl Report {
+    /// The outcome of `rows` on `scene`.
+    pub fn new(scene: &Scene, rows: Vec<Row>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let title = format!(
+            "Two guests: Linux {}, one processor each, {}, QEMU {}; host with {cores} cores",
+            scene.image.kernel.release,
+            scene.accel.name(),
+            scene.qemu.version_text,
+        );
+        Self {
+            format: 1,
+            accelerator: scene.accel.option(),
+            qemu: scene.qemu.version_text.clone(),
+            guest_kernel: scene.image.kernel.release.clone(),
+            host_cores: cores,
+            no_bridge: scene.bridge.as_ref().err().cloned(),
+            ok: rows.iter().all(|r| r.verified),
+            rows,
+            title,
+        }
+    }
+
+    /// The table as text.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n\n", self.title);
+        let header = ["", "causeway", "bridge+tap", "better by", "verified"].map(String::from);
+        let lines: Vec<[String; 5]> =
+            std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
+        let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 5] = std::array::from_fn(width);
+        for line in &lines {
+            let _ = write!(text, "{:<w$}", line[0], w = widths[0]);
+            for (cell, w) in line.iter().zip(widths).skip(1) {
+                let _ = write!(text, "  {cell:>w$}");
+            }
+            text.push('\n');
+        }
+        text.push_str("\nTimes are there and back (ping: mean, ping-pong: median).\n");
+        match &self.no_bridge {
+            None => text.push_str(
+                "bridge+tap beside an AF_VSOCK row is TCP with the same writes: \
+                 the kernel itself has no AF_VSOCK between guests.\n",
+            ),
+            Some(why) => {
+                let _ = writeln!(text, "No bridge+tap: {}", first_line(why));
+            }
+        }
+        for error in self.rows.iter().flat_map(|r| &r.errors) {
+            let _ = writeln!(text, "FAILED {}", first_line(error));
+        }
+        text
+    }
+
+    /// Writes the table as JSON.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let what = format!("write {}", path.display());
+        let json = serde_json::to_string_pretty(self).unwrap_or_default();
+        std::fs::write(path, json + "\n").map_err(Error::io(what))
+    }
+}
+
+fn cells(row: &Row) -> [String; 5] {
+    let failed = |path: &str| row.errors.iter().any(|e| e.starts_with(path));
+    let value = |path: &str, v: Option<f64>| match v {
+        Some(v) => number(row.unit, v),
+        None if failed(path) => "FAILED".into(),
+        None => "-".into(),
+    };
+    [
+        row.name.clone(),
+        value("causeway", row.causeway),
+        value("bridge+tap", row.bridge_tap),
+        row.ratio.map_or("-".into(), |r| format!("{r:.2}x")),
+        if row.verified { "yes".into() } else { "NO".into() },
+    ]
+}
+
+fn number(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Micros if value < 10.0 => format!("{value:.2} us"),
+        Unit::Micros => format!("{value:.0} us"),
+        Unit::MegabytesPerSecond if value < 100.0 => format!("{value:.1} MB/s"),
+        Unit::MegabytesPerSecond => format!("{value:.0} MB/s"),
+        Unit::Count => "ok".into(),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rows: Vec<Row>) -> Report {
+        Report {
+            format: 1,
+            accelerator: "tcg",
+            qemu: "7.2.22".into(),
+            guest_kernel: "6.1".into(),
+            host_cores: 2,
+            no_bridge: None,
+            ok: rows.iter().all(|r| r.verified),
+            rows,
+            title: "title".into(),
+        }
+    }
+
+    #[test]
+    fn better_means_less_time_and_more_bytes() {
+        let time = Row::new("a", Unit::Micros, Ok(50.0), Some(Ok(100.0)));
+        let rate = Row::new("b", Unit::MegabytesPerSecond, Ok(50.0), Some(Ok(100.0)));
+        assert_eq!((time.ratio, rate.ratio), (Some(2.0), Some(0.5)));
+    }
+
+    #[test]
+    fn a_failed_row_fails_the_table_and_says_why() {
+        let why = || Error::Traffic { what: "byte 7 is wrong\nmore".into() };
+        let rows = vec![
+            Row::new("good", Unit::Count, Ok(1.0), None),
+            Row::new("bad", Unit::Micros, Err(why()), Some(Ok(3.0))),
+        ];
+        let report = report(rows);
+        assert!(!report.ok);
+        let text = report.text();
+        assert!(text.contains("FAILED causeway: byte 7 is wrong\n"), "{text}");
+        let lines: Vec<&str> = text.lines().filter(|l| l.ends_with("yes")).collect();
+        assert_eq!(lines.len(), 1, "{text}");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            Row::new("short", Unit::Micros, Ok(1.0), Some(Ok(12345.0))),
+            Row::new("a much longer name", Unit::MegabytesPerSecond, Ok(1234.0), None),
+        ];
+        let text = report(rows).text();
+        let ends: Vec<usize> = text
+            .lines()
+            .filter(|l| l.ends_with("yes") || l.ends_with("verified"))
+            .map(str::len)
+            .collect();
+        assert!(ends.len() == 3 && ends.windows(2).all(|w| w[0] == w[1]), "{text}");
+    }
+}
