@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
 static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -27,11 +27,11 @@ impl RunDir {
     /// # Errors
     /// When it cannot be made.
     pub fn new() -> Result<Self> {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| sweep(&std::env::temp_dir()));
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("causeway-{}-{n}", std::process::id()));
         let what = format!("create {}", path.display());
-        // Taken by a process of the same number that was killed long ago.
-        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path)
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
             .map_err(Error::io(what))?;
@@ -50,6 +50,24 @@ impl RunDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
+
+/// Removes what processes left that were killed outright.
+fn sweep(temporary: &Path) {
+    for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(owner);
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The process number in a run directory's name.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, n) = name.strip_prefix("causeway-")?.split_once('-')?;
+    n.parse::<u32>().ok()?;
+    pid.parse().ok()
 }
 
 impl Drop for RunDir {
@@ -84,6 +102,22 @@ pub fn clean_on_signals() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_the_dead_left_is_swept() {
+        let dir = RunDir::new().unwrap();
+        // No process can have this number: it is over the kernel's limit.
+        let dead = "causeway-4194305-0";
+        let live = format!("causeway-{}-77", std::process::id());
+        for name in [dead, &live, "causeway-mine", "causeway-4194305-x"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        sweep(dir.path());
+        assert!(!dir.join(dead).exists());
+        for kept in [&live, "causeway-mine", "causeway-4194305-x"] {
+            assert!(dir.join(kept).exists(), "{kept} was swept");
+        }
+    }
 
     #[test]
     fn a_run_directory_goes_with_its_content() {

@@ -1,17 +1,11 @@
 //! Guests without the daemon: they boot, answer, restart, and go away.
 
+mod common;
+
 use causeway_guest_tool::transport::Target;
-use causeway_vm::{Accelerator, Bridge, Guest, GuestSpec, Image, Nic, NicBackend, Qemu, traffic};
+use causeway_vm::{Bridge, Guest, GuestSpec, Nic, NicBackend, traffic};
+use common::{LIMIT, machine};
 use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn machine() -> (Qemu, Image, Accelerator) {
-    let qemu = Qemu::find().unwrap();
-    let image = Image::prepare().unwrap();
-    let accel = Accelerator::choose(&qemu, &image).unwrap();
-    (qemu, image, accel)
-}
 
 #[test]
 fn a_guest_boots_answers_and_restarts() {

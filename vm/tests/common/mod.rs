@@ -1,0 +1,71 @@
+//! What the guest tests share: the machine to boot on, and a daemon with guests.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};
+use causeway_guest_tool::transport::Target;
+use causeway_vm::daemon::Member;
+use causeway_vm::{Accelerator, Daemon, Guest, Image, Qemu};
+use std::time::Duration;
+
+/// Time limit of a command in a guest that shares two cores with others.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// Time for one measured exchange: these tests check content, not speed.
+pub const BRIEF: Duration = Duration::from_millis(500);
+
+/// QEMU, what it boots, and on what.
+pub fn machine() -> (Qemu, Image, Accelerator) {
+    let qemu = Qemu::find().unwrap();
+    let image = Image::prepare().unwrap();
+    let accel = Accelerator::choose(&qemu, &image).unwrap();
+    (qemu, image, accel)
+}
+
+/// A daemon and its guests, all up. Guests drop first.
+pub struct Party {
+    pub guests: Vec<Guest>,
+    pub members: Vec<Member>,
+    pub daemon: Daemon,
+}
+
+impl Party {
+    /// Boots a guest for each member; all may restart.
+    pub fn new(members: Vec<Member>) -> Self {
+        let (qemu, image, accel) = machine();
+        let daemon = Daemon::start(&members).unwrap();
+        let spec = |m: &Member| {
+            let mut spec = daemon.guest(m);
+            spec.may_restart = true;
+            spec
+        };
+        let specs = members.iter().map(spec).collect();
+        let guests = Guest::boot_all(&qemu, &image, accel, specs)
+            .unwrap_or_else(|e| panic!("{e}\n--- log of causewayd ---\n{}", daemon.log()));
+        Self { guests, members, daemon }
+    }
+
+    /// The TCP service of guest `i`.
+    pub fn tcp(&self, i: usize) -> Target {
+        format!("tcp:{}:{STREAM_PORT}", self.members[i].ip()).parse().unwrap()
+    }
+
+    /// The AF_VSOCK stream service of guest `i`.
+    pub fn vsock(&self, i: usize) -> Target {
+        Target::Vsock(self.members[i].cid, STREAM_PORT)
+    }
+
+    /// The AF_VSOCK message service of guest `i`.
+    pub fn messages(&self, i: usize) -> Target {
+        Target::SeqPacket(self.members[i].cid, MESSAGE_PORT)
+    }
+
+    /// The AF_VSOCK stream service of guest `i`, from the host.
+    pub fn hybrid(&self, i: usize) -> Target {
+        Target::Hybrid(self.daemon.host_socket(&self.members[i]), STREAM_PORT)
+    }
+
+    /// Fails with the daemon's log when `result` is an error.
+    pub fn expect<T>(&self, what: &str, result: causeway_vm::Result<T>) -> T {
+        result.unwrap_or_else(|e| panic!("{what}: {e}\n--- causewayd ---\n{}", self.daemon.log()))
+    }
+}
