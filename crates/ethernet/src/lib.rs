@@ -1,9 +1,12 @@
 //! Ethernet between the ports of a group: the local half of VNET/P.
 //!
-//! The parts that decide are plain functions and tables over private bytes:
-//! [`table`] knows who is where, [`offload`] what is to be done with a frame
-//! that its receiver does not take as it is, [`features`] what a port offers,
-//! [`counters`] what happened.
+//! A frame's headers are copied once into private memory and checked ([`job`]); source and
+//! destination decide where it goes ([`forward`]); its bytes are copied straight into the
+//! receivers' buffers ([`deliver`]); where a receiver has none it waits, bounded ([`hold`]).
+//!
+//! The parts that decide are plain functions and tables over private bytes: [`table`] knows
+//! who is where, [`offload`] what is to be done with a frame that its receiver does not take
+//! as it is, [`features`] what a port offers, [`counters`] what happened.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -17,8 +20,18 @@
     )
 )]
 
+mod backlog;
 pub mod counters;
+mod deliver;
 pub mod features;
+mod forward;
+mod hold;
+mod job;
 pub mod limits;
 pub mod offload;
+mod port;
+mod service;
 pub mod table;
+mod trace;
+
+pub use service::Ethernet;

@@ -1,7 +1,5 @@
 //! Every bound of this crate, in one place.
 
-use std::time::Duration;
-
 /// Longest frame, in bytes: a payload of 65535 behind a header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_557;
 /// Bytes of Ethernet header and tags that an MTU does not count.
@@ -10,10 +8,19 @@ pub const LINK_HEADER_BYTES_MAX: usize = 22;
 pub const LEARNT_PER_GROUP_MAX: usize = 4096;
 /// Most addresses that one port may have learnt.
 pub const LEARNT_PER_PORT_MAX: usize = 1024;
-/// A learnt address is forgotten after this time without a frame from it (IEEE 802.1Q's default).
-pub const LEARNT_AGE: Duration = Duration::from_secs(300);
-/// A full table is searched for aged addresses no more often than this.
-pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A learnt address is forgotten after this time without a frame from it: 300 s, the default of
+/// IEEE 802.1Q.
+pub const LEARNT_AGE_NS: u64 = 300_000_000_000;
+/// A full table is searched for aged addresses no more often than this: 1 s.
+pub const SWEEP_INTERVAL_NS: u64 = 1_000_000_000;
+/// Longest time that a frame waits for a receiver's buffers: 100 ms.
+pub const HELD_NS_MAX: u64 = 100_000_000;
+/// Of a sender's ring, this fraction may wait for one receiver.
+pub const HELD_PER_RECEIVER_DIVISOR: u16 = 4;
+/// Of a sender's ring, this fraction may wait for all receivers together.
+pub const HELD_PER_SENDER_DIVISOR: u16 = 2;
+/// Most frames that wait for one receive queue, from all senders.
+pub const HELD_PER_QUEUE_MAX: usize = 1024;
 
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);

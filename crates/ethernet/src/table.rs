@@ -3,13 +3,13 @@
 //! Every port has its configured address for good. A port that learns may have
 //! others behind it; those are remembered as they send, within a quota, and
 //! forgotten when they fall silent. Guests choose the keys, so the hash is keyed.
+//! Times are in nanoseconds of any one monotonic clock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::Hash;
-use std::time::Instant;
 
-use crate::limits::{LEARNT_AGE, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL};
+use crate::limits::{LEARNT_AGE_NS, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL_NS};
 
 /// An Ethernet address.
 type Address = [u8; 6];
@@ -36,12 +36,12 @@ pub enum Learnt {
 struct Place<P> {
     port: P,
     /// When it was last seen; `None`: configured, and never forgotten.
-    seen: Option<Instant>,
+    seen: Option<u64>,
 }
 
 impl<P> Place<P> {
-    fn aged(&self, now: Instant) -> bool {
-        self.seen.is_some_and(|seen| now.saturating_duration_since(seen) >= LEARNT_AGE)
+    fn aged(&self, now_ns: u64) -> bool {
+        self.seen.is_some_and(|seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS)
     }
 }
 
@@ -52,7 +52,7 @@ pub struct Table<P> {
     /// Addresses learnt at each port that has any, and at all of them.
     learnt: HashMap<P, usize>,
     learnt_total: usize,
-    swept: Option<Instant>,
+    swept: Option<u64>,
 }
 
 impl<P: Copy + Eq + Hash> Default for Table<P> {
@@ -100,17 +100,17 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// Where frames to `address` go; aged addresses are unknown.
     #[inline]
-    pub fn lookup(&self, address: Address, now: Instant) -> Option<P> {
+    pub fn lookup(&self, address: Address, now_ns: u64) -> Option<P> {
         let place = self.places.get(&address)?;
-        (!place.aged(now)).then_some(place.port)
+        (!place.aged(now_ns)).then_some(place.port)
     }
 
     /// Notes that learning port `port` sent a frame from `address`, a unicast address.
-    pub fn learn(&mut self, address: Address, port: P, now: Instant) -> Learnt {
+    pub fn learn(&mut self, address: Address, port: P, now_ns: u64) -> Learnt {
         if let Some(place) = self.places.get_mut(&address) {
             if place.port == port {
                 if place.seen.is_some() {
-                    place.seen = Some(now);
+                    place.seen = Some(now_ns);
                 }
                 return Learnt::Known;
             }
@@ -118,10 +118,10 @@ impl<P: Copy + Eq + Hash> Table<P> {
                 return Learnt::Forged;
             }
         }
-        if !self.has_room(address, port, now) {
+        if !self.has_room(address, port, now_ns) {
             return Learnt::Full;
         }
-        let place = Place { port, seen: Some(now) };
+        let place = Place { port, seen: Some(now_ns) };
         if let Some(before) = self.places.insert(address, place) {
             self.forget(before.port);
         }
@@ -147,10 +147,10 @@ impl<P: Copy + Eq + Hash> Table<P> {
     }
 
     /// Forgets aged addresses. Looks at the whole table: for a timer, not for every frame.
-    pub fn sweep(&mut self, now: Instant) {
+    pub fn sweep(&mut self, now_ns: u64) {
         let mut gone = Vec::new();
         self.places.retain(|_, place| {
-            let aged = place.aged(now);
+            let aged = place.aged(now_ns);
             if aged {
                 gone.push(place.port);
             }
@@ -159,18 +159,17 @@ impl<P: Copy + Eq + Hash> Table<P> {
         for port in gone {
             self.forget(port);
         }
-        self.swept = Some(now);
+        self.swept = Some(now_ns);
     }
 
     /// Whether one more address may be learnt at `port`, after a sweep if one is due.
-    fn has_room(&mut self, address: Address, port: P, now: Instant) -> bool {
+    fn has_room(&mut self, address: Address, port: P, now_ns: u64) -> bool {
         if self.room(address, port) {
             return true;
         }
-        let due =
-            self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_INTERVAL);
+        let due = self.swept.is_none_or(|swept| now_ns.saturating_sub(swept) >= SWEEP_INTERVAL_NS);
         if due {
-            self.sweep(now);
+            self.sweep(now_ns);
         }
         due && self.room(address, port)
     }

@@ -116,6 +116,12 @@ impl Segmenter {
         })
     }
 
+    /// Goes on behind the first `pieces` pieces, given before.
+    pub fn skip(&mut self, pieces: usize) {
+        let done = pieces.saturating_mul(usize::from(self.gso.size));
+        self.at = usize::from(self.gso.header_len).saturating_add(done);
+    }
+
     /// The next piece; `None` after the last.
     pub fn next_piece(&mut self) -> Option<Piece<'_>> {
         if self.at >= self.len {

@@ -1,0 +1,305 @@
+//! Into the receiver's buffers: the one copy, and the software fallbacks.
+//!
+//! # Budget
+//! A frame that passes costs one copy of its bytes, of which the first at most 192 come from the
+//! private headers. A completed checksum costs a second copy through a private buffer; a cut frame
+//! whose receiver completes checksums does not.
+
+use causeway_memory::copy::{CopyError, copy};
+use causeway_memory::{Cursor, Map};
+use causeway_ring::{Chain, Queue};
+use causeway_wire::virtio::has;
+use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload, VIRTIO_NET_F_MRG_RXBUF};
+
+use crate::counters::{Counters, DropReason};
+use crate::job::{Job, header_len};
+use crate::limits::FRAME_BYTES_MAX;
+use crate::offload::segment::{Piece, Segmenter};
+use crate::offload::{Plan, checksum, plan};
+
+/// Why a frame was not, or not wholly, delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The receiver has too few buffers; it has this many.
+    Short(u16),
+    /// It cannot be delivered.
+    Drop(DropReason),
+    /// The receiver's guest broke a rule.
+    Fault(String),
+}
+
+/// Where a frame comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct From<'a> {
+    pub map: &'a Map,
+    pub chain: &'a Chain,
+    pub job: &'a Job,
+}
+
+/// Where it goes.
+#[derive(Debug)]
+pub(crate) struct To<'a> {
+    pub map: &'a Map,
+    pub ring: &'a mut Queue,
+    /// What the receiver's driver negotiated.
+    pub features: u64,
+    pub counters: &'a mut Counters,
+}
+
+/// Private room that is used again for every frame.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Receive buffers of the frame at hand.
+    chains: Vec<Chain>,
+    /// A whole frame, for checksums; empty until the first.
+    frame: Vec<u8>,
+}
+
+/// Where the bytes of a frame or piece come from: private ones, then others.
+struct Source<'a> {
+    head: &'a [u8],
+    body: Body<'a>,
+}
+
+enum Body<'a> {
+    Guest(&'a Map, Cursor<'a>),
+    Private(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// Copies the next `len` bytes to the writer.
+    fn put(&mut self, map: &Map, writer: &mut Cursor<'_>, len: u64) -> Result<(), CopyError> {
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut private = |bytes: &mut &[u8], left: &mut usize| {
+            let (now, rest) = bytes.split_at_checked(*left).unwrap_or((*bytes, &[]));
+            *bytes = rest;
+            *left = left.saturating_sub(now.len());
+            writer.write(map, now).map_err(CopyError::Destination)
+        };
+        private(&mut self.head, &mut left)?;
+        match &mut self.body {
+            Body::Private(bytes) => private(bytes, &mut left),
+            Body::Guest(from, cursor) => copy((from, cursor), (map, writer), left as u64),
+        }
+    }
+}
+
+impl Scratch {
+    /// Delivers a frame, whole or from piece `done` on, which counts the pieces delivered.
+    /// What was pushed to the receiver's ring is not yet published.
+    pub fn deliver(
+        &mut self,
+        from: From<'_>,
+        to: &mut To<'_>,
+        done: &mut usize,
+    ) -> Result<(), Trouble> {
+        match plan(&from.job.offload, to.features) {
+            Plan::Pass => self.pass(from, to),
+            Plan::Complete(place) => self.complete(from, to, place),
+            Plan::Cut { place, gso, complete } => self.cut(from, to, place, gso, complete, done),
+        }
+    }
+
+    fn pass(&mut self, from: From<'_>, to: &mut To<'_>) -> Result<(), Trouble> {
+        let len = from.job.len;
+        let count = self.gather(to, len)?;
+        let cursor = Cursor::at(from.chain.readable(), from.job.rest_at);
+        let source = Source { head: from.job.head(), body: Body::Guest(from.map, cursor) };
+        self.scatter(to, count, &from.job.offload, source, len)
+    }
+
+    fn complete(
+        &mut self,
+        from: From<'_>,
+        to: &mut To<'_>,
+        place: ChecksumPlace,
+    ) -> Result<(), Trouble> {
+        let len = from.job.len;
+        let count = self.gather(to, len)?;
+        let mut frame = self.whole(from).inspect_err(|_| self.put_back(to, count))?;
+        let bytes = frame.get_mut(..len).unwrap_or(&mut []);
+        checksum::complete(bytes, place);
+        let source = Source { head: bytes, body: Body::Private(&[]) };
+        let scattered = self.scatter(to, count, &Offload::None, source, len);
+        self.frame = frame;
+        to.counters.checksummed = to.counters.checksummed.wrapping_add(1);
+        scattered
+    }
+
+    fn cut(
+        &mut self,
+        from: From<'_>,
+        to: &mut To<'_>,
+        place: ChecksumPlace,
+        gso: Gso,
+        complete: bool,
+        done: &mut usize,
+    ) -> Result<(), Trouble> {
+        let job = from.job;
+        let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
+            .ok_or(Trouble::Drop(DropReason::BadHeader))?;
+        segmenter.skip(*done);
+        if *done == 0 {
+            to.counters.cut = to.counters.cut.wrapping_add(1);
+        }
+        let frame = if complete { self.whole(from)? } else { Vec::new() };
+        let mut result = Ok(());
+        while let Some(piece) = segmenter.next_piece() {
+            let private = complete.then_some(frame.as_slice());
+            result = self.piece(from, to, piece, private);
+            if result.is_err() {
+                break;
+            }
+            *done = done.saturating_add(1);
+        }
+        if complete {
+            self.frame = frame;
+        }
+        result
+    }
+
+    /// Delivers one piece: its payload from the private frame where there is one, and then with
+    /// the checksum completed, else straight from the sender.
+    fn piece(
+        &mut self,
+        from: From<'_>,
+        to: &mut To<'_>,
+        mut piece: Piece<'_>,
+        frame: Option<&[u8]>,
+    ) -> Result<(), Trouble> {
+        let len = piece.len();
+        let count = self.gather(to, len)?;
+        let (offload, body) = match frame {
+            Some(frame) => {
+                let payload = frame.get(piece.payload.clone()).unwrap_or(&[]);
+                piece.complete(payload);
+                (Offload::None, Body::Private(payload))
+            }
+            None => {
+                // Where the frame's first byte stands in the chain.
+                let start = from.job.rest_at.saturating_sub(from.job.head().len() as u64);
+                let at = start.saturating_add(piece.payload.start as u64);
+                let cursor = Cursor::at(from.chain.readable(), at);
+                (piece.offload(), Body::Guest(from.map, cursor))
+            }
+        };
+        self.scatter(to, count, &offload, Source { head: piece.headers, body }, len)
+    }
+
+    /// Takes receive buffers for a frame or piece of `len` bytes; says how many.
+    /// On any error none is kept.
+    fn gather(&mut self, to: &mut To<'_>, len: usize) -> Result<usize, Trouble> {
+        let header = header_len(to.features) as u64;
+        let need = header.saturating_add(len as u64);
+        let mergeable = has(to.features, VIRTIO_NET_F_MRG_RXBUF);
+        let (mut count, mut room) = (0_usize, 0_u64);
+        loop {
+            if self.chains.len() == count {
+                self.chains.push(Chain::new());
+            }
+            let Some(chain) = self.chains.get_mut(count) else {
+                return Err(Trouble::Drop(DropReason::NoBuffer));
+            };
+            match to.ring.pop(to.map, chain) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let all = to.ring.in_flight() >= to.ring.size();
+                    self.put_back(to, count);
+                    // A guest that gave its whole ring will not give more.
+                    return Err(match all {
+                        true => Trouble::Drop(DropReason::BufferTooSmall),
+                        false => Trouble::Short(u16::try_from(count).unwrap_or(u16::MAX)),
+                    });
+                }
+                Err(error) => return Err(Trouble::Fault(format!("receive queue: {error}"))),
+            }
+            let bytes = chain.writable_bytes();
+            if bytes < header {
+                let text = format!("a receive buffer of {bytes} bytes, expected at least {header}");
+                return Err(Trouble::Fault(text));
+            }
+            count = count.saturating_add(1);
+            room = room.saturating_add(bytes);
+            if room >= need {
+                return Ok(count);
+            }
+            if !mergeable {
+                self.put_back(to, count);
+                return Err(Trouble::Drop(DropReason::BufferTooSmall));
+            }
+        }
+    }
+
+    /// Gives the first `count` chains back to the ring, as if they had not been taken.
+    fn put_back(&self, to: &mut To<'_>, count: usize) {
+        for chain in self.chains.iter().take(count).rev() {
+            to.ring.put_back(chain.head());
+        }
+    }
+
+    /// Writes header and frame into the first `count` chains and pushes them as used.
+    fn scatter(
+        &self,
+        to: &mut To<'_>,
+        count: usize,
+        offload: &Offload,
+        source: Source<'_>,
+        len: usize,
+    ) -> Result<(), Trouble> {
+        if let Err(error) = self.fill(to, count, offload, source, len) {
+            self.put_back(to, count);
+            return Err(match error {
+                CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
+                CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
+            });
+        }
+        let mut left = (header_len(to.features) as u64).saturating_add(len as u64);
+        for chain in self.chains.iter().take(count) {
+            let written = left.min(chain.writable_bytes());
+            left = left.saturating_sub(written);
+            let written = u32::try_from(written).unwrap_or(u32::MAX);
+            to.ring.push(chain.head(), written).map_err(|e| Trouble::Fault(e.to_string()))?;
+        }
+        to.counters.received(len);
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        to: &To<'_>,
+        count: usize,
+        offload: &Offload,
+        mut source: Source<'_>,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        let header = offload.to_header(u16::try_from(count).unwrap_or(u16::MAX)).emit();
+        let mut header = header.get(..header_len(to.features)).unwrap_or(&[]);
+        let mut left = len as u64;
+        for chain in self.chains.iter().take(count) {
+            let mut writer = chain.writer();
+            writer.write(to.map, header).map_err(CopyError::Destination)?;
+            let room = chain.writable_bytes().saturating_sub(header.len() as u64);
+            header = &[];
+            let now = left.min(room);
+            source.put(to.map, &mut writer, now)?;
+            left = left.saturating_sub(now);
+        }
+        Ok(())
+    }
+
+    /// The whole frame in private memory: the checked headers, and the rest from the sender.
+    /// The buffer is this scratch's own; its user puts it back.
+    fn whole(&mut self, from: From<'_>) -> Result<Vec<u8>, Trouble> {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.resize(FRAME_BYTES_MAX, 0);
+        let job = from.job;
+        let (head, rest) = frame
+            .get_mut(..job.len)
+            .and_then(|bytes| bytes.split_at_mut_checked(job.head().len()))
+            .ok_or(Trouble::Drop(DropReason::TooBig))?;
+        head.copy_from_slice(job.head());
+        let read = Cursor::at(from.chain.readable(), job.rest_at).read(from.map, rest);
+        read.map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
+        Ok(frame)
+    }
+}

@@ -1,0 +1,291 @@
+//! From a sender's ring to its receivers: who may send, and who gets a frame.
+
+use causeway_fabric::{Context, PortId, Progress};
+use causeway_ring::Chain;
+use causeway_wire::ethernet::is_group;
+
+use crate::backlog::Sender;
+use crate::counters::DropReason;
+use crate::deliver::{From, Scratch, To, Trouble};
+use crate::job::Job;
+use crate::port::{Directory, pair};
+use crate::service::Ethernet;
+use crate::table::Learnt;
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// To one port.
+    To(u32),
+    /// To every other port of the group: broadcast and multicast.
+    All,
+    /// To every other port of the group that learns: the address is unknown.
+    Learners,
+    /// Nowhere.
+    Drop(DropReason),
+}
+
+impl Directory {
+    /// Whether a port may send from an address. Notes the address where the port learns.
+    fn admit(&mut self, place: u32, source: [u8; 6], now_ns: u64) -> bool {
+        let Some(port) = self.get(place) else { return false };
+        if source == port.spec.mac.0 {
+            return true;
+        }
+        if !port.spec.learn || is_group(source) || source == [0; 6] {
+            return false;
+        }
+        let group = port.group;
+        let Some(group) = self.groups.get_mut(&group) else { return false };
+        group.table.learn(source, place, now_ns) != Learnt::Forged
+    }
+
+    /// Where a frame from a port goes.
+    pub(crate) fn route(&self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
+        let group = self.get(from).and_then(|port| self.groups.get(&port.group));
+        let Some(group) = group else { return Route::Drop(DropReason::UnknownDestination) };
+        if is_group(destination) {
+            return Route::All;
+        }
+        match group.table.lookup(destination, now_ns) {
+            Some(to) if to == from => Route::Drop(DropReason::SamePort),
+            Some(to) => Route::To(to),
+            None if group.learners.iter().any(|&p| p != from) => Route::Learners,
+            None => Route::Drop(DropReason::UnknownDestination),
+        }
+    }
+}
+
+impl Ethernet {
+    /// Serves a transmit queue: takes at most `budget` frames and sends each on its way.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        place: u32,
+        queue: usize,
+        budget: usize,
+    ) -> Progress {
+        let Some(me) = self.directory.get(place) else { return Progress::Parked };
+        let (id, features) = (me.id, me.features);
+        let mut left = budget;
+        let mut worked = false;
+        while left > 0 {
+            left = left.saturating_sub(1);
+            let Some((map, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
+                return Progress::Parked;
+            };
+            let job = match ring.pop(map, &mut self.chain) {
+                Ok(true) => Job::read(map, &self.chain, features),
+                Ok(false) => break,
+                Err(error) => {
+                    cx.fault(id, format_args!("transmit queue {queue}: {error}"));
+                    return Progress::Parked;
+                }
+            };
+            worked = true;
+            let held = match job {
+                Ok(job) => self.forward(cx, (place, queue), job, &mut left),
+                Err((why, len)) => {
+                    self.refuse(place, why, len);
+                    false
+                }
+            };
+            if !held {
+                give_back(cx, id, queue, self.chain.head());
+            }
+        }
+        if worked {
+            cx.touch(id, queue);
+        }
+        if worked { Progress::Worked } else { Progress::Idle }
+    }
+
+    /// Counts a frame that is not even looked at.
+    fn refuse(&mut self, place: u32, why: DropReason, len: usize) {
+        if let Some(port) = self.directory.get_mut(place) {
+            port.counters.transmitted(len);
+            port.counters.dropped(why);
+        }
+    }
+
+    /// Sends the frame of `self.chain` on its way; says whether the chain is held.
+    fn forward(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: Sender,
+        job: Job,
+        left: &mut usize,
+    ) -> bool {
+        let (place, _) = sender;
+        let route = self.decide(place, &job, cx.now_ns);
+        if let Route::Drop(why) = route {
+            self.refuse(place, why, job.len);
+            return false;
+        }
+        if let Some(port) = self.directory.get_mut(place) {
+            port.counters.transmitted(job.len);
+        }
+        if let Route::To(to) = route {
+            return self.offer(cx, sender, job, to);
+        }
+        let mut targets = std::mem::take(&mut self.targets);
+        self.list_targets(place, route, &mut targets);
+        // A frame for many is as much work as many frames.
+        *left = left.saturating_sub(targets.len().saturating_sub(1));
+        let held = match targets.as_slice() {
+            [only] => self.offer(cx, sender, job, *only),
+            many => {
+                self.offer_all(cx, place, &job, many);
+                false
+            }
+        };
+        self.targets = targets;
+        held
+    }
+
+    /// Checks source and size, and finds the way.
+    fn decide(&mut self, place: u32, job: &Job, now_ns: u64) -> Route {
+        if !self.directory.get(place).is_some_and(|p| job.fits(p.spec.mtu)) {
+            return Route::Drop(DropReason::TooBig);
+        }
+        if !self.directory.admit(place, job.frame.source, now_ns) {
+            return Route::Drop(DropReason::SpoofedSource);
+        }
+        self.directory.route(place, job.frame.destination, now_ns)
+    }
+
+    /// The ports of a frame for many.
+    fn list_targets(&self, place: u32, route: Route, targets: &mut Vec<u32>) {
+        targets.clear();
+        let group = self.directory.get(place).and_then(|p| self.directory.groups.get(&p.group));
+        if let Some(group) = group {
+            let all = if route == Route::All { &group.members } else { &group.learners };
+            targets.extend(all.iter().copied().filter(|&p| p != place));
+        }
+    }
+
+    /// Offers the frame of `self.chain` to its only receiver. Holds it where that one has no room
+    /// now, and says so.
+    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, job: Job, to: u32) -> bool {
+        let Some(queue) = self.directory.receive_queue(to, &job) else {
+            self.directory.dropped(to, DropReason::ReceiverDown);
+            return false;
+        };
+        let mut done = 0;
+        // What waits already goes first.
+        if !self.directory.waits(to, queue) {
+            let from = (sender.0, &self.chain, &job);
+            let to = (to, queue);
+            match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut done) {
+                Attempt::Settled => return false,
+                Attempt::Short(had) => return self.hold(cx, sender, job, done, to, Some(had)),
+            }
+        }
+        self.hold(cx, sender, job, done, (to, queue), None)
+    }
+
+    /// Offers the frame of `self.chain` to many; those without room go without.
+    fn offer_all(&mut self, cx: &mut Context<'_>, place: u32, job: &Job, targets: &[u32]) {
+        for &to in targets {
+            let why = match self.directory.receive_queue(to, job) {
+                None => Some(DropReason::ReceiverDown),
+                Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
+                Some(queue) => {
+                    let from = (place, &self.chain, job);
+                    let to = (to, queue);
+                    match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut 0) {
+                        Attempt::Settled => None,
+                        Attempt::Short(_) => Some(DropReason::NoBuffer),
+                    }
+                }
+            };
+            if let Some(why) = why {
+                self.directory.dropped(to, why);
+            }
+        }
+    }
+}
+
+impl Directory {
+    /// The receive queue of a port for a frame; `None` when none runs.
+    fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
+        self.get(to)?.receive_queue_for(|| self.flow(job.frame.flow_key(job.head())))
+    }
+
+    /// Whether frames wait for a receive queue.
+    fn waits(&self, to: u32, queue: usize) -> bool {
+        let backlog = self.get(to).and_then(|p| p.backlogs.get(pair(queue)));
+        backlog.is_some_and(|b| !b.is_empty())
+    }
+
+    /// Counts a frame that a port did not get.
+    pub(crate) fn dropped(&mut self, to: u32, why: DropReason) {
+        if let Some(port) = self.get_mut(to) {
+            port.counters.dropped(why);
+        }
+    }
+}
+
+/// What came of trying to deliver a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// Delivered, or dropped and counted.
+    Settled,
+    /// The receiver has too few buffers; it has this many.
+    Short(u16),
+}
+
+/// Tries to deliver a frame to receive queue `to.1` of port `to.0`, going on behind `done` pieces.
+pub(crate) fn attempt(
+    directory: &mut Directory,
+    scratch: &mut Scratch,
+    cx: &mut Context<'_>,
+    from: (u32, &Chain, &Job),
+    to: (u32, usize),
+    done: &mut usize,
+) -> Attempt {
+    let (place, chain, job) = from;
+    let (to, queue) = to;
+    let Some(sender) = directory.get(place).map(|p| p.id) else { return Attempt::Settled };
+    let Some(receiver) = directory.get_mut(to) else { return Attempt::Settled };
+    let id = receiver.id;
+    let delivered = if job.fits(receiver.spec.mtu) {
+        let down = Err(Trouble::Drop(DropReason::ReceiverDown));
+        cx.ports.pair(sender, id).map_or(down.clone(), |(sender, port)| {
+            let (Some(from_map), Some((map, ring))) = (sender.map(), port.queue(queue)) else {
+                return down;
+            };
+            let from = From { map: from_map, chain, job };
+            let (features, counters) = (receiver.features, &mut receiver.counters);
+            let delivered = scratch.deliver(from, &mut To { map, ring, features, counters }, done);
+            match map.poisoned() {
+                true => Err(Trouble::Fault("granted memory shrank: its file was truncated".into())),
+                false => delivered,
+            }
+        })
+    } else {
+        Err(Trouble::Drop(DropReason::TooBig))
+    };
+    cx.touch(id, queue);
+    match delivered {
+        Ok(()) => {}
+        Err(Trouble::Short(had)) => return Attempt::Short(had),
+        Err(Trouble::Drop(DropReason::SenderFault)) => {
+            directory.dropped(place, DropReason::SenderFault);
+        }
+        Err(Trouble::Drop(why)) => directory.dropped(to, why),
+        Err(Trouble::Fault(reason)) => {
+            cx.fault(id, reason);
+            directory.dropped(to, DropReason::ReceiverDown);
+        }
+    }
+    Attempt::Settled
+}
+
+/// Gives a chain back to its sender, who sees it when the queue is published.
+pub(crate) fn give_back(cx: &mut Context<'_>, id: PortId, queue: usize, head: u16) {
+    let pushed = cx.ports.get_mut(id).and_then(|p| p.queue(queue)).map(|(_, r)| r.push(head, 0));
+    if let Some(Err(error)) = pushed {
+        cx.fault(id, format_args!("transmit queue {queue}: {error}"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Frames that wait: taken in when a receiver is short of buffers, given out when it gets some.
+
+use causeway_fabric::{Context, Progress};
+
+use crate::backlog::{Held, Sender};
+use crate::counters::DropReason;
+use crate::forward::{Attempt, attempt, give_back};
+use crate::job::Job;
+use crate::port::pair;
+use crate::service::Ethernet;
+
+impl Ethernet {
+    /// Keeps the frame of `self.chain` for a receiver that is short of buffers, unless as many
+    /// wait as may; says whether it is kept.
+    ///
+    /// `had` is how many buffers the receiver has, where that was just found to be too few.
+    pub(crate) fn hold(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: Sender,
+        job: Job,
+        done: usize,
+        to: (u32, usize),
+        had: Option<u16>,
+    ) -> bool {
+        let (place, queue) = to;
+        let ring = self.directory.get(sender.0).map(|p| p.id);
+        let ring = ring.and_then(|id| cx.ports.get_mut(id)?.queue(sender.1).map(|(_, ring)| ring));
+        let Some((size, in_flight)) = ring.map(|r| (r.size(), r.in_flight())) else { return false };
+        let Some(port) = self.directory.get_mut(place) else { return false };
+        let Some(backlog) = port.backlogs.get_mut(pair(queue)) else { return false };
+        if !backlog.has_room(sender, size, in_flight) {
+            port.counters.dropped(DropReason::NoBuffer);
+            return false;
+        }
+        let chain = std::mem::replace(&mut self.chain, self.pool.pop().unwrap_or_default());
+        let held = Held { sender, chain, job, done, since_ns: cx.now_ns };
+        let deadline = held.deadline_ns();
+        backlog.push(held);
+        port.counters.held = port.counters.held.wrapping_add(1);
+        self.deadline_ns = Some(self.deadline_ns.map_or(deadline, |at| at.min(deadline)));
+        let id = port.id;
+        if let Some(had) = had
+            && self.arm(cx, place, queue, had)
+        {
+            cx.wake(id, queue);
+        }
+        true
+    }
+
+    /// Has a receiver ring when it gives buffers; says whether it has given some since it had
+    /// `had`.
+    fn arm(&mut self, cx: &mut Context<'_>, place: u32, queue: usize, had: u16) -> bool {
+        let Some(id) = self.directory.get(place).map(|p| p.id) else { return false };
+        let Some((_, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
+            return false;
+        };
+        match ring.arm().and_then(|_| ring.available()) {
+            Ok(has) => has > had,
+            Err(error) => {
+                cx.fault(id, format_args!("receive queue {queue}: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Delivers frames that wait for a receive queue, at most `budget`, as its buffers allow.
+    pub(crate) fn drain(
+        &mut self,
+        cx: &mut Context<'_>,
+        place: u32,
+        queue: usize,
+        budget: usize,
+    ) -> Progress {
+        for _ in 0..budget {
+            let Some(backlog) =
+                self.directory.get_mut(place).and_then(|p| p.backlogs.get_mut(pair(queue)))
+            else {
+                return Progress::Parked;
+            };
+            let Some(mut held) = backlog.pop() else { return Progress::Parked };
+            let from = (held.sender.0, &held.chain, &held.job);
+            let to = (place, queue);
+            match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut held.done) {
+                Attempt::Settled => self.let_go(cx, held),
+                Attempt::Short(had) => {
+                    let port = self.directory.get_mut(place);
+                    if let Some(backlog) = port.and_then(|p| p.backlogs.get_mut(pair(queue))) {
+                        backlog.put_back(held);
+                    }
+                    let more = self.arm(cx, place, queue, had);
+                    return if more { Progress::Worked } else { Progress::Parked };
+                }
+            }
+        }
+        Progress::Worked
+    }
+
+    /// Gives a frame that waited back to its sender.
+    fn let_go(&mut self, cx: &mut Context<'_>, held: Held) {
+        if let Some(id) = self.directory.get(held.sender.0).map(|p| p.id) {
+            give_back(cx, id, held.sender.1, held.chain.head());
+            cx.touch(id, held.sender.1);
+        }
+        self.pool.push(held.chain);
+    }
+
+    /// Drops what has waited as long as it may, and finds out when to look again.
+    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+        let mut gone = std::mem::take(&mut self.gone);
+        let mut next: Option<u64> = None;
+        for port in self.directory.iter_mut() {
+            for backlog in &mut port.backlogs {
+                while let Some(held) = backlog.pop_expired(cx.now_ns) {
+                    port.counters.dropped(DropReason::NoBuffer);
+                    gone.push(held);
+                }
+                next = [next, backlog.deadline_ns()].into_iter().flatten().min();
+            }
+        }
+        self.deadline_ns = next;
+        for held in gone.drain(..) {
+            self.let_go(cx, held);
+        }
+        self.gone = gone;
+    }
+
+    /// Lets go of every frame that waits for a port, or that it sent: its device stops.
+    pub(crate) fn purge(&mut self, cx: &mut Context<'_>, place: u32) {
+        let mut gone = std::mem::take(&mut self.gone);
+        if let Some(port) = self.directory.get_mut(place) {
+            for backlog in &mut port.backlogs {
+                while let Some(held) = backlog.pop() {
+                    port.counters.dropped(DropReason::ReceiverDown);
+                    gone.push(held);
+                }
+            }
+        }
+        for port in self.directory.iter_mut() {
+            for backlog in &mut port.backlogs {
+                gone.append(&mut backlog.take_from(place));
+            }
+        }
+        for held in gone.drain(..) {
+            self.let_go(cx, held);
+        }
+        self.gone = gone;
+    }
+}

@@ -1,0 +1,78 @@
+//! One frame that a guest sends: its headers, copied once and checked.
+
+use causeway_memory::Map;
+use causeway_ring::Chain;
+use causeway_wire::frame::{Frame, HEADERS_MAX};
+use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has};
+use causeway_wire::virtio_net::{HEADER_LEN, Header, Offload, VIRTIO_NET_F_MRG_RXBUF};
+
+use crate::counters::DropReason;
+use crate::limits::FRAME_BYTES_MAX;
+
+/// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
+/// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
+const HEADER_LEN_LEGACY: usize = 10;
+
+/// Length of the virtio-net header that a driver uses, in bytes.
+pub(crate) fn header_len(features: u64) -> usize {
+    let full = has(features, VIRTIO_F_VERSION_1) || has(features, VIRTIO_NET_F_MRG_RXBUF);
+    if full { HEADER_LEN } else { HEADER_LEN_LEGACY }
+}
+
+/// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    head: [u8; HEADERS_MAX],
+    head_len: usize,
+    /// Length of the frame, in bytes.
+    pub len: usize,
+    /// Where in the chain the bytes behind [`Self::head`] start.
+    pub rest_at: u64,
+    /// What the first bytes say.
+    pub frame: Frame,
+    /// What is left to do.
+    pub offload: Offload,
+}
+
+impl Job {
+    /// Copies the first bytes of a chain and checks them against what the driver negotiated.
+    ///
+    /// Also gives the frame's length where it is known to be refused.
+    pub fn read(map: &Map, chain: &Chain, features: u64) -> Result<Self, (DropReason, usize)> {
+        let header_len = header_len(features);
+        let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
+        let len = bytes.saturating_sub(header_len);
+        if len > FRAME_BYTES_MAX {
+            return Err((DropReason::TooBig, len));
+        }
+        let mut cursor = chain.reader();
+        let mut copy =
+            |into: &mut [u8]| cursor.read(map, into).map_err(|_| (DropReason::SenderFault, len));
+        let mut header = [0; HEADER_LEN];
+        match header.get_mut(..header_len) {
+            Some(place) if bytes >= header_len => copy(place)?,
+            _ => return Err((DropReason::Runt, len)),
+        }
+        let header = Header::parse(&header).map_err(|_| (DropReason::Runt, len))?;
+        let mut head = [0; HEADERS_MAX];
+        let head_len = len.min(HEADERS_MAX);
+        copy(head.get_mut(..head_len).unwrap_or(&mut []))?;
+        let seen = head.get(..head_len).unwrap_or(&[]);
+        let frame = Frame::parse(seen).map_err(|_| (DropReason::Runt, len))?;
+        let offload = Offload::check(&header, features, &frame, len)
+            .map_err(|_| (DropReason::BadHeader, len))?;
+        let rest_at = header_len.saturating_add(head_len) as u64;
+        Ok(Self { head, head_len, len, rest_at, frame, offload })
+    }
+
+    /// The frame's first bytes, all headers among them.
+    pub fn head(&self) -> &[u8] {
+        self.head.get(..self.head_len).unwrap_or(&[])
+    }
+
+    /// Whether the frame, or each piece of it, fits an MTU.
+    pub fn fits(&self, mtu: u16) -> bool {
+        let payload = self.offload.piece_len(self.len).saturating_sub(self.frame.header_len);
+        payload <= usize::from(mtu)
+    }
+}

@@ -1,0 +1,155 @@
+//! The Ethernet service as the dispatcher sees it.
+
+use std::collections::BTreeMap;
+
+use causeway_attach::Model;
+use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service};
+use causeway_ring::Chain;
+
+use crate::backlog::Held;
+use crate::deliver::Scratch;
+use crate::features;
+use crate::port::{Directory, NetPort, receive_queue, transmits};
+
+/// Carries frames between the net ports of each group.
+#[derive(Debug, Default)]
+pub struct Ethernet {
+    pub(crate) directory: Directory,
+    pub(crate) scratch: Scratch,
+    /// The chain of the frame at hand, and used ones of frames that waited.
+    pub(crate) chain: Chain,
+    pub(crate) pool: Vec<Chain>,
+    /// Room for lists that are made and emptied again.
+    pub(crate) targets: Vec<u32>,
+    pub(crate) gone: Vec<Held>,
+    /// When the first frame that waits is dropped, or sooner.
+    pub(crate) deadline_ns: Option<u64>,
+    /// When a queue was last served, for traces.
+    pub(crate) now_ns: u64,
+}
+
+impl Ethernet {
+    /// A service without ports.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks anew at what the port's driver negotiated and which queues run.
+    fn refresh(&mut self, cx: &Context<'_>, id: PortId) -> Option<u32> {
+        let place = self.directory.place(id)?;
+        let net = self.directory.get_mut(place)?;
+        let port = cx.ports.get(id);
+        let runs = |queue: &usize| port.is_some_and(|p| p.runs(*queue));
+        net.features = port.map_or(0, causeway_fabric::Port::features);
+        net.receive =
+            (0..usize::from(net.spec.queue_pairs)).map(receive_queue).filter(runs).collect();
+        Some(place)
+    }
+}
+
+fn net(spec: &PortSpec) -> Option<&NetSpec> {
+    match &spec.kind {
+        PortKind::Net(net) => Some(net),
+        PortKind::Vsock(_) => None,
+    }
+}
+
+impl Service for Ethernet {
+    fn serves(&self, spec: &PortSpec) -> bool {
+        net(spec).is_some()
+    }
+
+    fn model(&self, spec: &PortSpec) -> Model {
+        let Some(net) = net(spec) else { return Model::new(0, 0, Vec::new()) };
+        let queues = receive_queue(usize::from(net.queue_pairs));
+        let mut model = Model::new(queues, features::offered(net), features::config(net).to_vec());
+        model.queue_units = u64::from(net.queue_pairs);
+        model
+    }
+
+    fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
+        let gone = || CommandError::Host("the port is gone".into());
+        let port = cx.ports.get(port).ok_or_else(gone)?;
+        let spec = net(&port.spec).ok_or_else(gone)?.clone();
+        let name = &port.spec.name;
+        let place = self.directory.vacancy();
+        let group = self.directory.groups.entry(port.group).or_default();
+        if group.table.add(spec.mac.0, place).is_err() {
+            let owner = self.directory.owner(port.group, spec.mac);
+            return Err(CommandError::Conflict(format!(
+                "port {name}: mac {} is that of port {} in group {}",
+                spec.mac,
+                owner.map_or("?", |p| p.name.as_str()),
+                port.spec.group
+            )));
+        }
+        let net = NetPort::new(port.id(), name.clone(), port.group, spec);
+        self.directory.insert(place, net);
+        Ok(())
+    }
+
+    fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
+        if let Some(place) = self.directory.place(port) {
+            self.purge(cx, place);
+            self.directory.remove(place);
+        }
+    }
+
+    fn started(&mut self, cx: &mut Context<'_>, port: PortId, _queue: usize) {
+        self.refresh(cx, port);
+    }
+
+    fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let Some(place) = self.refresh(cx, port) else { return };
+        self.purge(cx, place);
+        let group = self.directory.get(place).map(|p| p.group);
+        if let Some(group) = group.and_then(|g| self.directory.groups.get_mut(&g)) {
+            group.table.unlearn(place);
+        }
+    }
+
+    fn serve(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        queue: usize,
+        budget: usize,
+    ) -> Progress {
+        self.now_ns = cx.now_ns;
+        match self.directory.place(port) {
+            Some(place) if transmits(queue) => self.transmit(cx, place, queue, budget),
+            // Buffers are taken as frames come; only frames that wait want to hear of new ones.
+            Some(place) => self.drain(cx, place, queue, budget),
+            None => Progress::Parked,
+        }
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.expire(cx);
+    }
+
+    fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
+        let port = self.directory.place(port).and_then(|place| self.directory.get(place));
+        port.map(|p| p.counters.by_name()).unwrap_or_default()
+    }
+
+    fn trace(
+        &self,
+        ports: &Ports,
+        _rules: &Rules,
+        query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>> {
+        match query {
+            TraceQuery::Frame { from, source, destination } => {
+                Some(self.trace_frame(ports, from, *source, *destination))
+            }
+            TraceQuery::Connect { .. } => None,
+        }
+    }
+}
