@@ -19,6 +19,7 @@
 )]
 
 pub mod limits;
+pub mod native;
 pub mod vhost_user;
 
 pub use vhost_user::fault::{Fault, FaultKind, Reason};

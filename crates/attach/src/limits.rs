@@ -19,3 +19,7 @@ pub const RING_SIZE_MAX: u16 = 32768;
 pub const CONFIG_BYTES_MAX: usize = 256;
 /// How long the native frontend waits for a backend's reply, in milliseconds.
 pub const REPLY_TIMEOUT_MS: i64 = 5000;
+/// Bytes that a native connection takes before its owner has read them.
+pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
+/// Most connections over one native vsock port.
+pub const NATIVE_CONNECTIONS_MAX: usize = 4096;

@@ -1,0 +1,194 @@
+//! The frontend's half of a vhost-user conversation: asks, and waits for the answer.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::error::NativeError;
+use crate::limits::REPLY_TIMEOUT_MS;
+use crate::vhost_user::fault::Reason;
+use crate::vhost_user::message::{
+    ConfigSpace, Header, Message, RegionSpec, RingAddresses, RingEvent, RingValue, emit_table,
+};
+use crate::vhost_user::server::features;
+use crate::vhost_user::stream::{Raw, Received, Stream};
+use crate::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
+
+/// A conversation with a backend, as its frontend.
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    protocol: Protocol,
+    offered: u64,
+}
+
+/// What this frontend knows of the protocol.
+const KNOWN: Protocol = Protocol::MQ
+    .union(Protocol::REPLY_ACK)
+    .union(Protocol::CONFIG)
+    .union(Protocol::RESET_DEVICE)
+    .union(Protocol::STATUS);
+
+impl Client {
+    /// Connects to the backend at `path`, negotiates the protocol and takes ownership.
+    pub fn connect(path: &Path) -> Result<Self, NativeError> {
+        let wrong = |source| NativeError::Connect { path: path.to_owned(), source };
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let address = SocketAddrUnix::new(path).map_err(wrong)?;
+        connect(&socket, &address).map_err(wrong)?;
+        Self::over(socket)
+    }
+
+    /// As [`Self::connect`], over a socket that is connected already.
+    pub fn over(socket: OwnedFd) -> Result<Self, NativeError> {
+        let stream = Stream::new(socket);
+        let mut client = Self { stream, protocol: Protocol::empty(), offered: 0 };
+        client.offered = client.ask_number(R::GET_FEATURES)?;
+        if client.offered & features::PROTOCOL_FEATURES != 0 {
+            let all = Protocol::from_bits_truncate(client.ask_number(R::GET_PROTOCOL_FEATURES)?);
+            let ours = all.intersection(KNOWN);
+            client.tell(R::SET_PROTOCOL_FEATURES, &ours.bits().to_ne_bytes(), &[])?;
+            client.protocol = ours;
+        }
+        client.tell(R::SET_OWNER, &[], &[])?;
+        Ok(client)
+    }
+
+    /// Features that the backend offers.
+    pub fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Protocol features that were agreed on.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Queues, or queue pairs of a net device, that the backend serves.
+    pub fn queue_units(&mut self) -> Result<u64, NativeError> {
+        if self.protocol.contains(Protocol::MQ) { self.ask_number(R::GET_QUEUE_NUM) } else { Ok(1) }
+    }
+
+    /// The first `size` bytes of the configuration space; none if the backend has none.
+    pub fn config(&mut self, size: u32) -> Result<Option<Vec<u8>>, NativeError> {
+        if !self.protocol.contains(Protocol::CONFIG) {
+            return Ok(None);
+        }
+        let space = ConfigSpace { offset: 0, size, flags: 0, bytes: vec![0; size as usize] };
+        let reply = self.ask(R::GET_CONFIG, &space.emit())?;
+        Ok(Some(Message::decode_config(&reply.payload)?.bytes))
+    }
+
+    /// Acknowledges `wanted`, which the backend must have offered.
+    pub fn set_features(&mut self, wanted: u64) -> Result<(), NativeError> {
+        let all = wanted | (self.offered & features::PROTOCOL_FEATURES);
+        self.tell(R::SET_FEATURES, &all.to_ne_bytes(), &[])
+    }
+
+    /// Grants one region.
+    pub fn grant(&mut self, region: &RegionSpec, file: BorrowedFd<'_>) -> Result<(), NativeError> {
+        self.tell(R::SET_MEM_TABLE, &emit_table(&[*region]), &[file])
+    }
+
+    /// Configures queue `addresses.index` and starts it.
+    pub fn start_queue(
+        &mut self,
+        size: u16,
+        base: u16,
+        addresses: &RingAddresses,
+        kick: BorrowedFd<'_>,
+        call: BorrowedFd<'_>,
+    ) -> Result<(), NativeError> {
+        let index = addresses.index;
+        let value = |value: u32| RingValue { index, value }.emit();
+        self.tell(R::SET_VRING_NUM, &value(u32::from(size)), &[])?;
+        self.tell(R::SET_VRING_BASE, &value(u32::from(base)), &[])?;
+        self.tell(R::SET_VRING_ADDR, &addresses.emit(), &[])?;
+        self.tell(R::SET_VRING_CALL, &RingEvent::emit(index, true), &[call])?;
+        self.tell(R::SET_VRING_KICK, &RingEvent::emit(index, true), &[kick])?;
+        if self.offered & features::PROTOCOL_FEATURES != 0 {
+            self.tell(R::SET_VRING_ENABLE, &value(1), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Stops queue `index`; gives the next available index that the backend would have taken.
+    pub fn stop_queue(&mut self, index: u32) -> Result<u16, NativeError> {
+        let reply = self.ask(R::GET_VRING_BASE, &RingValue { index, value: 0 }.emit())?;
+        let state = Message::decode_ring_value(R::GET_VRING_BASE, &reply.payload)?;
+        u16::try_from(state.value).map_err(|_| Reason::Reply(R::GET_VRING_BASE).into())
+    }
+
+    /// Sends a request that changes something; waits for its acknowledgement where agreed.
+    pub fn tell(
+        &mut self,
+        request: R,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), NativeError> {
+        let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = Header::request(request, size);
+        if !self.protocol.contains(Protocol::REPLY_ACK) {
+            return Ok(self.stream.send(header, payload, fds)?);
+        }
+        self.stream.send(header.need_reply(), payload, fds)?;
+        let reply = self.reply(request)?;
+        match Message::decode_number(request, &reply.payload)? {
+            0 => Ok(()),
+            _ => Err(Reason::Refused(request).into()),
+        }
+    }
+
+    /// Sends a request that asks something, and waits for the answer.
+    pub fn ask(&mut self, request: R, payload: &[u8]) -> Result<Raw, NativeError> {
+        let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        self.stream.send(Header::request(request, size), payload, &[])?;
+        self.reply(request)
+    }
+
+    fn ask_number(&mut self, request: R) -> Result<u64, NativeError> {
+        let reply = self.ask(request, &[])?;
+        Ok(Message::decode_number(request, &reply.payload)?)
+    }
+
+    fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
+        let timeout = Duration::from_millis(REPLY_TIMEOUT_MS.unsigned_abs());
+        let since = Instant::now();
+        loop {
+            match self.stream.receive()? {
+                Received::Message(raw) if raw.header.is_reply() && raw.request == request => {
+                    return Ok(raw);
+                }
+                Received::Message(_) => return Err(Reason::Reply(request).into()),
+                Received::Closed => return Err(NativeError::Gone),
+                Received::Nothing => {}
+            }
+            let left = timeout.saturating_sub(since.elapsed());
+            let readable = PollFd::new(&self.stream, PollFlags::IN);
+            let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+            match poll(&mut [readable], Some(&left)) {
+                Ok(0) => return Err(Reason::Late(request).into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Whether the backend has hung up. A backend never speaks first, so whatever is there to
+    /// read between two requests is the end.
+    pub fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,220 @@
+//! One memory file, its rings and buffers, and the conversation that grants them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_memory::{Map, Mapping, Region};
+use causeway_ring::driver::{Driver, Layout};
+use causeway_ring::{Doorbell, Notifier};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::client::Client;
+use super::error::NativeError;
+use super::lane::Lane;
+use crate::vhost_user::message::{RegionSpec, RingAddresses};
+use crate::vhost_user::server::features;
+
+/// Guest address of the memory file. Not zero, so that no address is valid by accident.
+const GUEST_BASE: u64 = 0x1_0000_0000;
+/// The address that rings are named by. Nothing is mapped there; it only has to differ.
+const USER_BASE: u64 = 0x7c00_0000_0000;
+const PAGE: u64 = 4096;
+/// Entries of each descriptor's indirect table.
+const TABLE_ENTRIES: u16 = 64;
+
+/// Which way a queue's buffers go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The backend writes them.
+    Receive,
+    /// The backend reads them.
+    Send,
+}
+
+/// One queue of a device.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePlan {
+    /// Which way its buffers go.
+    pub role: Role,
+    /// Ring size, and number of buffers; a power of two.
+    pub size: u16,
+    /// Bytes of each buffer.
+    pub slot_bytes: u32,
+}
+
+/// A device to attach.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Features wanted beside those of the ring; those not offered are left out.
+    pub features: u64,
+    /// Its queues, in the order of the device type.
+    pub queues: Vec<QueuePlan>,
+    /// Bytes of the configuration space to ask for.
+    pub config_bytes: u32,
+}
+
+/// An attached device: memory, queues with buffers, and the conversation that keeps it alive.
+#[derive(Debug)]
+pub struct Frontend {
+    client: Client,
+    map: Arc<Map>,
+    lanes: Vec<Lane>,
+    features: u64,
+    config: Vec<u8>,
+}
+
+fn event() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// The next multiple of a page.
+fn page_up(at: u64) -> u64 {
+    at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+}
+
+/// Where each queue's ring and buffers go: (layout, first slot), and the length of it all.
+fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
+    let mut at = GUEST_BASE;
+    let mut places = Vec::new();
+    for queue in queues {
+        let table_entries = if queue.role == Role::Send { TABLE_ENTRIES } else { 0 };
+        let layout = Layout { base: at, size: queue.size, table_entries };
+        let slots = page_up(layout.end());
+        places.push((layout, slots));
+        let bytes = u64::from(queue.slot_bytes).saturating_mul(u64::from(queue.size));
+        at = page_up(slots.saturating_add(bytes));
+    }
+    (places, at.saturating_sub(GUEST_BASE))
+}
+
+impl Frontend {
+    /// Attaches a device of `plan` over `client`, and gives the backend its receive buffers.
+    pub fn attach(mut client: Client, plan: &Plan) -> Result<Self, NativeError> {
+        let features = (plan.features | features::RING) & client.offered();
+        if features & features::VERSION_1 == 0 {
+            return Err(NativeError::Lacking("VIRTIO_F_VERSION_1"));
+        }
+        let config = match plan.config_bytes {
+            0 => None,
+            bytes => client.config(bytes)?,
+        };
+        client.set_features(features)?;
+        let (places, len) = arrange(&plan.queues);
+        let file = causeway_memory::create("causeway-port", len)?;
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len)?);
+        let map = Map::new(vec![Region { guest: GUEST_BASE, user: USER_BASE, mapping }])?;
+        let region = RegionSpec { guest: GUEST_BASE, len, user: USER_BASE, offset: 0 };
+        client.grant(&region, file.as_fd())?;
+        let mut lanes = Vec::new();
+        for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
+            let mut lane = start(&mut client, index, queue, layout, slots, features, &map)?;
+            if queue.role == Role::Receive {
+                lane.post_all(&map)?;
+            }
+            lanes.push(lane);
+        }
+        let config = config.unwrap_or_default();
+        Ok(Self { client, map: Arc::new(map), lanes, features, config })
+    }
+
+    /// Features that both sides agreed on.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// The configuration space; empty if the backend has none.
+    pub fn config(&self) -> &[u8] {
+        &self.config
+    }
+
+    /// The conversation.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The device's memory, and queue `index`.
+    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut Lane), NativeError> {
+        let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
+        Ok((&self.map, lane))
+    }
+
+    /// Whether the backend hung up.
+    pub fn is_gone(&self) -> bool {
+        self.client.is_gone()
+    }
+
+    /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room
+    /// again; `false` when `timeout` passed first.
+    pub fn wait(
+        &mut self,
+        receivers: &[usize],
+        senders: &[usize],
+        timeout: Option<Duration>,
+    ) -> Result<bool, NativeError> {
+        let watched =
+            || receivers.iter().map(|&i| (i, false)).chain(senders.iter().map(|&i| (i, true)));
+        let mut there = false;
+        for (index, sender) in watched() {
+            let (_, lane) = self.lane(index)?;
+            there |= lane.arm(sender)?;
+        }
+        if !there {
+            there = self.sleep(watched().map(|(index, _)| index), timeout)?;
+        }
+        for (index, _) in watched() {
+            self.lane(index)?.1.disarm()?;
+        }
+        Ok(there)
+    }
+
+    fn sleep(
+        &self,
+        queues: impl Iterator<Item = usize>,
+        timeout: Option<Duration>,
+    ) -> Result<bool, NativeError> {
+        let calls = queues.filter_map(|index| self.lanes.get(index)).map(Lane::call);
+        let mut fds: Vec<_> = calls.map(|call| PollFd::new(call, PollFlags::IN)).collect();
+        fds.push(PollFd::new(&self.client, PollFlags::IN));
+        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+        let ready = match poll(&mut fds, timeout.as_ref()) {
+            Ok(ready) => ready > 0,
+            Err(Errno::INTR) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        match fds.last() {
+            Some(client) if !client.revents().is_empty() => Err(NativeError::Gone),
+            _ => Ok(ready),
+        }
+    }
+}
+
+/// Sets up one queue's ring and tells the backend of it.
+fn start(
+    client: &mut Client,
+    index: u32,
+    queue: &QueuePlan,
+    layout: Layout,
+    slots: u64,
+    features: u64,
+    map: &Map,
+) -> Result<Lane, NativeError> {
+    let event_index = features & features::EVENT_IDX != 0;
+    let indirect = features & features::INDIRECT_DESC != 0;
+    let mut driver = Driver::new(layout, event_index, indirect, map)?;
+    driver.disarm()?;
+    let (kick, call) = (event()?, event()?);
+    let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
+    let addresses = RingAddresses {
+        index,
+        flags: 0,
+        descriptors: user(layout.desc()),
+        used: user(layout.used()),
+        available: user(layout.avail()),
+        log: 0,
+    };
+    client.start_queue(queue.size, 0, &addresses, kick.as_fd(), call.as_fd())?;
+    let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
+    Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
+}

@@ -1,0 +1,182 @@
+//! A native Ethernet port: frames with their virtio_net_hdr (virtio 1.3, section 5.1).
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::client::Client;
+use super::error::NativeError;
+use super::frontend::{Frontend, Plan, QueuePlan, Role};
+
+/// Length of `virtio_net_hdr_v1`, in bytes.
+pub const NET_HEADER_BYTES: usize = 12;
+/// Longest frame that a native port sends or takes, in bytes: the largest segment with its
+/// Ethernet header and VLAN tag.
+const FRAME_BYTES_MAX: u32 = 65_553;
+/// Where the header says how many buffers a frame fills.
+const NUM_BUFFERS: std::ops::Range<usize> = 10..12;
+
+/// Feature bits of a net device that the frontend side cares about.
+pub mod net_features {
+    /// The driver takes packets with a partial checksum.
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The device gives its MAC address.
+    pub const MAC: u64 = 1 << 5;
+    /// The driver takes a frame in several buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+}
+
+/// How to attach a net port.
+#[derive(Debug, Clone)]
+pub struct NetOptions {
+    /// Queue pairs.
+    pub pairs: u16,
+    /// Size of every ring; a power of two.
+    pub ring_size: u16,
+    /// Bytes of a receive buffer. Smaller ones than a frame need MRG_RXBUF.
+    pub receive_bytes: u32,
+    /// Feature bits wanted, those of offloads among them.
+    pub features: u64,
+    /// Cut what is sent into descriptors of this many bytes.
+    pub piece_bytes: Option<u32>,
+}
+
+impl Default for NetOptions {
+    fn default() -> Self {
+        Self {
+            pairs: 1,
+            ring_size: 256,
+            receive_bytes: 4096,
+            features: net_features::MRG_RXBUF | net_features::MAC,
+            piece_bytes: None,
+        }
+    }
+}
+
+/// An attached Ethernet port.
+#[derive(Debug)]
+pub struct NetPort {
+    frontend: Frontend,
+    options: NetOptions,
+}
+
+impl NetPort {
+    /// Attaches to the port whose socket is at `path`.
+    pub fn attach(path: &Path, options: NetOptions) -> Result<Self, NativeError> {
+        Self::over(Client::connect(path)?, options)
+    }
+
+    /// Attaches over a conversation that has begun.
+    pub fn over(mut client: Client, options: NetOptions) -> Result<Self, NativeError> {
+        if options.pairs > 1 && client.queue_units()? < u64::from(options.pairs) {
+            return Err(NativeError::Lacking("as many queue pairs"));
+        }
+        let header = NET_HEADER_BYTES as u32;
+        if options.receive_bytes <= header {
+            return Err(NativeError::Options("receive buffers must hold more than a header"));
+        }
+        let size = options.ring_size;
+        let send_bytes = FRAME_BYTES_MAX.saturating_add(header);
+        let pair = [
+            QueuePlan { role: Role::Receive, size, slot_bytes: options.receive_bytes },
+            QueuePlan { role: Role::Send, size, slot_bytes: send_bytes },
+        ];
+        let queues = pair.repeat(usize::from(options.pairs));
+        let plan = Plan { features: options.features, queues, config_bytes: 12 };
+        Ok(Self { frontend: Frontend::attach(client, &plan)?, options })
+    }
+
+    /// The device behind the port.
+    pub fn frontend(&mut self) -> &mut Frontend {
+        &mut self.frontend
+    }
+
+    /// The MAC address that the backend gave, if it did.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        let given = self.frontend.features() & net_features::MAC != 0;
+        self.frontend.config().first_chunk().copied().filter(|_| given)
+    }
+
+    /// Adds a frame to what is to be sent by queue pair `pair`; `false` if there is no room.
+    /// `header` is the frame's virtio_net_hdr.
+    #[inline]
+    pub fn queue(
+        &mut self,
+        pair: u16,
+        header: &[u8; NET_HEADER_BYTES],
+        frame: &[u8],
+    ) -> Result<bool, NativeError> {
+        let piece = self.options.piece_bytes;
+        let (map, lane) = self.frontend.lane(sender(pair))?;
+        lane.send(map, &[header, frame], piece)
+    }
+
+    /// Shows the backend all that was queued.
+    #[inline]
+    pub fn flush(&mut self, pair: u16) -> Result<(), NativeError> {
+        Ok(self.frontend.lane(sender(pair))?.1.flush()?)
+    }
+
+    /// Sends one frame without offloads by the first queue pair; `false` if there is no room.
+    pub fn send(&mut self, frame: &[u8]) -> Result<bool, NativeError> {
+        let sent = self.queue(0, &[0; NET_HEADER_BYTES], frame)?;
+        self.flush(0)?;
+        Ok(sent)
+    }
+
+    /// Takes the next frame of queue pair `pair` into `frame`, and gives its header; none if
+    /// there is no frame.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        pair: u16,
+        frame: &mut Vec<u8>,
+    ) -> Result<Option<[u8; NET_HEADER_BYTES]>, NativeError> {
+        frame.clear();
+        let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
+        let (map, lane) = self.frontend.lane(receiver(pair))?;
+        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let mut header = [0; NET_HEADER_BYTES];
+        let payload = written.checked_sub(NET_HEADER_BYTES as u32);
+        if let Some(payload) = payload {
+            lane.read(map, slot, 0, &mut header)?;
+            frame.resize(payload as usize, 0);
+            lane.read(map, slot, NET_HEADER_BYTES as u32, frame)?;
+        }
+        lane.give(map, slot)?;
+        let [low, high] =
+            header.get(NUM_BUFFERS).and_then(<[u8]>::first_chunk).map_or([1, 0], |b| *b);
+        let buffers = if merged { u16::from_le_bytes([low, high]) } else { 1 };
+        for _ in 1..buffers {
+            let Some((slot, written)) = lane.next_written()? else { break };
+            let at = frame.len();
+            frame.resize(at.saturating_add(written as usize), 0);
+            lane.read(map, slot, 0, frame.get_mut(at..).unwrap_or_default())?;
+            lane.give(map, slot)?;
+        }
+        Ok(Some(header))
+    }
+
+    /// Waits until a frame is there for any queue pair; `false` when `timeout` passed first.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, NativeError> {
+        let receivers: Vec<_> = (0..self.options.pairs).map(receiver).collect();
+        self.frontend.wait(&receivers, &[], timeout)
+    }
+
+    /// Waits until queue pair `pair` has room to send.
+    pub fn wait_room(&mut self, pair: u16, timeout: Option<Duration>) -> Result<bool, NativeError> {
+        self.frontend.wait(&[], &[sender(pair)], timeout)
+    }
+
+    /// Whether the backend has taken everything sent by queue pair `pair`.
+    pub fn is_idle(&mut self, pair: u16) -> Result<bool, NativeError> {
+        Ok(self.frontend.lane(sender(pair))?.1.is_idle()?)
+    }
+}
+
+fn receiver(pair: u16) -> usize {
+    usize::from(pair).saturating_mul(2)
+}
+
+fn sender(pair: u16) -> usize {
+    receiver(pair).saturating_add(1)
+}

@@ -1,0 +1,362 @@
+//! Connections over a native vsock port: enough of a socket layer for processes, tests and
+//! benchmarks that have no kernel in between.
+
+mod connection;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use causeway_wire::vsock::{Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
+use connection::{Connection, State};
+
+use super::error::NativeError;
+use super::vsock::VsockPort;
+use crate::limits::NATIVE_CONNECTIONS_MAX;
+
+/// First local port that `connect` gives out.
+const EPHEMERAL: u32 = 1 << 20;
+
+/// Names a connection by its two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    /// Stream or seqpacket.
+    pub kind: Type,
+    /// Our port number.
+    pub local: u32,
+    /// The other end's CID.
+    pub cid: u64,
+    /// The other end's port number.
+    pub port: u32,
+}
+
+/// Why a call on a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The other end refused, or ended the connection at once.
+    #[error("connection reset by the other end")]
+    Reset,
+    /// Nothing more will come, or may be sent.
+    #[error("the connection is closed in that direction")]
+    Closed,
+    /// Not within the time given.
+    #[error("timed out")]
+    TimedOut,
+    /// There are as many connections as there may be.
+    #[error("more than {NATIVE_CONNECTIONS_MAX} connections")]
+    Many,
+    /// The port itself failed.
+    #[error(transparent)]
+    Port(#[from] NativeError),
+}
+
+/// Connections over one vsock port. Not thread-safe, and passive: it works while it is called.
+#[derive(Debug)]
+pub struct Sockets {
+    port: VsockPort,
+    connections: HashMap<ConnectionId, Connection>,
+    listening: HashSet<(Type, u32)>,
+    accepted: VecDeque<ConnectionId>,
+    /// Control packets that found no room.
+    backlog: VecDeque<Header>,
+    ephemeral: u32,
+    scratch: Vec<u8>,
+}
+
+/// Time left until `timeout` after `since`; an error when there is none.
+fn left(since: Instant, timeout: Duration) -> Result<Duration, SocketError> {
+    let left = timeout.checked_sub(since.elapsed());
+    left.filter(|left| !left.is_zero()).ok_or(SocketError::TimedOut)
+}
+
+impl Sockets {
+    /// Connections over `port`.
+    pub fn new(port: VsockPort) -> Self {
+        Self {
+            port,
+            connections: HashMap::new(),
+            listening: HashSet::new(),
+            accepted: VecDeque::new(),
+            backlog: VecDeque::new(),
+            ephemeral: EPHEMERAL,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The port below.
+    pub fn port(&mut self) -> &mut VsockPort {
+        &mut self.port
+    }
+
+    /// Our CID.
+    pub fn cid(&self) -> u64 {
+        self.port.cid()
+    }
+
+    /// Takes connections to `port` from now on.
+    pub fn listen(&mut self, kind: Type, port: u32) {
+        self.listening.insert((kind, port));
+    }
+
+    /// Waits for a connection to any port listened on.
+    pub fn accept(&mut self, timeout: Duration) -> Result<ConnectionId, SocketError> {
+        let since = Instant::now();
+        loop {
+            self.turn()?;
+            if let Some(id) = self.accepted.pop_front() {
+                return Ok(id);
+            }
+            self.port.wait(false, Some(left(since, timeout)?))?;
+        }
+    }
+
+    /// Connects to `port` at `cid`, and waits for the answer.
+    pub fn connect(
+        &mut self,
+        kind: Type,
+        cid: u64,
+        port: u32,
+        timeout: Duration,
+    ) -> Result<ConnectionId, SocketError> {
+        let since = Instant::now();
+        self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL);
+        let id = ConnectionId { kind, local: self.ephemeral, cid, port };
+        self.insert(id, State::Connecting)?;
+        self.control(id, Op::Request, 0)?;
+        loop {
+            self.turn()?;
+            match self.connections.get(&id).map(|c| c.state) {
+                Some(State::Open) => return Ok(id),
+                Some(State::Connecting) => {}
+                _ => {
+                    self.connections.remove(&id);
+                    return Err(SocketError::Reset);
+                }
+            }
+            let waited = left(since, timeout);
+            if waited.is_err() {
+                self.close(id)?;
+            }
+            self.port.wait(false, Some(waited?))?;
+        }
+    }
+
+    fn insert(&mut self, id: ConnectionId, state: State) -> Result<(), SocketError> {
+        if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
+            return Err(SocketError::Many);
+        }
+        self.connections.insert(id, Connection::new(state));
+        Ok(())
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut Connection, SocketError> {
+        self.connections.get_mut(&id).ok_or(SocketError::Closed)
+    }
+
+    /// Sends what credit and ring have room for now; says how many bytes. A seqpacket message
+    /// ends with the last of `data` once all of it is sent.
+    pub fn try_send(&mut self, id: ConnectionId, data: &[u8]) -> Result<usize, SocketError> {
+        self.turn()?;
+        let largest = self.port.data_bytes_max();
+        let mut sent = 0;
+        while let Some(rest) = data.get(sent..).filter(|rest| !rest.is_empty()) {
+            let connection = self.connection(id)?;
+            connection.may_send()?;
+            let now = rest.len().min(largest).min(connection.credit());
+            if now == 0 {
+                if connection.wants_credit() {
+                    self.control(id, Op::CreditRequest, 0)?;
+                }
+                break;
+            }
+            let part = rest.get(..now).unwrap_or_default();
+            let last = now == rest.len() && id.kind == Type::Seqpacket;
+            let flags = if last { SEQ_EOM } else { 0 };
+            let header = self.header(id, Op::Data, flags, part.len())?;
+            if !self.port.queue(&header, part)? {
+                break;
+            }
+            self.connection(id)?.sent(part.len());
+            sent = sent.saturating_add(now);
+        }
+        self.port.flush()?;
+        Ok(sent)
+    }
+
+    /// Sends all of `data`, waiting for credit and room.
+    pub fn send(
+        &mut self,
+        id: ConnectionId,
+        data: &[u8],
+        timeout: Duration,
+    ) -> Result<(), SocketError> {
+        let since = Instant::now();
+        let mut rest = data;
+        loop {
+            let sent = self.try_send(id, rest)?;
+            rest = rest.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let credit = self.connection(id)?.credit() > 0;
+            self.port.wait(credit, Some(left(since, timeout)?))?;
+        }
+    }
+
+    /// Takes bytes that have come, as many as `into` holds; zero if there are none now.
+    ///
+    /// # Errors
+    /// [`SocketError::Closed`] once the other end has sent its last byte.
+    pub fn try_receive(&mut self, id: ConnectionId, into: &mut [u8]) -> Result<usize, SocketError> {
+        self.turn()?;
+        let connection = self.connection(id)?;
+        let taken = connection.take(into);
+        if taken == 0 && !into.is_empty() {
+            connection.may_receive()?;
+        }
+        self.tell_credit(id)?;
+        Ok(taken)
+    }
+
+    /// Fills `into`, waiting for bytes.
+    pub fn receive(
+        &mut self,
+        id: ConnectionId,
+        into: &mut [u8],
+        timeout: Duration,
+    ) -> Result<(), SocketError> {
+        let since = Instant::now();
+        let mut rest = into;
+        while !rest.is_empty() {
+            let taken = self.try_receive(id, rest)?;
+            rest = rest.get_mut(taken..).unwrap_or_default();
+            if taken == 0 {
+                self.port.wait(false, Some(left(since, timeout)?))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next whole seqpacket message, waiting for it. One larger than
+    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never comes.
+    pub fn receive_message(
+        &mut self,
+        id: ConnectionId,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, SocketError> {
+        let since = Instant::now();
+        loop {
+            self.turn()?;
+            let connection = self.connection(id)?;
+            if let Some(message) = connection.take_message() {
+                self.tell_credit(id)?;
+                return Ok(message);
+            }
+            connection.may_receive()?;
+            self.port.wait(false, Some(left(since, timeout)?))?;
+        }
+    }
+
+    /// Says that we will send no more.
+    pub fn shutdown_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        self.connection(id)?.ours |= SHUTDOWN_SEND;
+        self.control(id, Op::Shutdown, SHUTDOWN_SEND)
+    }
+
+    /// Ends the connection. Bytes that have come and were not taken are lost.
+    pub fn close(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        let open = self.connection(id).is_ok_and(|c| c.state == State::Open);
+        let (op, flags) = if open { (Op::Shutdown, SHUTDOWN_BOTH) } else { (Op::Reset, 0) };
+        self.control(id, op, flags)?;
+        self.connections.remove(&id);
+        Ok(())
+    }
+
+    /// Waits until something has come; `false` when `timeout` passed first.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, SocketError> {
+        Ok(self.port.wait(!self.backlog.is_empty(), Some(timeout))?)
+    }
+
+    /// Handles everything that has come, without waiting; says how many packets.
+    pub fn turn(&mut self) -> Result<usize, SocketError> {
+        let mut data = std::mem::take(&mut self.scratch);
+        let mut packets = 0_usize;
+        while let Some(header) = self.port.receive(&mut data)? {
+            packets = packets.saturating_add(1);
+            self.packet(&header, &data)?;
+        }
+        self.scratch = data;
+        while let Some(header) = self.backlog.pop_front() {
+            if !self.port.queue(&header, &[])? {
+                self.backlog.push_front(header);
+                break;
+            }
+        }
+        self.port.flush()?;
+        Ok(packets)
+    }
+
+    fn packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
+        let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
+            return Ok(());
+        };
+        let (local, cid, port) = (header.dst_port, header.src_cid, header.src_port);
+        let id = ConnectionId { kind, local, cid, port };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let answer = connection.packet(header, op, data);
+            return match answer {
+                Some((op, flags)) => self.control(id, op, flags),
+                None => Ok(()),
+            };
+        }
+        let wanted = op == Op::Request && self.listening.contains(&(kind, local));
+        if wanted && self.insert(id, State::Open).is_ok() {
+            self.connection(id)?.learn(header);
+            self.accepted.push_back(id);
+            return self.control(id, Op::Response, 0);
+        }
+        if op == Op::Reset { Ok(()) } else { self.control(id, Op::Reset, 0) }
+    }
+
+    /// Tells the other end of room that it does not know of, once that is half the buffer.
+    fn tell_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        if self.connection(id)?.owes_credit() {
+            self.control(id, Op::CreditUpdate, 0)?;
+        }
+        Ok(())
+    }
+
+    fn header(
+        &mut self,
+        id: ConnectionId,
+        op: Op,
+        flags: u32,
+        len: usize,
+    ) -> Result<Header, SocketError> {
+        let (buf_alloc, fwd_cnt) =
+            self.connections.get_mut(&id).map_or((0, 0), Connection::announce);
+        Ok(Header {
+            src_cid: self.port.cid(),
+            dst_cid: id.cid,
+            src_port: id.local,
+            dst_port: id.port,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            kind: id.kind.raw(),
+            op: op.raw(),
+            flags,
+            buf_alloc,
+            fwd_cnt,
+        })
+    }
+
+    /// Sends a packet without data, at once or when there is room.
+    fn control(&mut self, id: ConnectionId, op: Op, flags: u32) -> Result<(), SocketError> {
+        let header = self.header(id, op, flags, 0)?;
+        if !self.backlog.is_empty() || !self.port.queue(&header, &[])? {
+            // Bounded: a connection has at most a few control packets under way.
+            if self.backlog.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
+                self.backlog.push_back(header);
+            }
+        }
+        Ok(self.port.flush()?)
+    }
+}

@@ -1,0 +1,145 @@
+//! A native vsock port: packets as they are (virtio 1.3, section 5.10).
+
+use std::path::Path;
+use std::time::Duration;
+
+use causeway_wire::vsock::{CONFIG_LEN, HEADER_LEN, Header, VIRTIO_VSOCK_F_SEQPACKET};
+
+use super::client::Client;
+use super::error::NativeError;
+use super::frontend::{Frontend, Plan, QueuePlan, Role};
+
+const RECEIVE: usize = 0;
+const SEND: usize = 1;
+const EVENT: usize = 2;
+/// Longest packet sent, in bytes: Linux's limit with its header.
+const PACKET_BYTES_MAX: u32 = 65_536 + HEADER_LEN as u32;
+/// Size of the event ring.
+const EVENTS: u16 = 8;
+
+/// How to attach a vsock port.
+#[derive(Debug, Clone)]
+pub struct VsockOptions {
+    /// Size of the two packet rings; a power of two.
+    pub ring_size: u16,
+    /// Bytes of a receive buffer, header included. Linux posts about 4 KiB.
+    pub receive_bytes: u32,
+    /// Feature bits wanted beside SEQPACKET.
+    pub features: u64,
+    /// Cut what is sent into descriptors of this many bytes; the header's length puts it alone.
+    pub piece_bytes: Option<u32>,
+}
+
+impl Default for VsockOptions {
+    fn default() -> Self {
+        Self { ring_size: 256, receive_bytes: 4096, features: 0, piece_bytes: None }
+    }
+}
+
+/// An attached vsock port.
+#[derive(Debug)]
+pub struct VsockPort {
+    frontend: Frontend,
+    options: VsockOptions,
+    cid: u64,
+}
+
+impl VsockPort {
+    /// Attaches to the port whose socket is at `path`.
+    pub fn attach(path: &Path, options: VsockOptions) -> Result<Self, NativeError> {
+        Self::over(Client::connect(path)?, options)
+    }
+
+    /// Attaches over a conversation that has begun.
+    pub fn over(client: Client, options: VsockOptions) -> Result<Self, NativeError> {
+        if (options.receive_bytes as usize) <= HEADER_LEN {
+            return Err(NativeError::Options("receive buffers must hold more than a header"));
+        }
+        let size = options.ring_size;
+        let plan = Plan {
+            features: options.features | 1 << VIRTIO_VSOCK_F_SEQPACKET,
+            queues: vec![
+                QueuePlan { role: Role::Receive, size, slot_bytes: options.receive_bytes },
+                QueuePlan { role: Role::Send, size, slot_bytes: PACKET_BYTES_MAX },
+                QueuePlan { role: Role::Receive, size: EVENTS, slot_bytes: 64 },
+            ],
+            config_bytes: CONFIG_LEN as u32,
+        };
+        let frontend = Frontend::attach(client, &plan)?;
+        let cid = frontend.config().first_chunk().map(|cid| u64::from_le_bytes(*cid));
+        let cid = cid.ok_or(NativeError::Lacking("a configuration space with the CID"))?;
+        Ok(Self { frontend, options, cid })
+    }
+
+    /// The device behind the port.
+    pub fn frontend(&mut self) -> &mut Frontend {
+        &mut self.frontend
+    }
+
+    /// The CID that the backend gave.
+    pub fn cid(&self) -> u64 {
+        self.cid
+    }
+
+    /// Most bytes of data in one packet sent.
+    pub fn data_bytes_max(&self) -> usize {
+        (PACKET_BYTES_MAX as usize).saturating_sub(HEADER_LEN)
+    }
+
+    /// Adds a packet to what is to be sent; `false` if there is no room. `header` goes out as
+    /// it is.
+    #[inline]
+    pub fn queue(&mut self, header: &Header, data: &[u8]) -> Result<bool, NativeError> {
+        let piece = self.options.piece_bytes;
+        let (map, lane) = self.frontend.lane(SEND)?;
+        lane.send(map, &[&header.emit(), data], piece)
+    }
+
+    /// Shows the backend all that was queued.
+    #[inline]
+    pub fn flush(&mut self) -> Result<(), NativeError> {
+        Ok(self.frontend.lane(SEND)?.1.flush()?)
+    }
+
+    /// Takes the next packet: its header, and its data into `data`; none if there is none.
+    /// A packet too short for a header counts as none.
+    #[inline]
+    pub fn receive(&mut self, data: &mut Vec<u8>) -> Result<Option<Header>, NativeError> {
+        data.clear();
+        let (map, lane) = self.frontend.lane(RECEIVE)?;
+        while let Some((slot, written)) = lane.next_written()? {
+            let mut bytes = [0; HEADER_LEN];
+            let payload = (written as usize).checked_sub(HEADER_LEN);
+            if let Some(payload) = payload {
+                lane.read(map, slot, 0, &mut bytes)?;
+                data.resize(payload, 0);
+                lane.read(map, slot, HEADER_LEN as u32, data)?;
+            }
+            lane.give(map, slot)?;
+            if payload.is_some() {
+                return Ok(Header::parse(&bytes).ok());
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next event, if there is one.
+    pub fn receive_event(&mut self) -> Result<Option<u32>, NativeError> {
+        let (map, lane) = self.frontend.lane(EVENT)?;
+        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let mut bytes = [0; 4];
+        if written >= 4 {
+            lane.read(map, slot, 0, &mut bytes)?;
+        }
+        lane.give(map, slot)?;
+        lane.flush()?;
+        Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
+    }
+
+    /// Waits until a packet or an event is there, or, for `room`, until packets can be sent
+    /// again; `false` when `timeout` passed first.
+    pub fn wait(&mut self, room: bool, timeout: Option<Duration>) -> Result<bool, NativeError> {
+        let senders: &[usize] = if room { &[SEND] } else { &[] };
+        self.frontend.wait(&[RECEIVE, EVENT], senders, timeout)
+    }
+}
