@@ -32,9 +32,9 @@ fn ports_groups_and_rules_come_and_go() {
     assert_eq!(ask("GET", "/v1/groups/blue", json!(null)), (200, groups));
     assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
 
-    assert_eq!(ask("POST", "/v1/rules", json!({"action": "reject", "to": "*/*:22"})).0, 204);
+    assert_eq!(ask("POST", "/v1/rules", json!({"action": "reject", "to": "*/*:22"})).0, 201);
     let (status, _) = ask("POST", "/v1/rules", json!({"action": "accept", "index": 0}));
-    assert_eq!(status, 204);
+    assert_eq!(status, 201);
     let (_, rules) = ask("GET", "/v1/rules", json!(null));
     assert_eq!((&rules[0]["action"], &rules[1]["to"]), (&json!("accept"), &json!("*/*:22")));
     assert_eq!(ask("DELETE", "/v1/rules/1", json!(null)).0, 204);

@@ -77,7 +77,7 @@ impl State {
                     return Err(CommandError::Invalid(format!("index {at} is beyond the end")));
                 }
                 self.rules.insert(at, rule);
-                Ok(Answer::Done)
+                Ok(Answer::Rules(self.rules()))
             }
             Command::RuleDel { index } if index < self.rules.len() => {
                 self.rules.remove(index);

@@ -1,0 +1,345 @@
+//! The grammar: `causeway NOUN VERB [NAME] [--flag]`.
+
+use std::path::PathBuf;
+
+use causeway_fabric::spec::{RuleAction, RuleSide};
+use causeway_fabric::{Mac, Name};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
+
+const EXAMPLES: &str = "\
+Examples:
+  causeway port list
+  causeway port add vm3-net --kind net --group blue
+  causeway port show vm3-net --qemu
+  causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
+  causeway trace connect --from vm1-vsock --cid 4 --port 22
+  causeway stats --interval 1
+
+Nouns and verbs may be cut to a unique beginning: `causeway p l`.
+
+Exit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 no daemon, 5 no answer in time.";
+
+/// Shows and changes what the causewayd of this host carries.
+#[derive(Debug, Parser)]
+#[command(name = "causeway", version, after_help = EXAMPLES, infer_subcommands = true)]
+#[command(disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub noun: Noun,
+    /// Options of every command.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
+pub struct Common {
+    /// The daemon's control socket [default: /run/causeway/control.sock, or for an ordinary
+    /// user $XDG_RUNTIME_DIR/causeway/control.sock if it is there]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "CAUSEWAY_CONTROL",
+        hide_env_values = true
+    )]
+    pub control: Option<PathBuf>,
+    /// How to print
+    #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub output: Format,
+    /// The same as --output json
+    #[arg(short, long, global = true)]
+    pub json: bool,
+    /// How long to wait for the daemon, in seconds
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = TIMEOUT_S_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    pub timeout: u64,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned text for people.
+    Table,
+    /// JSON for programs; fields are added, never changed.
+    Json,
+}
+
+/// The first word.
+#[derive(Debug, Subcommand)]
+pub enum Noun {
+    /// Ports: the devices of guests
+    #[command(subcommand)]
+    Port(PortVerb),
+    /// Groups: ports that may reach each other
+    #[command(subcommand)]
+    Group(GroupVerb),
+    /// Rules: which socket connects are let through
+    #[command(subcommand)]
+    Rule(RuleVerb),
+    /// Show the counters of all ports, or their rates
+    #[command(after_help = "\
+Examples:
+  causeway stats                        totals since the daemon started
+  causeway stats --interval 1           rates, every second until interrupted
+  causeway stats --interval 5 --count 1 rates over five seconds, once")]
+    Stats(StatsArgs),
+    /// Explain where a frame or a connect would go, and why, without sending it
+    #[command(subcommand)]
+    Trace(TraceVerb),
+    /// Show the daemon itself
+    #[command(after_help = "Example:\n  causeway info")]
+    Info,
+    /// Print the completions of a shell
+    #[command(after_help = "\
+Example:
+  causeway completion bash > /usr/share/bash-completion/completions/causeway")]
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory, or print the first one
+    #[command(after_help = "Example:\n  causeway man /usr/share/man/man1")]
+    Man {
+        /// Where to write them
+        dir: Option<PathBuf>,
+    },
+}
+
+/// `causeway port …`
+#[derive(Debug, Subcommand)]
+pub enum PortVerb {
+    /// List all ports
+    #[command(after_help = "Examples:\n  causeway port list\n  causeway port list --group blue -j")]
+    List {
+        /// Only those of this group
+        #[arg(long, value_name = "NAME")]
+        group: Option<Name>,
+    },
+    /// Show one port, or how to attach a guest to it
+    #[command(after_help = "\
+Examples:
+  causeway port show vm1-net
+  causeway port show vm1-net --qemu
+  causeway port show vm1-vsock --libvirt")]
+    Show {
+        /// The port
+        name: Name,
+        /// Print the arguments that attach a QEMU
+        #[arg(long, conflicts_with = "libvirt")]
+        qemu: bool,
+        /// Print the XML that attaches a libvirt domain
+        #[arg(long)]
+        libvirt: bool,
+    },
+    /// Add a port; it listens at once
+    #[command(after_help = "\
+Examples:
+  causeway port add vm3-net --kind net --group blue
+  causeway port add vm3-vsock --kind vsock --group blue --cid 5 --host-socket /run/causeway/vm3.vsock")]
+    Add(PortAdd),
+    /// Remove a port: its connections and its socket are closed
+    #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
+    Del {
+        /// The port
+        name: Name,
+        /// Do nothing if it is not there
+        #[arg(long)]
+        if_exists: bool,
+    },
+}
+
+/// `causeway port add`
+#[derive(Debug, Args)]
+pub struct PortAdd {
+    /// The port's name, unique in the daemon
+    pub name: Name,
+    /// The device that the guest sees
+    #[arg(long, value_enum)]
+    pub kind: PortKind,
+    /// The group that it belongs to
+    #[arg(long, value_name = "NAME")]
+    pub group: Name,
+    /// Where the daemon listens for the frontend [default: <run_dir>/<name>.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// net: the guest's address [default: derived from the name]
+    #[arg(long)]
+    pub mac: Option<Mac>,
+    /// net: largest payload of a frame, in bytes, 68 to 65535 [default: 1500]
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<u16>,
+    /// net: queue pairs, 1 to 8 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub queue_pairs: Option<u16>,
+    /// net: accept other source addresses and learn them
+    #[arg(long)]
+    pub learn: bool,
+    /// vsock: the guest's context id, 3 or more
+    #[arg(long, value_parser = clap::value_parser!(u32).range(CID_MIN..))]
+    pub cid: Option<u32>,
+    /// vsock: where host processes reach the guest, and it them
+    #[arg(long, value_name = "PATH")]
+    pub host_socket: Option<PathBuf>,
+    /// Accept that the same port is there already
+    #[arg(long)]
+    pub may_exist: bool,
+}
+
+/// The device of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PortKind {
+    /// A network card (virtio-net).
+    Net,
+    /// A socket device (virtio-vsock).
+    Vsock,
+}
+
+impl PortKind {
+    /// As the daemon writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Vsock => "vsock",
+        }
+    }
+}
+
+/// `causeway group …`
+#[derive(Debug, Subcommand)]
+pub enum GroupVerb {
+    /// List all groups
+    #[command(after_help = "Example:\n  causeway group list")]
+    List,
+    /// Show one group
+    #[command(after_help = "Example:\n  causeway group show blue")]
+    Show {
+        /// The group
+        name: Name,
+    },
+    /// Add a group
+    #[command(after_help = "Example:\n  causeway group add blue --may-exist")]
+    Add {
+        /// The group's name, unique in the daemon
+        name: Name,
+        /// Accept that it is there already
+        #[arg(long)]
+        may_exist: bool,
+    },
+    /// Remove a group that has no ports
+    #[command(after_help = "Example:\n  causeway group del blue --if-exists")]
+    Del {
+        /// The group
+        name: Name,
+        /// Do nothing if it is not there
+        #[arg(long)]
+        if_exists: bool,
+    },
+}
+
+/// `causeway rule …`
+#[derive(Debug, Subcommand)]
+pub enum RuleVerb {
+    /// List all rules in their order
+    #[command(after_help = "Example:\n  causeway rule list")]
+    List,
+    /// Add a rule: the first that matches a connect decides it
+    #[command(after_help = "\
+A side is GROUP/CID:PORT or host:PORT. Each part may be *, and PORT may be FIRST-LAST.
+
+Examples:
+  causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
+  causeway rule add accept --from 'host:*' --to 'blue/*:1-1023' --index 0")]
+    Add {
+        /// What to do with a connect that matches
+        #[arg(value_parser = action)]
+        action: RuleAction,
+        /// Who connects [default: anyone]
+        #[arg(long, value_name = "SIDE")]
+        from: Option<RuleSide>,
+        /// To whom [default: anyone]
+        #[arg(long, value_name = "SIDE")]
+        to: Option<RuleSide>,
+        /// Insert before the rule that now has this number [default: at the end]
+        #[arg(long, value_name = "N")]
+        index: Option<usize>,
+        /// Do nothing if the same rule is there already, wherever it stands
+        #[arg(long)]
+        may_exist: bool,
+    },
+    /// Remove a rule; those after it move up
+    #[command(after_help = "Example:\n  causeway rule del 0")]
+    Del {
+        /// Its number in `causeway rule list`
+        index: usize,
+        /// Do nothing if there is no such rule
+        #[arg(long)]
+        if_exists: bool,
+    },
+}
+
+fn action(text: &str) -> Result<RuleAction, String> {
+    match text {
+        "accept" => Ok(RuleAction::Accept),
+        "reject" => Ok(RuleAction::Reject),
+        _ => Err("expected accept or reject".into()),
+    }
+}
+
+/// `causeway stats`
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Show rates over this time instead of totals, again and again, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    pub interval: Option<u64>,
+    /// Stop after this many reports
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Only this port
+    #[arg(long, value_name = "NAME")]
+    pub port: Option<Name>,
+}
+
+/// `causeway trace …`
+#[derive(Debug, Subcommand)]
+pub enum TraceVerb {
+    /// An Ethernet frame that a port would send
+    #[command(after_help = "\
+Examples:
+  causeway trace frame --from vm1-net --to 52:54:00:00:00:02
+  causeway trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff --source 52:54:00:00:00:09")]
+    Frame {
+        /// The sending port
+        #[arg(long, value_name = "PORT")]
+        from: Name,
+        /// Destination address
+        #[arg(long, value_name = "MAC")]
+        to: Mac,
+        /// Source address [default: the port's own]
+        #[arg(long, value_name = "MAC")]
+        source: Option<Mac>,
+    },
+    /// A socket connect that a port, or the host, would make
+    #[command(after_help = "\
+Examples:
+  causeway trace connect --from vm1-vsock --cid 4 --port 22
+  causeway trace connect --group blue --cid 4 --port 22     from the host")]
+    Connect {
+        /// The connecting port [default: the host]
+        #[arg(long, value_name = "PORT", required_unless_present = "group")]
+        from: Option<Name>,
+        /// For a connect from the host: whose guests are meant
+        #[arg(long, value_name = "NAME", conflicts_with = "from")]
+        group: Option<Name>,
+        /// Destination CID
+        #[arg(long)]
+        cid: u32,
+        /// Destination port number
+        #[arg(long, value_name = "N")]
+        port: u32,
+    },
+}

@@ -1,0 +1,201 @@
+//! Asks the daemon: one HTTP/1.1 request over its control socket.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
+
+/// Where the daemon is, and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    path: PathBuf,
+    timeout: Duration,
+}
+
+/// The control socket unless the operator names one: the system's, or for an ordinary user
+/// the own one if it is there.
+pub fn default_control() -> PathBuf {
+    let system = PathBuf::from("/run/causeway/control.sock");
+    if rustix::process::geteuid().is_root() {
+        return system;
+    }
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let own = own.map(|dir| Path::new(&dir).join("causeway/control.sock"));
+    own.filter(|path| path.exists()).unwrap_or(system)
+}
+
+impl Client {
+    /// A client of the daemon at `path`; it connects when it is asked something.
+    pub fn new(path: PathBuf, timeout_s: u64) -> Self {
+        Self { path, timeout: Duration::from_secs(timeout_s) }
+    }
+
+    /// `GET path`.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.ask("GET", path, None)
+    }
+
+    /// `POST path` with a body.
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.ask("POST", path, Some(body))
+    }
+
+    /// `DELETE path`.
+    pub fn delete(&self, path: &str) -> Result<Value> {
+        self.ask("DELETE", path, None)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let deadline = Instant::now() + self.timeout;
+        let mut stream = self.connect()?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: causewayd\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        // A daemon that refuses early may close before it has read all; its reply says why.
+        let sent = stream.write_all(request.as_bytes());
+        let reply = self.read(&mut stream, deadline)?;
+        if let (Err(error), true) = (sent, reply.is_empty()) {
+            return Err(self.lost(error));
+        }
+        answer(&reply)
+    }
+
+    fn connect(&self) -> Result<UnixStream> {
+        let lost = |error: rustix::io::Errno| self.lost(error.into());
+        let address = SocketAddrUnix::new(&self.path).map_err(|_| {
+            Error::Usage(format!("--control {}: too long for a Unix socket", self.path.display()))
+        })?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(lost)?;
+        // Bounds the connect too: it waits while the daemon's backlog is full.
+        set_socket_timeout(&socket, Timeout::Send, Some(self.timeout)).map_err(lost)?;
+        rustix::net::connect(&socket, &address).map_err(lost)?;
+        Ok(UnixStream::from(socket))
+    }
+
+    fn read(&self, stream: &mut UnixStream, deadline: Instant) -> Result<Vec<u8>> {
+        let mut reply = Vec::new();
+        let mut chunk = [0_u8; 16 * 1024];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_millis(1));
+            let read = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut chunk));
+            match read {
+                Ok(0) => return Ok(reply),
+                Ok(n) => reply.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // What came before a reset counts, if it is whole.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset && !reply.is_empty() => {
+                    return Ok(reply);
+                }
+                Err(e) => return Err(self.lost(e)),
+            }
+            if reply.len() > REPLY_BYTES_MAX {
+                return Err(Error::Reply(format!("more than {REPLY_BYTES_MAX} bytes")));
+            }
+        }
+    }
+
+    fn lost(&self, error: std::io::Error) -> Error {
+        let path = self.path.clone();
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Error::Timeout { path, seconds: self.timeout.as_secs() }
+            }
+            _ => Error::Unreachable { path, error },
+        }
+    }
+}
+
+/// The body of a good reply, or the error that a bad one tells.
+fn answer(reply: &[u8]) -> Result<Value> {
+    let wrong = |text: &str| Error::Reply(text.to_owned());
+    let mut headers = [httparse::EMPTY_HEADER; REPLY_HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut headers);
+    let head = match parsed.parse(reply) {
+        Ok(httparse::Status::Complete(head)) => head,
+        Ok(httparse::Status::Partial) => return Err(wrong("it ended early")),
+        Err(error) => return Err(Error::Reply(error.to_string())),
+    };
+    let status = parsed.code.unwrap_or(0);
+    let length = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|h| std::str::from_utf8(h.value).ok()?.parse().ok());
+    let body = reply.get(head..).unwrap_or_default();
+    if length.is_some_and(|n: usize| n != body.len()) {
+        return Err(wrong("it ended early"));
+    }
+    let value = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(body).map_err(|e| Error::Reply(e.to_string()))?
+    };
+    if (200..300).contains(&status) {
+        return Ok(value);
+    }
+    let text = |key| value["error"][key].as_str().unwrap_or_default().to_owned();
+    let (kind, message) = (text("kind"), text("message"));
+    match kind.as_str() {
+        "" => Err(Error::Reply(format!("HTTP status {status}"))),
+        "not_found" => Err(Error::NotFound(message)),
+        _ => Err(Error::Refused { kind, message }),
+    }
+}
+
+/// A reply's value as a view of it.
+pub fn view<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    T::deserialize(value).map_err(|e| Error::Reply(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(reply: &str) -> Error {
+        answer(reply.as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn replies_become_values_or_errors_with_their_status() {
+        let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]";
+        assert_eq!(answer(good.as_bytes()).unwrap(), serde_json::json!([]));
+        assert_eq!(answer(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), Value::Null);
+        let gone = r#"{"error":{"kind":"not_found","message":"port \"x\" does not exist"}}"#;
+        let gone = error(&format!("HTTP/1.1 404 Not Found\r\n\r\n{gone}"));
+        assert_eq!((gone.status(), gone.to_string().as_str()), (3, "port \"x\" does not exist"));
+        let taken = r#"{"error":{"kind":"conflict","message":"is there"}}"#;
+        assert_eq!(error(&format!("HTTP/1.1 409 Conflict\r\n\r\n{taken}")).status(), 1);
+    }
+
+    #[test]
+    fn hostile_replies_are_refused() {
+        for reply in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]",
+            "HTTP/1.1 200 OK\r\n\r\n[",
+            "HTTP/1.1 500 x\r\n\r\nnull",
+            "HTTP/1.1 500 x\r\n\r\n",
+        ] {
+            assert!(matches!(error(reply), Error::Reply(_)), "{reply}");
+        }
+        let deep = format!("HTTP/1.1 200 OK\r\n\r\n{}", "[".repeat(1_000_000));
+        assert!(matches!(error(&deep), Error::Reply(_)));
+    }
+}

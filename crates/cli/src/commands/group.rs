@@ -1,0 +1,57 @@
+//! `causeway group …`
+
+use serde_json::json;
+
+use super::{Context, hint, is_conflict};
+use crate::args::GroupVerb;
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table, pairs};
+use crate::view::Group;
+
+const SEE_GROUPS: &str = "see `causeway group list`";
+
+pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
+    match verb {
+        GroupVerb::List => list(cx),
+        GroupVerb::Show { name } => {
+            let path = format!("/v1/groups/{name}");
+            let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
+            cx.show(&value, |value| {
+                let group: Group = view(value)?;
+                Ok(pairs(&[("name", group.name), ("ports", group.ports.join("\n"))]))
+            })
+        }
+        GroupVerb::Add { name, may_exist } => {
+            match cx.client.post("/v1/groups", &json!({ "name": name })) {
+                Ok(_) => cx.done(true, &format!("group {name} added")),
+                Err(error) if may_exist && is_conflict(&error) => {
+                    // A limit is a conflict too: only a group that is there will do.
+                    cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
+                    cx.done(false, &format!("group {name} is there already"))
+                }
+                Err(error) => Err(error),
+            }
+        }
+        GroupVerb::Del { name, if_exists } => {
+            match cx.client.delete(&format!("/v1/groups/{name}")) {
+                Ok(_) => cx.done(true, &format!("group {name} deleted")),
+                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no group {name}")),
+                Err(error) => Err(hint(error, "group", SEE_GROUPS)),
+            }
+        }
+    }
+}
+
+fn list(cx: &Context) -> Result<()> {
+    let value = cx.client.get("/v1/groups")?;
+    cx.show(&value, |value| {
+        let groups: Vec<Group> = view(value)?;
+        let mut table = Table::new(&[("NAME", Align::Left), ("PORTS", Align::Left)]);
+        for group in groups {
+            let ports = if group.ports.is_empty() { "-".into() } else { group.ports.join(" ") };
+            table.row(vec![group.name, ports]);
+        }
+        Ok(table.render())
+    })
+}

@@ -1,0 +1,100 @@
+//! What each verb does.
+
+mod group;
+mod pages;
+mod port;
+mod rule;
+mod stats;
+mod trace;
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::args::{Cli, Format, Noun};
+use crate::client::{Client, default_control, view};
+use crate::error::{Error, Result};
+use crate::table::{duration, pairs};
+use crate::view::Info;
+
+/// What every command has at hand.
+#[derive(Debug)]
+struct Context {
+    client: Client,
+    format: Format,
+}
+
+/// Runs one command line.
+pub fn run(cli: Cli) -> Result<()> {
+    let common = cli.common;
+    let control = common.control.unwrap_or_else(default_control);
+    let cx = Context {
+        client: Client::new(control, common.timeout),
+        format: if common.json { Format::Json } else { common.output },
+    };
+    match cli.noun {
+        Noun::Port(verb) => port::run(&cx, verb),
+        Noun::Group(verb) => group::run(&cx, verb),
+        Noun::Rule(verb) => rule::run(&cx, verb),
+        Noun::Stats(args) => stats::run(&cx, &args),
+        Noun::Trace(verb) => trace::run(&cx, verb),
+        Noun::Info => info(&cx),
+        Noun::Completion { shell } => pages::completion(shell),
+        Noun::Man { dir } => pages::man(dir.as_deref()),
+    }
+}
+
+fn info(cx: &Context) -> Result<()> {
+    let value = cx.client.get("/v1/info")?;
+    cx.show(&value, |value| {
+        let info: Info = view(value)?;
+        Ok(pairs(&[
+            ("version", info.version),
+            ("pid", info.pid.to_string()),
+            ("uptime", duration(info.uptime_seconds)),
+            ("control", info.control),
+            ("run_dir", info.run_dir),
+        ]))
+    })
+}
+
+impl Context {
+    /// Prints a value as JSON, or as the text that `table` makes of it.
+    fn show(&self, value: &Value, table: impl FnOnce(&Value) -> Result<String>) -> Result<()> {
+        match self.format {
+            Format::Json => print(&format!("{value:#}\n")),
+            Format::Table => print(&table(value)?),
+        }
+    }
+
+    /// Prints that something was done, or was not necessary.
+    fn done(&self, changed: bool, text: &str) -> Result<()> {
+        self.show(&json!({ "changed": changed }), |_| Ok(format!("{text}\n")))
+    }
+}
+
+/// Writes to stdout at once.
+fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(|error| Error::Output { what: "stdout".into(), error })
+}
+
+/// Adds what to do next to an error that says what is missing.
+fn hint(error: Error, what: &str, hint: &str) -> Error {
+    match error {
+        Error::NotFound(text) if text.starts_with(what) => {
+            Error::NotFound(format!("{text}; {hint}"))
+        }
+        other => other,
+    }
+}
+
+fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Refused { kind, .. } if kind == "conflict")
+}

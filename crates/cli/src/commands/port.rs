@@ -1,0 +1,197 @@
+//! `causeway port …`
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::Name;
+use serde_json::{Map, Value, json};
+
+use super::{Context, hint, is_conflict, print};
+use crate::args::{PortAdd, PortVerb};
+use crate::attach;
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table, bytes, pairs};
+use crate::view::Port;
+
+const SEE_PORTS: &str = "see `causeway port list`";
+
+pub fn run(cx: &Context, verb: PortVerb) -> Result<()> {
+    match verb {
+        PortVerb::List { group } => list(cx, group.as_ref()),
+        PortVerb::Show { name, qemu, libvirt } => show(cx, &name, qemu, libvirt),
+        PortVerb::Add(args) => add(cx, args),
+        PortVerb::Del { name, if_exists } => del(cx, &name, if_exists),
+    }
+}
+
+fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+    let mut value = cx.client.get("/v1/ports")?;
+    if let (Some(group), Some(ports)) = (group, value.as_array_mut()) {
+        // A group that is not there is an error, not an empty list.
+        let see = "see `causeway group list`";
+        cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
+        ports.retain(|port| port["group"] == group.as_str());
+    }
+    cx.show(&value, |value| {
+        let ports: Vec<Port> = view(value)?;
+        let left = ["NAME", "GROUP", "KIND", "ADDRESS", "STATE"].map(|head| (head, Align::Left));
+        let mut heads = left.to_vec();
+        heads.extend([("FAULTS", Align::Right), ("SOCKET", Align::Left)]);
+        let mut table = Table::new(&heads);
+        for port in ports {
+            let (address, faults) = (port.address(), port.faults_total.to_string());
+            table.row(vec![
+                port.name,
+                port.group,
+                port.kind,
+                address,
+                port.state,
+                faults,
+                port.socket,
+            ]);
+        }
+        Ok(table.render())
+    })
+}
+
+fn show(cx: &Context, name: &Name, qemu: bool, libvirt: bool) -> Result<()> {
+    let value =
+        cx.client.get(&format!("/v1/ports/{name}")).map_err(|e| hint(e, "port", SEE_PORTS))?;
+    if qemu {
+        return print(&attach::qemu(&view(&value)?));
+    }
+    if libvirt {
+        return print(&attach::libvirt(&view(&value)?));
+    }
+    cx.show(&value, |value| Ok(text(&view(value)?)))
+}
+
+/// Everything about one port, for people.
+fn text(port: &Port) -> String {
+    let mut list = vec![
+        ("name", port.name.clone()),
+        ("group", port.group.clone()),
+        ("kind", port.kind.clone()),
+        ("state", port.state.clone()),
+    ];
+    if port.faults_total > 0 {
+        let reason = port.fault.as_deref().unwrap_or("unknown");
+        list.push(("last fault", format!("{reason} ({} in all)", port.faults_total)));
+    }
+    list.push(("socket", port.socket.clone()));
+    let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
+    add("mac", port.mac.clone());
+    add("mtu", port.mtu.map(|n| n.to_string()));
+    add("queue pairs", port.queue_pairs.map(|n| n.to_string()));
+    add("learn", port.learn.map(|yes| if yes { "yes" } else { "no" }.to_owned()));
+    add("cid", port.cid.map(|n| n.to_string()));
+    add("host socket", port.host_socket.clone());
+    add("features", Some(port.features.clone()));
+    add("memory", Some(bytes(port.memory_bytes)));
+    add("connects", Some(port.connects_total.to_string()));
+    let mut out = pairs(&list);
+    if !port.queues.is_empty() {
+        let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
+        let mut table = Table::new(&[&heads[..], &[("RUNNING", Align::Left)]].concat());
+        for queue in &port.queues {
+            let running = if queue.running { "yes" } else { "no" };
+            let (index, size) = (queue.index.to_string(), queue.size.to_string());
+            table.row(vec![index, size, queue.format.clone(), running.to_owned()]);
+        }
+        out.push_str(&format!("\n{}", table.render()));
+    }
+    if !port.counters.is_empty() {
+        let counters = counters(&port.counters);
+        out.push_str(&format!("\n{counters}"));
+    }
+    out
+}
+
+fn counters(counters: &BTreeMap<String, u64>) -> String {
+    let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
+    for (name, value) in counters {
+        table.row(vec![name.clone(), value.to_string()]);
+    }
+    table.render()
+}
+
+fn add(cx: &Context, args: PortAdd) -> Result<()> {
+    let (name, may_exist) = (args.name.clone(), args.may_exist);
+    let wanted = draft(&args)?;
+    let group = &args.group;
+    let value = match cx.client.post("/v1/ports", &Value::Object(wanted.clone())) {
+        Ok(value) => value,
+        Err(error) if may_exist && is_conflict(&error) => existing(cx, &name, &wanted, error)?,
+        Err(error) if is_conflict(&error) => return Err(error),
+        Err(error) => {
+            let see = format!("add it with `causeway group add {group}`");
+            return Err(hint(error, "group", &see));
+        }
+    };
+    cx.show(&value, |value| {
+        let port: Port = view(value)?;
+        Ok(format!("port {} listens on {}\n", port.name, port.socket))
+    })
+}
+
+/// What the operator wrote, as the daemon reads it.
+fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
+    let mut draft = Map::new();
+    let mut add = |key: &str, value: Option<Value>| {
+        draft.extend(value.map(|value| (key.to_owned(), value)));
+    };
+    add("name", Some(json!(args.name)));
+    add("group", Some(json!(args.group)));
+    add("kind", Some(json!(args.kind.as_str())));
+    add("socket", path("--socket", args.socket.as_deref())?);
+    add("mac", args.mac.map(|mac| json!(mac)));
+    add("mtu", args.mtu.map(|n| json!(n)));
+    add("queue_pairs", args.queue_pairs.map(|n| json!(n)));
+    add("learn", args.learn.then_some(json!(true)));
+    add("cid", args.cid.map(|n| json!(n)));
+    add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
+    Ok(draft)
+}
+
+/// A path as the daemon must see it: absolute, whatever directory we are in.
+fn path(option: &str, path: Option<&Path>) -> Result<Option<Value>> {
+    let Some(path) = path else { return Ok(None) };
+    let wrong = |text: String| Error::Usage(format!("{option} {}: {text}", path.display()));
+    let path: PathBuf = std::path::absolute(path).map_err(|e| wrong(e.to_string()))?;
+    let text = path.to_str().ok_or_else(|| wrong("expected text in UTF-8".into()))?;
+    Ok(Some(json!(text)))
+}
+
+/// The port that is there already, if it is all that was asked for.
+fn existing(
+    cx: &Context,
+    name: &Name,
+    wanted: &Map<String, Value>,
+    refusal: Error,
+) -> Result<Value> {
+    let there = match cx.client.get(&format!("/v1/ports/{name}")) {
+        Ok(value) => value,
+        // Then it was another thing that was in the way: a socket, an address.
+        Err(Error::NotFound(_)) => return Err(refusal),
+        Err(other) => return Err(other),
+    };
+    match wanted.iter().find(|(key, value)| there[key.as_str()] != **value) {
+        None => Ok(there),
+        Some((key, value)) => Err(Error::Refused {
+            kind: "conflict".into(),
+            message: format!(
+                "port {name} exists with {key} {}: expected {value}; delete it first",
+                there[key.as_str()]
+            ),
+        }),
+    }
+}
+
+fn del(cx: &Context, name: &Name, if_exists: bool) -> Result<()> {
+    match cx.client.delete(&format!("/v1/ports/{name}")) {
+        Ok(_) => cx.done(true, &format!("port {name} deleted")),
+        Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
+        Err(error) => Err(hint(error, "port", SEE_PORTS)),
+    }
+}

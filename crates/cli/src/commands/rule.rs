@@ -1,0 +1,66 @@
+//! `causeway rule …`
+
+use causeway_fabric::spec::RuleSpec;
+use serde_json::{Value, json};
+
+use super::{Context, hint};
+use crate::args::RuleVerb;
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table};
+use crate::view::Rule;
+
+pub fn run(cx: &Context, verb: RuleVerb) -> Result<()> {
+    match verb {
+        RuleVerb::List => list(cx),
+        RuleVerb::Add { action, from, to, index, may_exist } => {
+            let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
+            add(cx, &RuleSpec { action, from, to }, index, may_exist)
+        }
+        RuleVerb::Del { index, if_exists } => {
+            match cx.client.delete(&format!("/v1/rules/{index}")) {
+                Ok(_) => cx.done(true, &format!("rule {index} deleted")),
+                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no rule {index}")),
+                Err(error) => Err(hint(error, "rule", "see `causeway rule list`")),
+            }
+        }
+    }
+}
+
+fn list(cx: &Context) -> Result<()> {
+    let value = cx.client.get("/v1/rules")?;
+    cx.show(&value, |value| {
+        let rules: Vec<Rule> = view(value)?;
+        let left = ["ACTION", "FROM", "TO"].map(|head| (head, Align::Left));
+        let mut heads = vec![("INDEX", Align::Right)];
+        heads.extend(left);
+        heads.push(("HITS", Align::Right));
+        let mut table = Table::new(&heads);
+        for rule in rules {
+            let (index, hits) = (rule.index.to_string(), rule.hits_total.to_string());
+            table.row(vec![index, rule.action, rule.from, rule.to, hits]);
+        }
+        Ok(table.render())
+    })
+}
+
+fn add(cx: &Context, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
+    let wanted = json!(rule);
+    if may_exist && is_there(cx, &wanted)? {
+        return cx.done(false, "the rule is there already");
+    }
+    let mut body = wanted;
+    if let (Some(index), Some(body)) = (index, body.as_object_mut()) {
+        body.insert("index".into(), json!(index));
+    }
+    cx.client
+        .post("/v1/rules", &body)
+        .map_err(|e| hint(e, "group", "add it with `causeway group add`"))?;
+    cx.done(true, "rule added")
+}
+
+fn is_there(cx: &Context, wanted: &Value) -> Result<bool> {
+    let rules = cx.client.get("/v1/rules")?;
+    let same = |rule: &Value| ["action", "from", "to"].iter().all(|key| rule[key] == wanted[key]);
+    Ok(rules.as_array().is_some_and(|rules| rules.iter().any(same)))
+}

@@ -1,0 +1,178 @@
+//! `causeway stats`: totals, or rates between two looks.
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Context, print};
+use crate::args::{Format, StatsArgs};
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table};
+use crate::view::{PortStats, Stats};
+
+pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
+    let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
+        let value = look(cx, args)?;
+        return cx.show(&value, |value| Ok(totals(&view(value)?)));
+    };
+    let mut before: Stats = view(&look(cx, args)?)?;
+    let mut left = args.count;
+    while left != Some(0) {
+        sleep(Duration::from_secs(interval));
+        let now: Stats = view(&look(cx, args)?)?;
+        let rates = rates(&before, &now);
+        match cx.format {
+            Format::Json => print(&format!("{}\n", rates_json(&now, &rates)))?,
+            Format::Table => print(&format!("{}\n", rates_table(&rates)))?,
+        }
+        before = now;
+        left = left.map(|n| n - 1);
+    }
+    Ok(())
+}
+
+/// The daemon's counters now, of all ports or the one that was asked for.
+fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
+    let mut value = cx.client.get("/v1/stats")?;
+    if let (Some(name), Some(ports)) = (&args.port, value["ports"].as_array_mut()) {
+        ports.retain(|port| port["name"] == name.as_str());
+        if ports.is_empty() {
+            let text = format!("port \"{name}\" does not exist; see `causeway port list`");
+            return Err(Error::NotFound(text));
+        }
+    }
+    Ok(value)
+}
+
+/// The five sums that the table shows: received and sent packets and bytes, and drops.
+fn sums<T: Copy + Default + std::iter::Sum>(counters: &BTreeMap<String, T>) -> [T; 5] {
+    let one = |name: &str| counters.get(name).copied().unwrap_or_default();
+    let dropped = counters.iter().filter(|(name, _)| name.starts_with("drop_"));
+    [
+        one("receive_packets_total"),
+        one("receive_bytes_total"),
+        one("transmit_packets_total"),
+        one("transmit_bytes_total"),
+        dropped.map(|(_, n)| *n).sum(),
+    ]
+}
+
+fn table(numbers: [&'static str; 5]) -> Table {
+    let mut heads = vec![("NAME", Align::Left), ("STATE", Align::Left)];
+    heads.extend(numbers.map(|head| (head, Align::Right)));
+    heads.push(("FAULTS", Align::Right));
+    Table::new(&heads)
+}
+
+fn totals(stats: &Stats) -> String {
+    let mut table = table(["RX-PACKETS", "RX-BYTES", "TX-PACKETS", "TX-BYTES", "DROPPED"]);
+    for port in &stats.ports {
+        let mut row = vec![port.name.clone(), port.state.clone()];
+        row.extend(sums(&port.counters).iter().map(u64::to_string));
+        row.push(port.faults_total.to_string());
+        table.row(row);
+    }
+    table.render()
+}
+
+/// A port's counters per second.
+#[derive(Debug, Clone)]
+struct Rates {
+    name: String,
+    state: String,
+    faults_total: u64,
+    per_second: BTreeMap<String, f64>,
+}
+
+/// Rates of the ports that are there now; a port that is new since, or began again, counts from 0.
+fn rates(before: &Stats, now: &Stats) -> Vec<Rates> {
+    let seconds = (now.uptime_seconds - before.uptime_seconds).max(0.001);
+    let rate = |port: &PortStats| {
+        let old = before.ports.iter().find(|p| p.name == port.name);
+        let per_second = port.counters.iter().map(|(name, n)| {
+            let old = old.and_then(|p| p.counters.get(name)).copied().unwrap_or(0);
+            let grown = n.checked_sub(old).unwrap_or(*n);
+            (name.clone(), grown as f64 / seconds)
+        });
+        Rates {
+            name: port.name.clone(),
+            state: port.state.clone(),
+            faults_total: port.faults_total,
+            per_second: per_second.collect(),
+        }
+    };
+    now.ports.iter().map(rate).collect()
+}
+
+fn rates_table(rates: &[Rates]) -> String {
+    let mut table = table(["RX-PPS", "RX-MBIT/S", "TX-PPS", "TX-MBIT/S", "DROPS/S"]);
+    for port in rates {
+        let [rx, rx_bytes, tx, tx_bytes, drops] = sums(&port.per_second);
+        let mbit = |bytes: f64| format!("{:.2}", bytes * 8.0 / 1e6);
+        table.row(vec![
+            port.name.clone(),
+            port.state.clone(),
+            format!("{rx:.0}"),
+            mbit(rx_bytes),
+            format!("{tx:.0}"),
+            mbit(tx_bytes),
+            format!("{drops:.1}"),
+            port.faults_total.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+fn rates_json(now: &Stats, rates: &[Rates]) -> Value {
+    let port = |port: &Rates| {
+        let rate = |(name, n): (&String, &f64)| {
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            (format!("{name}_per_second"), json!(n))
+        };
+        let rates: serde_json::Map<String, Value> = port.per_second.iter().map(rate).collect();
+        json!({ "name": port.name, "state": port.state, "faults_total": port.faults_total, "rates": rates })
+    };
+    let ports: Vec<Value> = rates.iter().map(port).collect();
+    json!({ "uptime_seconds": now.uptime_seconds, "ports": ports })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(uptime: f64, ports: &[(&str, u64)]) -> Stats {
+        let port = |(name, n): &(&str, u64)| {
+            let counters = [
+                ("receive_bytes_total", *n),
+                ("drop_a_total", 1),
+                ("drop_b_total", 2),
+                ("transmit_packets_total", 5),
+            ];
+            json!({"name": name, "state": "running", "counters": BTreeMap::from(counters)})
+        };
+        let ports: Vec<Value> = ports.iter().map(port).collect();
+        view(&json!({"uptime_seconds": uptime, "ports": ports})).unwrap()
+    }
+
+    #[test]
+    fn totals_sum_the_drops_of_every_reason() {
+        let text = totals(&stats(1.0, &[("a", 7)]));
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["a", "running", "0", "7", "5", "0", "3", "0"]);
+    }
+
+    #[test]
+    fn rates_are_per_second_of_the_daemons_clock() {
+        let before = stats(10.0, &[("a", 1_000_000), ("gone", 1), ("again", 500)]);
+        let now = stats(12.0, &[("a", 3_000_000), ("new", 400), ("again", 100)]);
+        let rates = rates(&before, &now);
+        let received = |n: usize| rates[n].per_second["receive_bytes_total"];
+        assert_eq!((received(0), received(1), received(2)), (1e6, 200.0, 50.0));
+        assert!(rates_table(&rates).contains("8.00"));
+        let json = rates_json(&now, &rates);
+        assert_eq!(json["ports"][0]["rates"]["receive_bytes_per_second"], 1e6);
+    }
+}

@@ -1,0 +1,33 @@
+//! `causeway trace …`
+
+use causeway_fabric::control::TraceQuery;
+use serde_json::json;
+
+use super::{Context, hint};
+use crate::args::TraceVerb;
+use crate::client::view;
+use crate::error::Result;
+use crate::table::pairs;
+use crate::view::Trace;
+
+pub fn run(cx: &Context, verb: TraceVerb) -> Result<()> {
+    let query = match verb {
+        TraceVerb::Frame { from, to, source } => {
+            TraceQuery::Frame { from, source, destination: to }
+        }
+        TraceVerb::Connect { from, group, cid, port } => {
+            TraceQuery::Connect { from, group, cid, port }
+        }
+    };
+    let value = cx
+        .client
+        .post("/v1/trace", &json!(query))
+        .map_err(|e| hint(e, "port", "see `causeway port list`"))
+        .map_err(|e| hint(e, "group", "see `causeway group list`"))?;
+    cx.show(&value, |value| {
+        let trace: Trace = view(value)?;
+        let numbered = trace.steps.iter().enumerate().map(|(n, step)| format!("{}. {step}", n + 1));
+        let steps = numbered.collect::<Vec<_>>().join("\n");
+        Ok(pairs(&[("verdict", trace.verdict), ("to", trace.to.join("\n")), ("because", steps)]))
+    })
+}

@@ -1,0 +1,12 @@
+//! Every bound of the tool, in one place.
+
+/// Bytes of one reply of the daemon: more than every port that it may have, shown in full.
+pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Headers of one reply.
+pub const REPLY_HEADERS_MAX: usize = 32;
+/// Seconds to wait for the daemon unless told otherwise.
+pub const TIMEOUT_S_DEFAULT: u64 = 10;
+/// Longest such wait, and longest time between two reports of `stats`: a day.
+pub const SECONDS_MAX: u64 = 86_400;
+/// Largest MTU and number of queue pairs are the daemon's to check; a CID's least value is here.
+pub const CID_MIN: i64 = causeway_fabric::spec::CID_GUEST_MIN as i64;

@@ -1,0 +1,150 @@
+//! What the daemon shows, as far as tables need it; fields that newer daemons add are passed over.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// A port.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// `net` or `vsock`.
+    pub kind: String,
+    /// Where frontends connect.
+    pub socket: String,
+    /// `listening`, `connected`, `running` or `faulted`.
+    pub state: String,
+    /// Why it was last closed or reset.
+    pub fault: Option<String>,
+    /// How often it was.
+    #[serde(default)]
+    pub faults_total: u64,
+    /// How often a frontend connected.
+    #[serde(default)]
+    pub connects_total: u64,
+    /// Negotiated features, hexadecimal.
+    #[serde(default)]
+    pub features: String,
+    /// Granted memory.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// net: its address.
+    pub mac: Option<String>,
+    /// net: payload bytes of a frame.
+    pub mtu: Option<u32>,
+    /// net: queue pairs.
+    pub queue_pairs: Option<u32>,
+    /// net: whether it learns addresses.
+    pub learn: Option<bool>,
+    /// vsock: its address.
+    pub cid: Option<u32>,
+    /// vsock: where host processes connect.
+    pub host_socket: Option<String>,
+    /// Its queues.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
+    /// Its counters.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Port {
+    /// The MAC, or the CID.
+    pub fn address(&self) -> String {
+        match (&self.mac, self.cid) {
+            (Some(mac), _) => mac.clone(),
+            (None, Some(cid)) => format!("cid {cid}"),
+            (None, None) => "-".into(),
+        }
+    }
+}
+
+/// A queue.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Queue {
+    /// In virtio order.
+    pub index: usize,
+    /// Entries.
+    pub size: u32,
+    /// `split` or `packed`.
+    pub format: String,
+    /// Whether the driver runs it.
+    pub running: bool,
+}
+
+/// A group.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Its ports.
+    pub ports: Vec<String>,
+}
+
+/// A rule.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Rule {
+    /// Position, from 0.
+    pub index: usize,
+    /// `accept` or `reject`.
+    pub action: String,
+    /// Who connects.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// How many connects it decided.
+    pub hits_total: u64,
+}
+
+/// Counters of all ports at one time.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Stats {
+    /// The daemon's clock.
+    pub uptime_seconds: f64,
+    /// Each port.
+    pub ports: Vec<PortStats>,
+}
+
+/// Counters of one port.
+#[derive(Debug, Clone, Deserialize)]
+pub struct PortStats {
+    /// Its name.
+    pub name: String,
+    /// `listening`, `connected`, `running` or `faulted`.
+    pub state: String,
+    /// How often it was closed or reset.
+    #[serde(default)]
+    pub faults_total: u64,
+    /// By name.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Why a frame or connect would go where it goes.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Trace {
+    /// `forward`, `flood`, `drop`, `accept` or `reject`.
+    pub verdict: String,
+    /// The receiving ports.
+    pub to: Vec<String>,
+    /// The steps of the decision.
+    pub steps: Vec<String>,
+}
+
+/// The daemon.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Info {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// How long it runs.
+    pub uptime_seconds: f64,
+    /// Its control socket.
+    pub control: String,
+    /// Where ports' sockets go by default.
+    pub run_dir: String,
+}

@@ -1,0 +1,242 @@
+//! The tool as a process against the daemon's control socket: what it prints, what it exits with.
+
+#[path = "../../daemon/tests/common/mod.rs"]
+mod common;
+
+use std::io::Read as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{Control, Dir, model::Model, serve};
+
+/// Exit status, stdout and stderr of `causeway --control SOCKET WORDS`.
+fn causeway(socket: &Path, words: &str) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_causeway"))
+        .env("CAUSEWAY_CONTROL", socket)
+        .args(words.split_whitespace())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+struct Host(Control);
+
+impl Host {
+    /// A daemon with two ports in group blue.
+    fn start() -> Self {
+        let host = Self(serve(Arc::new(Model::default())));
+        host.ok("group add blue");
+        host.ok("port add vm1-net --kind net --group blue --mac 52:54:00:00:00:01");
+        host.ok("port add vm1-vsock --kind vsock --group blue --cid 3");
+        host
+    }
+
+    #[track_caller]
+    fn ok(&self, words: &str) -> String {
+        let (status, out, error) = causeway(&self.0.socket, words);
+        assert_eq!((status, error.as_str()), (0, ""), "{words}: {out}");
+        out
+    }
+
+    fn json(&self, words: &str) -> serde_json::Value {
+        serde_json::from_str(&self.ok(words)).unwrap()
+    }
+
+    /// Asserts the exit status and that the error says so.
+    #[track_caller]
+    fn fails(&self, words: &str, status: i32, says: &str) {
+        let (got, out, error) = causeway(&self.0.socket, words);
+        assert_eq!(got, status, "{words}: {out}{error}");
+        assert!(error.contains(says), "{words}: {error}");
+    }
+}
+
+#[test]
+fn lists_are_aligned_tables_or_json() {
+    let host = Host::start();
+    let list = host.ok("port list");
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines[0].starts_with("NAME       GROUP  KIND   ADDRESS            STATE"), "{list}");
+    assert!(
+        lines[1].starts_with("vm1-net    blue   net    52:54:00:00:00:01  listening"),
+        "{list}"
+    );
+    assert!(lines[2].starts_with("vm1-vsock  blue   vsock  cid 3"), "{list}");
+    for words in ["port list -j", "port list -o json", "-j port list --group blue"] {
+        assert_eq!(host.json(words)[1]["cid"], 3, "{words}");
+    }
+    assert_eq!(host.ok("group list"), "NAME  PORTS\nblue  vm1-net vm1-vsock\n");
+    assert!(host.ok("group show blue").contains("ports  vm1-net\n       vm1-vsock\n"));
+    host.fails("port list --group red", 3, "see `causeway group list`");
+}
+
+#[test]
+fn nouns_and_verbs_may_be_cut_short() {
+    let host = Host::start();
+    assert_eq!(host.ok("p l"), host.ok("port list"));
+    assert_eq!(host.ok("por sh vm1-net"), host.ok("port show vm1-net"));
+    host.fails("x l", 2, "unrecognized subcommand");
+}
+
+#[test]
+fn a_port_is_shown_in_full_and_as_what_to_paste() {
+    let host = Host::start();
+    let text = host.ok("port show vm1-net");
+    for part in ["state        listening", "mtu          1500", "transmit_packets_total      3"] {
+        assert!(text.contains(part), "{part} not in\n{text}");
+    }
+    let qemu = host.ok("port show vm1-net --qemu");
+    assert!(qemu.contains("virtio-net-pci") && qemu.contains("share=on"), "{qemu}");
+    assert!(host.ok("port show vm1-vsock --qemu").contains("vhost-user-vsock-pci"));
+    assert!(host.ok("port show vm1-net --libvirt").contains("<interface type='vhostuser'>"));
+    host.fails("port show vm1-net --libvirt --qemu", 2, "cannot be used with");
+    host.fails("port show vm9", 3, "port \"vm9\" does not exist; see `causeway port list`");
+}
+
+#[test]
+fn ports_are_added_and_deleted_with_stable_statuses() {
+    let host = Host::start();
+    let out = host.ok("port add b --kind net --group blue --mtu 9000 --queue-pairs 2 --learn");
+    assert!(out.contains("port b listens on /"), "{out}");
+    assert_eq!(host.json("port show b -j")["mtu"], 9000);
+    host.fails("port add b --kind net --group blue", 1, "exists");
+    host.ok("port add b --kind net --group blue --mtu 9000 --may-exist");
+    host.fails(
+        "port add b --kind net --group blue --mtu 1500 --may-exist",
+        1,
+        "mtu 9000: expected 1500",
+    );
+    host.fails("port add c --kind net --group red", 3, "add it with `causeway group add red`");
+    host.fails("port add c --kind net --group blue --cid 3", 1, "cid: a port of kind \"net\"");
+    host.fails("port add c --kind vsock --group blue", 1, "cid: expected");
+    host.fails("port add c --kind vsock --group blue --cid 2", 2, "cid");
+    host.fails("port add c --kind net --group blue --mac 1:2", 2, "six hexadecimal bytes");
+    host.fails("port add c/d --kind net --group blue", 2, "expected 1 to 63 letters");
+    host.fails("port add c --group blue", 2, "--kind");
+    assert_eq!(host.ok("port del b"), "port b deleted\n");
+    host.fails("port del b", 3, "port \"b\" does not exist");
+    assert_eq!(host.json("port del b --if-exists -j")["changed"], false);
+}
+
+#[test]
+fn relative_socket_paths_are_made_absolute_here() {
+    let host = Host::start();
+    host.ok("port add r --kind net --group blue --socket r.sock");
+    let socket = host.json("port show r -j")["socket"].as_str().unwrap().to_owned();
+    assert_eq!(Path::new(&socket), std::env::current_dir().unwrap().join("r.sock"));
+}
+
+#[test]
+fn groups_are_added_and_deleted() {
+    let host = Host::start();
+    host.fails("group add blue", 1, "exists");
+    assert!(host.ok("group add blue --may-exist").contains("there already"));
+    host.fails("group del blue", 1, "has ports");
+    host.fails("group del red", 3, "does not exist");
+    host.ok("group del red --if-exists");
+    host.ok("group add red");
+    assert_eq!(host.ok("group del red"), "group red deleted\n");
+}
+
+#[test]
+fn rules_keep_their_order() {
+    let host = Host::start();
+    host.ok("rule add reject --from blue/3:* --to blue/4:22");
+    host.ok("rule add accept --to host:1-1023 --index 0");
+    assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("there already"));
+    let list = host.ok("rule list");
+    let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["INDEX", "ACTION", "FROM", "TO", "HITS"]);
+    assert_eq!(rows[1], ["0", "accept", "*/*:*", "host:1-1023", "0"]);
+    assert_eq!(rows[2], ["1", "reject", "blue/3:*", "blue/4:22", "0"]);
+    assert_eq!(rows.len(), 3);
+    host.fails("rule add drop", 2, "expected accept or reject");
+    host.fails("rule add reject --to blue", 2, "expected GROUP/CID:PORT");
+    host.fails("rule add reject --from blue/3:* --to red/4:1", 1, "no traffic crosses groups");
+    host.fails("rule del 7", 3, "see `causeway rule list`");
+    host.ok("rule del 0");
+    host.ok("rule del 7 --if-exists");
+}
+
+#[test]
+fn traces_stats_and_info() {
+    let host = Host::start();
+    let text = host.ok("trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff");
+    assert!(text.contains("verdict  drop\nto       -\nbecause  1. Frame"), "{text}");
+    assert_eq!(host.json("trace connect --from vm1-vsock --cid 4 --port 22 -j")["verdict"], "drop");
+    assert!(host.ok("trace connect --group blue --cid 3 --port 22").contains("Connect"));
+    host.fails("trace connect --cid 4 --port 22", 2, "--from");
+    let stats = host.ok("stats");
+    assert!(stats.starts_with("NAME       STATE      RX-PACKETS"), "{stats}");
+    assert_eq!(host.ok("stats --port vm1-net").lines().count(), 2);
+    host.fails("stats --port vm9", 3, "does not exist");
+    let rates = host.json("stats --interval 1 --count 1 -j");
+    assert_eq!(rates["ports"][0]["rates"]["receive_packets_per_second"], 0.0);
+    let info = host.ok("info");
+    assert!(info.contains(&format!("pid      {}", std::process::id())), "{info}");
+}
+
+#[test]
+fn without_a_daemon_it_says_how_to_start_one() {
+    let dir = Dir::new();
+    let (status, _, error) = causeway(&dir.file("none.sock"), "port list");
+    assert_eq!(status, 4);
+    assert!(error.contains("systemctl start causewayd") && error.contains("--control"), "{error}");
+    // A socket that a killed daemon left.
+    drop(UnixListener::bind(dir.file("old.sock")).unwrap());
+    assert_eq!(causeway(&dir.file("old.sock"), "info").0, 4);
+    let long = format!("--control /{} info", "x".repeat(200));
+    assert_eq!(causeway(&dir.file("none.sock"), &long).0, 2);
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_a_timeout() {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (status, _, error) = causeway(&socket, "info --timeout 1");
+    assert_eq!(status, 5);
+    assert!(error.contains("did not answer within 1 s"), "{error}");
+    drop(listener);
+}
+
+#[test]
+fn hostile_daemons_get_an_error_each() {
+    for reply in ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[", ""] {
+        let dir = Dir::new();
+        let socket = dir.file("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let answer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).unwrap();
+            std::io::Write::write_all(&mut stream, reply.as_bytes()).unwrap();
+        });
+        let (status, _, error) = causeway(&socket, "port list");
+        assert_eq!(status, 1, "{error}");
+        assert!(error.contains("unexpected reply"), "{error}");
+        answer.join().unwrap();
+    }
+}
+
+#[test]
+fn help_completions_and_manual_come_from_one_definition() {
+    let dir = Dir::new();
+    let none = dir.file("none.sock");
+    assert_eq!(causeway(&none, "").0, 2);
+    let (status, help, _) = causeway(&none, "--help");
+    assert_eq!(status, 0);
+    assert!(help.contains("Examples:") && help.contains("4 no daemon"), "{help}");
+    assert!(causeway(&none, "port add --help").1.contains("causeway port add vm3-net"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(causeway(&none, &format!("completion {shell}")).1.contains("port"));
+    }
+    assert!(causeway(&none, "man").1.contains(".TH causeway 1"));
+    let (status, _, _) = causeway(&none, &format!("man {}", dir.0.display()));
+    assert_eq!(status, 0);
+    let page = std::fs::read_to_string(dir.file("causeway-port-add.1")).unwrap();
+    assert!(page.contains("queue\\-pairs"), "{page}");
+}
