@@ -19,6 +19,14 @@ pub struct PortId {
     pub(crate) serial: u32,
 }
 
+impl PortId {
+    /// A small number that no other living port has: for tables with a place per port.
+    #[inline]
+    pub fn slot(self) -> usize {
+        usize::from(self.slot)
+    }
+}
+
 /// Names a group; groups are few and compared often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub(crate) u32);

@@ -96,14 +96,7 @@ pub struct Context<'a> {
 
 /// A descriptor that a service watches; unwatched when dropped.
 #[derive(Debug)]
-pub struct ServiceWatch(Watch);
-
-impl ServiceWatch {
-    /// Changes which directions are reported; errors and hang-ups always are.
-    pub fn interest(&self, read: bool, write: bool) -> std::io::Result<()> {
-        self.0.change(When::Either { read, write })
-    }
-}
+pub struct ServiceWatch(#[expect(dead_code, reason = "held for its drop")] Watch);
 
 impl Context<'_> {
     /// Reports that used entries were pushed to a queue, so that they are published.
@@ -128,15 +121,23 @@ impl Context<'_> {
         self.faults.push((port, reason.to_string()));
     }
 
-    /// Watches `fd`; `value` comes back in [`Service::ready`].
-    pub fn watch(
-        &self,
-        fd: BorrowedFd<'_>,
-        value: u32,
-        read: bool,
-        write: bool,
-    ) -> std::io::Result<ServiceWatch> {
+    /// Notes what a guest did wrong when it costs less than its port; shown to the operator.
+    pub fn note(&mut self, port: PortId, reason: impl std::fmt::Display) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(port) else { return };
+        let reason = reason.to_string();
+        port.faults_total = port.faults_total.saturating_add(1);
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
+        }
+        port.fault = Some(reason);
+    }
+
+    /// Watches `fd`: [`Service::ready`] is called with `value` once whenever reading or writing
+    /// becomes possible, so keep on until the descriptor would block.
+    pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         let token = Token::Service { service: self.service, value };
-        self.poller.watch(fd, token, When::Either { read, write }).map(ServiceWatch)
+        self.poller.watch(fd, token, When::Either).map(ServiceWatch)
     }
 }

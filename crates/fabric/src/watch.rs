@@ -1,7 +1,7 @@
 //! Which descriptors wake the dispatcher, and what each means.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll;
@@ -57,8 +57,8 @@ pub(crate) enum When {
     Readable,
     /// Once for each ring of a doorbell. Its counter need never be read.
     Rung,
-    /// As long as the named directions are possible; none: only errors and hang-up.
-    Either { read: bool, write: bool },
+    /// Once whenever reading or writing becomes possible, or the other side hangs up.
+    Either,
 }
 
 impl When {
@@ -66,12 +66,11 @@ impl When {
         match self {
             Self::Readable => epoll::EventFlags::IN,
             Self::Rung => epoll::EventFlags::IN | epoll::EventFlags::ET,
-            Self::Either { read, write } => {
-                let mut flags = epoll::EventFlags::empty();
-                flags.set(epoll::EventFlags::IN, read);
-                flags.set(epoll::EventFlags::RDHUP, read);
-                flags.set(epoll::EventFlags::OUT, write);
-                flags
+            Self::Either => {
+                epoll::EventFlags::IN
+                    | epoll::EventFlags::OUT
+                    | epoll::EventFlags::RDHUP
+                    | epoll::EventFlags::ET
             }
         }
     }
@@ -100,7 +99,7 @@ impl Poller {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         let data = epoll::EventData::new_u64(token.pack());
         epoll::add(&*self.0, &fd, data, when.flags())?;
-        Ok(Watch { poller: self.clone(), fd, token })
+        Ok(Watch { poller: self.clone(), fd })
     }
 
     /// Waits for events: `None` for ever, else at most that many nanoseconds.
@@ -139,15 +138,6 @@ impl Poller {
 pub(crate) struct Watch {
     poller: Poller,
     fd: OwnedFd,
-    token: Token,
-}
-
-impl Watch {
-    /// Changes what is reported.
-    pub(crate) fn change(&self, when: When) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(self.token.pack());
-        Ok(epoll::modify(&*self.poller.0, self.fd.as_fd(), data, when.flags())?)
-    }
 }
 
 impl Drop for Watch {

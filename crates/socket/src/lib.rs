@@ -1,1 +1,50 @@
-//! In the making.
+//! AF_VSOCK between guests of a group, and between guests and the host: V4VSockets
+//! on an unmodified guest's virtio-vsock.
+//!
+//! V4V gave sockets between VMs that a trusted party copies once, with the
+//! sender's address stamped by that party. Here the guest's own AF_VSOCK is the
+//! interface, the dispatcher is the trusted party, and the copy goes straight
+//! from the sender's transmit descriptors into the receiver's receive
+//! descriptors.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`credit`] | flow-control arithmetic, and who lies about it |
+//! | [`conn`] | one connection as a state machine, free of I/O |
+//! | [`table`] | all connections, found by what a packet says |
+//! | [`seat`] | what a port has waiting, held and filling |
+//! | `transmit` | what a guest sent: checked, resolved, passed on |
+//! | `deliver` | into a guest's receive buffers |
+//! | `host` | host processes at the other end |
+//!
+//! # When a receiver has no room
+//! Data waits in the sender's own descriptors, up to a part of its ring; then
+//! in a bounded staging buffer; then the sender's ring waits. A receiver that
+//! does not drain while a sender waits loses the connections they share
+//! (see `stall`), so that it cannot hold up the sender's other peers for long.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod conn;
+pub mod counters;
+pub mod credit;
+mod deliver;
+mod host;
+pub mod limits;
+pub mod seat;
+mod service;
+mod stall;
+pub mod table;
+mod trace;
+mod transmit;
+
+pub use service::Socket;

@@ -1,0 +1,66 @@
+//! What is counted per port. Directions are the guest's: "transmit" is what it sent.
+
+use std::collections::BTreeMap;
+
+/// Declares the counters with their names in `causeway port show`.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident => $name:literal),+ $(,)?) => {
+        /// The counters of one vsock port.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $field: u64,)+
+        }
+
+        impl Counters {
+            /// By name.
+            pub fn view(&self) -> BTreeMap<String, u64> {
+                BTreeMap::from([$(($name.to_owned(), self.$field),)+])
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets that the guest sent.
+    transmit_packets => "transmit_packets_total",
+    /// Data bytes that the guest sent.
+    transmit_bytes => "transmit_bytes_total",
+    /// Packets put in the guest's buffers.
+    receive_packets => "receive_packets_total",
+    /// Data bytes put in the guest's buffers.
+    receive_bytes => "receive_bytes_total",
+    /// Connects that the guest made or got, and that were let through.
+    connects => "connects_total",
+    /// Connects refused because nobody has the CID, or its device is not running.
+    refused_unknown => "reject_unknown_peer_total",
+    /// Connects refused by a rule.
+    refused_rule => "reject_rule_total",
+    /// Connects refused because a limit on connections was reached.
+    refused_limit => "reject_limit_total",
+    /// Connects refused because the other side does not take the socket type.
+    refused_type => "reject_type_total",
+    /// Packets that belong to no connection, answered with a reset.
+    stray => "reset_stray_total",
+    /// Connections reset because this guest broke the protocol or its credit.
+    breach => "reset_breach_total",
+    /// Connections reset because this guest did not take its data while a sender waited.
+    stalled => "reset_stalled_total",
+    /// Connects that were never answered.
+    unanswered => "reset_unanswered_total",
+    /// Packets of this guest that waited in its own descriptors.
+    held => "transmit_held_total",
+    /// Packets of this guest that were copied aside.
+    staged => "transmit_staged_total",
+    /// Times that this guest's transmit ring had to wait.
+    waited => "transmit_waited_total",
+}
+
+/// Adds one.
+pub(crate) fn bump(counter: &mut u64) {
+    *counter = counter.wrapping_add(1);
+}
+
+/// Adds `more`.
+pub(crate) fn add(counter: &mut u64, more: u64) {
+    *counter = counter.wrapping_add(more);
+}

@@ -1,0 +1,442 @@
+//! Into a guest's receive buffers.
+//!
+//! # Budget
+//! A data packet costs one copy from the sender's descriptors, and a header of
+//! 44 bytes per receive buffer. Nothing is copied aside while the receiver has
+//! room. Buffers are published once a batch, by the dispatcher.
+
+use causeway_fabric::{Context, Port, PortId, Progress};
+use causeway_memory::{Cursor, Map, OutOfGrant, copy};
+use causeway_ring::RingError;
+use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
+
+use crate::conn::{Party, Pending, Phase, Signals, Which};
+use crate::counters::{add, bump};
+use crate::limits::{RESETS_WAITING_MAX, TURN_BUFFERS};
+use crate::seat::Seat;
+use crate::service::{RX, Socket, TX};
+use crate::table::{ConnId, Table};
+
+/// What the receiver's own ring or memory did wrong.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(crate) enum RxFault {
+    #[error("receive queue: {0}")]
+    Ring(#[from] RingError),
+    #[error("a receive buffer of {0} bytes has no room for a header and data")]
+    Small(u64),
+    #[error("a receive buffer is not granted: {0}")]
+    Memory(#[from] OutOfGrant),
+}
+
+/// Who is to blame for a copy that failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Blame {
+    Receiver(RxFault),
+    Sender(OutOfGrant),
+}
+
+impl From<RxFault> for Blame {
+    fn from(fault: RxFault) -> Self {
+        Self::Receiver(fault)
+    }
+}
+
+/// Where data comes from.
+pub(crate) enum Source<'a, 'b> {
+    Guest(&'a Map, &'a mut Cursor<'b>),
+    Bytes(&'a [u8]),
+}
+
+const HEADER_BYTES: u64 = HEADER_LEN as u64;
+
+/// Takes the next receive buffer; `false` when there is none.
+pub(crate) fn take(port: &mut Port, seat: &mut Seat) -> Result<bool, RxFault> {
+    let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
+    if !ring.pop(map, &mut seat.filling.chain)? {
+        return Ok(false);
+    }
+    let room = seat.filling.chain.writable_bytes();
+    if room <= HEADER_BYTES { Err(RxFault::Small(room)) } else { Ok(true) }
+}
+
+/// Finishes the buffer being filled: its header, and its place in the used ring.
+pub(crate) fn close(
+    table: &Table,
+    port: &mut Port,
+    seat: &mut Seat,
+    flags: u32,
+) -> Result<(), RxFault> {
+    let Some((id, which)) = seat.filling.of.take() else { return Ok(()) };
+    let Some((map, ring)) = port.queue(RX) else { return Ok(()) };
+    let head = seat.filling.chain.head();
+    let Some(conn) = table.get(id) else {
+        ring.put_back(head);
+        return Ok(());
+    };
+    let written = seat.filling.written;
+    let header = conn.header(which, Op::Data, written, flags).emit();
+    seat.filling.chain.writer().write(map, &header)?;
+    ring.push(head, written.saturating_add(HEADER_LEN as u32))?;
+    bump(&mut seat.counters.receive_packets);
+    add(&mut seat.counters.receive_bytes, u64::from(written));
+    Ok(())
+}
+
+/// Puts a packet without data in a buffer of its own; `false` when there is no buffer.
+pub(crate) fn put(
+    table: &Table,
+    port: &mut Port,
+    seat: &mut Seat,
+    header: &Header,
+) -> Result<bool, RxFault> {
+    close(table, port, seat, 0)?;
+    if !take(port, seat)? {
+        return Ok(false);
+    }
+    let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
+    seat.filling.chain.writer().write(map, &header.emit())?;
+    ring.push(seat.filling.chain.head(), HEADER_LEN as u32)?;
+    bump(&mut seat.counters.receive_packets);
+    Ok(true)
+}
+
+/// Copies data into receive buffers, at most `buffers` new ones; says how much went.
+///
+/// A stream's data joins the buffer that the same stream is filling. The last buffer stays
+/// open for more of it; whoever ends the batch closes it.
+pub(crate) fn fill(
+    table: &Table,
+    port: &mut Port,
+    seat: &mut Seat,
+    to: (ConnId, Which),
+    mut source: Source<'_, '_>,
+    left: u32,
+    buffers: &mut usize,
+) -> Result<u32, Blame> {
+    let mut moved = 0_u32;
+    while moved < left {
+        let mut room = room_for(seat, to);
+        if room == 0 {
+            close(table, port, seat, 0)?;
+            if *buffers == 0 || !take(port, seat)? {
+                break;
+            }
+            *buffers = buffers.saturating_sub(1);
+            seat.filling.of = Some(to);
+            seat.filling.written = 0;
+            room = room_for(seat, to);
+        }
+        let now = room.min(left.saturating_sub(moved));
+        let at = HEADER_BYTES.saturating_add(u64::from(seat.filling.written));
+        let mut writer = Cursor::at(seat.filling.chain.writable(), at);
+        let Some(map) = port.map() else { break };
+        match &mut source {
+            Source::Guest(from, cursor) => {
+                copy::copy((from, cursor), (map, &mut writer), u64::from(now)).map_err(
+                    |e| match e {
+                        copy::CopyError::Source(gap) => Blame::Sender(gap),
+                        copy::CopyError::Destination(gap) => Blame::Receiver(RxFault::Memory(gap)),
+                    },
+                )?;
+            }
+            Source::Bytes(bytes) => {
+                let (head, tail) = bytes.split_at_checked(now as usize).unwrap_or((bytes, &[]));
+                writer.write(map, head).map_err(RxFault::Memory)?;
+                *bytes = tail;
+            }
+        }
+        seat.filling.written = seat.filling.written.saturating_add(now);
+        moved = moved.saturating_add(now);
+    }
+    seat.taken = seat.taken.wrapping_add(u64::from(moved));
+    Ok(moved)
+}
+
+/// Bytes left in the buffer being filled, if it is this connection's.
+fn room_for(seat: &Seat, to: (ConnId, Which)) -> u32 {
+    if seat.filling.of != Some(to) {
+        return 0;
+    }
+    let used = HEADER_BYTES.saturating_add(u64::from(seat.filling.written));
+    let room = seat.filling.chain.writable_bytes().saturating_sub(used);
+    u32::try_from(room).unwrap_or(u32::MAX)
+}
+
+/// What one connection's turn came to.
+enum Turn {
+    /// Nothing more waits.
+    Done,
+    /// More waits, but others have their turn first.
+    More,
+    /// No receive buffer is left.
+    Starved,
+}
+
+impl Socket {
+    /// Gives a guest what waits for it, as far as it has buffers.
+    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, to: PortId) -> Progress {
+        match self.deliver_all(cx, to) {
+            Ok(()) => {}
+            Err(Blame::Receiver(fault)) => {
+                cx.fault(to, fault);
+                return Progress::Parked;
+            }
+            // Reported where it was found.
+            Err(Blame::Sender(_)) => {}
+        }
+        self.unchoke(cx, to);
+        cx.touch(to, RX);
+        let backlog = self.seats.get(to).is_some_and(Seat::has_backlog);
+        let Some((_, ring)) = cx.ports.get_mut(to).and_then(|p| p.queue(RX)) else {
+            return Progress::Parked;
+        };
+        let armed = if backlog { ring.arm() } else { ring.disarm().map(|()| false) };
+        match armed {
+            Ok(true) => Progress::Worked,
+            Ok(false) => Progress::Parked,
+            Err(error) => {
+                cx.fault(to, format_args!("receive queue: {error}"));
+                Progress::Parked
+            }
+        }
+    }
+
+    fn deliver_all(&mut self, cx: &mut Context<'_>, to: PortId) -> Result<(), Blame> {
+        if let Some(seat) = self.seats.get_mut(to) {
+            seat.starved = false;
+        }
+        loop {
+            let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(()) };
+            let Some(header) = seat.resets.front().copied() else { break };
+            if !put(&self.table, port, seat, &header)? {
+                seat.starved = true;
+                return Ok(());
+            }
+            seat.resets.pop_front();
+        }
+        let turns = self.seats.get(to).map_or(0, |s| s.ready.len());
+        for _ in 0..turns {
+            let next = self.seats.get_mut(to).and_then(|s| s.ready.pop_front());
+            let Some((id, which)) = next else { break };
+            let turn = self.deliver_conn(cx, to, id, which)?;
+            let Some(seat) = self.seats.get_mut(to) else { break };
+            match turn {
+                Turn::Done => {
+                    if let Some(conn) = self.table.get_mut(id) {
+                        conn.side_mut(which).queued = false;
+                    }
+                }
+                Turn::More => seat.ready.push_back((id, which)),
+                Turn::Starved => {
+                    seat.ready.push_front((id, which));
+                    seat.starved = true;
+                    break;
+                }
+            }
+        }
+        let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(()) };
+        close(&self.table, port, seat, 0)?;
+        Ok(())
+    }
+
+    /// One connection's turn: the answer to a connect, data, credit, the end; in this order.
+    fn deliver_conn(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        id: ConnId,
+        which: Which,
+    ) -> Result<Turn, Blame> {
+        for (signal, op) in [(Signals::REQUEST, Op::Request), (Signals::RESPONSE, Op::Response)] {
+            if !self.deliver_signal(cx, to, id, which, signal, op, 0)? {
+                return Ok(Turn::Starved);
+            }
+        }
+        let mut buffers = TURN_BUFFERS;
+        while let Some(pending) = self.next_pending(id, which) {
+            if !self.deliver_pending(cx, to, (id, which), pending, &mut buffers)? {
+                return Ok(if buffers == 0 { Turn::More } else { Turn::Starved });
+            }
+        }
+        match self.pump(cx, to, id, which, &mut buffers)? {
+            Some(true) if buffers == 0 => return Ok(Turn::More),
+            Some(true) => return Ok(Turn::Starved),
+            Some(false) | None => {}
+        }
+        for (signal, op) in [
+            (Signals::CREDIT_UPDATE, Op::CreditUpdate),
+            (Signals::CREDIT_REQUEST, Op::CreditRequest),
+            (Signals::SHUTDOWN, Op::Shutdown),
+        ] {
+            let shut = self.table.get(id).map_or(0, |c| c.side(which.other()).shut);
+            let flags = if op == Op::Shutdown { shut } else { 0 };
+            if !self.deliver_signal(cx, to, id, which, signal, op, flags)? {
+                return Ok(Turn::Starved);
+            }
+        }
+        Ok(Turn::Done)
+    }
+
+    /// Tells a guest one signal if it is set; `false` when there is no buffer for it.
+    #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
+    fn deliver_signal(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        id: ConnId,
+        which: Which,
+        signal: Signals,
+        op: Op,
+        flags: u32,
+    ) -> Result<bool, RxFault> {
+        let Some(conn) = self.table.get(id) else { return Ok(true) };
+        if !conn.side(which).signals.contains(signal) {
+            return Ok(true);
+        }
+        let header = conn.header(which, op, 0, flags);
+        let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(true) };
+        if !put(&self.table, port, seat, &header)? {
+            return Ok(false);
+        }
+        if let Some(conn) = self.table.get_mut(id) {
+            conn.side_mut(which).signals.remove(signal);
+        }
+        Ok(true)
+    }
+
+    fn next_pending(&mut self, id: ConnId, which: Which) -> Option<Pending> {
+        let conn = self.table.get_mut(id).filter(|c| c.phase == Phase::Open)?;
+        conn.side_mut(which).pending.pop_front()
+    }
+
+    /// Delivers one piece of waiting data; `false` when it, or a part of it, has to wait on.
+    fn deliver_pending(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        target: (ConnId, Which),
+        pending: Pending,
+        buffers: &mut usize,
+    ) -> Result<bool, Blame> {
+        let (id, which) = target;
+        let kind = self.table.get(id).map_or(Type::Stream, |c| c.kind);
+        let Some(seat) = self.seats.get_mut(to) else { return Ok(true) };
+        let table = &self.table;
+        let (outcome, pending) = match pending {
+            Pending::Held { from, chain, at, left, flags } => {
+                let Some((source, port)) = cx.ports.pair(from, to) else { return Ok(true) };
+                let Some(map) = source.map() else { return Ok(true) };
+                let mut cursor = Cursor::at(chain.readable(), at);
+                let data = Source::Guest(map, &mut cursor);
+                let moved = fill(table, port, seat, target, data, left, buffers);
+                let done = moved.as_ref().copied().unwrap_or(0);
+                let end =
+                    end_message(table, port, seat, target, kind, done == left, flags, buffers);
+                let (at, left) = (at.saturating_add(u64::from(done)), left.saturating_sub(done));
+                let outcome = moved.and_then(|n| Ok((n, end?)));
+                (outcome, Pending::Held { from, chain, at, left, flags })
+            }
+            Pending::Staged { from, bytes, at, flags } => {
+                let Some(port) = cx.ports.get_mut(to) else { return Ok(true) };
+                let rest = bytes.get(at..).unwrap_or(&[]);
+                let left = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+                let moved = fill(table, port, seat, target, Source::Bytes(rest), left, buffers);
+                let done = moved.as_ref().copied().unwrap_or(0);
+                let end =
+                    end_message(table, port, seat, target, kind, done == left, flags, buffers);
+                let outcome = moved.and_then(|n| Ok((n, end?)));
+                (
+                    outcome,
+                    Pending::Staged { from, bytes, at: at.saturating_add(done as usize), flags },
+                )
+            }
+        };
+        let (moved, ended) = match outcome {
+            Ok(done) => done,
+            Err(Blame::Sender(gap)) => {
+                let (Pending::Held { from, .. } | Pending::Staged { from, .. }) = &pending;
+                cx.fault(*from, format_args!("transmit data is not granted: {gap}"));
+                (0, true)
+            }
+            Err(blame) => {
+                // The receiver's port closes, which gives the sender its descriptors back.
+                if let Some(conn) = self.table.get_mut(id) {
+                    conn.side_mut(which).pending.push_front(pending);
+                }
+                return Err(blame);
+            }
+        };
+        if let Some(conn) = self.table.get_mut(id) {
+            let side = conn.side_mut(which);
+            side.credit.deliver(moved);
+            // Data carries the credit with it.
+            side.signals.remove(Signals::CREDIT_UPDATE);
+            if !ended {
+                side.pending.push_front(pending);
+                return Ok(false);
+            }
+        }
+        self.release(cx, Some(to), pending);
+        Ok(true)
+    }
+
+    /// Closes the buffer that each of these guests is filling: the end of a batch.
+    pub(crate) fn close_open(&mut self, cx: &mut Context<'_>) {
+        for to in std::mem::take(&mut self.open) {
+            let Some((port, seat)) = self.seats.with_port(cx, to) else { continue };
+            if let Err(fault) = close(&self.table, port, seat, 0) {
+                cx.fault(to, fault);
+            }
+            cx.touch(to, RX);
+        }
+    }
+
+    /// Lets a guest transmit again once it has taken its resets.
+    fn unchoke(&mut self, cx: &mut Context<'_>, id: PortId) {
+        if let Some(seat) = self.seats.get_mut(id)
+            && seat.choked
+            && seat.resets.len() < RESETS_WAITING_MAX / 2
+        {
+            seat.choked = false;
+            cx.wake(id, TX);
+        }
+    }
+
+    /// Whether side `which` is a guest that can take data at once.
+    pub(crate) fn takes_now(&self, id: ConnId, which: Which) -> bool {
+        self.table.get(id).is_some_and(|conn| {
+            let side = conn.side(which);
+            let waits = side.signals.intersects(Signals::REQUEST | Signals::RESPONSE);
+            matches!(side.party, Party::Guest(_)) && side.pending.is_empty() && !waits
+        })
+    }
+}
+
+/// After a packet's data: says whether the packet is wholly delivered, and marks a message's end.
+#[expect(clippy::too_many_arguments, reason = "the ends of one packet, each value another kind")]
+pub(crate) fn end_message(
+    table: &Table,
+    port: &mut Port,
+    seat: &mut Seat,
+    to: (ConnId, Which),
+    kind: Type,
+    all: bool,
+    flags: u32,
+    buffers: &mut usize,
+) -> Result<bool, Blame> {
+    if !all || kind == Type::Stream {
+        return Ok(all);
+    }
+    if seat.filling.of != Some(to) {
+        // An empty message still has an end to tell.
+        close(table, port, seat, 0)?;
+        if *buffers == 0 || !take(port, seat)? {
+            return Ok(false);
+        }
+        *buffers = buffers.saturating_sub(1);
+        seat.filling.of = Some(to);
+        seat.filling.written = 0;
+    }
+    close(table, port, seat, flags)?;
+    Ok(true)
+}

@@ -1,0 +1,608 @@
+//! Host processes at the other end, by the convention of Firecracker and its kin.
+//!
+//! A process connects to the port's host socket and writes `CONNECT <port>\n`;
+//! when the guest accepts it reads `OK <port>\n`, and from then on the stream is
+//! the connection. A guest that connects to CID 2, port P, reaches the process
+//! that listens at `<host socket>_<P>`. Only streams; data goes between the
+//! Unix socket and guest memory by the kernel's copy alone.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::control::CommandError;
+use causeway_fabric::host::{HostListener, HostStream};
+use causeway_fabric::{Context, PortId, ServiceWatch};
+use causeway_memory::Cursor;
+use causeway_ring::Chain;
+use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
+
+use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
+use crate::counters::{add, bump};
+use crate::deliver::{Blame, RxFault, close, take};
+use crate::limits::{
+    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HOST_BUFFER_BYTES, HOST_PORT_FIRST,
+};
+use crate::service::{CID_HOST, RX, Socket};
+use crate::table::ConnId;
+use crate::transmit::Refusal;
+
+/// A port's host socket.
+#[derive(Debug)]
+pub struct HostDoor {
+    path: PathBuf,
+    listener: HostListener,
+    _watch: ServiceWatch,
+    token: u32,
+    /// Processes that have not yet said where to.
+    knocks: usize,
+    next_port: u32,
+}
+
+/// A process's end of a connection.
+#[derive(Debug)]
+pub struct HostEnd {
+    stream: HostStream,
+    _watch: ServiceWatch,
+    token: u32,
+    /// Bytes that the process has no room for; bounded by the credit we give.
+    out: VecDeque<u8>,
+    /// Bytes that the process has taken, modulo 2^32, and how many of them the guest knows of.
+    consumed: u32,
+    told: u32,
+    /// There may be something to read.
+    readable: bool,
+    /// Nothing more will be read.
+    read_done: bool,
+    /// Nothing more will come from the guest: end the stream after `out`.
+    finish: bool,
+    /// The guest wants no more at all: end the connection after `out`.
+    closing: bool,
+}
+
+/// Someone who has connected and not yet said where to.
+#[derive(Debug)]
+struct Knock {
+    port: PortId,
+    stream: HostStream,
+    _watch: ServiceWatch,
+    deadline_ns: u64,
+}
+
+/// What a watched descriptor of ours is.
+#[derive(Debug)]
+enum HostToken {
+    Door(PortId),
+    Knock(Knock),
+    Conn(ConnId),
+}
+
+/// Watched descriptors by token.
+#[derive(Debug, Default)]
+pub(crate) struct HostTokens {
+    list: Vec<Option<HostToken>>,
+    free: Vec<u32>,
+    knocking: VecDeque<(u64, u32)>,
+}
+
+impl HostTokens {
+    fn reserve(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.list.push(None);
+            u32::try_from(self.list.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn set(&mut self, token: u32, what: HostToken) {
+        if let Some(place) = self.list.get_mut(token as usize) {
+            *place = Some(what);
+        }
+    }
+
+    fn get(&self, token: u32) -> Option<&HostToken> {
+        self.list.get(token as usize)?.as_ref()
+    }
+
+    fn remove(&mut self, token: u32) -> Option<HostToken> {
+        let what = self.list.get_mut(token as usize)?.take()?;
+        self.free.push(token);
+        Some(what)
+    }
+}
+
+/// `CONNECT <port>` as a port number.
+fn parse_connect(line: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(line).ok()?;
+    text.strip_prefix("CONNECT ")?.trim_end_matches('\r').parse().ok()
+}
+
+impl Socket {
+    /// Listens for host processes that want to reach a port's guest.
+    pub(crate) fn open_door(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        path: &Path,
+    ) -> Result<HostDoor, CommandError> {
+        let listener = HostListener::bind(path)?;
+        let token = self.tokens.reserve();
+        let watch = cx.watch(std::os::fd::AsFd::as_fd(&listener), token);
+        let watch = watch.map_err(|e| CommandError::Host(format!("{}: {e}", path.display())))?;
+        self.tokens.set(token, HostToken::Door(port));
+        let path = path.to_owned();
+        Ok(HostDoor { path, listener, _watch: watch, token, knocks: 0, next_port: HOST_PORT_FIRST })
+    }
+
+    /// Turns everyone away who still waits at a door, and closes it.
+    pub(crate) fn close_door(&mut self, door: HostDoor) {
+        let Some(HostToken::Door(port)) = self.tokens.remove(door.token) else { return };
+        for (_, token) in std::mem::take(&mut self.tokens.knocking) {
+            match self.tokens.get(token) {
+                Some(HostToken::Knock(knock)) if knock.port != port => {
+                    self.tokens.knocking.push_back((knock.deadline_ns, token));
+                }
+                _ => drop(self.tokens.remove(token)),
+            }
+        }
+    }
+
+    /// A descriptor of ours is ready.
+    pub(crate) fn host_ready(
+        &mut self,
+        cx: &mut Context<'_>,
+        token: u32,
+        readable: bool,
+        writable: bool,
+    ) {
+        match self.tokens.get(token) {
+            Some(HostToken::Door(port)) => {
+                let port = *port;
+                self.answer_door(cx, port);
+            }
+            Some(HostToken::Knock(_)) => self.knock(cx, token),
+            Some(HostToken::Conn(id)) => {
+                let id = *id;
+                if writable {
+                    self.flush(cx, id);
+                }
+                if readable {
+                    self.wake_guest(cx, id);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The process may have written something: the guest's turn takes it.
+    fn wake_guest(&mut self, cx: &mut Context<'_>, id: ConnId) {
+        let Some((which, end)) = self.host_end(id) else { return };
+        end.readable = true;
+        self.attend(cx, id, which.other());
+    }
+
+    /// The process's end of a connection, and which side it is.
+    fn host_end(&mut self, id: ConnId) -> Option<(Which, &mut HostEnd)> {
+        let conn = self.table.get_mut(id)?;
+        let callee = matches!(conn.side(Which::Callee).party, Party::Host(_));
+        let which = if callee { Which::Callee } else { Which::Caller };
+        match &mut conn.side_mut(which).party {
+            Party::Host(end) => Some((which, end)),
+            Party::Guest(_) => None,
+        }
+    }
+
+    fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId) {
+        loop {
+            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
+            let Ok(Some(stream)) = door.listener.accept() else { return };
+            if door.knocks >= HANDSHAKES_MAX {
+                continue;
+            }
+            let token = self.tokens.reserve();
+            let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
+                self.tokens.free.push(token);
+                return;
+            };
+            door.knocks = door.knocks.saturating_add(1);
+            let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
+            let knock = Knock { port, stream, _watch: watch, deadline_ns };
+            self.tokens.set(token, HostToken::Knock(knock));
+            self.tokens.knocking.push_back((deadline_ns, token));
+            self.knock(cx, token);
+        }
+    }
+
+    /// Reads where someone wants to; anything but one proper line turns them away.
+    fn knock(&mut self, cx: &mut Context<'_>, token: u32) {
+        let Some(HostToken::Knock(knock)) = self.tokens.get(token) else { return };
+        let mut bytes = [0_u8; HANDSHAKE_BYTES_MAX];
+        let seen = match knock.stream.peek_bytes(&mut bytes) {
+            Ok(None) => return,
+            Ok(Some(seen)) => bytes.get(..seen).unwrap_or(&[]),
+            Err(_) => &[],
+        };
+        let end = seen.iter().position(|&b| b == b'\n');
+        if end.is_none() && !seen.is_empty() && seen.len() < HANDSHAKE_BYTES_MAX {
+            return;
+        }
+        let line = end.and_then(|end| seen.get(..end));
+        let wanted = line.and_then(parse_connect);
+        let taken = line.map_or(0, |l| l.len().saturating_add(1));
+        let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return };
+        self.tokens.knocking.retain(|(_, t)| *t != token);
+        if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
+            door.knocks = door.knocks.saturating_sub(1);
+        }
+        let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
+        let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
+        if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
+            self.connect_from_host(cx, knock.port, knock.stream, wanted);
+        }
+    }
+
+    /// A process connects to a guest.
+    fn connect_from_host(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        stream: HostStream,
+        port: u32,
+    ) {
+        let Some(seat) = self.seats.get_mut(to) else { return };
+        let (group, cid) = (seat.group, seat.cid);
+        let Some(door) = seat.door.as_mut() else { return };
+        let own = door.next_port;
+        door.next_port = own.checked_add(1).unwrap_or(HOST_PORT_FIRST);
+        if !cx.ports.get(to).is_some_and(|p| p.runs(0) && p.runs(1)) {
+            bump(&mut seat.counters.refused_unknown);
+            return;
+        }
+        if !self.admits(cx, group, (CID_HOST, own), (cid, port)) {
+            if let Some(seat) = self.seats.get_mut(to) {
+                bump(&mut seat.counters.refused_rule);
+            }
+            return;
+        }
+        let Some(caller) = self.host_side(cx, stream, own) else { return };
+        let token = host_token(&caller);
+        let callee = Side::new(Party::Guest(to), cid, port);
+        let conn = Conn::new(Type::Stream, caller, callee, 0);
+        match self.open_connection(cx, conn) {
+            Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
+            Err(_) => self.tokens.free.push(token),
+        }
+    }
+
+    /// A guest connects to a process.
+    pub(crate) fn connect_to_host(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        caller: Side,
+        port: u32,
+        kind: Type,
+    ) -> Result<(), Refusal> {
+        if kind != Type::Stream {
+            return Err(Refusal::Type);
+        }
+        let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
+        let door = seat.door.as_ref().ok_or(Refusal::Unknown)?;
+        let mut path = OsString::from(&door.path);
+        path.push(format!("_{port}"));
+        let stream = HostStream::connect(Path::new(&path)).map_err(|_| Refusal::Unknown)?;
+        let callee = self.host_side(cx, stream, port).ok_or(Refusal::Limit)?;
+        let token = host_token(&callee);
+        let mut conn = Conn::new(kind, caller, callee, 0);
+        conn.phase = Phase::Open;
+        conn.expires_ns = None;
+        conn.side_mut(Which::Caller).signals |= Signals::RESPONSE;
+        match self.add_connection(conn) {
+            Ok(id) => {
+                self.tokens.set(token, HostToken::Conn(id));
+                self.wake_guest(cx, id);
+                Ok(())
+            }
+            Err(refusal) => {
+                self.tokens.free.push(token);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A watched process as a side, with the room that we give a guest towards it.
+    fn host_side(&mut self, cx: &mut Context<'_>, stream: HostStream, port: u32) -> Option<Side> {
+        let token = self.tokens.reserve();
+        let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
+            self.tokens.free.push(token);
+            return None;
+        };
+        let end = HostEnd {
+            stream,
+            _watch: watch,
+            token,
+            out: VecDeque::new(),
+            consumed: 0,
+            told: 0,
+            readable: false,
+            read_done: false,
+            finish: false,
+            closing: false,
+        };
+        let mut side = Side::new(Party::Host(Box::new(end)), CID_HOST, port);
+        side.credit.advertise(HOST_BUFFER_BYTES, 0).ok()?;
+        Some(side)
+    }
+
+    /// Data of a guest for a process: sent from its descriptors, the rest kept within credit.
+    pub(crate) fn data_to_host(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: &Chain,
+        len: u32,
+        id: ConnId,
+        which: Which,
+    ) {
+        let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return };
+        let Some((_, end)) = self.host_end(id) else { return };
+        let mut cursor = Cursor::at(chain.readable(), HEADER_LEN as u64);
+        let mut left = u64::from(len);
+        let mut broken = false;
+        while left > 0 && end.out.is_empty() {
+            match end.stream.send(map, &mut cursor, left) {
+                Ok(Some(sent)) if sent > 0 => {
+                    left = left.saturating_sub(sent as u64);
+                    end.consumed = end.consumed.wrapping_add(u32::try_from(sent).unwrap_or(0));
+                }
+                Ok(_) => break,
+                Err(_) => {
+                    broken = true;
+                    break;
+                }
+            }
+        }
+        if left > 0 && !broken {
+            let mut rest = vec![0; usize::try_from(left).unwrap_or(0)];
+            broken = cursor.read(map, &mut rest).is_err();
+            end.out.extend(rest);
+        }
+        if broken {
+            self.end(cx, id, true);
+            return;
+        }
+        self.credit_guest(cx, id, which);
+    }
+
+    /// Takes account of what the process has taken; tells the guest when it is worth a packet.
+    fn credit_guest(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
+        let Some((which, end)) = self.host_end(id) else { return };
+        let consumed = end.consumed;
+        let news = consumed.wrapping_sub(end.told) >= HOST_BUFFER_BYTES / 4;
+        if news {
+            end.told = consumed;
+        }
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let credit = &mut conn.side_mut(which).credit;
+        let (_, before) = credit.advertised();
+        credit.deliver(consumed.wrapping_sub(before));
+        // Never fails: just as much was delivered as is claimed consumed.
+        let _ = credit.advertise(HOST_BUFFER_BYTES, consumed);
+        if news {
+            conn.side_mut(guest).signals |= Signals::CREDIT_UPDATE;
+            self.attend(cx, id, guest);
+        }
+    }
+
+    /// Sends what the process had no room for.
+    fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
+        let Some((which, end)) = self.host_end(id) else { return };
+        while !end.out.is_empty() {
+            let (front, _) = end.out.as_slices();
+            match end.stream.send_bytes(front) {
+                Ok(Some(sent)) => {
+                    end.out.drain(..sent.min(end.out.len()));
+                    end.consumed = end.consumed.wrapping_add(u32::try_from(sent).unwrap_or(0));
+                }
+                Ok(None) => break,
+                Err(_) => return self.end(cx, id, true),
+            }
+        }
+        let drained = end.out.is_empty();
+        if drained && end.finish {
+            end.stream.finish();
+        }
+        if drained && end.closing {
+            return self.end(cx, id, true);
+        }
+        self.credit_guest(cx, id, which.other());
+    }
+
+    /// Passes what the guest said on to the process at side `which`.
+    pub(crate) fn tell_host(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let shut = conn.side(which.other()).shut;
+        let side = conn.side_mut(which);
+        let signals = std::mem::take(&mut side.signals);
+        let port = side.port;
+        let Party::Host(end) = &mut side.party else { return };
+        if signals.contains(Signals::RESPONSE) {
+            let line = format!("OK {port}\n");
+            match end.stream.send_bytes(line.as_bytes()) {
+                Ok(Some(sent)) if sent == line.len() => end.readable = true,
+                _ => return self.end(cx, id, true),
+            }
+        }
+        if signals.contains(Signals::SHUTDOWN) {
+            end.finish |= shut & SHUTDOWN_SEND != 0;
+            end.read_done |= shut & SHUTDOWN_RECEIVE != 0;
+            end.closing |= shut & SHUTDOWN_BOTH == SHUTDOWN_BOTH;
+            return self.flush(cx, id);
+        }
+        if signals.contains(Signals::CREDIT_REQUEST) {
+            conn.side_mut(which.other()).signals |= Signals::CREDIT_UPDATE;
+        }
+        self.attend(cx, id, which.other());
+    }
+
+    /// The guest said something; it may be the credit that a process waits for.
+    pub(crate) fn attend_host(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
+        if self.host_end(id).is_some_and(|(_, end)| end.readable && !end.read_done) {
+            self.attend(cx, id, guest);
+        }
+    }
+
+    /// Moves what a process wrote into a guest's buffers. `None`: there is no process;
+    /// `Some(true)`: there is more, but no buffer for it now.
+    pub(crate) fn pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        id: ConnId,
+        which: Which,
+        buffers: &mut usize,
+    ) -> Result<Option<bool>, Blame> {
+        loop {
+            let Some(conn) = self.table.get(id).filter(|c| c.phase == Phase::Open) else {
+                return Ok(None);
+            };
+            let Party::Host(end) = &conn.side(which.other()).party else { return Ok(None) };
+            let free = conn.side(which).credit.free();
+            if !end.readable || end.read_done || free == 0 {
+                return Ok(Some(false));
+            }
+            let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(None) };
+            close(&self.table, port, seat, 0)?;
+            if *buffers == 0 || !take(port, seat)? {
+                return Ok(Some(true));
+            }
+            *buffers = buffers.saturating_sub(1);
+            let Some((map, ring)) = port.queue(RX) else { return Ok(None) };
+            let chain = &seat.filling.chain;
+            let mut room = Cursor::at(chain.writable(), HEADER_LEN as u64);
+            let limit = u64::from(free).min(room.remaining());
+            let got = match end.stream.receive(map, &mut room, limit) {
+                Ok(Some(got)) if got > 0 => u32::try_from(got).unwrap_or(0),
+                outcome => {
+                    ring.put_back(chain.head());
+                    return self.process_silent(cx, id, which, outcome.map(|got| got.is_some()));
+                }
+            };
+            let Some(conn) = self.table.get_mut(id) else { return Ok(None) };
+            let side = conn.side_mut(which);
+            // Never fails: `free` bounds what was received.
+            let _ = side.credit.accept(got);
+            side.credit.deliver(got);
+            side.signals.remove(Signals::CREDIT_UPDATE);
+            let header = conn.header(which, Op::Data, got, 0).emit();
+            chain.writer().write(map, &header).map_err(RxFault::Memory)?;
+            ring.push(chain.head(), got.saturating_add(HEADER_LEN as u32))
+                .map_err(RxFault::Ring)?;
+            bump(&mut seat.counters.receive_packets);
+            add(&mut seat.counters.receive_bytes, u64::from(got));
+        }
+    }
+
+    /// The process has nothing to read now, has ended its stream, or is gone.
+    fn process_silent(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnId,
+        guest: Which,
+        ended: Result<bool, rustix::io::Errno>,
+    ) -> Result<Option<bool>, Blame> {
+        let Some((which, end)) = self.host_end(id) else { return Ok(None) };
+        end.readable = false;
+        match ended {
+            Ok(false) => {}
+            Ok(true) => {
+                end.read_done = true;
+                if let Some(conn) = self.table.get_mut(id) {
+                    conn.side_mut(which).shut |= SHUTDOWN_SEND;
+                    conn.side_mut(guest).signals |= Signals::SHUTDOWN;
+                }
+            }
+            Err(rustix::io::Errno::FAULT) => {
+                let gap = causeway_memory::OutOfGrant { addr: 0, len: 0 };
+                return Err(Blame::Receiver(RxFault::Memory(gap)));
+            }
+            Err(_) => self.end(cx, id, true),
+        }
+        Ok(Some(false))
+    }
+
+    /// A guest is done with a connection; whether what it sent before still has to reach the
+    /// process. If so the connection lives on without the guest, until that or its expiry.
+    pub(crate) fn drains_on(&mut self, now_ns: u64, id: ConnId, guest: Which) -> bool {
+        let Some((_, end)) = self.host_end(id) else { return false };
+        if end.out.is_empty() || !end.finish {
+            return false;
+        }
+        end.closing = true;
+        end.read_done = true;
+        let Some(conn) = self.table.get_mut(id) else { return false };
+        conn.side_mut(guest).gone = true;
+        if conn.expires_ns.is_none() {
+            let at = now_ns.saturating_add(crate::limits::LINGER_NS_MAX);
+            conn.expires_ns = Some(at);
+            self.lingering.push_back((at, id));
+        }
+        true
+    }
+
+    /// Lets go of the process at a connection that ended.
+    pub(crate) fn drop_host(&mut self, conn: Conn) {
+        for which in [Which::Caller, Which::Callee] {
+            if let Party::Host(end) = &conn.side(which).party {
+                self.tokens.remove(end.token);
+            }
+        }
+    }
+
+    /// When the first process that has not said where to is turned away.
+    pub(crate) fn handshake_deadline_ns(&self) -> Option<u64> {
+        self.tokens.knocking.front().map(|(at, _)| *at)
+    }
+
+    /// Turns away processes that did not say where to.
+    pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
+        while let Some((at, token)) = self.tokens.knocking.front().copied() {
+            if at > now_ns {
+                return;
+            }
+            self.tokens.knocking.pop_front();
+            if let Some(HostToken::Knock(knock)) = self.tokens.remove(token)
+                && let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut())
+            {
+                door.knocks = door.knocks.saturating_sub(1);
+            }
+        }
+    }
+}
+
+fn host_token(side: &Side) -> u32 {
+    match &side.party {
+        Party::Host(end) => end.token,
+        Party::Guest(_) => u32::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_connect;
+
+    #[test]
+    fn connect_lines() {
+        assert_eq!(parse_connect(b"CONNECT 1024"), Some(1024));
+        assert_eq!(parse_connect(b"CONNECT 1024\r"), Some(1024));
+        for bad in [
+            &b"CONNECT"[..],
+            b"CONNECT ",
+            b"CONNECT x",
+            b"connect 1",
+            b"CONNECT 4294967296",
+            b"\xff",
+        ] {
+            assert_eq!(parse_connect(bad), None);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Every bound of this crate, in one place.
+
+/// Most connections of one port.
+pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;
+/// Most connections in all.
+pub const CONNECTIONS_MAX: usize = 262_144;
+/// Resets waiting for one port's receive buffers; then its transmit ring waits.
+pub const RESETS_WAITING_MAX: usize = 256;
+/// Bytes of one sender copied aside for receivers without room, beside what its descriptors hold.
+pub const STAGED_BYTES_MAX: usize = 512 << 10;
+/// Of a sender's transmit ring, one in this many descriptors may be held for one receiver...
+pub const HELD_PART_ONE: u16 = 4;
+/// ... and one in this many for all receivers together.
+pub const HELD_PART_ALL: u16 = 2;
+/// How long a sender may wait for a receiver before the receiver's pace is judged; 1 s.
+pub const STALL_WINDOW_NS: u64 = 1_000_000_000;
+/// What a receiver must take in that time to be waited for again, in bytes.
+pub const STALL_BYTES_MIN: u64 = 64 << 10;
+/// How long a connect may stay unanswered; 30 s, far above any guest's own limit (Linux: 2 s).
+pub const REQUEST_NS_MAX: u64 = 30_000_000_000;
+/// How long a connection may stay open after both directions were shut; Linux itself waits 8 s.
+pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+/// Receive space that we grant to a guest on a connection with the host, in bytes.
+pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
+/// Host processes that have connected and not yet said `CONNECT <port>`, per port.
+pub const HANDSHAKES_MAX: usize = 64;
+/// How long they may take for it; 5 s.
+pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
+/// Longest `CONNECT <port>` line, in bytes.
+pub const HANDSHAKE_BYTES_MAX: usize = 32;
+/// First source port of connections that host processes make.
+pub const HOST_PORT_FIRST: u32 = 1 << 30;
+/// Receive buffers filled for one connection before the next has its turn.
+pub const TURN_BUFFERS: usize = 16;

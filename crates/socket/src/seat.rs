@@ -1,0 +1,134 @@
+//! What the service keeps for one port: what waits for it, what it waits for.
+
+use std::collections::VecDeque;
+
+use causeway_fabric::{GroupId, PortId};
+use causeway_ring::Chain;
+use causeway_wire::vsock::Header;
+
+use crate::conn::Which;
+use crate::counters::Counters;
+use crate::host::HostDoor;
+use crate::table::ConnId;
+
+/// A receive buffer that is being filled. Small packets of one stream share it.
+#[derive(Debug, Default)]
+pub struct Filling {
+    /// The buffer's chain.
+    pub chain: Chain,
+    /// Whose data is in it; `None`: no buffer is taken.
+    pub of: Option<(ConnId, Which)>,
+    /// Data bytes in it, behind the header's place.
+    pub written: u32,
+}
+
+/// A sender's wait for one slow receiver.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// The receiver.
+    pub on: PortId,
+    /// Since when the receiver's pace is watched.
+    pub since_ns: u64,
+    /// What it had taken by then, in bytes.
+    pub taken: u64,
+    /// Whether the transmit ring stands still now.
+    pub stopped: bool,
+}
+
+/// One port as the service sees it.
+#[derive(Debug)]
+pub struct Seat {
+    /// The port.
+    pub id: PortId,
+    /// Its group.
+    pub group: GroupId,
+    /// Its CID.
+    pub cid: u32,
+    /// Connections with something for this port.
+    pub ready: VecDeque<(ConnId, Which)>,
+    /// Resets for packets that belong to no connection.
+    pub resets: VecDeque<Header>,
+    /// The receive buffer being filled.
+    pub filling: Filling,
+    /// The chain being looked at; keeps its room.
+    pub scratch: Chain,
+    /// Chains of this port's transmit ring that wait for receivers.
+    pub held: u16,
+    /// The same for each receiver; few at a time.
+    held_for: Vec<(PortId, u16)>,
+    /// Bytes of this port copied aside.
+    pub staged: usize,
+    /// Data bytes that this port has taken, ever: its pace.
+    pub taken: u64,
+    /// Its wait for a slow receiver.
+    pub wait: Option<Wait>,
+    /// Its receive buffers ran out while something waited for them.
+    pub starved: bool,
+    /// Its transmit ring waits until its own resets are received.
+    pub choked: bool,
+    /// Connections that this port is a side of.
+    pub connections: usize,
+    /// Where host processes knock.
+    pub door: Option<HostDoor>,
+    /// What is counted.
+    pub counters: Counters,
+}
+
+impl Seat {
+    /// A seat with nothing waiting.
+    pub fn new(id: PortId, group: GroupId, cid: u32) -> Self {
+        Self {
+            id,
+            group,
+            cid,
+            ready: VecDeque::new(),
+            resets: VecDeque::new(),
+            filling: Filling::default(),
+            scratch: Chain::new(),
+            held: 0,
+            held_for: Vec::new(),
+            staged: 0,
+            taken: 0,
+            wait: None,
+            starved: false,
+            choked: false,
+            connections: 0,
+            door: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether something waits for this port's receive buffers.
+    pub fn has_backlog(&self) -> bool {
+        !self.ready.is_empty() || !self.resets.is_empty()
+    }
+
+    /// Chains that wait for `to`.
+    pub fn held_for(&self, to: PortId) -> u16 {
+        self.held_for.iter().find(|(id, _)| *id == to).map_or(0, |(_, count)| *count)
+    }
+
+    /// One more chain waits for `to`.
+    pub fn hold(&mut self, to: PortId) {
+        self.held = self.held.saturating_add(1);
+        match self.held_for.iter_mut().find(|(id, _)| *id == to) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => self.held_for.push((to, 1)),
+        }
+    }
+
+    /// One chain less waits for `to`.
+    pub fn unhold(&mut self, to: PortId) {
+        self.held = self.held.saturating_sub(1);
+        if let Some((_, count)) = self.held_for.iter_mut().find(|(id, _)| *id == to) {
+            *count = count.saturating_sub(1);
+        }
+        self.held_for.retain(|(_, count)| *count > 0);
+    }
+
+    /// The ring that held chains is gone.
+    pub fn forget_holds(&mut self) {
+        self.held = 0;
+        self.held_for.clear();
+    }
+}

@@ -1,0 +1,350 @@
+//! The socket service as the dispatcher sees it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use causeway_attach::Model;
+use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::spec::{PortKind, PortSpec};
+use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
+use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
+
+use crate::conn::{Conn, Party, Signals, Which};
+use crate::counters::bump;
+use crate::host::HostTokens;
+use crate::seat::Seat;
+use crate::table::{ConnId, Table};
+
+/// The queue whose buffers a guest receives in (virtio 1.3, 5.10.2).
+pub(crate) const RX: usize = 0;
+/// The queue that a guest sends by.
+pub(crate) const TX: usize = 1;
+/// Receive, transmit, event.
+const QUEUES: usize = 3;
+pub(crate) use causeway_fabric::spec::CID_HOST;
+/// The guest takes SEQPACKET sockets.
+pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
+
+/// All seats, by their port's slot.
+#[derive(Debug, Default)]
+pub(crate) struct Seats(Vec<Option<Seat>>);
+
+impl Seats {
+    #[inline]
+    pub(crate) fn get(&self, id: PortId) -> Option<&Seat> {
+        self.0.get(id.slot())?.as_ref().filter(|s| s.id == id)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut Seat> {
+        self.0.get_mut(id.slot())?.as_mut().filter(|s| s.id == id)
+    }
+
+    /// A port and its seat.
+    #[inline]
+    pub(crate) fn with_port<'a>(
+        &'a mut self,
+        cx: &'a mut Context<'_>,
+        id: PortId,
+    ) -> Option<(&'a mut Port, &'a mut Seat)> {
+        Some((cx.ports.get_mut(id)?, self.get_mut(id)?))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Seat> {
+        self.0.iter().flatten()
+    }
+
+    fn insert(&mut self, seat: Seat) {
+        let slot = seat.id.slot();
+        if self.0.len() <= slot {
+            self.0.resize_with(slot.saturating_add(1), || None);
+        }
+        if let Some(place) = self.0.get_mut(slot) {
+            *place = Some(seat);
+        }
+    }
+
+    fn remove(&mut self, id: PortId) -> Option<Seat> {
+        self.0.get_mut(id.slot())?.take_if(|s| s.id == id)
+    }
+}
+
+/// AF_VSOCK for all vsock ports of the daemon.
+#[derive(Debug, Default)]
+pub struct Socket {
+    pub(crate) seats: Seats,
+    /// Who has which CID.
+    pub(crate) directory: HashMap<(GroupId, u32), PortId>,
+    pub(crate) table: Table,
+    /// Seats with an open receive buffer in this batch.
+    pub(crate) open: Vec<PortId>,
+    /// Seats that got something to deliver in this batch.
+    pub(crate) attention: Vec<PortId>,
+    /// Connects without an answer, and shut connections, each in order of their expiry.
+    pub(crate) requests: VecDeque<(u64, ConnId)>,
+    pub(crate) lingering: VecDeque<(u64, ConnId)>,
+    pub(crate) tokens: HostTokens,
+}
+
+impl Socket {
+    /// A service without ports.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Something is to be told to side `which`: a guest gets it at the end of the batch at the
+    /// latest, a process at once.
+    pub(crate) fn attend(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let side = conn.side_mut(which);
+        match side.party {
+            Party::Guest(to) => {
+                if !side.queued {
+                    side.queued = true;
+                    if let Some(seat) = self.seats.get_mut(to) {
+                        seat.ready.push_back((id, which));
+                    }
+                }
+                self.attend_seat(cx, to);
+            }
+            Party::Host(_) => self.tell_host(cx, id, which),
+        }
+    }
+
+    /// Has a seat looked after at the end of the batch.
+    pub(crate) fn attend_seat(&mut self, _cx: &mut Context<'_>, to: PortId) {
+        if !self.attention.contains(&to) {
+            self.attention.push(to);
+        }
+    }
+
+    /// Delivers to every seat that needs it.
+    pub(crate) fn attend_all(&mut self, cx: &mut Context<'_>) {
+        // Delivering may call for more attention (a process's answer), but never without end:
+        // each round delivers, or leaves its seat waiting for buffers.
+        for _ in 0..4 {
+            let seats = std::mem::take(&mut self.attention);
+            if seats.is_empty() {
+                return;
+            }
+            for to in seats {
+                if self.deliver(cx, to) == Progress::Worked {
+                    cx.wake(to, RX);
+                }
+            }
+        }
+        for to in std::mem::take(&mut self.attention) {
+            cx.wake(to, RX);
+        }
+    }
+
+    /// Side `which` ended the connection: the other one is told, this one knows.
+    pub(crate) fn ended_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        if self.drains_on(cx.now_ns, id, which) {
+            self.table.unkey(id, which);
+            return;
+        }
+        self.finish(cx, id, |w| w != which);
+    }
+
+    /// Ends a connection; `tell`: its guests get a reset.
+    pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, tell: bool) {
+        self.finish(cx, id, |_| tell);
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>, id: ConnId, tell: impl Fn(Which) -> bool) {
+        for which in [Which::Caller, Which::Callee] {
+            self.close_of(cx, id, which);
+        }
+        let Some(mut conn) = self.table.remove(id) else { return };
+        for which in [Which::Caller, Which::Callee] {
+            let waiting = std::mem::take(&mut conn.side_mut(which).pending);
+            let header = conn.header(which, Op::Reset, 0, 0);
+            let side = conn.side(which);
+            let to = side.guest();
+            if let Some(seat) = to.and_then(|to| self.seats.get_mut(to)) {
+                seat.connections = seat.connections.saturating_sub(1);
+                if side.queued {
+                    seat.ready.retain(|(other, _)| *other != id);
+                }
+                // One that was never asked has nothing to forget.
+                if tell(which) && !side.gone && !side.signals.contains(Signals::REQUEST) {
+                    seat.resets.push_back(header);
+                }
+            }
+            for pending in waiting {
+                self.release(cx, to, pending);
+            }
+            if let Some(to) = to {
+                self.attend_seat(cx, to);
+            }
+        }
+        self.drop_host(conn);
+    }
+
+    /// Closes the receive buffer that side `which` is being filled by, if it is this connection's.
+    fn close_of(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else { return };
+        let Some((port, seat)) = self.seats.with_port(cx, to) else { return };
+        if seat.filling.of == Some((id, which)) {
+            if let Err(fault) = crate::deliver::close(&self.table, port, seat, 0) {
+                cx.fault(to, fault);
+            }
+            cx.touch(to, RX);
+        }
+    }
+
+    /// Ends every connection of a guest that is gone; the others are told.
+    fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let of = |conn: &Conn| {
+            [Which::Caller, Which::Callee].into_iter().any(|w| conn.side(w).guest() == Some(port))
+        };
+        let ids: Vec<_> = self.table.iter().filter(|(_, c)| of(c)).map(|(id, _)| id).collect();
+        for id in ids {
+            self.end(cx, id, true);
+        }
+    }
+
+    /// Ends what has waited too long.
+    fn expire(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now_ns;
+        let mut due = Vec::new();
+        for queue in [&mut self.requests, &mut self.lingering] {
+            while let Some((_, id)) = queue.front().copied().filter(|(at, _)| *at <= now) {
+                queue.pop_front();
+                due.push(id);
+            }
+        }
+        for id in due {
+            let Some(conn) = self.table.get(id) else { continue };
+            if conn.expires_ns.is_none_or(|at| at > now) {
+                continue;
+            }
+            let callee = conn.side(Which::Callee).guest();
+            let asked = conn.phase == crate::conn::Phase::Requested;
+            if let Some(seat) = callee.and_then(|id| self.seats.get_mut(id))
+                && asked
+            {
+                bump(&mut seat.counters.unanswered);
+            }
+            self.end(cx, id, true);
+        }
+    }
+}
+
+impl Service for Socket {
+    fn serves(&self, spec: &PortSpec) -> bool {
+        matches!(spec.kind, PortKind::Vsock(_))
+    }
+
+    fn model(&self, spec: &PortSpec) -> Model {
+        let cid = match &spec.kind {
+            PortKind::Vsock(vsock) => u64::from(vsock.cid),
+            PortKind::Net(_) => 0,
+        };
+        let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;
+        Model::new(QUEUES, features, cid.to_le_bytes().to_vec())
+    }
+
+    fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
+        let Some(added) = cx.ports.get(port) else { return Ok(()) };
+        let PortKind::Vsock(vsock) = added.spec.kind.clone() else { return Ok(()) };
+        let group = added.group;
+        if let Some(other) =
+            self.directory.get(&(group, vsock.cid)).and_then(|id| cx.ports.get(*id))
+        {
+            let (cid, name) = (vsock.cid, &other.spec.name);
+            return Err(CommandError::Conflict(format!(
+                "cid {cid}: port {name} of this group has it"
+            )));
+        }
+        let mut seat = Seat::new(port, group, vsock.cid);
+        if let Some(path) = &vsock.host_socket {
+            seat.door = Some(self.open_door(cx, port, path)?);
+        }
+        self.seats.insert(seat);
+        self.directory.insert((group, vsock.cid), port);
+        Ok(())
+    }
+
+    fn removed(&mut self, _cx: &mut Context<'_>, port: PortId) {
+        if let Some(mut seat) = self.seats.remove(port) {
+            self.directory.remove(&(seat.group, seat.cid));
+            if let Some(door) = seat.door.take() {
+                self.close_door(door);
+            }
+        }
+    }
+
+    fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
+
+    fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
+        if let Some(seat) = self.seats.get_mut(port) {
+            seat.filling.of = None;
+        }
+        self.end_all_of(cx, port);
+        if let Some(seat) = self.seats.get_mut(port) {
+            // Nobody is left to be told; what it held went with its ring.
+            seat.resets.clear();
+            seat.ready.clear();
+            seat.forget_holds();
+            seat.staged = 0;
+            seat.wait = None;
+            seat.choked = false;
+        }
+        self.attend_all(cx);
+    }
+
+    fn serve(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        queue: usize,
+        budget: usize,
+    ) -> Progress {
+        match queue {
+            RX => {
+                let progress = self.deliver(cx, port);
+                self.attend_all(cx);
+                progress
+            }
+            TX => self.transmit(cx, port, budget),
+            // The event queue: buffers wait there for events that we never have.
+            _ => Progress::Parked,
+        }
+    }
+
+    fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
+        self.host_ready(cx, value, readable, writable);
+        self.attend_all(cx);
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        let requests = self.requests.front().map(|(at, _)| *at);
+        let lingering = self.lingering.front().map(|(at, _)| *at);
+        let doors = self.handshake_deadline_ns();
+        [requests, lingering, doors, self.stall_deadline_ns()].into_iter().flatten().min()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.expire(cx);
+        self.expire_handshakes(cx.now_ns);
+        self.judge_stalls(cx);
+        self.attend_all(cx);
+    }
+
+    fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
+        let Some(seat) = self.seats.get(port) else { return BTreeMap::new() };
+        let mut view = seat.counters.view();
+        view.insert("connections".into(), seat.connections as u64);
+        view
+    }
+
+    fn trace(
+        &self,
+        ports: &Ports,
+        rules: &Rules,
+        query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>> {
+        crate::trace::connect(&self.directory, ports, rules, query)
+    }
+}

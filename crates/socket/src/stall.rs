@@ -1,0 +1,136 @@
+//! Receivers without room: what may wait where, and for how long.
+//!
+//! A sender's one transmit ring serves all its connections. So a receiver that
+//! does not take its data may hold only a part of the ring; beyond it data is
+//! copied aside, up to a bound; beyond that the ring stops. While it stops, the
+//! receiver's pace is watched: one that takes less than
+//! [`STALL_BYTES_MIN`] in [`STALL_WINDOW_NS`] loses the connections that the
+//! sender waits for, by a reset that both sides see.
+
+use causeway_fabric::{Context, PortId};
+
+use crate::conn::{Pending, Which};
+use crate::counters::bump;
+use crate::limits::{
+    HELD_PART_ALL, HELD_PART_ONE, STAGED_BYTES_MAX, STALL_BYTES_MIN, STALL_WINDOW_NS,
+};
+use crate::seat::Wait;
+use crate::service::{Socket, TX};
+use crate::transmit::Room;
+
+impl Socket {
+    /// Where `left` bytes from `from` may wait for `to`.
+    pub(crate) fn room_to_hold(
+        &self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        to: PortId,
+        left: usize,
+    ) -> Room {
+        let size = cx.ports.get_mut(from).and_then(|p| p.queue(TX).map(|(_, ring)| ring.size()));
+        let (Some(size), Some(seat)) = (size, self.seats.get(from)) else { return Room::Full };
+        let one = (size / HELD_PART_ONE).max(1);
+        let all = (size / HELD_PART_ALL).max(1);
+        if seat.held < all && seat.held_for(to) < one {
+            Room::Held
+        } else if seat.staged.saturating_add(left) <= STAGED_BYTES_MAX {
+            Room::Staged
+        } else {
+            Room::Full
+        }
+    }
+
+    /// Stops a sender's transmit ring until `on` takes something.
+    pub(crate) fn stop(&mut self, now_ns: u64, from: PortId, on: PortId) {
+        let taken = self.seats.get(on).map_or(0, |s| s.taken);
+        let Some(seat) = self.seats.get_mut(from) else { return };
+        bump(&mut seat.counters.waited);
+        match &mut seat.wait {
+            Some(wait) if wait.on == on => wait.stopped = true,
+            wait => *wait = Some(Wait { on, since_ns: now_ns, taken, stopped: true }),
+        }
+    }
+
+    /// Waiting data is done with: its sender gets its descriptors and its quota back.
+    pub(crate) fn release(&mut self, cx: &mut Context<'_>, to: Option<PortId>, pending: Pending) {
+        let from = match pending {
+            Pending::Held { from, chain, .. } => {
+                let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
+                let pushed = ring.map_or(Ok(()), |(_, ring)| ring.push(chain.head(), 0));
+                if let Err(error) = pushed {
+                    cx.fault(from, format_args!("transmit queue: {error}"));
+                }
+                cx.touch(from, TX);
+                if let (Some(seat), Some(to)) = (self.seats.get_mut(from), to) {
+                    seat.unhold(to);
+                }
+                from
+            }
+            Pending::Staged { from, ref bytes, .. } => {
+                if let Some(seat) = self.seats.get_mut(from) {
+                    seat.staged = seat.staged.saturating_sub(bytes.len());
+                }
+                from
+            }
+        };
+        let Some(seat) = self.seats.get_mut(from) else { return };
+        if let Some(wait) = &mut seat.wait
+            && wait.stopped
+        {
+            wait.stopped = false;
+            cx.wake(from, TX);
+        }
+        if seat.held == 0 && seat.staged == 0 {
+            seat.wait = None;
+        }
+    }
+
+    /// When a wait is to be judged next.
+    pub(crate) fn stall_deadline_ns(&self) -> Option<u64> {
+        let waits = self.seats.iter().filter_map(|s| s.wait.filter(|w| w.stopped));
+        waits.map(|w| w.since_ns.saturating_add(STALL_WINDOW_NS)).min()
+    }
+
+    /// Judges the receivers that senders wait for.
+    pub(crate) fn judge_stalls(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now_ns;
+        let due = |w: &Wait| w.stopped && now.saturating_sub(w.since_ns) >= STALL_WINDOW_NS;
+        let waits = self.seats.iter().filter_map(|s| Some((s.id, s.wait.filter(due)?)));
+        let waits: Vec<(PortId, Wait)> = waits.collect();
+        for (from, wait) in waits {
+            let taken = self.seats.get(wait.on).map_or(0, |s| s.taken);
+            if taken.wrapping_sub(wait.taken) >= STALL_BYTES_MIN {
+                if let Some(seat) = self.seats.get_mut(from) {
+                    seat.wait = Some(Wait { since_ns: now, taken, ..wait });
+                }
+                continue;
+            }
+            self.reset_stalled(cx, from, wait.on);
+        }
+        self.attend_all(cx);
+    }
+
+    /// Resets the connections on which data of `from` waits for `on`.
+    fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
+        let waits = |side: &crate::conn::Side| side.guest() == Some(on) && !side.pending.is_empty();
+        let pairs = self.table.iter().filter(|(_, conn)| {
+            [Which::Caller, Which::Callee].into_iter().any(|which| {
+                waits(conn.side(which)) && conn.side(which.other()).guest() == Some(from)
+            })
+        });
+        let ids: Vec<_> = pairs.map(|(id, _)| id).collect();
+        if let Some(seat) = self.seats.get_mut(on) {
+            seat.counters.stalled = seat.counters.stalled.wrapping_add(ids.len() as u64);
+        }
+        if !ids.is_empty() {
+            cx.note(on, "connections reset: the guest takes no data while a sender waits for it");
+        }
+        for id in ids {
+            self.end(cx, id, true);
+        }
+        if let Some(seat) = self.seats.get_mut(from) {
+            seat.wait = None;
+        }
+        cx.wake(from, TX);
+    }
+}

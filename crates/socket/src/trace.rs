@@ -1,0 +1,98 @@
+//! Explains where a connect would go, and why, without making it.
+
+use std::collections::HashMap;
+
+use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::spec::{CID_HOST, Name, PortKind, RuleAction};
+use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
+
+/// The caller as the rules see it.
+struct Caller {
+    group: GroupId,
+    cid: u32,
+    text: String,
+}
+
+fn caller(
+    ports: &Ports,
+    from: Option<&Name>,
+    group: Option<&Name>,
+) -> Result<Caller, CommandError> {
+    let missing = |what, name: &Name| CommandError::NotFound { what, name: name.to_string() };
+    if let Some(name) = from {
+        let port = ports.by_name(name).ok_or_else(|| missing("port", name))?;
+        let PortKind::Vsock(vsock) = &port.spec.kind else {
+            return Err(CommandError::Invalid(format!("port {name} is not a vsock port")));
+        };
+        let text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
+        return Ok(Caller { group: port.group, cid: vsock.cid, text });
+    }
+    let wanted = || CommandError::Invalid("a connect from the host needs a group".into());
+    let name = group.ok_or_else(wanted)?;
+    let group = ports.group(name).ok_or_else(|| missing("group", name))?;
+    Ok(Caller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
+}
+
+/// Answers a connect query; `None` for other queries.
+pub(crate) fn connect(
+    directory: &HashMap<(GroupId, u32), PortId>,
+    ports: &Ports,
+    rules: &Rules,
+    query: &TraceQuery,
+) -> Option<Result<TraceView, CommandError>> {
+    let TraceQuery::Connect { from, group, cid, port } = query else { return None };
+    let caller = match caller(ports, from.as_ref(), group.as_ref()) {
+        Ok(caller) => caller,
+        Err(error) => return Some(Err(error)),
+    };
+    let mut steps = vec![caller.text.clone()];
+    let verdict = decide(directory, ports, rules, &caller, (*cid, *port), &mut steps);
+    let (verdict, to) = match verdict {
+        Some(to) => ("accept", vec![to]),
+        None => ("reject", Vec::new()),
+    };
+    Some(Ok(TraceView { verdict: verdict.into(), to, steps }))
+}
+
+/// Who gets the connect; `None`: it is answered with a reset.
+fn decide(
+    directory: &HashMap<(GroupId, u32), PortId>,
+    ports: &Ports,
+    rules: &Rules,
+    caller: &Caller,
+    (cid, port): (u32, u32),
+    steps: &mut Vec<String>,
+) -> Option<String> {
+    let group = ports.group_name(caller.group)?;
+    // The caller's own port number is chosen by its system; 0 stands for any.
+    let (from, to) = (End { group, cid: caller.cid, port: 0 }, End { group, cid, port });
+    match rules.find(from, to) {
+        Some((index, RuleAction::Accept)) => steps.push(format!("rule {index} accepts it")),
+        Some((index, RuleAction::Reject)) => {
+            steps.push(format!("rule {index} rejects it"));
+            return None;
+        }
+        None => steps.push("no rule matches, so it is accepted".into()),
+    }
+    if cid == CID_HOST {
+        let own = directory.get(&(caller.group, caller.cid)).and_then(|id| ports.get(*id))?;
+        let PortKind::Vsock(vsock) = &own.spec.kind else { return None };
+        let Some(path) = &vsock.host_socket else {
+            steps.push("CID 2 is the host, but the port has no host_socket".into());
+            return None;
+        };
+        steps.push(format!("CID 2 is the host: whoever listens at {}_{port}", path.display()));
+        return Some("host".into());
+    }
+    let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
+        steps.push(format!("no port of group {group} has CID {cid}; no traffic crosses groups"));
+        return None;
+    };
+    let name = target.spec.name.to_string();
+    if !(target.runs(0) && target.runs(1)) {
+        steps.push(format!("port {name} has CID {cid}, but no guest runs it now"));
+        return None;
+    }
+    steps.push(format!("port {name} has CID {cid} and its guest runs it"));
+    Some(name)
+}

@@ -1,0 +1,434 @@
+//! What a guest sent: checked, resolved to a connection, passed on.
+
+use causeway_fabric::{Context, End, PortId, Progress};
+use causeway_memory::Cursor;
+use causeway_ring::Chain;
+use causeway_wire::vsock::{HEADER_LEN, Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
+
+use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
+use crate::counters::{add, bump};
+use crate::deliver::{Blame, Source, end_message, fill};
+use crate::limits::{CONNECTIONS_PER_PORT_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX};
+use crate::seat::Seat;
+use crate::service::{CID_HOST, Socket, TX, VSOCK_F_SEQPACKET};
+use crate::table::{ConnId, Key};
+
+/// What becomes of a transmitted chain.
+enum Fate {
+    /// Done with: give it back.
+    Used(Chain),
+    /// It waits for its receiver; keep its descriptors.
+    Kept,
+}
+
+/// The sender broke a rule; its port closes.
+struct TxFault(String);
+
+impl Socket {
+    /// Takes what a guest sent, at most `budget` packets.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        budget: usize,
+    ) -> Progress {
+        let mut served = 0_usize;
+        let progress = loop {
+            let Some((port, seat)) = self.seats.with_port(cx, from) else { break Progress::Parked };
+            if seat.choked || seat.wait.is_some_and(|w| w.stopped) {
+                break Progress::Parked;
+            }
+            if served >= budget {
+                break Progress::Worked;
+            }
+            let Some((map, ring)) = port.queue(TX) else { break Progress::Parked };
+            let mut chain = std::mem::take(&mut seat.scratch);
+            match ring.pop(map, &mut chain) {
+                Ok(true) => {}
+                Ok(false) => {
+                    seat.scratch = chain;
+                    break if served == 0 { Progress::Idle } else { Progress::Worked };
+                }
+                Err(error) => {
+                    cx.fault(from, format_args!("transmit queue: {error}"));
+                    break Progress::Parked;
+                }
+            }
+            served = served.saturating_add(1);
+            match self.packet(cx, from, chain) {
+                Ok(Fate::Used(chain)) => self.give_back(cx, from, chain),
+                Ok(Fate::Kept) => {}
+                Err(TxFault(reason)) => {
+                    cx.fault(from, reason);
+                    break Progress::Parked;
+                }
+            }
+        };
+        if served > 0 {
+            cx.touch(from, TX);
+        }
+        self.close_open(cx);
+        self.attend_all(cx);
+        progress
+    }
+
+    /// Returns a chain to its sender and keeps the value's room for the next one.
+    fn give_back(&mut self, cx: &mut Context<'_>, from: PortId, chain: Chain) {
+        let Some((port, seat)) = self.seats.with_port(cx, from) else { return };
+        let pushed = port.queue(TX).map_or(Ok(()), |(_, ring)| ring.push(chain.head(), 0));
+        seat.scratch = chain;
+        if let Err(error) = pushed {
+            cx.fault(from, format_args!("transmit queue: {error}"));
+        }
+    }
+
+    /// One packet.
+    fn packet(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: Chain,
+    ) -> Result<Fate, TxFault> {
+        let Some((port, seat)) = self.seats.with_port(cx, from) else {
+            return Ok(Fate::Used(chain));
+        };
+        let mut bytes = [0_u8; HEADER_LEN];
+        let map = port.map().ok_or_else(|| TxFault("the device has no memory".into()))?;
+        let short = |_| TxFault(format!("a packet of {} bytes", chain.readable_bytes()));
+        chain.reader().read(map, &mut bytes).map_err(short)?;
+        let header = Header::parse(&bytes).map_err(|e| TxFault(e.to_string()))?;
+        let data = chain.readable_bytes().saturating_sub(HEADER_LEN as u64);
+        let len = if header.operation() == Some(Op::Data) { header.len } else { 0 };
+        if u64::from(len) > data {
+            return Err(TxFault(format!("a packet announces {len} bytes of data and has {data}")));
+        }
+        if header.src_cid != u64::from(seat.cid) {
+            let (forged, own) = (header.src_cid, seat.cid);
+            return Err(TxFault(format!("source CID {forged} is forged, this port's is {own}")));
+        }
+        bump(&mut seat.counters.transmit_packets);
+        add(&mut seat.counters.transmit_bytes, u64::from(len));
+        let key = u32::try_from(header.dst_cid).ok().map(|peer_cid| Key {
+            seat: from,
+            peer_cid,
+            local_port: header.src_port,
+            peer_port: header.dst_port,
+        });
+        match key.and_then(|key| self.table.find(key)) {
+            Some((id, which)) => self.of_connection(cx, from, chain, &header, id, which),
+            None => {
+                self.of_none(cx, from, &header);
+                Ok(Fate::Used(chain))
+            }
+        }
+    }
+
+    /// A packet of a connection.
+    fn of_connection(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: Chain,
+        header: &Header,
+        id: ConnId,
+        which: Which,
+    ) -> Result<Fate, TxFault> {
+        let Some(conn) = self.table.get_mut(id) else { return Ok(Fate::Used(chain)) };
+        let heard = if header.kind == conn.kind.raw() {
+            conn.hear(which, header).map_err(|breach| breach.to_string())
+        } else {
+            Err(format!("socket type {} on a connection of another", header.kind))
+        };
+        match heard {
+            Ok(Heard::Data) => return Ok(self.data(cx, from, chain, header, id, which)),
+            Ok(Heard::Signals) => {
+                self.lingers(cx.now_ns, id);
+                self.attend(cx, id, which.other());
+            }
+            Ok(Heard::Nothing) => {}
+            Ok(Heard::Ended) => self.ended_by(cx, id, which),
+            Err(breach) => {
+                let reason = format!(
+                    "connection {}:{} to {}:{} reset: {breach}",
+                    header.src_cid, header.src_port, header.dst_cid, header.dst_port
+                );
+                cx.note(from, reason);
+                if let Some(seat) = self.seats.get_mut(from) {
+                    bump(&mut seat.counters.breach);
+                }
+                self.end(cx, id, true);
+            }
+        }
+        // Whatever it said, it may have given credit to a process that waits for it.
+        self.attend_host(cx, id, which);
+        Ok(Fate::Used(chain))
+    }
+
+    /// Starts the clock on a connection that is shut in both directions.
+    fn lingers(&mut self, now_ns: u64, id: ConnId) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let (a, b) = (conn.side(Which::Caller).shut, conn.side(Which::Callee).shut);
+        let over = a == SHUTDOWN_BOTH || b == SHUTDOWN_BOTH || (a & b & SHUTDOWN_SEND != 0);
+        if over && conn.expires_ns.is_none() {
+            let at = now_ns.saturating_add(LINGER_NS_MAX);
+            conn.expires_ns = Some(at);
+            self.lingering.push_back((at, id));
+        }
+    }
+
+    /// Data, credit already taken.
+    fn data(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: Chain,
+        header: &Header,
+        id: ConnId,
+        which: Which,
+    ) -> Fate {
+        let target = (id, which.other());
+        let Some(conn) = self.table.get(id) else { return Fate::Used(chain) };
+        let kind = conn.kind;
+        let flags = if kind == Type::Seqpacket { header.flags } else { 0 };
+        let Some(to) = conn.side(which.other()).guest() else {
+            self.data_to_host(cx, from, &chain, header.len, id, which);
+            return Fate::Used(chain);
+        };
+        let mut at = HEADER_LEN as u64;
+        let mut left = header.len;
+        if self.takes_now(id, which.other())
+            && let Some(seat) = self.seats.get_mut(to).filter(|s| !s.starved)
+            && let Some((source, port)) = cx.ports.pair(from, to)
+            && let Some(map) = source.map()
+        {
+            let mut cursor = Cursor::at(chain.readable(), at);
+            let mut buffers = usize::MAX;
+            let moved = fill(
+                &self.table,
+                port,
+                seat,
+                target,
+                Source::Guest(map, &mut cursor),
+                left,
+                &mut buffers,
+            );
+            let done = *moved.as_ref().unwrap_or(&0);
+            let all = done == left;
+            let end = end_message(&self.table, port, seat, target, kind, all, flags, &mut buffers);
+            if !self.open.contains(&to) {
+                self.open.push(to);
+            }
+            at = at.saturating_add(u64::from(done));
+            left = left.saturating_sub(done);
+            if let Some(conn) = self.table.get_mut(id) {
+                let side = conn.side_mut(which.other());
+                side.credit.deliver(done);
+                side.signals.remove(Signals::CREDIT_UPDATE);
+            }
+            match moved.and(end) {
+                Ok(true) => return Fate::Used(chain),
+                Ok(false) => {}
+                Err(Blame::Receiver(fault)) => cx.fault(to, fault),
+                Err(Blame::Sender(gap)) => {
+                    cx.fault(from, format_args!("transmit data is not granted: {gap}"));
+                    return Fate::Used(chain);
+                }
+            }
+        }
+        self.hold(cx, from, chain, at, left, flags, target)
+    }
+
+    /// Data that its receiver has no room for: held, copied aside, or the sender waits.
+    #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
+    fn hold(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: Chain,
+        at: u64,
+        left: u32,
+        flags: u32,
+        target: (ConnId, Which),
+    ) -> Fate {
+        let (id, which) = target;
+        let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else {
+            return Fate::Used(chain);
+        };
+        let fate = self.room_to_hold(cx, from, to, left as usize);
+        let (pending, fate) = match fate {
+            Room::Held => (Pending::Held { from, chain, at, left, flags }, Fate::Kept),
+            Room::Staged => {
+                let mut bytes = vec![0; left as usize];
+                let map = cx.ports.get(from).and_then(|p| p.map());
+                let mut cursor = Cursor::at(chain.readable(), at);
+                if map.is_none_or(|map| cursor.read(map, &mut bytes).is_err()) {
+                    cx.fault(from, "transmit data is not granted");
+                    return Fate::Used(chain);
+                }
+                (Pending::Staged { from, bytes, at: 0, flags }, Fate::Used(chain))
+            }
+            Room::Full => {
+                self.stop(cx.now_ns, from, to);
+                (Pending::Held { from, chain, at, left, flags }, Fate::Kept)
+            }
+        };
+        if let Some(seat) = self.seats.get_mut(from) {
+            match &pending {
+                Pending::Held { .. } => {
+                    seat.hold(to);
+                    bump(&mut seat.counters.held);
+                }
+                Pending::Staged { bytes, .. } => {
+                    seat.staged = seat.staged.saturating_add(bytes.len());
+                    bump(&mut seat.counters.staged);
+                }
+            }
+        }
+        if let Some(conn) = self.table.get_mut(id) {
+            conn.side_mut(which).pending.push_back(pending);
+        }
+        self.attend(cx, id, which);
+        fate
+    }
+
+    /// A packet of no connection: a connect, or a stray.
+    fn of_none(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header) {
+        match header.operation() {
+            Some(Op::Reset) => {}
+            Some(Op::Request) => {
+                let refusal = match header.socket_type() {
+                    Some(kind) => self.connect(cx, from, header, kind),
+                    None => Err(Refusal::Type),
+                };
+                if let Err(why) = refusal {
+                    self.refuse(cx, from, header, why);
+                }
+            }
+            _ => self.refuse(cx, from, header, Refusal::Stray),
+        }
+    }
+
+    /// Answers with a reset.
+    fn refuse(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header, why: Refusal) {
+        let Some(seat) = self.seats.get_mut(from) else { return };
+        bump(match why {
+            Refusal::Unknown => &mut seat.counters.refused_unknown,
+            Refusal::Rule => &mut seat.counters.refused_rule,
+            Refusal::Limit => &mut seat.counters.refused_limit,
+            Refusal::Type => &mut seat.counters.refused_type,
+            Refusal::Stray => &mut seat.counters.stray,
+        });
+        seat.resets.push_back(Header {
+            src_cid: header.dst_cid,
+            dst_cid: header.src_cid,
+            src_port: header.dst_port,
+            dst_port: header.src_port,
+            len: 0,
+            kind: header.kind,
+            op: Op::Reset.raw(),
+            flags: 0,
+            buf_alloc: 0,
+            fwd_cnt: 0,
+        });
+        seat.choked = seat.resets.len() >= RESETS_WAITING_MAX;
+        self.attend_seat(cx, from);
+    }
+
+    /// A guest connects.
+    fn connect(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        header: &Header,
+        kind: Type,
+    ) -> Result<(), Refusal> {
+        let cid = u32::try_from(header.dst_cid).map_err(|_| Refusal::Unknown)?;
+        let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
+        let (group, own) = (seat.group, seat.cid);
+        if seat.connections >= CONNECTIONS_PER_PORT_MAX {
+            return Err(Refusal::Limit);
+        }
+        if !self.admits(cx, group, (own, header.src_port), (cid, header.dst_port)) {
+            return Err(Refusal::Rule);
+        }
+        let mut caller = Side::new(Party::Guest(from), own, header.src_port);
+        // Nothing was delivered yet, so only a first count of zero is true.
+        caller.credit.advertise(header.buf_alloc, header.fwd_cnt).map_err(|_| Refusal::Stray)?;
+        if cid == CID_HOST {
+            return self.connect_to_host(cx, from, caller, header.dst_port, kind);
+        }
+        let to = *self.directory.get(&(group, cid)).ok_or(Refusal::Unknown)?;
+        let target = cx.ports.get(to).filter(|p| p.runs(0) && p.runs(1) && to != from);
+        let target = target.ok_or(Refusal::Unknown)?;
+        if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
+            return Err(Refusal::Type);
+        }
+        let callee = Side::new(Party::Guest(to), cid, header.dst_port);
+        self.open_connection(cx, Conn::new(kind, caller, callee, 0)).map(drop)
+    }
+
+    /// Adds a connection whose callee is a guest, and asks it.
+    pub(crate) fn open_connection(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut conn: Conn,
+    ) -> Result<ConnId, Refusal> {
+        let expires = cx.now_ns.saturating_add(REQUEST_NS_MAX);
+        conn.expires_ns = Some(expires);
+        conn.side_mut(Which::Callee).signals |= Signals::REQUEST;
+        let id = self.add_connection(conn)?;
+        self.requests.push_back((expires, id));
+        self.attend(cx, id, Which::Callee);
+        Ok(id)
+    }
+
+    /// Adds a connection within its guests' quotas.
+    pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
+        let guests = [conn.side(Which::Caller).guest(), conn.side(Which::Callee).guest()];
+        let full = |seat: &Seat| seat.connections >= CONNECTIONS_PER_PORT_MAX;
+        if guests.iter().flatten().any(|&id| self.seats.get(id).is_none_or(full)) {
+            return Err(Refusal::Limit);
+        }
+        let id = self.table.insert(conn).ok_or(Refusal::Limit)?;
+        for guest in guests.into_iter().flatten() {
+            if let Some(seat) = self.seats.get_mut(guest) {
+                seat.connections = seat.connections.saturating_add(1);
+                bump(&mut seat.counters.connects);
+            }
+        }
+        Ok(id)
+    }
+
+    /// Asks the rules.
+    pub(crate) fn admits(
+        &self,
+        cx: &mut Context<'_>,
+        group: causeway_fabric::GroupId,
+        from: (u32, u32),
+        to: (u32, u32),
+    ) -> bool {
+        let Some(group) = cx.ports.group_name(group) else { return false };
+        let end = |(cid, port)| End { group, cid, port };
+        cx.rules.admits(end(from), end(to))
+    }
+}
+
+/// Why a packet is answered with a reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Unknown,
+    Rule,
+    Limit,
+    Type,
+    Stray,
+}
+
+/// Where data may wait.
+pub(crate) enum Room {
+    /// In its own descriptors.
+    Held,
+    /// In a copy.
+    Staged,
+    /// Nowhere: its sender has to wait.
+    Full,
+}
