@@ -18,7 +18,9 @@ pub const RING_SIZE_MAX: u16 = 32768;
 /// Largest device configuration space, in bytes (what QEMU asks for at most).
 pub const CONFIG_BYTES_MAX: usize = 256;
 /// How long the native frontend waits for a backend's reply, in milliseconds.
-pub const REPLY_TIMEOUT_MS: i64 = 5000;
+pub const REPLY_TIMEOUT_MS: u64 = 5000;
+/// How long the native frontend pauses between two tries to connect, in milliseconds.
+pub const CONNECT_PAUSE_MS: u64 = 10;
 /// Bytes that a native connection takes before its owner has read them.
 pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
 /// Most connections over one native vsock port.

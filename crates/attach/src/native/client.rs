@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::error::NativeError;
-use crate::limits::REPLY_TIMEOUT_MS;
+use crate::limits::{CONNECT_PAUSE_MS, REPLY_TIMEOUT_MS};
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{
     ConfigSpace, Header, Message, RegionSpec, RingAddresses, RingEvent, RingValue, emit_table,
@@ -42,6 +42,22 @@ impl Client {
         let address = SocketAddrUnix::new(path).map_err(wrong)?;
         connect(&socket, &address).map_err(wrong)?;
         Self::over(socket)
+    }
+
+    /// As [`Self::connect`], and again until `timeout` while nobody listens there: for a backend
+    /// that is about to come, or to come back.
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, NativeError> {
+        let since = Instant::now();
+        loop {
+            match Self::connect(path) {
+                Err(NativeError::Connect { .. } | NativeError::Gone)
+                    if since.elapsed() < timeout =>
+                {
+                    std::thread::sleep(Duration::from_millis(CONNECT_PAUSE_MS));
+                }
+                result => return result,
+            }
+        }
     }
 
     /// As [`Self::connect`], over a socket that is connected already.
@@ -157,7 +173,7 @@ impl Client {
     }
 
     fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
-        let timeout = Duration::from_millis(REPLY_TIMEOUT_MS.unsigned_abs());
+        let timeout = Duration::from_millis(REPLY_TIMEOUT_MS);
         let since = Instant::now();
         loop {
             match self.stream.receive()? {

@@ -8,6 +8,8 @@
 
 mod header;
 mod payload;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::OwnedFd;
 

@@ -406,6 +406,11 @@ impl Backend {
         Ok(())
     }
 
+    /// Whether a granted file shrank.
+    pub fn memory_lost(&self) -> bool {
+        self.device.map.poisoned() || self.inflight.as_ref().is_some_and(InflightBuffer::poisoned)
+    }
+
     /// Stops every queue and lets go of everything granted.
     pub(super) fn release(&mut self, events: &mut Vec<Event>) {
         self.stop_all(events);

@@ -66,6 +66,11 @@ impl InflightBuffer {
         })
     }
 
+    /// Whether its file shrank.
+    pub(super) fn poisoned(&self) -> bool {
+        self.mapping.poisoned()
+    }
+
     /// The record of queue `index`, if it is in the buffer.
     pub(super) fn of(&self, index: usize, size: u16) -> Option<Result<Inflight, RingError>> {
         if index >= self.queues {

@@ -106,6 +106,18 @@ impl Server {
         self.backend.release(events);
     }
 
+    /// Looks whether the granted memory is still all there; to be called once a batch.
+    ///
+    /// # Errors
+    /// A granted file shrank. As with [`Self::receive`], all grants have been let go of by then.
+    pub fn check_memory(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
+        if !self.backend.memory_lost() {
+            return Ok(());
+        }
+        self.end(events);
+        Err(Reason::MemoryLost.into())
+    }
+
     /// Ends the conversation from this side, for a fault found elsewhere (a broken ring).
     /// `events` gets the queues that stopped.
     pub fn close(&mut self, events: &mut Vec<Event>) {

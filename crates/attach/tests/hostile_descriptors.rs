@@ -1,0 +1,170 @@
+//! Frontends that send descriptors in the wrong number or of the wrong kind. None may leak.
+//!
+//! Descriptors are counted for the whole process, so these cases run one after another.
+
+mod common;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use causeway_attach::Fault;
+use causeway_attach::vhost_user::FrontendReq as R;
+use causeway_attach::vhost_user::message::{
+    Header, InflightSpec, RegionSpec, RingEvent, emit_region, emit_table,
+};
+use common::*;
+
+/// Holds the other cases off, and counts descriptors at both ends.
+struct Count {
+    _turn: MutexGuard<'static, ()>,
+    before: usize,
+}
+
+impl Count {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { _turn, before: descriptors() }
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(descriptors(), self.before, "descriptors leaked");
+        }
+    }
+}
+
+/// Every message that a test can send, and how many descriptors belong to it.
+fn messages() -> Vec<(R, Vec<u8>, usize)> {
+    let inflight = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
+    let more = RegionSpec { guest: GUEST + LEN, user: USER + LEN, ..region() };
+    vec![
+        (R::GET_FEATURES, vec![], 0),
+        (R::SET_FEATURES, vec![0; 8], 0),
+        (R::SET_OWNER, vec![], 0),
+        (R::SET_MEM_TABLE, emit_table(&[region()]), 1),
+        (R::SET_MEM_TABLE, emit_table(&[region(), more]), 2),
+        (R::SET_VRING_NUM, vec![0; 8], 0),
+        (R::SET_VRING_ADDR, addresses(1).emit(), 0),
+        (R::GET_VRING_BASE, vec![0; 8], 0),
+        (R::SET_VRING_KICK, RingEvent::emit(1, true), 1),
+        (R::SET_VRING_CALL, RingEvent::emit(1, true), 1),
+        (R::SET_VRING_ERR, RingEvent::emit(1, true), 1),
+        (R::SET_VRING_KICK, RingEvent::emit(1, false), 0),
+        (R::SET_VRING_CALL, RingEvent::emit(1, false), 0),
+        (R::SET_VRING_ERR, RingEvent::emit(1, false), 0),
+        (R::SET_INFLIGHT_FD, inflight.emit(), 1),
+        (R::ADD_MEM_REG, emit_region(&more), 1),
+        (R::SET_STATUS, vec![0; 8], 0),
+    ]
+}
+
+fn say_with(bench: &mut Bench, request: R, payload: &[u8], count: usize) -> Result<(), Fault> {
+    let files: Vec<OwnedFd> = (0..count).map(|_| memory(LEN)).collect();
+    let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+    let header = Header::request(request, payload.len() as u32);
+    bench.say_bytes(&[header.emit().as_slice(), payload].concat(), &fds)
+}
+
+#[test]
+fn hostile_descriptor_counts() {
+    let _count = Count::new();
+    for (request, payload, right) in messages() {
+        for wrong in [0, 1, 2, 3, 7, 8].into_iter().filter(|&count| count != right) {
+            let mut bench = Bench::running();
+            let result = say_with(&mut bench, request, &payload, wrong);
+            let came = format!("{wrong} descriptors");
+            assert_fault(&mut bench, result, &[&format!("{request:?}"), &came]);
+        }
+    }
+}
+
+#[test]
+fn hostile_nine_descriptors_and_more() {
+    let _count = Count::new();
+    for (request, payload, _) in messages() {
+        for count in [9, 10, 11, 33, 64] {
+            let mut bench = Bench::running();
+            let result = say_with(&mut bench, request, &payload, count);
+            assert_fault(&mut bench, result, &["cut off"]);
+        }
+    }
+}
+
+#[test]
+fn hostile_descriptors_byte_by_byte() {
+    let _count = Count::new();
+    let mut bench = Bench::running();
+    let header = Header::request(R::SET_FEATURES, 8).emit();
+    let file = memory(LEN);
+    let last = header.iter().try_for_each(|byte| bench.say_bytes(&[*byte], &[file.as_fd()]));
+    assert_fault(&mut bench, last, &["cut off"]);
+}
+
+#[test]
+fn hostile_descriptors_of_the_next_message_are_not_mixed_up() {
+    let _count = Count::new();
+    let mut bench = Bench::granted();
+    bench.configure_queue(0);
+    // One write without, one with a descriptor, read in one go.
+    let first = Header::request(R::SET_OWNER, 0).emit();
+    let second = Header::request(R::SET_VRING_KICK, 8).emit();
+    let peer = bench.peer.as_ref().unwrap();
+    peer.send(Header::request(R::SET_OWNER, 0), &[], &[]).unwrap();
+    let kick = event();
+    let bytes = [second.as_slice(), &RingEvent::emit(0, true)].concat();
+    bench.say_bytes(&bytes, &[kick.as_fd()]).unwrap();
+    assert!(bench.server.device().queues[0].doorbell().is_some());
+    // And a descriptor with half a message, the rest without.
+    bench.say_bytes(&first[..5], &[kick.as_fd()]).unwrap();
+    let result = bench.say_bytes(&first[5..], &[]);
+    assert_fault(&mut bench, result, &["SET_OWNER", "1 descriptors"]);
+}
+
+#[test]
+fn hostile_end_between_descriptor_and_message() {
+    let _count = Count::new();
+    let mut bench = Bench::running();
+    let header = Header::request(R::SET_VRING_KICK, 8).emit();
+    bench.say_bytes(&header, &[event().as_fd()]).unwrap();
+    let result = bench.leave();
+    assert_fault(&mut bench, result, &["middle of a message"]);
+}
+
+#[test]
+fn hostile_doorbells_that_are_no_eventfds() {
+    let _count = Count::new();
+    for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
+        let mut bench = Bench::granted();
+        bench.configure_queue(0);
+        let result = bench.say(request, &RingEvent::emit(0, true), &[memory(8).as_fd()]);
+        assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0", "eventfd"]);
+    }
+}
+
+#[test]
+fn hostile_replacements_do_not_pile_up() {
+    let _count = Count::new();
+    let mut bench = Bench::running();
+    let baseline = descriptors();
+    for _ in 0..100 {
+        for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
+            bench.say(request, &RingEvent::emit(0, true), &[event().as_fd()]).unwrap();
+        }
+        let table = emit_table(&[region()]);
+        let file = bench.memory.try_clone().unwrap();
+        bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
+    }
+    // The notification and the error descriptor are there now, and nothing else.
+    assert_eq!(descriptors(), baseline + 2);
+}
+
+#[test]
+fn hostile_frontend_that_attaches_and_leaves_a_thousand_times() {
+    let _count = Count::new();
+    for _ in 0..1000 {
+        Bench::running().leave().unwrap();
+    }
+}
