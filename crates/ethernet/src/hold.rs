@@ -6,7 +6,7 @@ use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
 use crate::forward::{Attempt, attempt, give_back};
 use crate::job::Job;
-use crate::port::pair;
+use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
 
 impl Ethernet {
@@ -110,10 +110,15 @@ impl Ethernet {
         let mut gone = std::mem::take(&mut self.gone);
         let mut next: Option<u64> = None;
         for port in self.directory.iter_mut() {
-            for backlog in &mut port.backlogs {
+            for (pair, backlog) in port.backlogs.iter_mut().enumerate() {
+                let before = gone.len();
                 while let Some(held) = backlog.pop_expired(cx.now_ns) {
                     port.counters.dropped(DropReason::NoBuffer);
                     gone.push(held);
+                }
+                // The next one may be smaller, and fit.
+                if gone.len() > before && !backlog.is_empty() {
+                    cx.wake(port.id, receive_queue(pair));
                 }
                 next = [next, backlog.deadline_ns()].into_iter().flatten().min();
             }

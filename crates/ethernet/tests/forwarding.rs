@@ -1,0 +1,237 @@
+//! Who gets a frame, and that it arrives as it was sent.
+
+mod common;
+
+use causeway_attach::native::NetOptions;
+use causeway_fabric::spec::NetSpec;
+use causeway_wire::ethernet::BROADCAST;
+use causeway_wire::virtio_net::Header;
+use common::*;
+
+const PLAIN: Header = Header {
+    flags: 0,
+    gso_type: 0,
+    hdr_len: 0,
+    gso_size: 0,
+    csum_start: 0,
+    csum_offset: 0,
+    num_buffers: 0,
+};
+
+#[test]
+fn a_frame_arrives_as_it_was_sent() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", net(2), ALL);
+    assert_eq!(a.mac(), Some(mac(1)));
+    for len in [0, 1, 46, 177, 178, 179, 300, 1486] {
+        let frame = plain(1, mac(2), &pattern(len));
+        send(&mut a, &PLAIN, &frame);
+        let (header, got) = receive(&mut b);
+        assert_eq!(header, Header { num_buffers: 1, ..PLAIN });
+        assert_eq!(got, frame);
+    }
+    rig.wait_counter("b", "receive_packets_total", 8);
+    assert_eq!(rig.counter("b", "receive_bytes_total"), rig.counter("a", "transmit_bytes_total"));
+}
+
+#[test]
+fn frames_cut_into_many_descriptors_arrive() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", NetSpec { mtu: 65535, ..net(1) }).unwrap();
+    rig.try_add("b", "red", NetSpec { mtu: 65535, ..net(2) }).unwrap();
+    for (piece_bytes, receive_bytes) in [(Some(7), 100), (Some(1000), 4096), (None, 1526)] {
+        let options =
+            NetOptions { features: ALL, piece_bytes, receive_bytes, ..Default::default() };
+        let mut b = rig.attach("b", NetOptions { ring_size: 1024, ..options.clone() });
+        let mut a = rig.attach("a", options);
+        for len in [10, 400, 5000, 65535] {
+            let frame = plain(1, mac(2), &pattern(len));
+            send(&mut a, &PLAIN, &frame);
+            let (header, got) = receive(&mut b);
+            let buffers = (frame.len() + 12).div_ceil(receive_bytes as usize);
+            assert_eq!(usize::from(header.num_buffers), buffers);
+            assert!(got == frame, "{len} bytes");
+        }
+        let views = || [rig.view("a"), rig.view("b")].map(|v| v.state);
+        drop((a, b));
+        let listening = causeway_fabric::control::PortState::Listening;
+        wait(|| views() == [listening; 2], || format!("{:?}", views()));
+    }
+}
+
+#[test]
+fn order_is_kept_under_load() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", net(2), ALL);
+    let sender = std::thread::spawn(move || {
+        for n in 0..20_000_u32 {
+            let mut payload = n.to_be_bytes().to_vec();
+            payload.resize(4 + (n % 900) as usize, n as u8);
+            send(&mut a, &PLAIN, &plain(1, mac(2), &payload));
+        }
+        wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
+        a
+    });
+    let mut last = None;
+    let mut count = 0_u64;
+    while rig_count(&rig) + count < 20_000 || !sender.is_finished() {
+        let mut frame = Vec::new();
+        while b.receive(0, &mut frame).unwrap().is_some() {
+            let n = u32::from_be_bytes(frame[14..18].try_into().unwrap());
+            assert!(last.is_none_or(|last| n > last), "{last:?} then {n}");
+            assert_eq!(frame.len(), 18 + (n % 900) as usize);
+            assert!(frame[18..].iter().all(|&b| b == n as u8));
+            last = Some(n);
+            count += 1;
+        }
+    }
+    sender.join().unwrap();
+    assert!(count > 0);
+}
+
+/// Frames that did not reach `b`.
+fn rig_count(rig: &Rig) -> u64 {
+    rig.counter("b", "drop_no_buffer_total")
+}
+
+#[test]
+fn broadcast_and_multicast_stay_in_the_group() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", net(2), ALL);
+    let mut c = rig.port("c", net(3), 0);
+    rig.try_add("d", "blue", net(4)).unwrap();
+    let mut d = rig.attach("d", NetOptions::default());
+    for group in [BROADCAST, [0x33, 0x33, 0, 0, 0, 1]] {
+        let frame = plain(1, group, b"to all of us");
+        send(&mut a, &PLAIN, &frame);
+        assert_eq!(receive(&mut b).1, frame);
+        assert_eq!(receive(&mut c).1, frame);
+    }
+    // The other group's port has the same neighbours by address, and hears nothing.
+    send(&mut a, &PLAIN, &plain(1, mac(4), b"to the other group"));
+    rig.wait_counter("a", "drop_unknown_destination_total", 1);
+    assert!(is_silent(&mut a) && is_silent(&mut d));
+    assert_eq!(rig.counters("d").len(), 0);
+}
+
+#[test]
+fn the_same_address_may_be_in_two_groups_but_not_twice_in_one() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", net(1)).unwrap();
+    rig.try_add("b", "blue", net(1)).unwrap();
+    let error = rig.try_add("c", "red", net(1)).unwrap_err().to_string();
+    assert!(error.contains("port a") && error.contains("52:54:00:00:00:01"), "{error}");
+    // The refusal has left nothing behind.
+    rig.try_add("c", "red", net(2)).unwrap();
+}
+
+#[test]
+fn hostile_forged_source_is_dropped() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", net(2), ALL);
+    for source in [mac(2), mac(9), BROADCAST, [0; 6]] {
+        let mut frame = plain(1, mac(2), b"not me");
+        frame[6..12].copy_from_slice(&source);
+        send(&mut a, &PLAIN, &frame);
+    }
+    rig.wait_counter("a", "drop_spoofed_source_total", 4);
+    assert!(is_silent(&mut b));
+}
+
+#[test]
+fn learning_ports_get_what_is_behind_them_and_what_is_unknown() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", NetSpec { learn: true, ..net(2) }, ALL);
+    let mut c = rig.port("c", NetSpec { learn: true, ..net(3) }, ALL);
+    // Unknown: to both that learn.
+    let question = plain(1, mac(99), b"who is 99");
+    send(&mut a, &PLAIN, &question);
+    assert_eq!(receive(&mut b).1, question);
+    assert_eq!(receive(&mut c).1, question);
+    // 99 answers from behind b: from now on only b hears of it.
+    let answer = plain(99, mac(1), b"I am");
+    send(&mut b, &PLAIN, &answer);
+    assert_eq!(receive(&mut a).1, answer);
+    send(&mut a, &PLAIN, &question);
+    assert_eq!(receive(&mut b).1, question);
+    assert!(is_silent(&mut c));
+    assert_eq!(rig.trace("a", None, mac(99)).to, ["b"]);
+    // A frame to an address behind its own port goes nowhere.
+    send(&mut b, &PLAIN, &plain(2, mac(99), b"we are neighbours"));
+    rig.wait_counter("b", "drop_same_port_total", 1);
+    // Nobody may take a configured address.
+    send(&mut b, &PLAIN, &plain(1, mac(3), b"I am a"));
+    rig.wait_counter("b", "drop_spoofed_source_total", 1);
+    // When b's guest goes, what it had behind it is forgotten.
+    drop(b);
+    wait(|| rig.trace("a", None, mac(99)).verdict == "flood", || "b is known".into());
+}
+
+#[test]
+fn flows_spread_over_queue_pairs_and_each_stays_on_one() {
+    let rig = Rig::new();
+    rig.try_add("b", "red", NetSpec { queue_pairs: 4, ..net(2) }).unwrap();
+    let mut a = rig.port("a", net(1), ALL);
+    let options = NetOptions { pairs: 4, features: ALL, ..Default::default() };
+    let mut b = rig.attach("b", options);
+    let mut used = std::collections::BTreeSet::new();
+    for port in 0..64_u16 {
+        let (header, mut frame) = udp(1, 2, &port.to_be_bytes(), 0);
+        frame[34..36].copy_from_slice(&port.to_be_bytes());
+        let mut pairs = std::collections::BTreeSet::new();
+        for _ in 0..3 {
+            send(&mut a, &header, &frame);
+            let (pair, _, got) = receive_of(&mut b, 4);
+            assert_eq!(got, frame);
+            pairs.insert(pair);
+        }
+        assert_eq!(pairs.len(), 1, "flow {port} is on several queues");
+        used.extend(pairs);
+    }
+    assert_eq!(used.len(), 4);
+    // And every pair of the sender is served.
+    for pair in 0..4 {
+        let frame = plain(2, mac(1), &[pair as u8; 50]);
+        send_by(&mut b, pair, &PLAIN, &frame);
+        assert_eq!(receive(&mut a).1, frame);
+    }
+}
+
+#[test]
+fn a_frame_longer_than_an_mtu_is_dropped() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", NetSpec { mtu: 9000, ..net(1) }).unwrap();
+    let mut a = rig.attach("a", NetOptions { features: ALL, ..Default::default() });
+    let mut b = rig.port("b", net(2), ALL);
+    send(&mut a, &PLAIN, &plain(1, mac(2), &pattern(9001)));
+    rig.wait_counter("a", "drop_too_big_total", 1);
+    send(&mut a, &PLAIN, &plain(1, mac(2), &pattern(9000)));
+    rig.wait_counter("b", "drop_too_big_total", 1);
+    send(&mut a, &PLAIN, &plain(1, mac(2), &pattern(1500)));
+    assert_eq!(receive(&mut b).1.len(), 1514);
+    assert_eq!(rig.counter("a", "drop_too_big_total"), 1);
+}
+
+#[test]
+fn trace_tells_what_forwarding_does() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", net(1)).unwrap();
+    let _b = rig.port("b", net(2), ALL);
+    rig.try_add("c", "red", net(3)).unwrap();
+    let there = rig.trace("a", None, mac(2));
+    assert_eq!((there.verdict.as_str(), &there.to[..]), ("forward", &["b".to_string()][..]));
+    let down = rig.trace("a", None, mac(3));
+    assert!(down.steps.iter().any(|s| s.contains("does not run")), "{down:?}");
+    let all = rig.trace("a", None, BROADCAST);
+    assert_eq!((all.verdict.as_str(), all.to.len()), ("flood", 2));
+    let unknown = rig.trace("a", None, mac(9));
+    assert_eq!(unknown.verdict, "drop");
+    let forged = rig.trace("a", Some(mac(2)), mac(3));
+    assert_eq!(forged.verdict, "drop");
+    assert!(forged.steps.last().unwrap().contains("spoofed_source"));
+}

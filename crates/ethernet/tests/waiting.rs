@@ -1,0 +1,184 @@
+//! Receivers that give no buffers, and what becomes of the frames for them.
+
+mod common;
+
+use causeway_attach::native::{Client, Frontend, NetOptions, NetPort, Plan, QueuePlan, Role};
+use causeway_fabric::control::PortState;
+use causeway_wire::virtio_net::Header;
+use common::*;
+
+fn small(rig: &Rig, name: &str, ring_size: u16) -> NetPort {
+    let options = NetOptions { features: ALL, ring_size, ..Default::default() };
+    rig.attach(name, options)
+}
+
+fn numbered(n: u8) -> Vec<u8> {
+    plain(1, mac(2), &[n; 60])
+}
+
+#[test]
+fn frames_wait_for_buffers_and_arrive_in_order() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let mut b = small(&rig, "b", 4);
+    for round in 0..50_u8 {
+        for n in 0..4 {
+            send(&mut a, &Header::default(), &numbered(round.wrapping_mul(4).wrapping_add(n)));
+        }
+        for n in 0..4 {
+            assert_eq!(receive(&mut b).1, numbered(round.wrapping_mul(4).wrapping_add(n)));
+        }
+    }
+    // More than the receiver has buffers, before it takes any.
+    for n in 0..10 {
+        send(&mut a, &Header::default(), &numbered(n));
+    }
+    rig.wait_counter("a", "transmit_packets_total", 210);
+    let mut next = 0;
+    while next < 10 && rig.counter("b", "drop_no_buffer_total") == 0 {
+        let mut frame = Vec::new();
+        while b.receive(0, &mut frame).unwrap().is_some() {
+            assert_eq!(frame, numbered(next));
+            next += 1;
+        }
+        // Shows the ring what was read.
+        b.wait(Some(std::time::Duration::from_millis(1))).unwrap();
+    }
+    wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
+}
+
+#[test]
+fn hostile_receiver_without_buffers_keeps_no_ring() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut c = rig.port("c", net(3), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let _b = small(&rig, "b", 2);
+    // A quarter of a's ring may wait; the rest is dropped at once, and c is served all the while.
+    for n in 0..200 {
+        send(&mut a, &Header::default(), &numbered(n));
+    }
+    let frame = plain(1, mac(3), b"and you?");
+    send(&mut a, &Header::default(), &frame);
+    assert_eq!(receive(&mut c).1, frame);
+    rig.wait_counter("a", "transmit_packets_total", 201);
+    // What waits is dropped after a while, and the sender has its whole ring again.
+    wait(|| a.is_idle(0).unwrap(), || format!("{:?}", rig.counters("b")));
+    let counters = rig.counters("b");
+    assert_eq!(counters["receive_packets_total"], 2);
+    assert_eq!(counters["drop_no_buffer_total"], 198);
+    assert!(counters["receive_held_total"] >= 64, "{counters:?}");
+}
+
+#[test]
+fn a_receiver_that_leaves_frees_what_waits_for_it() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    for _ in 0..20 {
+        let b = small(&rig, "b", 2);
+        for n in 0..10 {
+            send(&mut a, &Header::default(), &numbered(n));
+        }
+        drop(b);
+        wait(|| rig.view("b").state == PortState::Listening, || "b is attached".into());
+        wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
+    }
+    send(&mut a, &Header::default(), &numbered(0));
+    let before = rig.counter("b", "drop_receiver_down_total");
+    wait(|| rig.counter("b", "drop_receiver_down_total") >= before, || "the counter".into());
+}
+
+#[test]
+fn a_sender_that_leaves_takes_what_waits_with_it() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", net(1)).unwrap();
+    rig.try_add("b", "red", net(2)).unwrap();
+    let mut b = small(&rig, "b", 2);
+    for _ in 0..20 {
+        let mut a = small(&rig, "a", 64);
+        for n in 0..10 {
+            send(&mut a, &Header::default(), &numbered(n));
+        }
+        let frame = numbered(100);
+        drop(a);
+        wait(|| rig.view("a").state == PortState::Listening, || "a is attached".into());
+        // Whatever had arrived is taken; then a new sender's frame comes through.
+        let mut a = small(&rig, "a", 64);
+        send(&mut a, &Header::default(), &frame);
+        while receive(&mut b).1 != frame {}
+        drop(a);
+        wait(|| rig.view("a").state == PortState::Listening, || "a is attached".into());
+    }
+    assert_eq!((rig.view("a").faults_total, rig.view("b").faults_total), (0, 0));
+}
+
+#[test]
+fn a_frame_that_no_buffer_can_hold_is_dropped() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    // Without mergeable buffers, each too small; then with, but too few of them.
+    for (features, ring_size) in [(0, 256), (MERGE, 4)] {
+        let options = NetOptions { features, ring_size, receive_bytes: 200, ..Default::default() };
+        let mut b = rig.attach("b", options);
+        let before = rig.counter("b", "drop_buffer_too_small_total");
+        send(&mut a, &Header::default(), &plain(1, mac(2), &pattern(1000)));
+        rig.wait_counter("b", "drop_buffer_too_small_total", before + 1);
+        let frame = plain(1, mac(2), &pattern(100));
+        send(&mut a, &Header::default(), &frame);
+        assert_eq!(receive(&mut b).1, frame);
+        drop(b);
+        wait(|| rig.view("b").state == PortState::Listening, || "b is attached".into());
+    }
+}
+
+#[test]
+fn a_port_may_be_deleted_while_frames_wait() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let _b = small(&rig, "b", 2);
+    for n in 0..10 {
+        send(&mut a, &Header::default(), &numbered(n));
+    }
+    let delete = causeway_fabric::control::Command::PortDel("b".parse().unwrap());
+    rig.handle.call(delete).unwrap();
+    wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
+    send(&mut a, &Header::default(), &numbered(0));
+    wait(|| rig.counter("a", "drop_unknown_destination_total") > 0, || "the counter".into());
+}
+
+#[test]
+fn hostile_receive_buffers_below_a_header_close_their_port_only() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut c = rig.port("c", net(3), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let queue = |role, slot_bytes| QueuePlan { role, size: 8, slot_bytes };
+    let queues = vec![queue(Role::Receive, 11), queue(Role::Send, 2000)];
+    let plan = Plan { features: MERGE, queues, config_bytes: 0 };
+    let client = Client::connect(&rig.path("b")).unwrap();
+    let _b = Frontend::attach(client, &plan).unwrap();
+    send(&mut a, &Header::default(), &numbered(1));
+    wait(|| rig.view("b").state == PortState::Faulted, || format!("{:?}", rig.view("b")));
+    let fault = rig.view("b").fault.unwrap();
+    assert!(fault.contains("11 bytes"), "{fault}");
+    let frame = plain(1, mac(3), b"you go on");
+    send(&mut a, &Header::default(), &frame);
+    assert_eq!(receive(&mut c).1, frame);
+}
+
+#[test]
+fn hostile_runts_are_dropped() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let mut b = rig.port("b", net(2), ALL);
+    for bytes in [0, 1, 6, 13] {
+        send(&mut a, &Header::default(), &vec![0; bytes]);
+    }
+    rig.wait_counter("a", "drop_runt_total", 4);
+    assert!(is_silent(&mut b));
+    assert_eq!(rig.view("a").faults_total, 0);
+}
