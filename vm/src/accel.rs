@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::guest::Guest;
 use crate::image::Image;
 use crate::limits::{KVM_FIRST_LINE, KVM_TRY};
+use crate::machine::{Engine, Machine};
 use crate::place;
 use crate::qemu::Qemu;
 use crate::spec::GuestSpec;
@@ -74,8 +75,9 @@ impl Accelerator {
 
 fn kvm_boots(qemu: &Qemu, image: &Image) -> bool {
     let start = Instant::now();
-    let Ok(mut guest) = Guest::start(qemu, image, Accelerator::Kvm, GuestSpec::new("kvm-try"))
-    else {
+    let engine = Engine::Qemu(qemu.clone(), Accelerator::Kvm);
+    let machine = Machine { engine, image: image.clone() };
+    let Ok(mut guest) = Guest::start(&machine, GuestSpec::new("kvm-try")) else {
         return false;
     };
     let silent =

@@ -1,20 +1,17 @@
 //! A running guest.
 
-use crate::accel::Accelerator;
 use crate::console::Console;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::image::Image;
 use crate::limits::{BOOT, CHECK, REPLY_SLACK};
-use crate::process::{self, Process};
-use crate::qemu::Qemu;
+use crate::machine::{Channel, Machine};
+use crate::process::Process;
 use crate::rundir::RunDir;
 use crate::spec::{GuestSpec, Nic};
 use causeway_guest_tool::protocol::{Ask, Hello, Ran};
 use serde::de::DeserializeOwned;
 use std::io;
-use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,53 +20,43 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Guest {
     spec: GuestSpec,
-    qemu: Process,
+    process: Process,
     console: Console,
-    listener: UnixListener,
+    listener: Option<UnixListener>,
     control: Option<Control>,
     hello: Option<Hello>,
     _dir: RunDir,
 }
 
 impl Guest {
-    /// Starts QEMU and returns at once; see [`Guest::await_ready`].
+    /// Starts a guest and returns at once; see [`Guest::await_ready`].
     ///
     /// # Errors
-    /// When QEMU cannot be started.
-    pub fn start(qemu: &Qemu, image: &Image, accel: Accelerator, spec: GuestSpec) -> Result<Self> {
+    /// When its program cannot be started.
+    pub fn start(machine: &Machine, spec: GuestSpec) -> Result<Self> {
         let dir = RunDir::new()?;
-        let control = dir.join("control.sock");
-        let listener = UnixListener::bind(&control)
-            .and_then(|l| l.set_nonblocking(true).map(|()| l))
-            .map_err(Error::io(format!("listen on {}", control.display())))?;
-        let mut command = match spec.namespace_of {
-            Some(pid) => crate::bridge::inside(pid, &qemu.program),
-            None => process::tied(&qemu.program),
-        };
-        command.args(qemu.arguments(&spec, image, accel, &control));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut qemu = Process::start(&format!("QEMU for {}", spec.name), command)?;
+        let (command, channel) = machine.launch(&spec, &dir)?;
+        let mut process = Process::start(&format!("guest {}", spec.name), command)?;
         let console = Console::default();
-        if let Some(stdout) = qemu.child().stdout.take() {
+        if let Some(stdout) = process.child().stdout.take() {
             console.follow(stdout);
         }
-        if let Some(stderr) = qemu.child().stderr.take() {
+        if let Some(stderr) = process.child().stderr.take() {
             console.follow(stderr);
         }
-        Ok(Self { spec, qemu, console, listener, control: None, hello: None, _dir: dir })
+        let (listener, control) = match channel {
+            Channel::Awaited(listener) => (Some(listener), None),
+            Channel::Open(stream) => (None, Some(control(stream)?)),
+        };
+        Ok(Self { spec, process, console, listener, control, hello: None, _dir: dir })
     }
 
     /// Boots all of them side by side and returns when all are up.
     ///
     /// # Errors
     /// The first guest that did not come up; the others are killed.
-    pub fn boot_all(
-        qemu: &Qemu,
-        image: &Image,
-        accel: Accelerator,
-        specs: Vec<GuestSpec>,
-    ) -> Result<Vec<Self>> {
-        let starts = specs.into_iter().map(|spec| Self::start(qemu, image, accel, spec));
+    pub fn boot_all(machine: &Machine, specs: Vec<GuestSpec>) -> Result<Vec<Self>> {
+        let starts = specs.into_iter().map(|spec| Self::start(machine, spec));
         let mut guests = starts.collect::<Result<Vec<_>>>()?;
         for guest in &mut guests {
             guest.await_ready(BOOT)?;
@@ -104,14 +91,11 @@ impl Guest {
     /// # Errors
     /// When the guest has ended or panicked.
     pub fn poll_ready(&mut self) -> Result<bool> {
-        if self.control.is_none() {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    let control = stream.set_nonblocking(false).and_then(|()| Control::new(stream));
-                    self.control = Some(control.map_err(Error::io("take over control channel"))?);
-                }
+        if let (None, Some(listener)) = (&self.control, &self.listener) {
+            match listener.accept() {
+                Ok((stream, _)) => self.control = Some(control(stream)?),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(Error::io("accept QEMU's control channel")(e)),
+                Err(e) => return Err(Error::io("accept a guest's control channel")(e)),
             }
         }
         if let Some(hello) = self.control.as_ref().and_then(Control::hello) {
@@ -124,10 +108,10 @@ impl Guest {
     }
 
     fn check_alive(&mut self) -> Result<()> {
-        if let Some(status) = self.qemu.ended() {
+        if let Some(status) = self.process.ended() {
             // Let the console's threads read what is left in the pipes.
             thread::sleep(Duration::from_millis(50));
-            return Err(self.error(format!("QEMU ended: {status}")));
+            return Err(self.error(format!("its process ended: {status}")));
         }
         match self.console.fatal() {
             Some(line) => {
@@ -200,7 +184,7 @@ impl Guest {
             .map_err(|e| failed(format!("printed '{}': {e}", ran.stdout.trim())))
     }
 
-    /// Restarts the guest in the same QEMU and waits until it is up again. Its
+    /// Restarts the guest's kernel in the same process and waits until it is up again. Its
     /// spec must allow it.
     ///
     /// # Errors
@@ -213,9 +197,9 @@ impl Guest {
         self.await_ready(limit)
     }
 
-    /// Kills QEMU at once, as a crash would.
+    /// Kills its process at once, as a crash would.
     pub fn kill(&mut self) {
-        self.qemu.kill();
+        self.process.kill();
     }
 
     /// Its name.
@@ -245,6 +229,11 @@ impl Guest {
     fn error(&self, what: String) -> Error {
         Error::Guest { guest: self.spec.name.clone(), what, console: self.console.tail() }
     }
+}
+
+fn control(stream: UnixStream) -> Result<Control> {
+    let taken = stream.set_nonblocking(false).and_then(|()| Control::new(stream));
+    taken.map_err(Error::io("take over a guest's control channel"))
 }
 
 /// Why a command failed, in a line.

@@ -8,6 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Which kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// The stock cloud kernel, for virtual machines.
+    Cloud,
+    /// The kernel built as a program: user-mode Linux.
+    UserMode,
+}
+
 /// A kernel and its initramfs, ready to boot.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -23,12 +32,16 @@ impl Image {
     ///
     /// # Errors
     /// When a part cannot be fetched, built or written.
-    pub fn prepare() -> Result<Self> {
+    pub fn prepare(flavour: Flavour) -> Result<Self> {
         let _lock = place::lock("image")?;
-        let kernel = kernel::fetch()?;
+        let kernel = kernel::fetch(flavour)?;
         let tool = build::guest_tool()?;
         let busybox = busybox()?;
-        let initramfs = place::cache()?.join("initramfs.cpio");
+        let name = match flavour {
+            Flavour::Cloud => "initramfs.cpio",
+            Flavour::UserMode => "initramfs-uml.cpio",
+        };
+        let initramfs = place::cache()?.join(name);
         if older(&initramfs, &[&tool, &busybox, &kernel.image]) {
             let bytes = assemble(&kernel, &tool, &busybox)?;
             let new = initramfs.with_extension("new");

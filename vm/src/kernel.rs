@@ -1,6 +1,7 @@
-//! A stock Debian cloud kernel: downloaded as a package, unpacked, never installed.
+//! A stock Debian kernel: downloaded as a package, unpacked, never installed.
 
 use crate::error::{Error, Result};
+use crate::image::Flavour;
 use crate::{place, process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,15 @@ use std::process::Command;
 /// The package whose newest version names the kernel.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
+/// The package of the kernel that runs as a process.
+const USER_MODE_PACKAGE: &str = "user-mode-linux";
+
 /// An unpacked kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// Its release, as `uname -r` says it.
     pub release: String,
-    /// The bootable image.
+    /// The bootable image; the program itself for user-mode Linux.
     pub image: PathBuf,
     /// The folder of its modules.
     pub modules: PathBuf,
@@ -26,15 +30,22 @@ pub struct Kernel {
 ///
 /// # Errors
 /// When the package cannot be found, downloaded or unpacked.
-pub fn fetch() -> Result<Kernel> {
-    let dir = place::cache()?.join("kernel");
+pub fn fetch(flavour: Flavour) -> Result<Kernel> {
+    let (name, find): (_, fn(&Path) -> Option<Kernel>) = match flavour {
+        Flavour::Cloud => ("kernel", find_cloud),
+        Flavour::UserMode => ("kernel-uml", find_user_mode),
+    };
+    let dir = place::cache()?.join(name);
     if let Some(kernel) = find(&dir) {
         return Ok(kernel);
     }
-    let new = place::cache()?.join("kernel.new");
+    let new = place::cache()?.join(format!("{name}.new"));
     let _ = fs::remove_dir_all(&new);
     fs::create_dir_all(&new).map_err(Error::io(format!("create {}", new.display())))?;
-    let package = newest()?;
+    let package = match flavour {
+        Flavour::Cloud => newest()?,
+        Flavour::UserMode => USER_MODE_PACKAGE.into(),
+    };
     process::output(Command::new("apt-get").args(["download", "-q", &package]).current_dir(&new))?;
     let archive = only_deb(&new)?;
     process::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&new))?;
@@ -42,7 +53,7 @@ pub fn fetch() -> Result<Kernel> {
     let _ = fs::remove_dir_all(&dir);
     fs::rename(&new, &dir).map_err(Error::io(format!("rename {}", new.display())))?;
     find(&dir).ok_or_else(|| Error::Missing {
-        what: format!("{package} holds no boot/vmlinuz-* with modules beside it"),
+        what: format!("{package} holds no kernel with modules beside it"),
         remedy: format!("look into {}", dir.display()),
     })
 }
@@ -77,7 +88,7 @@ fn only_deb(dir: &Path) -> Result<PathBuf> {
         })
 }
 
-fn find(dir: &Path) -> Option<Kernel> {
+fn find_cloud(dir: &Path) -> Option<Kernel> {
     let boot = fs::read_dir(dir.join("boot")).ok()?;
     for entry in boot.flatten() {
         let name = entry.file_name();
@@ -93,6 +104,13 @@ fn find(dir: &Path) -> Option<Kernel> {
         }
     }
     None
+}
+
+fn find_user_mode(dir: &Path) -> Option<Kernel> {
+    let image = dir.join("usr/bin/linux.uml");
+    let modules = fs::read_dir(dir.join("usr/lib/uml/modules")).ok()?.flatten().next()?.path();
+    let release = modules.file_name()?.to_str()?.to_string();
+    image.is_file().then_some(Kernel { release, image, modules })
 }
 
 #[cfg(test)]

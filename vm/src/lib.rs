@@ -3,8 +3,8 @@
 //! A [`Guest`] is a running guest that takes commands from the host; it is
 //! killed and its files are removed when it is dropped, when the process is
 //! interrupted ([`rundir::clean_on_signals`]), and by the kernel when the
-//! process dies in any other way ([`process`]). [`Image`] is what guests boot,
-//! [`Daemon`] runs `causewayd` for them, [`Bridge`] is the path to compare with.
+//! process dies in any other way ([`process`]). [`Machine`] is what guests run on
+//! and boot, [`Daemon`] runs `causewayd` for them, [`Bridge`] is the path to compare with.
 
 pub mod accel;
 pub mod bridge;
@@ -18,6 +18,7 @@ pub mod guest;
 pub mod image;
 pub mod kernel;
 pub mod limits;
+pub mod machine;
 pub mod modules;
 pub mod place;
 pub mod process;
@@ -25,6 +26,7 @@ pub mod qemu;
 pub mod rundir;
 pub mod spec;
 pub mod traffic;
+pub mod uml;
 
 pub use accel::Accelerator;
 pub use bridge::Bridge;
@@ -32,6 +34,7 @@ pub use daemon::Daemon;
 pub use error::{Error, Result};
 pub use guest::Guest;
 pub use image::Image;
+pub use machine::Machine;
 pub use qemu::Qemu;
 pub use rundir::RunDir;
 pub use spec::{GuestSpec, Nic, NicBackend};

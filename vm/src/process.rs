@@ -103,8 +103,12 @@ impl Process {
         None
     }
 
-    /// Kills it now.
+    /// Kills it now, and the helpers it started in its process group.
     pub fn kill(&mut self) {
+        if self.ended().is_none() {
+            let group = rustix::process::Pid::from_child(&self.child);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         if let Err(e) = self.child.kill() {
             eprintln!("causeway-vm: kill {}: {e}", self.name);
         }

@@ -3,17 +3,17 @@
 mod common;
 
 use causeway_guest_tool::transport::Target;
-use causeway_vm::{Bridge, Guest, GuestSpec, Nic, NicBackend, traffic};
-use common::{LIMIT, machine};
+use causeway_vm::{Bridge, Guest, GuestSpec, Machine, Nic, NicBackend, traffic};
+use common::LIMIT;
 use std::time::Duration;
 
 #[test]
 fn a_guest_boots_answers_and_restarts() {
-    let (qemu, image, accel) = machine();
+    let machine = Machine::qemu().unwrap();
     let mut spec = GuestSpec::new("alone");
     spec.may_restart = true;
-    let mut guest = Guest::boot_all(&qemu, &image, accel, vec![spec]).unwrap().remove(0);
-    assert_eq!(guest.hello().unwrap().kernel, image.kernel.release);
+    let mut guest = Guest::boot_all(&machine, vec![spec]).unwrap().remove(0);
+    assert_eq!(guest.hello().unwrap().kernel, machine.image.kernel.release);
     let ran = guest.run(&["sh", "-c", "echo $((6*7)); exit 4"], LIMIT).unwrap();
     assert_eq!((ran.stdout.as_str(), ran.code), ("42\n", Some(4)));
     let slow = guest.run(&["sleep", "600"], Duration::from_millis(500)).unwrap();
@@ -31,9 +31,9 @@ fn a_guest_boots_answers_and_restarts() {
 
 #[test]
 fn a_panicking_guest_is_reported_with_its_console() {
-    let (qemu, image, accel) = machine();
+    let machine = Machine::qemu().unwrap();
     let specs = vec![GuestSpec::new("panics")];
-    let guest = Guest::boot_all(&qemu, &image, accel, specs).unwrap().remove(0);
+    let guest = Guest::boot_all(&machine, specs).unwrap().remove(0);
     let why = guest.run(&["sh", "-c", "echo c >/proc/sysrq-trigger; sleep 60"], LIMIT).unwrap_err();
     assert!(why.to_string().contains("Kernel panic"), "{why}");
     assert!(why.to_string().contains("console of panics"), "{why}");
@@ -41,7 +41,7 @@ fn a_panicking_guest_is_reported_with_its_console() {
 
 #[test]
 fn two_guests_talk_over_a_bridge() {
-    let (qemu, image, accel) = machine();
+    let machine = Machine::qemu().unwrap();
     let bridge = match Bridge::new(2, 1500) {
         Ok(bridge) => bridge,
         Err(why) => {
@@ -59,7 +59,7 @@ fn two_guests_talk_over_a_bridge() {
         spec.namespace_of = Some(bridge.holder());
         spec
     };
-    let guests = Guest::boot_all(&qemu, &image, accel, vec![spec(0), spec(1)]).unwrap();
+    let guests = Guest::boot_all(&machine, vec![spec(0), spec(1)]).unwrap();
     let ping = traffic::ping(&guests[0], "10.78.0.2", 20).unwrap();
     assert_eq!((ping.sent, ping.received), (20, 20));
     let target: Target = "tcp:10.78.0.2:7001".parse().unwrap();
@@ -71,4 +71,20 @@ fn two_guests_talk_over_a_bridge() {
             .bytes,
         100_000
     );
+}
+
+#[test]
+fn user_mode_linux_boots_the_same_agent() {
+    let machine = match Machine::user_mode() {
+        Ok(machine) => machine,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let mut guests = Guest::boot_all(&machine, vec![GuestSpec::new("uml")]).unwrap();
+    let stream = Target::Vsock(1, 7001);
+    assert!(traffic::ping_pong(&guests[0], &stream, 4096, 10, LIMIT).is_ok());
+    guests[0].kill();
+    assert!(guests[0].run(&["true"], LIMIT).is_err());
 }

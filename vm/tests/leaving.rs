@@ -4,8 +4,8 @@ mod common;
 
 use causeway_vm::daemon::Member;
 use causeway_vm::limits::BOOT;
-use causeway_vm::{Guest, traffic};
-use common::{BRIEF, LIMIT, Party, machine};
+use causeway_vm::{Guest, Machine, traffic};
+use common::{BRIEF, LIMIT, Party};
 use std::time::Duration;
 
 #[test]
@@ -49,9 +49,9 @@ fn a_guest_that_restarts_or_dies_leaves_the_others_alone() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
 
     // A new guest on the dead one's ports.
-    let (qemu, image, accel) = machine();
+    let machine = Machine::qemu().unwrap();
     let spec = party.daemon.guest(&party.members[2]);
-    let new = party.expect("reborn", Guest::boot_all(&qemu, &image, accel, vec![spec]));
+    let new = party.expect("reborn", Guest::boot_all(&machine, vec![spec]));
     party.expect("from the new", traffic::stream(&new[0], &target, 4096, 8 << 20, BRIEF));
     party.expect("to the new", traffic::ping_pong(&party.guests[0], &back, 4096, 10, BRIEF));
     party.daemon.check().unwrap();

@@ -6,7 +6,7 @@ use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, serve};
 use causeway_vm::daemon::{HOST_CID, Member};
-use causeway_vm::traffic;
+use causeway_vm::{Daemon, Guest, Machine, traffic};
 use common::{BRIEF, LIMIT, Party};
 
 const SIZES: [usize; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
@@ -86,4 +86,23 @@ fn calls_that_nobody_answers_are_refused_at_once() {
     let none = Target::Hybrid(party.daemon.host_socket(&party.members[0]), 9999);
     assert!(client::ping_pong(&none, 64, 1, BRIEF).is_err());
     party.expect("after it", traffic::ping_pong(&party.guests[0], &party.vsock(1), 64, 5, BRIEF));
+}
+
+#[test]
+fn user_mode_linux_beside_a_virtual_machine() {
+    let machine = match Machine::user_mode() {
+        Ok(machine) => machine,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let members = vec![Member::new("qemu", "blue", 1), Member::new("uml", "blue", 2)];
+    let daemon = Daemon::start(&members).unwrap();
+    let [qemu, uml] = [daemon.guest(&members[0]), daemon.guest(&members[1])];
+    let mut guests = Guest::boot_all(&Machine::qemu().unwrap(), vec![qemu]).unwrap();
+    guests.extend(Guest::boot_all(&machine, vec![uml]).unwrap());
+    let party = Party { guests, members, daemon };
+    ethernet(&party);
+    vsock(&party);
 }

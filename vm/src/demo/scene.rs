@@ -6,9 +6,7 @@ use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::serve;
 use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::{HOST_CID, Member};
-use causeway_vm::{
-    Accelerator, Bridge, Daemon, Error, Guest, GuestSpec, Image, Nic, NicBackend, Qemu, Result,
-};
+use causeway_vm::{Bridge, Daemon, Error, Guest, GuestSpec, Machine, Nic, NicBackend, Result};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -22,24 +20,16 @@ pub struct Scene {
     pub daemon: Daemon,
     /// The path to compare with; or why there is none.
     pub bridge: std::result::Result<Bridge, String>,
-    /// What runs guest code.
-    pub accel: Accelerator,
-    /// The QEMU in use.
-    pub qemu: Qemu,
-    /// The kernel in use.
-    pub image: Image,
+    /// What the guests run on.
+    pub machine: Machine,
 }
 
 impl Scene {
     /// Builds and starts it all.
     pub fn set_up(options: &Options) -> Result<Self> {
-        let qemu = Qemu::find()?;
         step("guest kernel and initramfs (the first run downloads a Debian kernel package)");
-        let image = Image::prepare()?;
-        step("can KVM run this kernel here?");
-        let accel = Accelerator::choose(&qemu, &image)?;
-        let kernel = &image.kernel.release;
-        step(&format!("guests: Linux {kernel}, QEMU {}, {}", qemu.version_text, accel.name()));
+        let machine = Machine::qemu()?;
+        step(&format!("guests: Linux {}, {}", machine.image.kernel.release, machine.describe()));
         let members = vec![Member::new("vm1", "blue", 1), Member::new("vm2", "blue", 2)];
         step("start causewayd");
         let daemon = Daemon::start(&members)?;
@@ -56,10 +46,10 @@ impl Scene {
         let start = Instant::now();
         let holder = bridge.as_ref().ok().map(Bridge::holder);
         let specs = members.iter().enumerate().map(|(i, m)| spec(&daemon, m, i, holder)).collect();
-        let guests = Guest::boot_all(&qemu, &image, accel, specs)?;
+        let guests = Guest::boot_all(&machine, specs)?;
         step(&format!("both are up after {:.1} s", start.elapsed().as_secs_f64()));
         answer_for_host(&daemon, &members[0])?;
-        Ok(Self { guests, members, daemon, bridge, accel, qemu, image })
+        Ok(Self { guests, members, daemon, bridge, machine })
     }
 
     /// The second guest's service over Causeway's Ethernet.

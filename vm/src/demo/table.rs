@@ -1,6 +1,7 @@
 //! The table, for people and as JSON.
 
 use crate::scene::Scene;
+use causeway_vm::machine::Engine;
 use causeway_vm::{Error, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -63,10 +64,10 @@ impl Row {
 pub struct Report {
     /// Layout of this object; raised when a field changes its meaning.
     pub format: u32,
-    /// `kvm` or `tcg`.
+    /// `kvm`, `tcg` or `uml`.
     pub accelerator: &'static str,
-    /// QEMU's version.
-    pub qemu: String,
+    /// QEMU's version, where the guests run in it.
+    pub qemu: Option<String>,
     /// The guests' kernel.
     pub guest_kernel: String,
     /// Processor cores of the host.
@@ -85,17 +86,21 @@ impl Report {
     /// The outcome of `rows` on `scene`.
     pub fn new(scene: &Scene, rows: Vec<Row>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let machine = &scene.machine;
+        let kernel = &machine.image.kernel.release;
         let title = format!(
-            "Two guests: Linux {}, one processor each, {}, QEMU {}; host with {cores} cores",
-            scene.image.kernel.release,
-            scene.accel.name(),
-            scene.qemu.version_text,
+            "Two guests: Linux {kernel}, one processor each, {}; host with {cores} cores",
+            machine.describe()
         );
+        let qemu = match &machine.engine {
+            Engine::Qemu(qemu, _) => Some(qemu.version_text.clone()),
+            Engine::UserMode => None,
+        };
         Self {
             format: 1,
-            accelerator: scene.accel.option(),
-            qemu: scene.qemu.version_text.clone(),
-            guest_kernel: scene.image.kernel.release.clone(),
+            accelerator: machine.word(),
+            qemu,
+            guest_kernel: kernel.clone(),
             host_cores: cores,
             no_bridge: scene.bridge.as_ref().err().cloned(),
             ok: rows.iter().all(|r| r.verified),
@@ -181,7 +186,7 @@ mod tests {
         Report {
             format: 1,
             accelerator: "tcg",
-            qemu: "7.2.22".into(),
+            qemu: Some("7.2.22".into()),
             guest_kernel: "6.1".into(),
             host_cores: 2,
             no_bridge: None,

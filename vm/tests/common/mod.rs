@@ -5,21 +5,13 @@
 use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};
 use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
-use causeway_vm::{Accelerator, Daemon, Guest, Image, Qemu};
+use causeway_vm::{Daemon, Guest, Machine};
 use std::time::Duration;
 
 /// Time limit of a command in a guest that shares two cores with others.
 pub const LIMIT: Duration = Duration::from_secs(60);
 /// Time for one measured exchange: these tests check content, not speed.
 pub const BRIEF: Duration = Duration::from_millis(500);
-
-/// QEMU, what it boots, and on what.
-pub fn machine() -> (Qemu, Image, Accelerator) {
-    let qemu = Qemu::find().unwrap();
-    let image = Image::prepare().unwrap();
-    let accel = Accelerator::choose(&qemu, &image).unwrap();
-    (qemu, image, accel)
-}
 
 /// A daemon and its guests, all up. Guests drop first.
 pub struct Party {
@@ -29,9 +21,13 @@ pub struct Party {
 }
 
 impl Party {
-    /// Boots a guest for each member; all may restart.
+    /// Boots a guest of QEMU for each member; all may restart.
     pub fn new(members: Vec<Member>) -> Self {
-        let (qemu, image, accel) = machine();
+        Self::on(&Machine::qemu().unwrap(), members)
+    }
+
+    /// The same on another machine.
+    pub fn on(machine: &Machine, members: Vec<Member>) -> Self {
         let daemon = Daemon::start(&members).unwrap();
         let spec = |m: &Member| {
             let mut spec = daemon.guest(m);
@@ -39,7 +35,7 @@ impl Party {
             spec
         };
         let specs = members.iter().map(spec).collect();
-        let guests = Guest::boot_all(&qemu, &image, accel, specs)
+        let guests = Guest::boot_all(machine, specs)
             .unwrap_or_else(|e| panic!("{e}\n--- log of causewayd ---\n{}", daemon.log()));
         Self { guests, members, daemon }
     }

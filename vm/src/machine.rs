@@ -1,0 +1,116 @@
+//! What runs guests: QEMU under one of its accelerators, or user-mode Linux.
+
+use crate::accel::Accelerator;
+use crate::error::{Error, Result};
+use crate::image::{Flavour, Image};
+use crate::qemu::Qemu;
+use crate::rundir::RunDir;
+use crate::spec::GuestSpec;
+use crate::{bridge, process, uml};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What runs a guest's kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Engine {
+    /// A virtual machine.
+    Qemu(Qemu, Accelerator),
+    /// The kernel as a process of the host: not a virtual machine, not isolated.
+    UserMode,
+}
+
+/// An engine and what it boots.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// What runs guests.
+    pub engine: Engine,
+    /// What they boot.
+    pub image: Image,
+}
+
+/// How the control channel of a starting guest comes about.
+#[derive(Debug)]
+pub(crate) enum Channel {
+    /// The engine will connect here.
+    Awaited(UnixListener),
+    /// It was handed over.
+    Open(UnixStream),
+}
+
+impl Machine {
+    /// The system's QEMU with the best accelerator that works here, and the
+    /// stock cloud kernel.
+    ///
+    /// # Errors
+    /// When QEMU or a part of the image cannot be had.
+    pub fn qemu() -> Result<Self> {
+        let qemu = Qemu::find()?;
+        let image = Image::prepare(Flavour::Cloud)?;
+        let accel = Accelerator::choose(&qemu, &image)?;
+        Ok(Self { engine: Engine::Qemu(qemu, accel), image })
+    }
+
+    /// Debian's user-mode Linux.
+    ///
+    /// # Errors
+    /// When it or a part of the image cannot be had.
+    pub fn user_mode() -> Result<Self> {
+        Ok(Self { engine: Engine::UserMode, image: Image::prepare(Flavour::UserMode)? })
+    }
+
+    /// What runs the guests, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match &self.engine {
+            Engine::Qemu(qemu, accel) => format!("{}, QEMU {}", accel.name(), qemu.version_text),
+            Engine::UserMode => "user-mode Linux (no virtual machine)".into(),
+        }
+    }
+
+    /// The same in one word: `kvm`, `tcg` or `uml`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match &self.engine {
+            Engine::Qemu(_, accel) => accel.option(),
+            Engine::UserMode => "uml",
+        }
+    }
+
+    /// The command that starts a guest; its console is on the streams that are
+    /// piped to us.
+    pub(crate) fn launch(&self, spec: &GuestSpec, dir: &RunDir) -> Result<(Command, Channel)> {
+        match &self.engine {
+            Engine::Qemu(qemu, accel) => {
+                let control = dir.join("control.sock");
+                let listener = UnixListener::bind(&control)
+                    .and_then(|l| l.set_nonblocking(true).map(|()| l))
+                    .map_err(Error::io(format!("listen on {}", control.display())))?;
+                let mut command = tied(spec, &qemu.program);
+                command.args(qemu.arguments(spec, &self.image, *accel, &control));
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                Ok((command, Channel::Awaited(listener)))
+            }
+            Engine::UserMode => {
+                let pair = || {
+                    let (ours, theirs) = UnixStream::pair()?;
+                    let input = OwnedFd::from(theirs.try_clone()?);
+                    Ok((ours, input, OwnedFd::from(theirs)))
+                };
+                let (ours, input, output) = pair().map_err(Error::io("make a socket pair"))?;
+                let mut command = tied(spec, &self.image.kernel.image);
+                command.args(uml::arguments(spec, &self.image));
+                command.stdin(input).stdout(output).stderr(Stdio::piped());
+                Ok((command, Channel::Open(ours)))
+            }
+        }
+    }
+}
+
+fn tied(spec: &GuestSpec, program: &Path) -> Command {
+    match spec.namespace_of {
+        Some(pid) => bridge::inside(pid, program),
+        None => process::tied(program),
+    }
+}

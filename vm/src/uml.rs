@@ -1,0 +1,34 @@
+//! The command line of a user-mode Linux guest: a Linux kernel built as a
+//! program of the host, with vhost-user devices and no emulated hardware.
+
+use crate::image::Image;
+use crate::spec::{GuestSpec, NicBackend};
+
+/// The virtio numbers of the devices that a guest can have.
+const NET: u32 = 1;
+const VSOCK: u32 = 19;
+
+/// The arguments that boot `spec`. The console is on standard error, the
+/// agent's channel on standard input and output.
+///
+/// A network device's MAC comes from its port; taps are not for these guests.
+#[must_use]
+pub fn arguments(spec: &GuestSpec, image: &Image) -> Vec<String> {
+    let mut line = vec![
+        format!("mem={}M", spec.memory_mib),
+        format!("initrd={}", image.initramfs.display()),
+        "con=null".into(),
+        "con0=null,fd:2".into(),
+        "ssl=null".into(),
+        "ssl1=fd:0,fd:1".into(),
+    ];
+    for nic in &spec.nics {
+        if let NicBackend::VhostUser(socket) = &nic.backend {
+            line.push(format!("virtio_uml.device={}:{NET}", socket.display()));
+        }
+    }
+    if let Some(socket) = &spec.vsock {
+        line.push(format!("virtio_uml.device={}:{VSOCK}", socket.display()));
+    }
+    line
+}
