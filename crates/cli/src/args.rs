@@ -140,7 +140,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   causeway port add vm3-net --kind net --group blue
-  causeway port add vm3-vsock --kind vsock --group blue --cid 5 --host-socket /run/causeway/vm3.vsock")]
+  causeway port add vm3-vsock --kind vsock --group blue --cid 5
+  causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock")]
     Add(PortAdd),
     /// Remove a port: its connections and its socket are closed
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]

@@ -239,4 +239,5 @@ fn help_completions_and_manual_come_from_one_definition() {
     assert_eq!(status, 0);
     let page = std::fs::read_to_string(dir.file("causeway-port-add.1")).unwrap();
     assert!(page.contains("queue\\-pairs"), "{page}");
+    assert!(page.contains(".nf\nExamples:\n  causeway port add vm3\\-net"), "{page}");
 }

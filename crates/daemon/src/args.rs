@@ -1,5 +1,6 @@
 //! The command line of causewayd.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{CommandFactory as _, Parser};
@@ -43,9 +44,16 @@ impl Args {
     /// The manual page, made from this definition.
     pub fn man_page() -> std::io::Result<Vec<u8>> {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Self::command().version(env!("CARGO_PKG_VERSION")))
-            .section("8")
-            .render(&mut page)?;
+        let man = clap_mangen::Man::new(Self::command()).section("8");
+        man.render_title(&mut page)?;
+        man.render_name_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_description_section(&mut page)?;
+        man.render_options_section(&mut page)?;
+        // The examples as they are, not filled into paragraphs.
+        let examples = EXAMPLES.replace('\\', "\\e").replace('-', "\\-");
+        write!(page, ".SH EXAMPLES\n.nf\n{examples}\n.fi\n")?;
+        write!(page, ".SH \"SEE ALSO\"\n.BR causeway (1)\n")?;
         Ok(page)
     }
 

@@ -20,8 +20,8 @@ use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
 pub enum ClaimError {
     /// Another daemon has it.
     #[error(
-        "causewayd is already running{}: it serves {path}; stop it first, or give this one \
-         another control socket in its configuration",
+        "another causewayd is running already{}: it serves {path}; stop it first, or give this \
+         one another control socket in its configuration",
         .pid.map(|pid| format!(" with pid {pid}")).unwrap_or_default()
     )]
     Running {

@@ -1,10 +1,12 @@
 //! From start to stop: claim the control socket, fill the fabric, serve, and leave nothing behind.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 use crate::accounts::group_id;
@@ -48,7 +50,7 @@ impl Daemon {
         Ok(Self {
             access: Access { uid, group: control_group },
             socket_group,
-            signals: Signals::new([SIGTERM, SIGINT, SIGHUP])?,
+            signals: catch_signals()?,
             started: Instant::now(),
             control,
             config,
@@ -90,6 +92,17 @@ impl Daemon {
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
         Ok(Server::start(self.control.listener()?, self.access, handler)?)
     }
+}
+
+/// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
+fn catch_signals() -> std::io::Result<Signals> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag down and then raises it.
+        register_conditional_shutdown(signal, 1, stopping.clone())?;
+        register(signal, stopping.clone())?;
+    }
+    Signals::new([SIGTERM, SIGINT, SIGHUP])
 }
 
 /// Waits for SIGTERM or SIGINT.

@@ -23,8 +23,6 @@ pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const PROBLEMS_MAX: usize = 20;
 /// Bytes of a Unix socket's path (`sun_path` less its end mark, unix(7)).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Largest idle spin of the dispatcher, in microseconds.
-pub const SPIN_US_MAX: u32 = 10_000;
 
 /// Bytes of one value in a log line; longer ones are cut.
 pub const LOG_VALUE_BYTES_MAX: usize = 2048;

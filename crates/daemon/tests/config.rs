@@ -82,8 +82,8 @@ fn syntax_types_and_ranges() {
     refused("[daemon]\nlog = \n", "2:7", "");
     refused("[daemon]\nlog = \"lood\"", "2:7", "key \"log\": expected one of error, warn");
     refused("[daemon]\nlog = 3", "2:7", "key \"log\": expected a string, found integer");
-    refused("[daemon]\nspin_us = 10001", "2:11", "an integer from 0 to 10000, found 10001");
-    refused("[daemon]\nspin_us = -1", "2:11", "an integer from 0 to 10000, found -1");
+    refused("[daemon]\nspin_us = 100001", "2:11", "an integer from 0 to 100000, found 100001");
+    refused("[daemon]\nspin_us = -1", "2:11", "an integer from 0 to 100000, found -1");
     refused("[daemon]\nspin_us = \"1\"", "2:11", "found string");
     refused("[daemon]\ncontrol_mode = \"660\"", "2:16", "octal permissions in quotes");
     refused("[daemon]\ncontrol_mode = \"0999\"", "2:16", "octal permissions in quotes");
@@ -108,6 +108,9 @@ fn unknown_keys_get_the_nearest() {
         "{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\nqueues_pairs = 2\n"
     );
     refused(&text, "9:1", "did you mean \"queue_pairs\"?");
+    let misspelt =
+        parse(&format!("{HEAD}[[port]]\nnmae = \"n\"\ngroup = \"blue\"\nkind = \"net\"\n"));
+    assert_eq!(misspelt.unwrap_err().matches("c.toml:").count(), 1, "not also as missing");
     refused("[[rule]]\nacton = \"accept\"", "2:1", "did you mean \"action\"?");
 }
 

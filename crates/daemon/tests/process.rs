@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Parser as _;
 use common::{Dir, send};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ impl Daemon {
 
     fn ready(mut self, socket: &Path) -> Self {
         let until = Instant::now() + LIMIT;
-        while !UnixStream::connect(socket).is_ok()
+        while UnixStream::connect(socket).is_err()
             || send(socket, "GET", "/v1/info", "").1["pid"] != self.0.id()
         {
             assert!(self.0.try_wait().unwrap().is_none(), "ended early");
@@ -130,7 +131,7 @@ fn a_second_daemon_is_refused_with_the_first_ones_pid() {
     let pid = first.0.id();
     let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
     assert_eq!(code, Some(1));
-    let expected = format!("causewayd is already running with pid {pid}");
+    let expected = format!("another causewayd is running already with pid {pid}");
     assert!(error.contains(&expected), "{error}");
 
     // Also when someone removed the lock file.
@@ -264,6 +265,19 @@ fn the_example_configuration_is_right() {
     let (code, out, error) = run(&["--config", example.to_str().unwrap(), "--check-config"]);
     assert_eq!(code, Some(0), "{error}");
     assert!(out.contains("ok:"), "{out}");
+}
+
+#[test]
+fn the_unit_calls_the_daemon_as_it_is() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causewayd.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("Type=notify"));
+    let commands: Vec<_> = unit.lines().filter(|l| l.starts_with("ExecStart")).collect();
+    assert_eq!(commands.len(), 2);
+    for command in commands {
+        let (_, words) = command.split_once('=').unwrap();
+        causeway_daemon::args::Args::try_parse_from(words.split_whitespace()).unwrap();
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! `causeway completion` and `causeway man`: both made from the grammar itself.
 
+use std::io::Write as _;
 use std::path::Path;
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
 
 use super::{print, print_bytes};
 use crate::args::Cli;
@@ -16,17 +18,45 @@ pub fn completion(shell: clap_complete::Shell) -> Result<()> {
 
 pub fn man(dir: Option<&Path>) -> Result<()> {
     let failed = |what: String| move |error| Error::Output { what, error };
+    let mut command = Cli::command();
+    command.build();
     let Some(dir) = dir else {
-        let mut page = Vec::new();
-        let man = clap_mangen::Man::new(Cli::command());
-        man.render(&mut page).map_err(failed("manual page".into()))?;
-        return print_bytes(&page);
+        let page = page(&Man::new(command.clone()), &command);
+        return print_bytes(&page.map_err(failed("manual page".into()))?);
     };
     let what = format!("manual pages in {}", dir.display());
     std::fs::create_dir_all(dir)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+        .and_then(|()| write_pages(&command, dir))
         .map_err(failed(what.clone()))?;
     print(&format!("{what}\n"))
+}
+
+/// One page for the command and each below it, as `causeway-port-add.1`.
+fn write_pages(command: &Command, dir: &Path) -> std::io::Result<()> {
+    for below in command.get_subcommands() {
+        write_pages(below, dir)?;
+    }
+    let man = Man::new(command.clone());
+    std::fs::write(dir.join(man.get_filename()), page(&man, command)?)
+}
+
+fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = command.get_after_help() {
+        // As it is, not filled into paragraphs.
+        let text = text.to_string().replace('\\', "\\e").replace('-', "\\-");
+        write!(page, ".SH EXAMPLES\n.nf\n{text}\n.fi\n")?;
+    }
+    write!(page, ".SH \"SEE ALSO\"\n.BR causeway (1),\n.BR causewayd (8)\n")?;
+    Ok(page)
 }
 
 #[cfg(test)]

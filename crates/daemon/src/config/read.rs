@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
+use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX, SPIN_US_MAX};
 use causeway_fabric::spec::{CID_GUEST_MIN, PortSpec, RuleAction, RuleSide, RuleSpec};
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
@@ -15,7 +15,6 @@ use super::problem::Problems;
 use super::section::{At, Section, unknown};
 use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Surroundings};
 use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
-use crate::limits::SPIN_US_MAX;
 
 const TABLES: [&str; 4] = ["daemon", "group", "port", "rule"];
 const DAEMON_KEYS: [&str; 8] = [
@@ -28,6 +27,10 @@ const DAEMON_KEYS: [&str; 8] = [
     "socket_mode",
     "socket_group",
 ];
+const GROUP_KEYS: [&str; 1] = ["name"];
+const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
+const PORT_KEYS: [&str; 10] =
+    ["name", "group", "kind", "socket", "mac", "mtu", "queue_pairs", "learn", "cid", "host_socket"];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Reads the whole file, or says everything that is wrong with it.
@@ -48,15 +51,16 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         }
     }
     let daemon = daemon(&document, around, &mut problems);
-    let groups: Vec<Sited<Name>> = array(&document, "group", "[[group]]", &mut problems)
-        .iter()
-        .filter_map(|section| group(section, &mut problems))
-        .collect();
-    let ports: Vec<_> = array(&document, "port", "[[port]]", &mut problems)
+    let groups: Vec<Sited<Name>> =
+        array(&document, "group", "[[group]]", &GROUP_KEYS, &mut problems)
+            .iter()
+            .filter_map(|section| group(section, &mut problems))
+            .collect();
+    let ports: Vec<_> = array(&document, "port", "[[port]]", &PORT_KEYS, &mut problems)
         .iter()
         .filter_map(|section| port(section, &daemon.run_dir, &mut problems))
         .collect();
-    let rules: Vec<_> = array(&document, "rule", "[[rule]]", &mut problems)
+    let rules: Vec<_> = array(&document, "rule", "[[rule]]", &RULE_KEYS, &mut problems)
         .iter()
         .filter_map(|section| rule(section, &mut problems))
         .collect();
@@ -77,12 +81,13 @@ fn array<'a, 'i>(
     document: &'a DeTable<'i>,
     key: &str,
     title: &'static str,
+    known: &'static [&'static str],
     problems: &mut Problems,
 ) -> Vec<Section<'a, 'i>> {
     let Some(value) = document.get(key) else { return Vec::new() };
     match value.get_ref() {
         DeValue::Array(items) => {
-            items.iter().filter_map(|item| Section::new(title, item, problems)).collect()
+            items.iter().filter_map(|item| Section::new(title, item, known, problems)).collect()
         }
         other => {
             let found = other.type_str();
@@ -98,12 +103,11 @@ fn array<'a, 'i>(
 fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems) -> DaemonConfig {
     let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
     let value = document.get("daemon").unwrap_or(&empty);
-    let section = Section::new("[daemon]", value, problems);
+    let section = Section::new("[daemon]", value, &DAEMON_KEYS, problems);
     let section = match section {
         Some(section) => section,
         None => return daemon(&DeTable::new(), around, problems),
     };
-    section.refuse_unknown(&DAEMON_KEYS, problems);
     let run_dir = section.path("run_dir", problems).map(|at| at.value);
     let control = section.socket_path("control", problems);
     let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
@@ -113,11 +117,12 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
                     root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
+    let spin_most = u32::try_from(SPIN_US_MAX).unwrap_or(u32::MAX);
     DaemonConfig {
         control: control.unwrap_or_default(),
         run_dir: run_dir.unwrap_or_default(),
         log: log.parse().unwrap_or(LevelFilter::Info),
-        spin_us: section.integer("spin_us", 0..=SPIN_US_MAX, problems).map(|at| at.value),
+        spin_us: section.integer("spin_us", 0..=spin_most, problems).map(|at| at.value),
         control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
         control_group: section.string("control_group", problems).map(|at| at.value),
         socket_mode: section.mode("socket_mode", problems),
@@ -138,8 +143,7 @@ fn places(
 }
 
 fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Name>> {
-    section.refuse_unknown(&["name"], problems);
-    section.missing("name", "expected name = \"blue\", say", problems);
+    section.require("name", "expected name = \"blue\", say", problems);
     let name = section.parsed::<Name>("name", problems)?;
     if name.value.as_str() == "host" {
         let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
@@ -163,7 +167,7 @@ fn port(
     run_dir: &Path,
     problems: &mut Problems,
 ) -> Option<Sited<PortSpec>> {
-    port_keys(section, problems);
+    require_port_keys(section, problems);
     let mut spans = Spans::new();
     let name = keep(&mut spans, "name", section.parsed::<Name>("name", problems));
     let group = keep(&mut spans, "group", section.parsed::<Name>("group", problems));
@@ -202,13 +206,10 @@ fn port(
     }
 }
 
-fn port_keys(section: &Section<'_, '_>, problems: &mut Problems) {
-    let common = ["name", "group", "kind", "socket"];
-    let known: Vec<&str> = common.iter().chain(&NET_KEYS).chain(&VSOCK_KEYS).copied().collect();
-    section.refuse_unknown(&known, problems);
-    section.missing("name", "expected a name unique in this file", problems);
-    section.missing("group", "expected the name of a [[group]]", problems);
-    section.missing("kind", "expected \"net\" or \"vsock\"", problems);
+fn require_port_keys(section: &Section<'_, '_>, problems: &mut Problems) {
+    section.require("name", "expected a name unique in this file", problems);
+    section.require("group", "expected the name of a [[group]]", problems);
+    section.require("kind", "expected \"net\" or \"vsock\"", problems);
 }
 
 /// The kind, having refused the keys of the other one.
@@ -223,7 +224,7 @@ fn port_kind(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Kind>
     for key in NET_KEYS {
         section.refuse(key, "only a port of kind \"net\" has it", problems);
     }
-    section.missing("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
+    section.require("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
     Some(Kind::Vsock)
 }
 
@@ -239,8 +240,7 @@ fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>
 }
 
 fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<RuleSpec>> {
-    section.refuse_unknown(&["action", "from", "to"], problems);
-    section.missing("action", "expected \"accept\" or \"reject\"", problems);
+    section.require("action", "expected \"accept\" or \"reject\"", problems);
     let action = section.word("action", &["accept", "reject"], problems);
     let from = section.parsed::<RuleSide>("from", problems);
     let to = section.parsed::<RuleSide>("to", problems);

@@ -28,18 +28,25 @@ pub struct Section<'a, 'i> {
     /// Where it starts, for what is missing from it.
     pub span: Range<usize>,
     table: &'a DeTable<'i>,
+    known: &'static [&'static str],
 }
 
 impl<'a, 'i> Section<'a, 'i> {
-    /// A section that must be a table; anything else is noted.
+    /// A section that must be a table; anything else, and every key that is not in `known`,
+    /// is noted.
     pub fn new(
         title: &'static str,
         value: &'a Spanned<DeValue<'i>>,
+        known: &'static [&'static str],
         problems: &mut Problems,
     ) -> Option<Self> {
         let span = value.span();
         match value.get_ref() {
-            DeValue::Table(table) => Some(Self { title, span, table }),
+            DeValue::Table(table) => {
+                let section = Self { title, span, table, known };
+                section.refuse_unknown(problems);
+                Some(section)
+            }
             other => {
                 let found = other.type_str();
                 problems.add(span, format!("expected a table {title}, found {found}"));
@@ -57,12 +64,11 @@ impl<'a, 'i> Section<'a, 'i> {
         p.add(value.span(), format!("key {key:?}: expected {expected}, found {found}"));
     }
 
-    /// Notes every key that is not in `known`, with the nearest that is.
-    pub fn refuse_unknown(&self, known: &[&str], problems: &mut Problems) {
+    fn refuse_unknown(&self, problems: &mut Problems) {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
-            if !known.contains(&name) {
-                problems.add(key.span(), unknown(self.title, name, known));
+            if !self.known.contains(&name) {
+                problems.add(key.span(), unknown(self.title, name, self.known));
             }
         }
     }
@@ -74,9 +80,17 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Notes that `key` is missing.
-    pub fn missing(&self, key: &str, expected: &str, problems: &mut Problems) {
-        if self.find(key).is_none() {
+    /// Whether `key` is there under a name that was noted as a slip of the pen.
+    fn misspelt(&self, key: &str) -> bool {
+        let mut names = self.table.keys().map(|k| k.get_ref().as_ref());
+        names.any(|n| {
+            !self.known.contains(&n) && nearest(n, self.known.iter().copied()) == Some(key)
+        })
+    }
+
+    /// Notes `key` if it is missing.
+    pub fn require(&self, key: &str, expected: &str, problems: &mut Problems) {
+        if self.find(key).is_none() && !self.misspelt(key) {
             let title = self.title;
             problems.add(self.span.clone(), format!("{title}: key {key:?} is missing: {expected}"));
         }
