@@ -47,10 +47,13 @@ fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
     Ok(value)
 }
 
-/// The five sums that the table shows: received and sent packets and bytes, and drops.
+/// The five sums that the table shows: received and sent packets and bytes, and what was
+/// dropped (frames) or rejected (connects).
 fn sums<T: Copy + Default + std::iter::Sum>(counters: &BTreeMap<String, T>) -> [T; 5] {
     let one = |name: &str| counters.get(name).copied().unwrap_or_default();
-    let dropped = counters.iter().filter(|(name, _)| name.starts_with("drop_"));
+    let dropped = counters
+        .iter()
+        .filter(|(name, _)| name.starts_with("drop_") || name.starts_with("reject_"));
     [
         one("receive_packets_total"),
         one("receive_bytes_total"),
@@ -148,7 +151,7 @@ mod tests {
             let counters = [
                 ("receive_bytes_total", *n),
                 ("drop_a_total", 1),
-                ("drop_b_total", 2),
+                ("reject_b_total", 2),
                 ("transmit_packets_total", 5),
             ];
             json!({"name": name, "state": "running", "counters": BTreeMap::from(counters)})
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_sum_the_drops_of_every_reason() {
+    fn totals_sum_drops_and_rejects_of_every_reason() {
         let text = totals(&stats(1.0, &[("a", 7)]));
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["a", "running", "0", "7", "5", "0", "3", "0"]);
