@@ -1,0 +1,127 @@
+//! The tool against the real dispatcher and services: what it shows is what they decide.
+
+#[path = "../../daemon/tests/common/mod.rs"]
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use causeway_ethernet::Ethernet;
+use causeway_fabric::dispatch::{Dispatcher, Handle};
+use causeway_socket::Socket;
+use common::{Control, serve};
+
+struct Host {
+    control: Control,
+    handle: Handle,
+    dispatcher: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Groups blue and red, with two guests' ports in blue and one in red.
+    fn start() -> Self {
+        let dispatcher =
+            Dispatcher::new(vec![Box::new(Ethernet::new()), Box::new(Socket::new())]).unwrap();
+        let handle = dispatcher.handle();
+        let dispatcher = std::thread::spawn(move || dispatcher.run().unwrap());
+        let control = serve(Arc::new(handle.clone()));
+        let host = Self { control, handle, dispatcher: Some(dispatcher) };
+        for words in [
+            "group add blue",
+            "group add red",
+            "port add a-net --kind net --group blue --mac 52:54:00:00:00:01",
+            "port add b-net --kind net --group blue --mac 52:54:00:00:00:02",
+            "port add c-net --kind net --group red --mac 52:54:00:00:00:03",
+            "port add a-vsock --kind vsock --group blue --cid 3",
+            "port add b-vsock --kind vsock --group blue --cid 4",
+            "port add c-vsock --kind vsock --group red --cid 5",
+        ] {
+            host.run(words);
+        }
+        host
+    }
+
+    fn output(&self, words: &str) -> (i32, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_causeway"))
+            .env("CAUSEWAY_CONTROL", &self.control.socket)
+            .args(words.split_whitespace())
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    }
+
+    #[track_caller]
+    fn run(&self, words: &str) -> String {
+        let (status, text) = self.output(words);
+        assert_eq!(status, 0, "{words}: {text}");
+        text
+    }
+
+    #[track_caller]
+    fn verdict(&self, words: &str) -> (String, Vec<String>) {
+        let json: serde_json::Value =
+            serde_json::from_str(&self.run(&format!("{words} -j"))).unwrap();
+        let to = json["to"].as_array().unwrap().iter().map(|p| p.as_str().unwrap().to_owned());
+        (json["verdict"].as_str().unwrap().to_owned(), to.collect())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let _ = self.dispatcher.take().map(JoinHandle::join);
+    }
+}
+
+fn to(verdict: &str, ports: &[&str]) -> (String, Vec<String>) {
+    (verdict.to_owned(), ports.iter().map(|p| (*p).to_owned()).collect())
+}
+
+#[test]
+fn frames_are_traced_within_their_group_only() {
+    let host = Host::start();
+    let frame =
+        |from: &str, mac: &str| host.verdict(&format!("trace frame --from {from} --to {mac}"));
+    assert_eq!(frame("a-net", "52:54:00:00:00:02"), to("forward", &["b-net"]));
+    assert_eq!(frame("a-net", "ff:ff:ff:ff:ff:ff"), to("flood", &["b-net"]));
+    assert_eq!(frame("a-net", "52:54:00:00:00:03").0, "drop", "of another group");
+}
+
+#[test]
+fn connects_are_traced_through_the_rules() {
+    let host = Host::start();
+    let connect = |words: &str| host.run(&format!("trace connect {words}"));
+    let why = |words: &str, because: &str| {
+        let text = connect(words);
+        assert!(text.contains(because), "{words}: no {because:?} in\n{text}");
+    };
+    // No guest runs here, so that every connect ends as a reset: the reasons differ.
+    why("--from a-vsock --cid 4 --port 22", "no rule matches");
+    why("--from a-vsock --cid 4 --port 22", "port b-vsock has CID 4, but no guest runs it");
+    why("--from a-vsock --cid 5 --port 22", "no traffic crosses groups");
+    host.run("rule add reject --from blue/3:* --to blue/4:22");
+    why("--from a-vsock --cid 4 --port 22", "rule 0 rejects it");
+    why("--from a-vsock --cid 4 --port 23", "no rule matches");
+    why("--group blue --cid 4 --port 22", "no rule matches");
+    assert_eq!(host.output("trace connect --from z --cid 4 --port 22").0, 3);
+}
+
+#[test]
+fn what_is_in_use_is_refused_and_what_is_gone_is_gone() {
+    let host = Host::start();
+    let (status, text) = host.output("port add d --kind net --group blue --mac 52:54:00:00:00:01");
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("52:54:00:00:00:01"), "{text}");
+    let (status, text) = host.output("port add d --kind vsock --group blue --cid 3");
+    assert_eq!(status, 1, "{text}");
+    assert!(!host.control.socket.with_file_name("d.sock").exists(), "nothing is left of it");
+    let (status, text) = host.output("rule add reject --to green/3:*");
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("causeway group add"), "{text}");
+    assert_eq!(host.output("group del blue").0, 1);
+    host.run("port del a-net");
+    assert!(!host.control.socket.with_file_name("a-net.sock").exists());
+    host.run("port add d --kind net --group blue --mac 52:54:00:00:00:01");
+}
