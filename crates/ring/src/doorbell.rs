@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Why a descriptor cannot serve as a doorbell or notifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DoorbellError {
-    /// A pipe, file or socket could block us or lie about being ready.
+    /// A file or socket could block us or lie about being ready.
     #[error("the descriptor is not an eventfd")]
     NotAnEventfd,
     /// The kernel refused.
@@ -16,10 +16,19 @@ pub enum DoorbellError {
     Kernel(Errno),
 }
 
+/// The name by which this process can look at, and open, what `fd` stands for.
+fn name(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn is_pipe(fd: &OwnedFd) -> Result<bool, DoorbellError> {
+    let stat = rustix::fs::fstat(fd).map_err(DoorbellError::Kernel)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
 /// Checks that `fd` is an eventfd and makes it non-blocking.
 fn admit(fd: &OwnedFd) -> Result<(), DoorbellError> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let target = rustix::fs::readlink(path, Vec::new()).map_err(DoorbellError::Kernel)?;
+    let target = rustix::fs::readlink(name(fd), Vec::new()).map_err(DoorbellError::Kernel)?;
     if target.as_bytes() != b"anon_inode:[eventfd]" {
         return Err(DoorbellError::NotAnEventfd);
     }
@@ -56,10 +65,16 @@ impl AsFd for Doorbell {
 pub struct Notifier(OwnedFd);
 
 impl Notifier {
-    /// Takes the frontend's eventfd.
+    /// Takes the frontend's eventfd, or the end of a pipe: user-mode Linux wants eight bytes
+    /// in a pipe for each notification. A pipe is opened anew, so that its flags are ours alone.
     pub fn new(fd: OwnedFd) -> Result<Self, DoorbellError> {
-        admit(&fd)?;
-        Ok(Self(fd))
+        if !is_pipe(&fd)? {
+            admit(&fd)?;
+            return Ok(Self(fd));
+        }
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let pipe = rustix::fs::open(name(&fd), flags, Mode::empty());
+        Ok(Self(pipe.map_err(DoorbellError::Kernel)?))
     }
 
     /// Notifies. Never blocks: a full counter means that a notification is pending anyway.
