@@ -1,7 +1,8 @@
 //! From a sender's ring to its receivers: who may send, and who gets a frame.
 
-use causeway_fabric::{Context, PortId, Progress};
-use causeway_ring::Chain;
+use causeway_fabric::{Context, Port, PortId, Progress};
+use causeway_memory::Map;
+use causeway_ring::{Chain, RingError};
 use causeway_wire::ethernet::is_group;
 
 use crate::backlog::Sender;
@@ -11,6 +12,9 @@ use crate::job::Job;
 use crate::port::{Directory, pair};
 use crate::service::Ethernet;
 use crate::table::Learnt;
+
+/// Why a port is closed whose memory was taken away under us.
+const SHRANK: &str = "granted memory shrank: its file was truncated";
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +82,7 @@ impl Ethernet {
                 Ok(true) => Job::read(map, &self.chain, features),
                 Ok(false) => break,
                 Err(error) => {
-                    cx.fault(id, format_args!("transmit queue {queue}: {error}"));
+                    fault(cx, id, queue, error);
                     return Progress::Parked;
                 }
             };
@@ -259,7 +263,7 @@ pub(crate) fn attempt(
             let (features, counters) = (receiver.features, &mut receiver.counters);
             let delivered = scratch.deliver(from, &mut To { map, ring, features, counters }, done);
             match map.poisoned() {
-                true => Err(Trouble::Fault("granted memory shrank: its file was truncated".into())),
+                true => Err(Trouble::Fault(SHRANK.into())),
                 false => delivered,
             }
         })
@@ -286,6 +290,17 @@ pub(crate) fn attempt(
 pub(crate) fn give_back(cx: &mut Context<'_>, id: PortId, queue: usize, head: u16) {
     let pushed = cx.ports.get_mut(id).and_then(|p| p.queue(queue)).map(|(_, r)| r.push(head, 0));
     if let Some(Err(error)) = pushed {
-        cx.fault(id, format_args!("transmit queue {queue}: {error}"));
+        fault(cx, id, queue, error);
+    }
+}
+
+/// Closes a port whose ring is broken. A ring in memory that was lost reads as zeroes, and breaks
+/// any rule: then the loss is the reason.
+pub(crate) fn fault(cx: &mut Context<'_>, id: PortId, queue: usize, error: RingError) {
+    let poisoned = cx.ports.get(id).and_then(Port::map).is_some_and(Map::poisoned);
+    if poisoned {
+        cx.fault(id, SHRANK);
+    } else {
+        cx.fault(id, format_args!("queue {queue}: {error}"));
     }
 }

@@ -4,7 +4,7 @@ use causeway_fabric::{Context, Progress};
 
 use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
-use crate::forward::{Attempt, attempt, give_back};
+use crate::forward::{Attempt, attempt, fault, give_back};
 use crate::job::Job;
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
@@ -58,7 +58,7 @@ impl Ethernet {
         match ring.arm().and_then(|_| ring.available()) {
             Ok(has) => has > had,
             Err(error) => {
-                cx.fault(id, format_args!("receive queue {queue}: {error}"));
+                fault(cx, id, queue, error);
                 false
             }
         }

@@ -1,6 +1,8 @@
 //! A dispatcher with the Ethernet service, and native ports attached to it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod raw;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
