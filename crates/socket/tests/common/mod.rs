@@ -1,0 +1,231 @@
+//! A dispatcher with the socket service, and native ports attached to it.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{ConnectionId, SocketError, Sockets};
+use causeway_attach::native::{VsockOptions, VsockPort};
+use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
+use causeway_fabric::dispatch::{Dispatcher, Handle};
+use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
+use causeway_socket::Socket;
+use causeway_wire::vsock::{Header, Op, Type};
+
+/// Long enough for the slowest machine; no test waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Rig {
+    pub handle: Handle,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+    dir: PathBuf,
+}
+
+impl Rig {
+    /// A running dispatcher with the groups `red` and `blue`.
+    pub fn new() -> Self {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("causeway-socket-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let (send, receive) = sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            let dispatcher = Dispatcher::new(vec![Box::new(Socket::new())])?;
+            send.send(dispatcher.handle()).unwrap();
+            dispatcher.run()
+        });
+        let rig = Self { handle: receive.recv().unwrap(), thread: Some(thread), dir };
+        for group in ["red", "blue"] {
+            rig.handle.call(Command::GroupAdd(group.parse().unwrap())).unwrap();
+        }
+        rig
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Adds the port `cid` to a group; its host socket is `<cid>.host`.
+    pub fn try_add(&self, group: &str, cid: u32) -> Result<Answer, CommandError> {
+        let name = format!("{group}-{cid}");
+        self.handle.call(Command::PortAdd(PortSpec {
+            socket: self.path(&name),
+            kind: PortKind::Vsock(VsockSpec { cid, host_socket: Some(self.path(&format!("{name}.host"))) }),
+            name: name.parse().unwrap(),
+            group: group.parse().unwrap(),
+        }))
+    }
+
+    /// Adds and attaches.
+    pub fn port_with(&self, group: &str, cid: u32, options: VsockOptions) -> VsockPort {
+        self.try_add(group, cid).unwrap();
+        let port = VsockPort::attach(&self.path(&format!("{group}-{cid}")), options).unwrap();
+        self.wait_for(group, cid, |v| v.state == PortState::Running && v.queues[..2].iter().all(|q| q.running));
+        port
+    }
+
+    pub fn port(&self, group: &str, cid: u32) -> VsockPort {
+        self.port_with(group, cid, VsockOptions::default())
+    }
+
+    pub fn sockets(&self, group: &str, cid: u32) -> Sockets {
+        Sockets::new(self.port(group, cid))
+    }
+
+    pub fn rule(&self, action: RuleAction, from: &str, to: &str) {
+        let rule = RuleSpec { action, from: from.parse().unwrap(), to: to.parse().unwrap() };
+        self.handle.call(Command::RuleAdd { index: None, rule }).unwrap();
+    }
+
+    pub fn view(&self, group: &str, cid: u32) -> PortView {
+        match self.handle.call(Command::PortShow(format!("{group}-{cid}").parse().unwrap())).unwrap() {
+            Answer::Port(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn counter(&self, group: &str, cid: u32, name: &str) -> u64 {
+        self.view(group, cid).counters[name]
+    }
+
+    pub fn wait_for(&self, group: &str, cid: u32, mut ready: impl FnMut(&PortView) -> bool) {
+        wait(|| ready(&self.view(group, cid)), || format!("{:?}", self.view(group, cid)));
+    }
+
+    /// Waits until the port was closed for breaking a rule, and gives the reason.
+    pub fn wait_fault(&self, group: &str, cid: u32) -> String {
+        self.wait_for(group, cid, |v| v.state == PortState::Faulted);
+        self.view(group, cid).fault.unwrap()
+    }
+
+    /// Waits until something wrong was noted, the port still running, and gives the reason.
+    pub fn wait_note(&self, group: &str, cid: u32) -> String {
+        self.wait_for(group, cid, |v| v.fault.is_some());
+        let view = self.view(group, cid);
+        assert_eq!(view.state, PortState::Running);
+        view.fault.unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let ended = self.thread.take().unwrap().join();
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if !std::thread::panicking() {
+            ended.expect("the dispatcher panicked").unwrap();
+        }
+    }
+}
+
+pub fn wait(mut ready: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let since = Instant::now();
+    while !ready() {
+        assert!(since.elapsed() < PATIENCE, "still waiting: {}", what());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Bytes that differ at every place and by seed.
+pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+/// Connects `a` to a listener on `b`, both driven from this thread.
+pub fn join(a: &mut Sockets, b: &mut Sockets, kind: Type, port: u32) -> (ConnectionId, ConnectionId) {
+    b.listen(kind, port);
+    std::thread::scope(|scope| {
+        let cid = b.cid();
+        let accepted = scope.spawn(move || b.accept(PATIENCE).unwrap());
+        let connected = a.connect(kind, cid, port, PATIENCE).unwrap();
+        (connected, accepted.join().unwrap())
+    })
+}
+
+/// Moves `data` over a stream in writes of `write` bytes, and checks what arrives.
+pub fn transfer(
+    from: (&mut Sockets, ConnectionId),
+    to: (&mut Sockets, ConnectionId),
+    data: &[u8],
+    write: usize,
+) {
+    let (a, ca) = from;
+    let (b, cb) = to;
+    let (mut sent, mut got) = (0, Vec::with_capacity(data.len()));
+    let mut room = vec![0; 64 << 10];
+    let since = Instant::now();
+    while got.len() < data.len() {
+        if sent < data.len() {
+            let end = (sent + write).min(data.len());
+            sent += a.try_send(ca, &data[sent..end]).unwrap();
+        } else {
+            a.turn().unwrap();
+        }
+        let taken = b.try_receive(cb, &mut room).unwrap();
+        assert_eq!(room[..taken], data[got.len()..got.len() + taken], "at {}", got.len());
+        got.extend_from_slice(&room[..taken]);
+        assert!(since.elapsed() < PATIENCE, "{} of {} bytes arrived", got.len(), data.len());
+    }
+}
+
+/// A packet of a guest as it would write it.
+pub fn packet(src: (u32, u32), dst: (u32, u32), op: Op, len: u32) -> Header {
+    Header {
+        src_cid: src.0.into(),
+        dst_cid: dst.0.into(),
+        src_port: src.1,
+        dst_port: dst.1,
+        len,
+        kind: Type::Stream.raw(),
+        op: op.raw(),
+        flags: 0,
+        buf_alloc: 1 << 18,
+        fwd_cnt: 0,
+    }
+}
+
+/// Sends one packet by hand.
+pub fn send(port: &mut VsockPort, header: &Header, data: &[u8]) {
+    assert!(port.queue(header, data).unwrap(), "no room to send");
+    port.flush().unwrap();
+}
+
+/// The next packet that reaches a hand-driven port.
+pub fn receive(port: &mut VsockPort, data: &mut Vec<u8>) -> Header {
+    let since = Instant::now();
+    loop {
+        if let Some(header) = port.receive(data).unwrap() {
+            return header;
+        }
+        assert!(since.elapsed() < PATIENCE, "no packet came");
+        port.wait(false, Some(Duration::from_millis(100))).unwrap();
+    }
+}
+
+/// The operation of the next packet.
+pub fn next_op(port: &mut VsockPort) -> Op {
+    receive(port, &mut Vec::new()).operation().unwrap()
+}
+
+/// Opens a connection between two hand-driven ports.
+pub fn open(a: &mut VsockPort, b: &mut VsockPort, from: u32, to: u32) {
+    let (ca, cb) = (a.cid() as u32, b.cid() as u32);
+    send(a, &packet((ca, from), (cb, to), Op::Request, 0), &[]);
+    assert_eq!(next_op(b), Op::Request);
+    send(b, &packet((cb, to), (ca, from), Op::Response, 0), &[]);
+    assert_eq!(next_op(a), Op::Response);
+}
+
+/// Whether the error is a reset.
+pub fn is_reset<T>(result: Result<T, SocketError>) -> bool {
+    matches!(result, Err(SocketError::Reset))
+}

@@ -1,0 +1,150 @@
+//! Host processes and guests reach each other by the Unix-socket convention.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+
+use causeway_attach::native::{ConnectionId, SocketError, Sockets};
+use causeway_fabric::spec::RuleAction;
+use causeway_wire::vsock::Type;
+use common::*;
+
+/// Connects as a host process would.
+fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(line).unwrap();
+    stream
+}
+
+fn read_line(stream: &mut UnixStream) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    // A stream that is closed with bytes unread ends in a reset.
+    while stream.read(&mut byte).unwrap_or(0) == 1 {
+        line.push(byte[0]);
+        if byte[0] == b'\n' {
+            break;
+        }
+    }
+    String::from_utf8(line).unwrap()
+}
+
+/// Sends back what comes until the other side has sent everything, then closes.
+fn echo(mut guest: Sockets, id: ConnectionId) -> Sockets {
+    let mut room = vec![0; 32 << 10];
+    loop {
+        match guest.try_receive(id, &mut room) {
+            Ok(0) => drop(guest.wait(std::time::Duration::from_millis(20))),
+            Ok(n) => guest.send(id, &room[..n], PATIENCE).unwrap(),
+            Err(SocketError::Closed) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    guest.close(id).unwrap();
+    guest
+}
+
+#[test]
+fn host_to_guest_echo_with_content_and_half_close() {
+    let rig = Rig::new();
+    let mut guest = rig.sockets("red", 3);
+    guest.listen(Type::Stream, 7);
+    // Bytes right behind the line belong to the stream.
+    let mut stream = knock(&rig, 3, b"CONNECT 7\nearly");
+    let server = thread::spawn(move || {
+        let id = guest.accept(PATIENCE).unwrap();
+        echo(guest, id)
+    });
+    assert!(read_line(&mut stream).starts_with("OK "));
+    let data = pattern(5, 2 << 20);
+    let copy = data.clone();
+    let mut writing = stream.try_clone().unwrap();
+    let writer = thread::spawn(move || {
+        writing.write_all(&copy).unwrap();
+        writing.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).unwrap();
+    writer.join().unwrap();
+    assert_eq!(&back[..5], b"early");
+    assert!(back[5..] == data, "{} bytes came back", back.len());
+    server.join().unwrap();
+    rig.wait_for("red", 3, |v| v.counters["connections"] == 0);
+}
+
+#[test]
+fn guest_to_host_with_a_slow_reader_and_nothing_lost_at_the_end() {
+    let rig = Rig::new();
+    let listener = UnixListener::bind(rig.path("red-3.host_1234")).unwrap();
+    let mut guest = rig.sockets("red", 3);
+    let data = pattern(6, 1 << 20);
+    let copy = data.clone();
+    let client = thread::spawn(move || {
+        let id = guest.connect(Type::Stream, 2, 1234, PATIENCE).unwrap();
+        guest.send(id, &copy, PATIENCE).unwrap();
+        guest.close(id).unwrap();
+        guest
+    });
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::new();
+    let mut room = [0; 1000];
+    loop {
+        let n = stream.read(&mut room).unwrap();
+        if n == 0 {
+            break;
+        }
+        got.extend_from_slice(&room[..n]);
+        if got.len() % 50_000 < 1000 {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    assert!(got == data, "{} of {} bytes came", got.len(), data.len());
+    drop(client.join().unwrap());
+}
+
+#[test]
+fn connects_that_nobody_takes_are_refused() {
+    let rig = Rig::new();
+    rig.rule(RuleAction::Reject, "host:*", "red/3:99");
+    let mut guest = rig.sockets("red", 3);
+    assert!(is_reset(guest.connect(Type::Stream, 2, 4321, PATIENCE)), "no listener");
+    let mut refused = knock(&rig, 3, b"CONNECT 99\n");
+    assert_eq!(read_line(&mut refused), "", "closed by the rule");
+    // Nobody listens in the guest: it answers with a reset.
+    let mut stream = knock(&rig, 3, b"CONNECT 7\n");
+    let closed = thread::spawn(move || read_line(&mut stream));
+    wait(
+        || {
+            guest.turn().unwrap();
+            closed.is_finished()
+        },
+        || "not closed".into(),
+    );
+    assert_eq!(closed.join().unwrap(), "");
+}
+
+#[test]
+fn hostile_host_lines_are_turned_away() {
+    let rig = Rig::new();
+    let _guest = rig.sockets("red", 3);
+    for line in [
+        &b"HELLO 7\n"[..],
+        b"CONNECT\n",
+        b"CONNECT 4294967296\n",
+        b"CONNECT -1\n",
+        b"CONNECT 00000000000000000000000000000007\n",
+        b"\n",
+        b"\xff\xff\xff\n",
+    ] {
+        let mut stream = knock(&rig, 3, line);
+        assert_eq!(read_line(&mut stream), "", "{line:?}");
+    }
+    // Half a line, then gone; and many that say nothing.
+    drop(knock(&rig, 3, b"CONN"));
+    let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
+    drop(silent);
+    assert_eq!(rig.counter("red", 3, "connections"), 0);
+}
