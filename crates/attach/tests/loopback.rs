@@ -242,6 +242,28 @@ fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to() {
     assert!(port.wait(Some(LONG)).unwrap());
 }
 
+#[test]
+fn a_port_waits_for_its_backend_to_come() {
+    let path = std::env::temp_dir().join(format!("causeway-attach-{}", std::process::id()));
+    let at_once = NetPort::attach(&path, NetOptions::default()).unwrap_err();
+    assert!(matches!(at_once, NativeError::Connect { .. }), "{at_once}");
+    assert!(Client::connect_within(&path, Duration::from_millis(30)).is_err());
+    let there = path.clone();
+    let listening = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        let listener = std::os::unix::net::UnixListener::bind(there).unwrap();
+        OwnedFd::from(listener.accept().unwrap().0)
+    });
+    let client = std::thread::spawn({
+        let path = path.clone();
+        move || NetPort::over(Client::connect_within(&path, LONG).unwrap(), NetOptions::default())
+    });
+    let server = Server::new(net_model(1), listening.join().unwrap());
+    let _backend = Backend::start(vec![server], echo_frames);
+    std::fs::remove_file(&path).unwrap();
+    client.join().unwrap().unwrap();
+}
+
 /// Carries packets between two vsock ports, cut to the receiver's buffers.
 fn relay(servers: &mut [Server]) -> bool {
     let [a, b] = servers else { unreachable!() };

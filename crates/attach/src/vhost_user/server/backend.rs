@@ -1,13 +1,13 @@
 //! The protocol: one message in, a reply and events out.
 
+mod rings;
+
 use std::os::fd::OwnedFd;
 
-use causeway_memory::Map;
-use causeway_ring::{Doorbell, DoorbellError, Notifier};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::Reason;
-use super::super::message::{ConfigSpace, InflightSpec, Message, RingEvent, RingValue};
+use super::super::message::{ConfigSpace, InflightSpec, Message};
 use super::super::{VhostUserProtocolFeatures as Protocol, message::RegionSpec};
 use super::Event;
 use super::device::Device;
@@ -141,48 +141,6 @@ impl Backend {
         Ok(Outcome::Done)
     }
 
-    /// The messages that configure one queue.
-    fn configure_ring(&mut self, message: Message, events: &mut Vec<Event>) -> Result<(), Reason> {
-        use FrontendReq as R;
-        use Message as M;
-        match message {
-            M::SetVringNum(RingValue { index, value }) => {
-                let max = self.model.ring_size_max;
-                self.queue(R::SET_VRING_NUM, index)?.1.set_size(value, max)
-            }
-            M::SetVringAddr(addresses) => {
-                self.queue(R::SET_VRING_ADDR, addresses.index)?.1.set_addresses(addresses)
-            }
-            M::SetVringBase(RingValue { index, value }) => {
-                self.queue(R::SET_VRING_BASE, index)?.1.set_base(value)
-            }
-            M::SetVringKick(event) => self.start(event, events),
-            M::SetVringCall(event) => {
-                let (queue, ring) = self.queue(R::SET_VRING_CALL, event.index)?;
-                ring.set_notifier(notifier(R::SET_VRING_CALL, queue, event)?);
-                if ring.runs() {
-                    // What was used while nobody could be told must not stay unnoticed.
-                    ring.notify();
-                }
-                Ok(())
-            }
-            M::SetVringErr(event) => {
-                let (queue, ring) = self.queue(R::SET_VRING_ERR, event.index)?;
-                ring.set_error(notifier(R::SET_VRING_ERR, queue, event)?);
-                Ok(())
-            }
-            M::SetVringEnable(RingValue { index, value }) => {
-                let (queue, ring) = self.queue(R::SET_VRING_ENABLE, index)?;
-                if value > 1 {
-                    return Err(Reason::RingEnable { queue, value });
-                }
-                ring.set_enabled(value == 1);
-                self.settle(queue, events)
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn negotiated(
         &self,
         request: FrontendReq,
@@ -192,20 +150,6 @@ impl Backend {
             Ok(())
         } else {
             Err(Reason::NotNegotiated { request, feature })
-        }
-    }
-
-    /// The queue that a message names.
-    fn queue(
-        &mut self,
-        request: FrontendReq,
-        index: u32,
-    ) -> Result<(usize, &mut VirtQueue), Reason> {
-        let queues = self.device.queues.len();
-        let at = index as usize;
-        match self.device.queues.get_mut(at) {
-            Some(queue) => Ok((at, queue)),
-            None => Err(Reason::QueueIndex { request, index, queues }),
         }
     }
 
@@ -251,103 +195,6 @@ impl Backend {
         self.negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         let map = self.table.remove(spec)?;
         self.change_map(map, false, events)
-    }
-
-    /// Puts `map` in place, and every running queue on it. A table that is `whole` must have
-    /// the rings; between single steps a ring may be away for a while, and its queue rests.
-    fn change_map(&mut self, map: Map, whole: bool, events: &mut Vec<Event>) -> Result<(), Reason> {
-        for (index, queue) in self.device.queues.iter_mut().enumerate() {
-            if !queue.runs() {
-                continue;
-            }
-            match queue.follow(&map) {
-                Ok(()) => {}
-                Err(reason) if whole => return Err(reason),
-                Err(_) => {
-                    queue.halt();
-                    events.push(Event::QueueStopped(index));
-                }
-            }
-        }
-        self.device.replace_map(map);
-        events.push(Event::MemoryChanged);
-        if whole { self.settle_all(events) } else { self.wake(events) }
-    }
-
-    /// Lets queues run whose memory is there again; the others go on resting.
-    fn wake(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        for index in 0..self.device.queues.len() {
-            match self.settle(index, events) {
-                Ok(()) | Err(Reason::RingAddress { .. } | Reason::Ring { .. }) => {}
-                Err(reason) => return Err(reason),
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, event: RingEvent, events: &mut Vec<Event>) -> Result<(), Reason> {
-        let request = FrontendReq::SET_VRING_KICK;
-        let features_set = self.features_set;
-        let (queue, ring) = self.queue(request, event.index)?;
-        if !features_set {
-            return Err(Reason::Early { request, queue, missing: "SET_FEATURES" });
-        }
-        let doorbell = match event.fd {
-            Some(fd) => Some(Doorbell::new(fd).map_err(|e| not_eventfd(request, queue, e))?),
-            None => None,
-        };
-        // A new doorbell for a running queue: whoever watches the old one must let go of it.
-        if ring.halt() {
-            events.push(Event::QueueStopped(queue));
-        }
-        ring.start(doorbell)?;
-        self.settle(queue, events)
-    }
-
-    fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> Answer {
-        let (queue, ring) = self.queue(FrontendReq::GET_VRING_BASE, which.index)?;
-        if ring.halt() {
-            events.push(Event::QueueStopped(queue));
-        }
-        ring.stop();
-        let value = u32::from(ring.base());
-        Ok(Outcome::Reply(Reply::bytes(RingValue { index: which.index, value }.emit())))
-    }
-
-    /// Makes queue `index` run or rest, as its state demands.
-    fn settle(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
-        let acked = self.device.acked();
-        let Some((map, queue)) = self.device.queue_mut(index) else { return Ok(()) };
-        match (queue.wanted(acked), queue.runs()) {
-            (true, false) => {
-                let anew = queue.begins_anew();
-                queue.run(map, acked, self.inflight.as_ref())?;
-                if anew {
-                    self.device.forget_positions();
-                    events.push(Event::Reset);
-                }
-                events.push(Event::QueueStarted(index));
-            }
-            (false, true) => {
-                queue.halt();
-                events.push(Event::QueueStopped(index));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn settle_all(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        (0..self.device.queues.len()).try_for_each(|index| self.settle(index, events))
-    }
-
-    fn stop_all(&mut self, events: &mut Vec<Event>) {
-        for (index, queue) in self.device.queues.iter_mut().enumerate() {
-            if queue.halt() {
-                events.push(Event::QueueStopped(index));
-            }
-            queue.stop();
-        }
     }
 
     /// All rings stopped and disabled, features forgotten. Memory stays: QEMU sends only what
@@ -428,16 +275,3 @@ const CONFIG: (Protocol, &str) = (Protocol::CONFIG, "CONFIG");
 const STATUS: (Protocol, &str) = (Protocol::STATUS, "STATUS");
 const RESET: (Protocol, &str) = (Protocol::RESET_DEVICE, "RESET_DEVICE");
 const INFLIGHT: (Protocol, &str) = (Protocol::INFLIGHT_SHMFD, "INFLIGHT_SHMFD");
-
-fn notifier(
-    request: FrontendReq,
-    queue: usize,
-    event: RingEvent,
-) -> Result<Option<Notifier>, Reason> {
-    let Some(fd) = event.fd else { return Ok(None) };
-    Notifier::new(fd).map(Some).map_err(|error| not_eventfd(request, queue, error))
-}
-
-fn not_eventfd(request: FrontendReq, queue: usize, source: DoorbellError) -> Reason {
-    Reason::NotEventfd { request, queue, source }
-}
