@@ -1,8 +1,8 @@
 //! Ethernet between the ports of a group: the local half of VNET/P.
 //!
-//! A frame's headers are copied once into private memory and checked ([`job`]); source and
-//! destination decide where it goes ([`forward`]); its bytes are copied straight into the
-//! receivers' buffers ([`deliver`]); where a receiver has none it waits, bounded ([`hold`]).
+//! A frame's headers are copied once into private memory and checked (`job`); source and
+//! destination decide where it goes (`forward`); its bytes are copied straight into the
+//! receivers' buffers (`deliver`); where a receiver has none it waits, bounded (`hold`).
 //!
 //! The parts that decide are plain functions and tables over private bytes: [`table`] knows
 //! who is where, [`offload`] what is to be done with a frame that its receiver does not take

@@ -1,6 +1,6 @@
 //! Work that a sender left undone and its receiver will not do.
 //!
-//! Frames pass uncut wherever both sides negotiated it ([`plan`]). Else checksums
+//! Frames pass uncut wherever both sides negotiated it ([`mod@plan`]). Else checksums
 //! are completed ([`checksum`]) and frames cut ([`segment`]) in software.
 
 pub mod checksum;
