@@ -1,18 +1,14 @@
 //! Carrying out what the operator asks.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 
 use crate::control::{
     Answer, Command, CommandError, GroupView, PortState, PortView, QueueView, TraceQuery,
 };
 use crate::dispatch::Dispatcher;
 use crate::limits::{GROUPS_MAX, PORTS_MAX};
+use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::port::{Port, PortId, QueueWork};
 use crate::spec::{Name, PortSpec};
@@ -122,7 +118,7 @@ impl Dispatcher {
         let queues = self.services.get(service).map_or(0, |s| s.model(&spec).queues);
         let many = || CommandError::Conflict(format!("there are {PORTS_MAX} ports already"));
         let id = self.ports.vacancy(PORTS_MAX).ok_or_else(many)?;
-        let listener = bind(&spec.socket)?;
+        let listener = Listener::bind(&spec.socket)?;
         let token = Token::Listener { slot: id.slot, serial: id.serial };
         let watch = self.poller.watch(listener.as_fd(), token, When::Readable);
         let watch = watch.map_err(|e| CommandError::Host(format!("port {}: {e}", spec.name)))?;
@@ -144,19 +140,13 @@ impl Dispatcher {
         });
         let added = self.with(service, |s, cx| s.added(cx, id));
         if let Some(Err(error)) = added {
-            self.drop_port(id);
+            self.ports.remove(id);
             return Err(error);
         }
         let port = self.ports.get(id).ok_or_else(many)?;
-        log::info!(port = port.spec.name.as_str(), socket:? = port.spec.socket; "port added");
+        let socket = port.spec.socket.display();
+        log::info!(port = port.spec.name.as_str(), socket:% = socket; "port added");
         Ok(Answer::Port(Box::new(self.view(port))))
-    }
-
-    /// Takes a port out, and its socket from the file system.
-    fn drop_port(&mut self, id: PortId) {
-        if let Some(port) = self.ports.remove(id) {
-            remove_socket(&port.spec.socket);
-        }
     }
 
     fn port_delete(&mut self, id: PortId) {
@@ -164,7 +154,7 @@ impl Dispatcher {
         if let Some(service) = self.ports.get(id).map(|p| p.service) {
             self.with(service, |s, cx| s.removed(cx, id));
         }
-        self.drop_port(id);
+        self.ports.remove(id);
     }
 
     /// Closes every port, for the end of the process.
@@ -200,31 +190,5 @@ impl Dispatcher {
             queues: (0..port.queues.len()).map(queue).collect(),
             counters,
         }
-    }
-}
-
-/// Listens at `path`; takes the place of a socket that nobody listens on any more.
-pub(crate) fn bind(path: &Path) -> Result<UnixListener, CommandError> {
-    let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
-    if let Ok(meta) = fs::symlink_metadata(path) {
-        if !meta.file_type().is_socket() {
-            let text = format!("{} is there and is not a socket; move it away", path.display());
-            return Err(CommandError::Conflict(text));
-        }
-        if UnixStream::connect(path).is_ok() {
-            let text = format!("{}: another process listens there", path.display());
-            return Err(CommandError::Conflict(text));
-        }
-        fs::remove_file(path).map_err(wrong)?;
-    }
-    let listener = UnixListener::bind(path).map_err(wrong)?;
-    listener.set_nonblocking(true).map_err(wrong)?;
-    Ok(listener)
-}
-
-/// Removes the socket at `path`, and nothing that is not a socket.
-pub(crate) fn remove_socket(path: &Path) {
-    if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-        let _ = fs::remove_file(path);
     }
 }

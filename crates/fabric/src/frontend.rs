@@ -9,13 +9,15 @@ use crate::dispatch::Dispatcher;
 use crate::port::{Port, PortId};
 use crate::watch::{Token, When};
 
+const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
+
 impl Dispatcher {
     /// A frontend connects to a port's socket. One at a time; others are turned away.
     pub(crate) fn accept(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         let stream = match port.listener.accept() {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 if error.kind() != std::io::ErrorKind::WouldBlock
                     && let Some(more) = port.log.admit(now)
@@ -37,10 +39,7 @@ impl Dispatcher {
         let Some(model) = self.services.get(service).map(|s| s.model(&port.spec)) else { return };
         let stream = OwnedFd::from(stream);
         let token = Token::Frontend { slot: id.slot, serial: id.serial };
-        let watch = rustix::io::ioctl_fionbio(&stream, true)
-            .map_err(std::io::Error::from)
-            .and_then(|()| self.poller.watch(stream.as_fd(), token, When::Readable));
-        let watch = match watch {
+        let watch = match self.poller.watch(stream.as_fd(), token, When::Readable) {
             Ok(watch) => watch,
             Err(error) => {
                 let name = port.spec.name.as_str();
@@ -145,6 +144,9 @@ impl Dispatcher {
         if port.server.is_none() {
             return;
         }
+        // Lost memory reads as zeros, which look like other faults: name the cause.
+        let lost = port.map().is_some_and(causeway_memory::Map::poisoned);
+        let reason = if lost { MEMORY_LOST.to_owned() } else { reason };
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();

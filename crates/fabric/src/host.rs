@@ -5,36 +5,29 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use causeway_memory::{Cursor, Map, io as guest_io};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::commands::{bind, remove_socket};
 use crate::control::CommandError;
+use crate::listen::Listener;
 
 /// A listening Unix socket; its file is removed when it is dropped.
 #[derive(Debug)]
-pub struct HostListener {
-    listener: UnixListener,
-    path: PathBuf,
-}
+pub struct HostListener(Listener);
 
 impl HostListener {
     /// Listens at `path`; takes the place of a socket that nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
-        Ok(Self { listener: bind(path)?, path: path.to_owned() })
+        Listener::bind(path).map(Self)
     }
 
     /// The next process that connected; `None` when there is none.
     pub fn accept(&self) -> io::Result<Option<HostStream>> {
-        match self.listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(true)?;
-                Ok(Some(HostStream(OwnedFd::from(stream))))
-            }
+        match self.0.accept() {
+            Ok(stream) => Ok(Some(HostStream(OwnedFd::from(stream)))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -43,13 +36,7 @@ impl HostListener {
 
 impl AsFd for HostListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-}
-
-impl Drop for HostListener {
-    fn drop(&mut self) {
-        remove_socket(&self.path);
+        self.0.as_fd()
     }
 }
 

@@ -22,6 +22,7 @@ pub mod dispatch;
 mod frontend;
 pub mod host;
 pub mod limits;
+mod listen;
 mod loglimit;
 pub mod port;
 pub mod rules;

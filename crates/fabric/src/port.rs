@@ -1,13 +1,13 @@
 //! Ports: what is attached where, and how a service reaches its rings.
 
 use std::collections::HashMap;
-use std::os::unix::net::UnixListener;
 
 use causeway_attach::{Device, Server, VirtQueue};
 use causeway_memory::Map;
 use causeway_ring::Queue;
 
 use crate::control::PortState;
+use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::spec::{Name, PortSpec};
 use crate::watch::Watch;
@@ -46,7 +46,7 @@ pub struct Port {
     pub(crate) faults_total: u64,
     pub(crate) connects_total: u64,
     pub(crate) log: LogLimit,
-    pub(crate) listener: UnixListener,
+    pub(crate) listener: Listener,
     pub(crate) _listener_watch: Watch,
     pub(crate) server: Option<Server>,
     pub(crate) server_watch: Option<Watch>,

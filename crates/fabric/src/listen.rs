@@ -1,0 +1,102 @@
+//! Listening Unix sockets that leave nothing behind, and take nothing from others.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::control::CommandError;
+use crate::host::HostStream;
+
+/// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file that was made.
+    file: Option<(u64, u64)>,
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Whether someone listens at `path`. Never blocks: a full backlog is someone too.
+fn is_served(path: &Path) -> bool {
+    match HostStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+    }
+}
+
+impl Listener {
+    /// Listens at `path`; takes the place of a socket that nobody listens on any more.
+    pub(crate) fn bind(path: &Path) -> Result<Self, CommandError> {
+        let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
+        if let Ok(meta) = fs::symlink_metadata(path) {
+            if !meta.file_type().is_socket() {
+                let text = format!("{} is there and is not a socket; move it away", path.display());
+                return Err(CommandError::Conflict(text));
+            }
+            if is_served(path) {
+                let text = format!("{}: another process listens there", path.display());
+                return Err(CommandError::Conflict(text));
+            }
+            fs::remove_file(path).map_err(wrong)?;
+        }
+        let socket = UnixListener::bind(path).map_err(wrong)?;
+        socket.set_nonblocking(true).map_err(wrong)?;
+        Ok(Self { socket, path: path.to_owned(), file: identity(path) })
+    }
+
+    /// The next one that connected.
+    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.socket.accept()?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_sockets_are_replaced_and_others_left_alone() {
+        let dir = std::env::temp_dir().join(format!("causeway-listen-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("s");
+        let first = Listener::bind(&path).unwrap();
+        assert!(Listener::bind(&path).is_err(), "it is served");
+        let stale = UnixListener::bind(dir.join("stale")).unwrap();
+        drop(stale);
+        drop(Listener::bind(&dir.join("stale")).unwrap());
+        assert!(!dir.join("stale").exists());
+        // Another process replaces our file: it stays when we go.
+        fs::remove_file(&path).unwrap();
+        let second = UnixListener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        fs::write(dir.join("file"), "x").unwrap();
+        assert!(Listener::bind(&dir.join("file")).is_err());
+        assert!(dir.join("file").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
