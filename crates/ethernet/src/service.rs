@@ -101,6 +101,11 @@ impl Service for Ethernet {
         self.refresh(cx, port);
     }
 
+    fn paused(&mut self, cx: &mut Context<'_>, port: PortId, _queue: usize) {
+        // Frames may be lost: those that wait go with the ring.
+        self.stopped(cx, port);
+    }
+
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(place) = self.refresh(cx, port) else { return };
         self.purge(cx, place);

@@ -261,7 +261,7 @@ impl Dispatcher {
             return false;
         }
         if port.map().is_some_and(causeway_memory::Map::poisoned) {
-            self.faults.push((id, String::new()));
+            self.faults.push((id, crate::frontend::MEMORY_LOST.into()));
             return false;
         }
         let service = port.service;

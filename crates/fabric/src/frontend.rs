@@ -9,7 +9,7 @@ use crate::dispatch::Dispatcher;
 use crate::port::{Port, PortId};
 use crate::watch::{Token, When};
 
-const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
+pub(crate) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
 impl Dispatcher {
     /// A frontend connects to a port's socket. One at a time; others are turned away.
@@ -116,7 +116,7 @@ impl Dispatcher {
         if (0..count).all(|q| !port.runs(q)) {
             port.state = PortState::Connected;
         }
-        self.with(service, |s, cx| s.stopped(cx, id));
+        self.with(service, |s, cx| s.paused(cx, id, queue));
     }
 
     /// The guest's driver began anew.

@@ -42,6 +42,11 @@ pub trait Service: Send + std::fmt::Debug {
     /// Queue `queue` of the port has started.
     fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize);
 
+    /// Queue `queue` has stopped, as when a VM is paused. Its chains in flight were given back,
+    /// but their bytes stay readable during this call. It may start again where it stood; if the
+    /// guest begins anew instead, or leaves, [`Self::stopped`] follows.
+    fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize);
+
     /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId);
 

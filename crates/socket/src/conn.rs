@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use causeway_fabric::PortId;
+use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 
@@ -78,6 +79,27 @@ pub enum Pending {
         /// SEQPACKET flags for the last fragment.
         flags: u32,
     },
+}
+
+impl Pending {
+    /// Whether it waits in descriptors of `port`.
+    pub fn is_held_by(&self, port: PortId) -> bool {
+        matches!(self, Self::Held { from, .. } if *from == port)
+    }
+
+    /// If it waits in descriptors of `port`, copies it out of `map` instead; says how many bytes
+    /// were copied. `None`: they are not granted.
+    pub fn copy_aside(&mut self, port: PortId, map: &Map) -> Option<usize> {
+        let Self::Held { from, chain, at, left, flags } = self else { return Some(0) };
+        if *from != port {
+            return Some(0);
+        }
+        let mut bytes = vec![0; *left as usize];
+        Cursor::at(chain.readable(), *at).read(map, &mut bytes).ok()?;
+        let copied = bytes.len();
+        *self = Self::Staged { from: port, bytes, at: 0, flags: *flags };
+        Some(copied)
+    }
 }
 
 /// Who is at a side.

@@ -277,6 +277,18 @@ impl Service for Socket {
 
     fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
+    fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
+        match queue {
+            RX => {
+                if let Some(seat) = self.seats.get_mut(port) {
+                    seat.filling.of = None;
+                }
+            }
+            TX => self.save_held(cx, port),
+            _ => {}
+        }
+    }
+
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
         if let Some(seat) = self.seats.get_mut(port) {
             seat.filling.of = None;

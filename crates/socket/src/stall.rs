@@ -85,6 +85,35 @@ impl Socket {
         }
     }
 
+    /// The ring of `from` stops and takes its descriptors back: what waits in them is copied
+    /// aside, over the usual bound by no more than the ring could hold for its receivers.
+    pub(crate) fn save_held(&mut self, cx: &mut Context<'_>, from: PortId) {
+        let mut lost = Vec::new();
+        let mut saved = 0_usize;
+        let map = cx.ports.get(from).and_then(|p| p.map());
+        for (id, conn) in self.table.iter_mut() {
+            let pending = [Which::Caller, Which::Callee].map(|which| {
+                conn.side(which).pending.iter().any(|p| p.is_held_by(from)).then_some(which)
+            });
+            for which in pending.into_iter().flatten() {
+                for piece in &mut conn.side_mut(which).pending {
+                    let copied = map.and_then(|map| piece.copy_aside(from, map));
+                    match copied {
+                        Some(bytes) => saved = saved.saturating_add(bytes),
+                        None => lost.push(id),
+                    }
+                }
+            }
+        }
+        if let Some(seat) = self.seats.get_mut(from) {
+            seat.forget_holds();
+            seat.staged = seat.staged.saturating_add(saved);
+        }
+        for id in lost {
+            self.end(cx, id, true);
+        }
+    }
+
     /// When a wait is to be judged next.
     pub(crate) fn stall_deadline_ns(&self) -> Option<u64> {
         let waits = self.seats.iter().filter_map(|s| s.wait.filter(|w| w.stopped));

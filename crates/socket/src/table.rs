@@ -149,4 +149,12 @@ impl Table {
             Some((ConnId { index, serial: place.serial }, place.conn.as_ref()?))
         })
     }
+
+    /// All connections.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Conn)> {
+        self.places.iter_mut().enumerate().filter_map(|(index, place)| {
+            let index = u32::try_from(index).ok()?;
+            Some((ConnId { index, serial: place.serial }, place.conn.as_mut()?))
+        })
+    }
 }

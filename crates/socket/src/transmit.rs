@@ -17,6 +17,8 @@ use crate::table::{ConnId, Key};
 enum Fate {
     /// Done with: give it back.
     Used(Chain),
+    /// Copied aside: give its head back.
+    Copied(u16),
     /// It waits for its receiver; keep its descriptors.
     Kept,
 }
@@ -56,7 +58,14 @@ impl Socket {
             }
             served = served.saturating_add(1);
             match self.packet(cx, from, chain) {
-                Ok(Fate::Used(chain)) => self.give_back(cx, from, chain),
+                Ok(Fate::Used(chain)) => {
+                    self.give_back(cx, from, chain.head());
+                    if let Some(seat) = self.seats.get_mut(from) {
+                        // Keeps its room for the next one.
+                        seat.scratch = chain;
+                    }
+                }
+                Ok(Fate::Copied(head)) => self.give_back(cx, from, head),
                 Ok(Fate::Kept) => {}
                 Err(TxFault(reason)) => {
                     cx.fault(from, reason);
@@ -72,12 +81,12 @@ impl Socket {
         progress
     }
 
-    /// Returns a chain to its sender and keeps the value's room for the next one.
-    fn give_back(&mut self, cx: &mut Context<'_>, from: PortId, chain: Chain) {
-        let Some((port, seat)) = self.seats.with_port(cx, from) else { return };
-        let pushed = port.queue(TX).map_or(Ok(()), |(_, ring)| ring.push(chain.head(), 0));
-        seat.scratch = chain;
-        if let Err(error) = pushed {
+    /// Returns a chain to its sender.
+    fn give_back(&mut self, cx: &mut Context<'_>, from: PortId, head: u16) {
+        let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
+        if let Some((_, ring)) = ring
+            && let Err(error) = ring.push(head, 0)
+        {
             cx.fault(from, format_args!("transmit queue: {error}"));
         }
     }
@@ -254,23 +263,22 @@ impl Socket {
         let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else {
             return Fate::Used(chain);
         };
-        let fate = self.room_to_hold(cx, from, to, left as usize);
-        let (pending, fate) = match fate {
-            Room::Held => (Pending::Held { from, chain, at, left, flags }, Fate::Kept),
-            Room::Staged => {
-                let mut bytes = vec![0; left as usize];
-                let map = cx.ports.get(from).and_then(|p| p.map());
-                let mut cursor = Cursor::at(chain.readable(), at);
-                if map.is_none_or(|map| cursor.read(map, &mut bytes).is_err()) {
-                    cx.fault(from, "transmit data is not granted");
-                    return Fate::Used(chain);
-                }
-                (Pending::Staged { from, bytes, at: 0, flags }, Fate::Used(chain))
+        let room = self.room_to_hold(cx, from, to, left as usize);
+        if matches!(room, Room::Full) {
+            self.stop(cx.now_ns, from, to);
+        }
+        let head = chain.head();
+        let mut pending = Pending::Held { from, chain, at, left, flags };
+        if matches!(room, Room::Staged) {
+            let map = cx.ports.get(from).and_then(|p| p.map());
+            if map.and_then(|map| pending.copy_aside(from, map)).is_none() {
+                cx.fault(from, "transmit data is not granted");
+                return Fate::Kept;
             }
-            Room::Full => {
-                self.stop(cx.now_ns, from, to);
-                (Pending::Held { from, chain, at, left, flags }, Fate::Kept)
-            }
+        }
+        let fate = match &pending {
+            Pending::Held { .. } => Fate::Kept,
+            Pending::Staged { .. } => Fate::Copied(head),
         };
         if let Some(seat) = self.seats.get_mut(from) {
             match &pending {

@@ -19,7 +19,10 @@ fn streams_keep_their_content_at_every_write_size() {
         transfer((&mut a, ca), (&mut b, cb), &data, write);
         transfer((&mut b, cb), (&mut a, ca), &data, write);
     }
-    assert_eq!(rig.counter("red", 3, "transmit_bytes_total"), rig.counter("red", 4, "receive_bytes_total"));
+    assert_eq!(
+        rig.counter("red", 3, "transmit_bytes_total"),
+        rig.counter("red", 4, "receive_bytes_total")
+    );
 }
 
 #[test]
@@ -29,9 +32,15 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
     for receive_bytes in [45, 100, 4096, 65_580] {
         for piece_bytes in [None, Some(44), Some(1000), Some(7)] {
             for features in [0, 1 << 28, 1 << 29, 1 << 28 | 1 << 29] {
-                let options = |piece_bytes| VsockOptions { receive_bytes, piece_bytes, features, ring_size: 64 };
+                let options = |piece_bytes| VsockOptions {
+                    receive_bytes,
+                    piece_bytes,
+                    features,
+                    ring_size: 64,
+                };
                 // Seven-byte pieces of a large packet would be more than the ring has.
-                let (total, write) = if piece_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
+                let (total, write) =
+                    if piece_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
                 let mut a = Sockets::new(rig.port_with("red", cid, options(piece_bytes)));
                 let mut b = Sockets::new(rig.port_with("red", cid + 1, options(None)));
                 cid += 2;
@@ -88,7 +97,10 @@ fn half_closes_and_closes_reach_the_other_side() {
     b.receive(cb, &mut got, PATIENCE).unwrap();
     assert_eq!(&got, b"last words");
     let mut more = [0; 1];
-    wait(|| matches!(b.try_receive(cb, &mut more), Err(SocketError::Closed)), || "no end seen".into());
+    wait(
+        || matches!(b.try_receive(cb, &mut more), Err(SocketError::Closed)),
+        || "no end seen".into(),
+    );
     // The other direction still works.
     b.send(cb, b"answer", PATIENCE).unwrap();
     let mut answer = [0; 6];
@@ -140,7 +152,8 @@ fn rules_decide_in_their_order() {
     let rig = Rig::new();
     rig.rule(RuleAction::Accept, "red/3:*", "red/4:80");
     rig.rule(RuleAction::Reject, "red/*:*", "red/4:1-1024");
-    let (mut a, mut b, mut c) = (rig.sockets("red", 3), rig.sockets("red", 4), rig.sockets("red", 5));
+    let (mut a, mut b, mut c) =
+        (rig.sockets("red", 3), rig.sockets("red", 4), rig.sockets("red", 5));
     join(&mut a, &mut b, Type::Stream, 80);
     join(&mut c, &mut b, Type::Stream, 2000);
     assert!(is_reset(c.connect(Type::Stream, 4, 80, PATIENCE)));

@@ -12,7 +12,8 @@ use super::error::NativeError;
 use crate::limits::{CONNECT_PAUSE_MS, REPLY_TIMEOUT_MS};
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{
-    ConfigSpace, Header, Message, RegionSpec, RingAddresses, RingEvent, RingValue, emit_table,
+    ConfigSpace, Header, Message, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region,
+    emit_table,
 };
 use crate::vhost_user::server::features;
 use crate::vhost_user::stream::{Raw, Received, Stream};
@@ -30,6 +31,7 @@ pub struct Client {
 const KNOWN: Protocol = Protocol::MQ
     .union(Protocol::REPLY_ACK)
     .union(Protocol::CONFIG)
+    .union(Protocol::CONFIGURE_MEM_SLOTS)
     .union(Protocol::RESET_DEVICE)
     .union(Protocol::STATUS);
 
@@ -106,9 +108,13 @@ impl Client {
         self.tell(R::SET_FEATURES, &all.to_ne_bytes(), &[])
     }
 
-    /// Grants one region.
+    /// Grants one more region; the only one where the backend takes none by itself.
     pub fn grant(&mut self, region: &RegionSpec, file: BorrowedFd<'_>) -> Result<(), NativeError> {
-        self.tell(R::SET_MEM_TABLE, &emit_table(&[*region]), &[file])
+        if self.protocol.contains(Protocol::CONFIGURE_MEM_SLOTS) {
+            self.tell(R::ADD_MEM_REG, &emit_region(region), &[file])
+        } else {
+            self.tell(R::SET_MEM_TABLE, &emit_table(&[*region]), &[file])
+        }
     }
 
     /// Configures queue `addresses.index` and starts it.

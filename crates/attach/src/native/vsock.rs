@@ -101,6 +101,11 @@ impl VsockPort {
         Ok(self.frontend.lane(SEND)?.1.flush()?)
     }
 
+    /// Whether the backend has given back everything sent.
+    pub fn is_idle(&mut self) -> Result<bool, NativeError> {
+        Ok(self.frontend.lane(SEND)?.1.is_idle()?)
+    }
+
     /// Takes the next packet: its header, and its data into `data`; none if there is none.
     /// A packet too short for a header counts as none.
     #[inline]

@@ -53,7 +53,10 @@ impl Rig {
         let name = format!("{group}-{cid}");
         self.handle.call(Command::PortAdd(PortSpec {
             socket: self.path(&name),
-            kind: PortKind::Vsock(VsockSpec { cid, host_socket: Some(self.path(&format!("{name}.host"))) }),
+            kind: PortKind::Vsock(VsockSpec {
+                cid,
+                host_socket: Some(self.path(&format!("{name}.host"))),
+            }),
             name: name.parse().unwrap(),
             group: group.parse().unwrap(),
         }))
@@ -63,7 +66,9 @@ impl Rig {
     pub fn port_with(&self, group: &str, cid: u32, options: VsockOptions) -> VsockPort {
         self.try_add(group, cid).unwrap();
         let port = VsockPort::attach(&self.path(&format!("{group}-{cid}")), options).unwrap();
-        self.wait_for(group, cid, |v| v.state == PortState::Running && v.queues[..2].iter().all(|q| q.running));
+        self.wait_for(group, cid, |v| {
+            v.state == PortState::Running && v.queues[..2].iter().all(|q| q.running)
+        });
         port
     }
 
@@ -81,7 +86,11 @@ impl Rig {
     }
 
     pub fn view(&self, group: &str, cid: u32) -> PortView {
-        match self.handle.call(Command::PortShow(format!("{group}-{cid}").parse().unwrap())).unwrap() {
+        match self
+            .handle
+            .call(Command::PortShow(format!("{group}-{cid}").parse().unwrap()))
+            .unwrap()
+        {
             Answer::Port(view) => *view,
             other => panic!("{other:?}"),
         }
@@ -141,7 +150,12 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// Connects `a` to a listener on `b`, both driven from this thread.
-pub fn join(a: &mut Sockets, b: &mut Sockets, kind: Type, port: u32) -> (ConnectionId, ConnectionId) {
+pub fn join(
+    a: &mut Sockets,
+    b: &mut Sockets,
+    kind: Type,
+    port: u32,
+) -> (ConnectionId, ConnectionId) {
     b.listen(kind, port);
     std::thread::scope(|scope| {
         let cid = b.cid();
