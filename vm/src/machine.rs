@@ -100,7 +100,7 @@ impl Machine {
                 };
                 let (ours, input, output) = pair().map_err(Error::io("make a socket pair"))?;
                 let mut command = tied(spec, &self.image.kernel.image);
-                command.args(uml::arguments(spec, &self.image));
+                command.args(uml::arguments(spec, &self.image, dir.path()));
                 command.stdin(input).stdout(output).stderr(Stdio::piped());
                 Ok((command, Channel::Open(ours)))
             }

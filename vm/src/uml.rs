@@ -3,20 +3,23 @@
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};
+use std::path::Path;
 
 /// The virtio numbers of the devices that a guest can have.
 const NET: u32 = 1;
 const VSOCK: u32 = 19;
 
 /// The arguments that boot `spec`. The console is on standard error, the
-/// agent's channel on standard input and output.
+/// agent's channel on standard input and output; its own files go to `dir`.
 ///
 /// A network device's MAC comes from its port; taps are not for these guests.
 #[must_use]
-pub fn arguments(spec: &GuestSpec, image: &Image) -> Vec<String> {
+pub fn arguments(spec: &GuestSpec, image: &Image, dir: &Path) -> Vec<String> {
     let mut line = vec![
         format!("mem={}M", spec.memory_mib),
         format!("initrd={}", image.initramfs.display()),
+        // Its own files, which would else go to the user's home.
+        format!("uml_dir={}/", dir.display()),
         "con=null".into(),
         "con0=null,fd:2".into(),
         "ssl=null".into(),
