@@ -25,6 +25,8 @@ pub struct Inflight {
     view: View,
     size: u16,
     counter: u64,
+    /// Nothing was recorded before.
+    fresh: bool,
     /// Heads pushed since the last publish.
     batch: Vec<u16>,
 }
@@ -42,29 +44,40 @@ impl Inflight {
             .next_multiple_of(64)
     }
 
-    /// Takes the record at `view` for a queue of `size` entries; fresh (all-zero) ones are initialised.
+    /// Takes the record at `view` for a queue of `size` entries. A fresh (all-zero) one is
+    /// initialised when the queue begins to use it.
     pub fn new(view: View, size: u16) -> Result<Self, RingError> {
         if view.len() < Self::bytes(size) {
             return Err(RingError::Inflight);
         }
         let version = u16::from_le_bytes(view.read(VERSION).map_err(lost)?);
         let count = u16::from_le_bytes(view.read(DESC_NUM).map_err(lost)?);
-        if version == 0 {
-            view.write(VERSION, &1_u16.to_le_bytes()).map_err(lost)?;
-            view.write(DESC_NUM, &size.to_le_bytes()).map_err(lost)?;
-        } else if version != 1 || count != size {
+        let fresh = version == 0;
+        if !fresh && (version != 1 || count != size) {
             return Err(RingError::Inflight);
         }
-        Ok(Self { view, size, counter: 0, batch: Vec::new() })
+        Ok(Self { view, size, counter: 0, fresh, batch: Vec::new() })
     }
 
     fn entry(&self, head: u16, field: usize) -> usize {
         usize::from(head).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
     }
 
+    /// Begins a fresh record. The queue may have run without one, so its used index is noted;
+    /// the version comes last, so that a record which has one is whole.
+    fn begin(&mut self, used_index: u16) -> Result<(), RingError> {
+        self.view.write(DESC_NUM, &self.size.to_le_bytes()).map_err(lost)?;
+        self.view.write(USED_IDX, &used_index.to_le_bytes()).map_err(lost)?;
+        self.view.write(VERSION, &1_u16.to_le_bytes()).map_err(lost)
+    }
+
     /// Finishes the batch that was being published when the last process died, and returns the
-    /// heads that are still in flight, oldest first.
-    pub(crate) fn recover(&mut self, used_index: u16) -> Result<Vec<u16>, RingError> {
+    /// heads that are still in flight, oldest first; `None` if nothing was recorded before.
+    pub(crate) fn recover(&mut self, used_index: u16) -> Result<Option<Vec<u16>>, RingError> {
+        if std::mem::take(&mut self.fresh) {
+            self.begin(used_index)?;
+            return Ok(None);
+        }
         let recorded = u16::from_le_bytes(self.view.read(USED_IDX).map_err(lost)?);
         let batch = used_index.wrapping_sub(recorded);
         if batch > self.size {
@@ -89,7 +102,7 @@ impl Inflight {
         }
         open.sort_unstable();
         self.counter = open.last().map_or(0, |&(counter, _)| counter.wrapping_add(1));
-        Ok(open.into_iter().map(|(_, head)| head).collect())
+        Ok(Some(open.into_iter().map(|(_, head)| head).collect()))
     }
 
     /// Chain `head` was taken.

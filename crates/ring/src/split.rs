@@ -39,10 +39,9 @@ pub struct SplitQueue {
     /// Next available index to take, and the driver's index as last seen.
     next: u16,
     seen: u16,
-    /// Next used index to write, the one published, and the one at the last notification.
+    /// Next used index to write, and the one published.
     pushed: u16,
     published: u16,
-    notified: u16,
     /// Heads that are taken and not yet used, a bit each.
     taken: Vec<u64>,
     in_flight: u16,
@@ -134,7 +133,6 @@ impl SplitQueue {
             seen: setup.next,
             pushed: index,
             published: index,
-            notified: index,
             taken: vec![0; usize::from(setup.size).div_ceil(64)],
             in_flight: 0,
             quiet: false,
@@ -154,11 +152,13 @@ impl SplitQueue {
 
     /// See [`crate::Queue::record`].
     pub fn record(&mut self, mut inflight: Inflight) -> Result<(), RingError> {
-        self.again = inflight.recover(self.published)?.into();
-        let open = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
-        // What was in flight had been taken: continue behind it.
-        self.next = self.published.wrapping_add(open);
-        self.seen = self.next;
+        if let Some(open) = inflight.recover(self.published)? {
+            // What was in flight had been taken: continue behind it.
+            self.again = open.into();
+            let open = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
+            self.next = self.published.wrapping_add(open);
+            self.seen = self.next;
+        }
         self.record = Some(inflight);
         Ok(())
     }
@@ -309,10 +309,11 @@ impl SplitQueue {
         }
         let mut table = Table::Ring(&self.desc);
         let mut entries = size;
+        let mut left = size;
         let mut index = head;
         let mut bytes = 0_u64;
-        // One more than the chain may have: the step into an indirect table is not of the chain.
-        for _ in 0..=size {
+        // Ends: each turn uses up one of `left`, but for the one step into an indirect table.
+        loop {
             let one = table.get(index)?;
             if one.flags & FLAG_INDIRECT != 0 {
                 if matches!(table, Table::Indirect { .. }) {
@@ -327,6 +328,7 @@ impl SplitQueue {
                 index = 0;
                 continue;
             }
+            left = left.checked_sub(1).ok_or(RingError::Endless(size))?;
             add(map, chain, &one, &mut bytes)?;
             if one.flags & FLAG_NEXT == 0 {
                 return Ok(());
@@ -336,7 +338,6 @@ impl SplitQueue {
             }
             index = one.next;
         }
-        Err(RingError::Endless(size))
     }
 
     /// Entries of the indirect table that `one` names.
@@ -404,7 +405,7 @@ impl SplitQueue {
     fn show(&mut self) -> Result<bool, RingError> {
         // Release: the entries and the data are visible before the index.
         self.used.store(INDEX, self.pushed, Ordering::Release).map_err(RingError::Lost)?;
-        self.published = self.pushed;
+        let before = std::mem::replace(&mut self.published, self.pushed);
         if let Some(record) = &mut self.record {
             record.published(self.published)?;
         }
@@ -416,11 +417,9 @@ impl SplitQueue {
         }
         let at = self.avail_slot(0).wrapping_add(usize::from(self.setup.size).wrapping_mul(2));
         let event = self.avail.load(at, Ordering::Relaxed).map_err(RingError::Lost)?;
-        let wanted = crossed(event, self.published, self.notified);
-        if wanted {
-            self.notified = self.published;
-        }
-        Ok(wanted)
+        // From the last publish on, not from the last notification: that one may lie a whole turn
+        // of the index back if the driver polls, and then the difference says nothing.
+        Ok(crossed(event, self.published, before))
     }
 
     /// See [`crate::Queue::arm`].

@@ -1,0 +1,161 @@
+//! A guest's side of a ring, byte by byte, so that tests can write what no driver would.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use causeway_memory::{Map, Mapping, Region, View};
+use causeway_ring::{Queue, RingError, Setup};
+
+/// The descriptor flags of virtio 1.3, 2.7.5.
+pub const NEXT: u16 = 1;
+/// The device may write.
+pub const WRITE: u16 = 2;
+/// The descriptor names a table of descriptors.
+pub const INDIRECT: u16 = 4;
+
+/// Guest address of the first granted byte.
+pub const GUEST: u64 = 0x10_0000;
+/// Bytes of the first region; the rings lie in it.
+pub const FIRST: u64 = 1 << 20;
+/// Bytes of the second region, which follows the first without a gap.
+pub const SECOND: u64 = 1 << 16;
+/// Guest addresses of the parts, for queues of at most 256 entries.
+pub const DESC: u64 = GUEST;
+/// See [`DESC`].
+pub const AVAIL: u64 = GUEST + 0x2000;
+/// See [`DESC`].
+pub const USED: u64 = GUEST + 0x3000;
+/// Where indirect tables lie.
+pub const TABLES: u64 = GUEST + 0x1_0000;
+/// Where data lies.
+pub const DATA: u64 = GUEST + 0x4_0000;
+
+/// A memory file that may shrink.
+pub fn file(len: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("ring-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, len).unwrap();
+    file
+}
+
+/// A region of all of `file` at guest address `guest`.
+pub fn region(file: &OwnedFd, guest: u64) -> Region {
+    let len = u64::try_from(rustix::fs::fstat(file).unwrap().st_size).unwrap();
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).unwrap());
+    Region { guest, user: guest, mapping }
+}
+
+/// The two adjacent regions of every test.
+pub fn memory() -> Map {
+    Map::new(vec![region(&file(FIRST), GUEST), region(&file(SECOND), GUEST + FIRST)]).unwrap()
+}
+
+/// Whether the two regions hold all of `len` bytes at `addr`; reckoned apart from the map.
+pub fn granted(addr: u64, len: u64) -> bool {
+    let end = u128::from(addr) + u128::from(len);
+    addr >= GUEST && end <= u128::from(GUEST + FIRST + SECOND)
+}
+
+/// A queue at the usual addresses.
+pub fn setup(size: u16, event_index: bool, next: u16) -> Setup {
+    Setup { size, desc: DESC, avail: AVAIL, used: USED, event_index, indirect: true, next }
+}
+
+/// A descriptor's bytes.
+pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&addr.to_le_bytes());
+    bytes[8..12].copy_from_slice(&len.to_le_bytes());
+    bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+    bytes[14..].copy_from_slice(&next.to_le_bytes());
+    bytes
+}
+
+/// A guest that writes its ring by hand.
+pub struct Guest {
+    /// Its memory.
+    pub map: Map,
+    /// Its queue.
+    pub setup: Setup,
+    /// The available index, as shown.
+    pub offered: u16,
+}
+
+impl Guest {
+    /// A guest with an empty queue of `size` entries.
+    pub fn new(size: u16) -> Self {
+        Self { map: memory(), setup: setup(size, false, 0), offered: 0 }
+    }
+
+    /// The device's side.
+    pub fn queue(&self) -> Queue {
+        Queue::new(self.setup, &self.map).unwrap()
+    }
+
+    /// Writes descriptor `index`.
+    pub fn describe(&self, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
+        self.entry(DESC, index, addr, len, flags, next);
+    }
+
+    /// Writes entry `index` of the table at `table`.
+    pub fn entry(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
+        let at = table + 16 * u64::from(index);
+        self.map.write(at, &descriptor(addr, len, flags, next)).unwrap();
+    }
+
+    /// Makes `head` available.
+    pub fn offer(&mut self, head: u16) {
+        let slot = u64::from(self.offered % self.setup.size);
+        self.map.write(AVAIL + 4 + 2 * slot, &head.to_le_bytes()).unwrap();
+        self.show(self.offered.wrapping_add(1));
+    }
+
+    /// Sets the available index.
+    pub fn show(&mut self, index: u16) {
+        self.offered = index;
+        self.map.write(AVAIL + 2, &index.to_le_bytes()).unwrap();
+    }
+
+    /// Makes `head` available on a fresh queue and gives what the device says to it.
+    pub fn refused(&mut self, head: u16) -> RingError {
+        let mut queue = self.queue();
+        self.offer(head);
+        let mut chain = causeway_ring::Chain::new();
+        let error = queue.pop(&self.map, &mut chain).unwrap_err();
+        assert_latched(&mut queue, &self.map, error);
+        self.show(0);
+        error
+    }
+
+    /// The used index.
+    pub fn used_index(&self) -> u16 {
+        let mut bytes = [0; 2];
+        self.map.read(USED + 2, &mut bytes).unwrap();
+        u16::from_le_bytes(bytes)
+    }
+}
+
+/// Every call gives the error that broke the queue, and the driver sees nothing more.
+pub fn assert_latched(queue: &mut Queue, map: &Map, error: RingError) {
+    let used = |map: &Map| {
+        let mut bytes = vec![0; 0x1000];
+        map.read(USED, &mut bytes).unwrap();
+        bytes
+    };
+    let before = used(map);
+    assert_eq!(queue.broken(), Some(error));
+    assert_eq!(queue.pop(map, &mut causeway_ring::Chain::new()), Err(error));
+    assert_eq!(queue.available(), Err(error));
+    assert_eq!(queue.push(0, 0), Err(error));
+    assert_eq!(queue.publish(), Err(error));
+    assert_eq!(queue.arm(), Err(error));
+    assert_eq!(queue.broken(), Some(error));
+    assert_eq!(used(map), before, "a broken queue writes nothing");
+}
+
+/// A window of all of a fresh file of `len` bytes.
+pub fn window(len: usize) -> View {
+    let file = file(len as u64);
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as u64).unwrap());
+    View::new(mapping, 0, len).unwrap()
+}

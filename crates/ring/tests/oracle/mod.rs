@@ -1,0 +1,107 @@
+//! The second memory and the oracle that serves it: rust-vmm's `virtio-queue`.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use causeway_memory::{Map, Span};
+use causeway_ring::Setup;
+use virtio_queue::{DescriptorChain, QueueT};
+use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::common::{FIRST, GUEST, SECOND, memory};
+
+/// The oracle.
+pub type Oracle = virtio_queue::Queue;
+
+/// Two memories that a driver writes alike.
+pub struct Both {
+    /// Served by us.
+    pub ours: Map,
+    /// Served by the oracle.
+    pub theirs: GuestMemoryMmap,
+}
+
+impl Both {
+    pub fn new() -> Self {
+        let first = (GuestAddress(GUEST), FIRST as usize);
+        let second = (GuestAddress(GUEST + FIRST), SECOND as usize);
+        let theirs = GuestMemoryMmap::from_ranges(&[first, second]).unwrap();
+        Self { ours: memory(), theirs }
+    }
+
+    /// The oracle's queue, set up as ours.
+    pub fn oracle(&self, setup: Setup) -> Oracle {
+        let mut queue = Oracle::new(setup.size).unwrap();
+        queue.try_set_desc_table_address(GuestAddress(setup.desc)).unwrap();
+        queue.try_set_avail_ring_address(GuestAddress(setup.avail)).unwrap();
+        queue.try_set_used_ring_address(GuestAddress(setup.used)).unwrap();
+        queue.set_event_idx(setup.event_index);
+        queue.set_next_avail(setup.next);
+        let used = self.theirs.read_obj::<u16>(GuestAddress(setup.used + 2)).unwrap();
+        queue.set_next_used(u16::from_le(used));
+        queue.set_ready(true);
+        assert!(queue.is_valid(&self.theirs));
+        queue
+    }
+
+    /// What the driver writes.
+    pub fn write(&self, addr: u64, bytes: &[u8]) {
+        self.ours.write(addr, bytes).unwrap();
+        self.write_theirs(addr, bytes);
+    }
+
+    /// What a model does in the oracle's place.
+    pub fn write_theirs(&self, addr: u64, bytes: &[u8]) {
+        self.theirs.write_slice(bytes, GuestAddress(addr)).unwrap();
+    }
+
+    /// What the driver reads, of the memory that we serve.
+    pub fn read<const N: usize>(&self, addr: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.ours.read(addr, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// The same place in both memories.
+    pub fn compare(&self, addr: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
+        self.ours.read(addr, &mut ours).unwrap();
+        self.theirs.read_slice(&mut theirs, GuestAddress(addr)).unwrap();
+        (ours, theirs)
+    }
+}
+
+/// One descriptor as the oracle gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub addr: u64,
+    pub len: u32,
+    pub writable: bool,
+}
+
+/// The oracle's descriptors, and whether it came to the end of the chain: it ends early, without
+/// saying so, where it finds the chain broken.
+pub fn parts(chain: DescriptorChain<&GuestMemoryMmap>) -> (Vec<Part>, bool) {
+    let mut whole = false;
+    let parts = chain
+        .map(|one| {
+            whole = !one.has_next();
+            Part { addr: one.addr().raw_value(), len: one.len(), writable: one.is_write_only() }
+        })
+        .collect();
+    (parts, whole)
+}
+
+/// Readable and writable spans.
+pub fn split(parts: &[Part]) -> (Vec<Span>, Vec<Span>) {
+    let half = |writable| {
+        let half = parts.iter().filter(|p| p.writable == writable);
+        half.map(|p| Span { addr: p.addr, len: p.len }).collect()
+    };
+    (half(false), half(true))
+}
+
+/// Readable and writable spans of a lawful chain.
+pub fn halves(chain: DescriptorChain<&GuestMemoryMmap>) -> (Vec<Span>, Vec<Span>) {
+    let (parts, whole) = parts(chain);
+    assert!(whole, "the oracle refuses a lawful chain");
+    split(&parts)
+}

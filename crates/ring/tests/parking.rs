@@ -1,0 +1,208 @@
+//! Park and wake: two threads over one ring, with eventfds, sleep and wake each other and never
+//! both sleep. A wake-up that is lost shows as a wait that does not end.
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use causeway_memory::{Map, Span};
+use causeway_ring::driver::{Driver, Layout};
+use causeway_ring::{Chain, Doorbell, Notifier, Queue, Setup};
+use common::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+const ITEMS: u64 = 100_000;
+const SIZE: u16 = 64;
+/// Far above any wait that ends; not a measure of speed.
+const LOST: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// A cheap source of pauses, different in each thread and the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    /// Mostly nothing; sometimes enough for the other side to run dry and park.
+    fn pause(&mut self) {
+        match self.roll(400) {
+            0 => thread::sleep(Duration::from_micros(self.roll(80))),
+            1..=20 => thread::yield_now(),
+            21..=80 => (0..self.roll(300)).for_each(|_| std::hint::spin_loop()),
+            _ => {}
+        }
+    }
+}
+
+/// Sleeps until `bell` rings.
+fn sleep(bell: &Doorbell, who: &str) {
+    let mut fds = [PollFd::new(bell, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, Some(&LOST)) {
+            Ok(0) => panic!("{who} lost a wake-up"),
+            Ok(_) => return bell.drain(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Both ends of an eventfd.
+fn bell() -> (Doorbell, Notifier) {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let other = fd.as_fd().try_clone_to_owned().unwrap();
+    (Doorbell::new(fd).unwrap(), Notifier::new(other).unwrap())
+}
+
+fn pair(map: &Map, event_index: bool) -> (Driver, Queue) {
+    let layout = Layout { base: GUEST, size: SIZE, table_entries: 0 };
+    let driver = Driver::new(layout, event_index, false, map).unwrap();
+    let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
+    let setup = Setup { size: SIZE, desc, avail, used, event_index, indirect: false, next: 0 };
+    (driver, Queue::new(setup, map).unwrap())
+}
+
+/// The device: takes numbers in order and uses each; parks when there is none. Counts its parks.
+fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 {
+    let mut dice = Dice(1);
+    let mut chain = Chain::new();
+    let mut parks = 0;
+    let mut item = 0;
+    while item < ITEMS {
+        let batch = 1 + dice.roll(32);
+        let mut got = 0;
+        while got < batch && queue.pop(map, &mut chain).unwrap() {
+            let mut number = [0; 8];
+            chain.reader().read(map, &mut number).unwrap();
+            assert_eq!(u64::from_le_bytes(number), item, "in order, none lost, none twice");
+            item += 1;
+            got += 1;
+            queue.push(chain.head(), 0).unwrap();
+        }
+        dice.pause();
+        if queue.publish().unwrap() {
+            call.notify();
+        }
+        if got == 0 && !queue.arm().unwrap() {
+            parks += 1;
+            sleep(kick, "the device");
+            queue.disarm().unwrap();
+        }
+    }
+    parks
+}
+
+/// The driver: sends numbers; parks when the ring is full, and at the end until all are back.
+fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip: bool) -> u64 {
+    let mut dice = Dice(2);
+    let mut parks = 0;
+    let (mut sent, mut back) = (0, 0);
+    while back < ITEMS {
+        let batch = 1 + dice.roll(32);
+        let mut moved = 0;
+        while driver.take().unwrap().is_some() {
+            back += 1;
+            moved += 1;
+        }
+        for _ in 0..batch {
+            if sent == ITEMS || driver.free_descriptors() == 0 {
+                break;
+            }
+            // A place for each number in flight: twice the ring, as heads are used again at once.
+            let addr = DATA + 8 * (sent % u64::from(2 * SIZE));
+            map.write(addr, &sent.to_le_bytes()).unwrap();
+            driver.add(map, &[Span { addr, len: 8 }], &[]).unwrap();
+            sent += 1;
+            moved += 1;
+        }
+        dice.pause();
+        if driver.publish().unwrap() {
+            kick.notify();
+        }
+        if moved == 0 && back < ITEMS {
+            // A sender wants to be woken when half of the ring is free, or at the end by each.
+            let ahead = if skip && sent < ITEMS { driver.outstanding() / 2 } else { 0 };
+            if !driver.arm_after(ahead).unwrap() {
+                parks += 1;
+                sleep(call, "the driver");
+                driver.disarm().unwrap();
+            }
+        }
+    }
+    parks
+}
+
+fn run(event_index: bool, skip: bool) {
+    let map = Arc::new(memory());
+    let (front, back) = pair(&map, event_index);
+    let (kicked, kick) = bell();
+    let (called, call) = bell();
+    let theirs = Arc::clone(&map);
+    let device = thread::spawn(move || device(&theirs, back, &kicked, &call));
+    let driver = driver(&map, front, &kick, &called, skip);
+    let device = device.join().unwrap();
+    // The test is about something: both have slept.
+    assert!(driver > 10 && device > 10, "parks: driver {driver}, device {device}");
+}
+
+#[test]
+fn no_wake_up_is_lost_with_event_index() {
+    run(true, false);
+    run(true, true);
+}
+
+#[test]
+fn no_wake_up_is_lost_with_flags() {
+    run(false, false);
+}
+
+/// A driver that polls needs no notification for any number of chains; when it goes to sleep a
+/// whole turn of the index later, it is woken all the same.
+#[test]
+fn a_driver_that_polled_for_a_whole_turn_is_woken() {
+    let mut guest = Guest::new(8);
+    guest.setup.event_index = true;
+    guest.describe(0, DATA, 64, 0, 0);
+    let mut queue = guest.queue();
+    let mut chain = Chain::new();
+    let mut work = |guest: &mut Guest, chains: u16| {
+        for _ in 0..chains {
+            guest.offer(0);
+            assert!(queue.pop(&guest.map, &mut chain).unwrap());
+            queue.push(0, 0).unwrap();
+        }
+        queue.publish().unwrap()
+    };
+    assert!(work(&mut guest, 1), "the driver waits for the first");
+    for _ in 0..65_535 {
+        assert!(!work(&mut guest, 1), "the driver polls");
+    }
+    // The used index is 0 again, and so is what the driver asks for.
+    assert!(work(&mut guest, 2), "the driver sleeps");
+}
+
+/// What arming finds is taken, not slept on: a chain that came between the last look and it.
+#[test]
+fn arming_looks_once_more() {
+    for event_index in [false, true] {
+        let mut guest = Guest::new(8);
+        guest.setup.event_index = event_index;
+        guest.describe(0, DATA, 64, 0, 0);
+        let mut queue = guest.queue();
+        let mut chain = Chain::new();
+        queue.disarm().unwrap();
+        assert!(!queue.pop(&guest.map, &mut chain).unwrap());
+        guest.offer(0);
+        assert_eq!(queue.arm(), Ok(true));
+        assert!(queue.pop(&guest.map, &mut chain).unwrap());
+        assert_eq!(queue.arm(), Ok(false));
+        queue.put_back(0);
+        assert_eq!(queue.arm(), Ok(true), "what was put back is there to be taken");
+    }
+}
