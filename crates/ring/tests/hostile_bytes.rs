@@ -11,7 +11,7 @@ use causeway_ring::{Chain, Queue, RingError};
 use common::*;
 use oracle::Both;
 use proptest::prelude::*;
-use virtio_queue::{QueueOwnedT, QueueT};
+use virtio_queue::QueueOwnedT;
 
 /// Starts, some of them shortly before the indices wrap.
 fn start() -> impl Strategy<Value = u16> {
