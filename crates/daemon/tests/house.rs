@@ -1,0 +1,94 @@
+//! The law of the house, kept by reading the tree: which floor imports which, where `unsafe`
+//! may stand and why it says so, how large a file may be, and that every crate has the
+//! workspace's lints. Each rule is first shown a sample that breaks it.
+
+#[path = "house/floors.rs"]
+mod floors;
+#[path = "house/source.rs"]
+mod source;
+
+use std::path::{Path, PathBuf};
+
+/// The tree's root.
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    root.canonicalize().unwrap()
+}
+
+/// Every file named `name`, or with that extension, outside build output and hidden directories.
+fn files(directory: &Path, wanted: &dyn Fn(&Path) -> bool, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || name.starts_with('.') || name == "target" {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, wanted, found);
+        } else if wanted(&path) {
+            found.push(path);
+        }
+    }
+}
+
+/// Paths relative to the root, and contents.
+fn read(wanted: &dyn Fn(&Path) -> bool) -> Vec<(String, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    files(&root, wanted, &mut found);
+    found.sort();
+    let read = |path: &PathBuf| {
+        let name = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    found.iter().map(read).collect()
+}
+
+fn manifests() -> Vec<(String, String)> {
+    let mut all = read(&|path| path.ends_with("Cargo.toml"));
+    all.retain(|(name, _)| name != "Cargo.toml");
+    assert!(all.len() >= 11, "the crates are found: {}", all.len());
+    all
+}
+
+fn sources() -> Vec<(String, String)> {
+    let all = read(&|path| path.extension().is_some_and(|e| e == "rs"));
+    assert!(all.len() > 100, "the sources are found: {}", all.len());
+    all
+}
+
+fn assert_none(faults: Vec<String>) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn crates_import_only_from_floors_below() {
+    let root = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert_none(floors::faults(&root, &manifests()));
+}
+
+#[test]
+fn every_crate_has_the_lints_of_the_workspace() {
+    let all = manifests();
+    assert_none(all.iter().filter_map(|(name, text)| floors::lints(name, text)).collect());
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may() {
+    let all = sources();
+    assert_none(all.iter().flat_map(|(name, text)| source::misplaced(name, text)).collect());
+}
+
+#[test]
+fn every_unsafe_block_says_why_it_is_safe() {
+    let all = sources();
+    let blocks: usize = all.iter().map(|(_, text)| source::blocks(text).count()).sum();
+    assert!(blocks > 20, "the blocks of the tree are found: {blocks}");
+    assert_none(all.iter().flat_map(|(name, text)| source::unexplained(name, text)).collect());
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let all = sources();
+    assert_none(all.iter().filter_map(|(name, text)| source::long(name, text)).collect());
+}

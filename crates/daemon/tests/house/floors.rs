@@ -1,0 +1,202 @@
+//! Who imports whom, as the manifests say.
+
+use toml::de::DeTable;
+
+/// The floors. A crate that joins the tree is put here with its floor.
+const FLOORS: &[(&str, u8)] = &[
+    ("causeway-wire", 1),
+    ("causeway-memory", 1),
+    ("causeway-ring", 2),
+    ("causeway-attach", 3),
+    ("causeway-fabric", 3),
+    ("causeway-ethernet", 4),
+    ("causeway-socket", 4),
+    ("causeway-daemon", 5),
+    ("causeway-cli", 5),
+];
+
+/// The imports within one floor: who, from whom.
+const WITHIN: &[(&str, &str)] = &[("causeway-fabric", "causeway-attach")];
+
+/// Stand beside the house and may import all of it; nothing in the house imports them.
+const BESIDE: &[&str] = &["vm/", "bench/"];
+
+fn parse(text: &str) -> DeTable<'_> {
+    DeTable::parse(text).expect("a manifest that cargo took").into_inner()
+}
+
+fn table<'a, 'i>(from: &'a DeTable<'i>, key: &str) -> Option<&'a DeTable<'i>> {
+    from.get(key)?.get_ref().as_table()
+}
+
+fn string<'a>(from: &'a DeTable<'_>, key: &str) -> Option<&'a str> {
+    from.get(key)?.get_ref().as_str()
+}
+
+fn name<'a>(manifest: &'a DeTable<'_>) -> &'a str {
+    table(manifest, "package").and_then(|p| string(p, "name")).expect("a package has a name")
+}
+
+fn floor(name: &str) -> Option<u8> {
+    FLOORS.iter().find(|(crate_name, _)| *crate_name == name).map(|&(_, floor)| floor)
+}
+
+/// The packages that a list of dependencies names, whatever they are called there.
+fn named(list: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<String> {
+    let package = |list: &DeTable<'_>, key: &str| {
+        let entry = table(list, key)?;
+        string(entry, "package").map(str::to_owned)
+    };
+    list.iter()
+        .map(|(key, _)| {
+            let key = key.get_ref();
+            package(list, key)
+                .or_else(|| workspace.and_then(|all| package(all, key)))
+                .unwrap_or_else(|| key.to_string())
+        })
+        .collect()
+}
+
+/// What a crate imports when it is built: normal and build dependencies, for any target.
+fn imports(manifest: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<String> {
+    let mut places = vec![manifest];
+    if let Some(targets) = table(manifest, "target") {
+        places.extend(targets.iter().filter_map(|(_, value)| value.get_ref().as_table()));
+    }
+    places
+        .iter()
+        .flat_map(|place| ["dependencies", "build-dependencies"].map(|key| table(place, key)))
+        .flatten()
+        .flat_map(|list| named(list, workspace))
+        .collect()
+}
+
+/// Whether `from` may import `to`.
+fn allowed(from: &str, to: &str) -> bool {
+    match (floor(from), floor(to)) {
+        (Some(high), Some(low)) => high > low || WITHIN.contains(&(from, to)),
+        _ => false,
+    }
+}
+
+/// Every import that goes up or sideways, and every crate without a floor. `manifests` are paths
+/// and contents; `root` is the workspace's own.
+pub fn faults(root: &str, manifests: &[(String, String)]) -> Vec<String> {
+    let root = parse(root);
+    let workspace = table(&root, "workspace").and_then(|w| table(w, "dependencies"));
+    let parsed: Vec<_> = manifests.iter().map(|(path, text)| (path, parse(text))).collect();
+    let ours: Vec<&str> = parsed.iter().map(|(_, manifest)| name(manifest)).collect();
+    let mut faults = Vec::new();
+    for (path, manifest) in &parsed {
+        let from = name(manifest);
+        if BESIDE.iter().any(|beside| path.starts_with(beside)) {
+            continue;
+        }
+        if floor(from).is_none() {
+            faults.push(format!("{path}: {from} is on no floor"));
+            continue;
+        }
+        for to in imports(manifest, workspace) {
+            if ours.contains(&to.as_str()) && !allowed(from, &to) {
+                faults.push(format!("{path}: {from} may not import {to}"));
+            }
+        }
+    }
+    faults
+}
+
+/// Why a manifest does not take the workspace's lints.
+pub fn lints(path: &str, text: &str) -> Option<String> {
+    let manifest = parse(text);
+    let lints = table(&manifest, "lints").and_then(|l| l.get("workspace"));
+    let taken = lints.and_then(|value| value.get_ref().as_bool());
+    (taken != Some(true)).then(|| format!("{path}: no `lints.workspace = true`"))
+}
+
+/// A manifest of `crate_name` with `rest`.
+fn sample(path: &str, crate_name: &str, rest: &str) -> (String, String) {
+    (path.to_owned(), format!("[package]\nname = \"{crate_name}\"\n{rest}"))
+}
+
+/// Faults of a house that has every crate, one of which says `rest`.
+fn house_with(crate_name: &str, rest: &str) -> Vec<String> {
+    let root = "[workspace.dependencies]\nsecret = { path = \"x\", package = \"causeway-cli\" }\n";
+    let mut all: Vec<_> = FLOORS
+        .iter()
+        .map(|(name, _)| sample(name, name, if *name == crate_name { rest } else { "" }))
+        .collect();
+    all.push(sample(
+        "vm/Cargo.toml",
+        "causeway-vm",
+        "[dependencies]\ncauseway-cli.workspace = true\n",
+    ));
+    if floor(crate_name).is_none() {
+        all.push(sample(crate_name, crate_name, rest));
+    }
+    faults(root, &all)
+}
+
+#[test]
+fn imports_from_below_are_no_fault() {
+    for (crate_name, rest) in [
+        ("causeway-ring", "[dependencies]\ncauseway-memory.workspace = true\nlog = \"0.4\"\n"),
+        ("causeway-fabric", "[dependencies]\ncauseway-attach.workspace = true\n"),
+        ("causeway-wire", "[dev-dependencies]\ncauseway-daemon.workspace = true\n"),
+    ] {
+        assert_eq!(house_with(crate_name, rest), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn imports_from_above_or_beside_are_found() {
+    for (crate_name, rest, to) in [
+        ("causeway-ring", "[dependencies]\ncauseway-attach.workspace = true\n", "causeway-attach"),
+        ("causeway-wire", "[build-dependencies]\ncauseway-ring = \"*\"\n", "causeway-ring"),
+        ("causeway-memory", "[dependencies.causeway-cli]\npath = \"x\"\n", "causeway-cli"),
+        (
+            "causeway-wire",
+            "[target.'cfg(unix)'.dependencies]\ncauseway-memory.workspace = true\n",
+            "causeway-memory",
+        ),
+        (
+            "causeway-wire",
+            "[dependencies]\nplain = { package = \"causeway-ring\", version = \"*\" }\n",
+            "causeway-ring",
+        ),
+        ("causeway-wire", "[dependencies]\nsecret.workspace = true\n", "causeway-cli"),
+        (
+            "causeway-attach",
+            "[dependencies]\ncauseway-fabric.workspace = true\n",
+            "causeway-fabric",
+        ),
+        (
+            "causeway-socket",
+            "[dependencies]\ncauseway-ethernet.workspace = true\n",
+            "causeway-ethernet",
+        ),
+        (
+            "causeway-ethernet",
+            "[dependencies]\ncauseway-socket.workspace = true\n",
+            "causeway-socket",
+        ),
+        ("causeway-daemon", "[dependencies]\ncauseway-vm.workspace = true\n", "causeway-vm"),
+    ] {
+        let expected = format!("{crate_name}: {crate_name} may not import {to}");
+        assert_eq!(house_with(crate_name, rest), [expected]);
+    }
+}
+
+#[test]
+fn a_crate_on_no_floor_is_found() {
+    assert_eq!(house_with("causeway-attic", ""), ["causeway-attic: causeway-attic is on no floor"]);
+}
+
+#[test]
+fn missing_lints_are_found() {
+    assert_eq!(lints("a", "[lints]\nworkspace = true\n"), None);
+    for text in
+        ["", "[lints]\n", "[lints]\nworkspace = false\n", "[lints.rust]\nunsafe_code = \"deny\"\n"]
+    {
+        assert!(lints("a", text).is_some(), "{text:?}");
+    }
+}

@@ -1,0 +1,218 @@
+//! What the sources may say, read as the compiler does: comments and literals are no code.
+
+/// Where `unsafe` may stand, by path.
+const UNSAFE: &[&str] = &["crates/memory/", "crates/ring/", "crates/attach/"];
+/// Longest hand-written file, in lines.
+const LINES_MAX: usize = 800;
+/// A SAFETY comment stands at most so many lines above its block.
+const REASON_WITHIN: usize = 3;
+
+/// `text` with every comment and literal blanked, line by line as it was.
+fn code(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = skip(bytes, at);
+        match end {
+            Some(end) => {
+                let span = at..end.min(bytes.len());
+                out[span].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Where the comment or literal that begins at `at` ends, if one does.
+fn skip(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = &bytes[at..];
+    let inside_word = at > 0 && is_word(bytes[at - 1]);
+    match rest {
+        [b'/', b'/', ..] => Some(at + rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len())),
+        [b'/', b'*', ..] => Some(at + block_comment(rest)),
+        [b'"', ..] => Some(at + quoted(rest, b'"')),
+        [b'\'', ..] => character(rest).map(|len| at + len),
+        [b'r', b'"' | b'#', ..]
+            if !inside_word || bytes[at - 1] == b'b' || bytes[at - 1] == b'c' =>
+        {
+            raw_string(rest).map(|len| at + len)
+        }
+        _ => None,
+    }
+}
+
+fn block_comment(rest: &[u8]) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < rest.len() {
+        match &rest[at..] {
+            [b'/', b'*', ..] => {
+                depth += 1;
+                at += 2;
+            }
+            [b'*', b'/', ..] => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// Length of a literal between `quote`s, escapes included.
+fn quoted(rest: &[u8], quote: u8) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = rest.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b if b == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// Length of a character literal; `None` for a lifetime.
+fn character(rest: &[u8]) -> Option<usize> {
+    if rest.get(1) == Some(&b'\\') {
+        return Some(quoted(rest, b'\''));
+    }
+    let one = std::str::from_utf8(&rest[1..rest.len().min(5)]);
+    let width = match one {
+        Ok(text) => text.chars().next()?.len_utf8(),
+        Err(error) if error.valid_up_to() > 0 => {
+            let valid = std::str::from_utf8(&rest[1..1 + error.valid_up_to()]).ok()?;
+            valid.chars().next()?.len_utf8()
+        }
+        Err(_) => return None,
+    };
+    (rest.get(1 + width) == Some(&b'\'')).then_some(width + 2)
+}
+
+fn raw_string(rest: &[u8]) -> Option<usize> {
+    let hashes = rest[1..].iter().take_while(|&&b| b == b'#').count();
+    if rest.get(1 + hashes) != Some(&b'"') {
+        return None;
+    }
+    let mut end = vec![b'"'];
+    end.resize(hashes + 1, b'#');
+    let body = 2 + hashes;
+    let at = rest[body..].windows(end.len()).position(|w| w == end);
+    Some(at.map_or(rest.len(), |at| body + at + end.len()))
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// Lines, from 0, on which the word `unsafe` stands, and the text that follows it.
+fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    code.match_indices("unsafe").filter_map(|(at, word)| {
+        let after = &code[at + word.len()..];
+        let whole = !after.bytes().next().is_some_and(is_word)
+            && !code[..at].bytes().next_back().is_some_and(is_word);
+        whole.then(|| (code[..at].matches('\n').count(), after.trim_start()))
+    })
+}
+
+/// Lines, from 0, on which an unsafe block or implementation begins.
+pub fn blocks(text: &str) -> impl Iterator<Item = usize> + use<> {
+    let code = code(text);
+    let lines: Vec<usize> = words(&code)
+        .filter(|(_, after)| after.starts_with('{') || after.starts_with("impl"))
+        .map(|(line, _)| line)
+        .collect();
+    lines.into_iter()
+}
+
+/// Every `unsafe` in a file that may not have any.
+pub fn misplaced(path: &str, text: &str) -> Vec<String> {
+    if UNSAFE.iter().any(|allowed| path.starts_with(allowed)) {
+        return Vec::new();
+    }
+    let code = code(text);
+    words(&code)
+        .map(|(line, _)| format!("{path}:{}: unsafe is not allowed here", line + 1))
+        .collect()
+}
+
+/// Every unsafe block without its reason close above it.
+pub fn unexplained(path: &str, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let reason = |line: usize| {
+        let above = &lines[line.saturating_sub(REASON_WITHIN)..line];
+        above.iter().any(|l| l.trim_start().starts_with("// SAFETY: "))
+    };
+    let bare = blocks(text).filter(|&line| !reason(line));
+    bare.map(|line| format!("{path}:{}: an unsafe block without `// SAFETY:`", line + 1)).collect()
+}
+
+/// Whether a file is longer than a file may be.
+pub fn long(path: &str, text: &str) -> Option<String> {
+    let lines = text.lines().count();
+    (lines > LINES_MAX).then(|| format!("{path}: {lines} lines, at most {LINES_MAX} are allowed"))
+}
+
+#[test]
+fn misplaced_unsafe_is_found() {
+    for text in [
+        "fn f() { unsafe { g() } }",
+        "unsafe fn f() {}",
+        "unsafe impl Send for S {}",
+        "let a = 'u'; let b: &'static str = \"\"; unsafe {}",
+        "let c = '\"'; unsafe {} // \"",
+        "let d = b'\\''; unsafe {}",
+        "/* /* */ */ unsafe {}",
+        "let e = r#\"\"#; unsafe {}",
+        "let f = \"\\\"\"; unsafe\n{}",
+        "let g = 'é'; let h = '\u{1f600}'; unsafe {}",
+        "for r in \"\" .. { unsafe {} }",
+    ] {
+        assert_eq!(misplaced("crates/wire/src/lib.rs", text).len(), 1, "{text}");
+        assert_eq!(misplaced("vm/src/lib.rs", text).len(), 1, "{text}");
+        assert!(misplaced("crates/memory/src/lib.rs", text).is_empty());
+    }
+}
+
+#[test]
+fn words_that_only_look_like_unsafe_are_not() {
+    for text in [
+        "#![forbid(unsafe_code)]",
+        "// unsafe { }\n/// unsafe\n//! unsafe",
+        "/* unsafe { } /* unsafe */ unsafe */",
+        "let s = \"unsafe { \\\" unsafe\";",
+        "let s = r#\"unsafe \" unsafe\"#; let t = br\"unsafe\";",
+        "fn notunsafe() { not_unsafe() }",
+    ] {
+        assert_eq!(misplaced("crates/wire/src/lib.rs", text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn unexplained_blocks_are_found() {
+    let far = "// SAFETY: far.\n\n\n\nlet a = unsafe { b() };";
+    let loose = "// safe, really\nlet a = unsafe { b() };";
+    let implementation = "unsafe impl Send for S {}";
+    let second = "// SAFETY: this one.\nunsafe { a() }\n\n\nunsafe { b() }";
+    let quoted = "let s = \"// SAFETY: no.\";\nunsafe { a() }";
+    for text in [far, loose, implementation, second, quoted, "unsafe\n{ a() }"] {
+        assert_eq!(unexplained("a", text).len(), 1, "{text}");
+    }
+    let near = "// SAFETY: near,\n// as it should be.\nlet a =\n    unsafe { b() };";
+    for text in [near, "/// # Safety\nunsafe fn f() {}", "// SAFETY: s.\nunsafe impl Send for S {}"]
+    {
+        assert_eq!(unexplained("a", text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn long_files_are_found() {
+    assert_eq!(long("a", &"x\n".repeat(LINES_MAX)), None);
+    assert!(long("a", &"x\n".repeat(LINES_MAX + 1)).is_some());
+}
