@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 
 use causeway_fabric::PortId;
-use causeway_memory::{Cursor, Map};
+use causeway_memory::{Cursor, Map, OutOfGrant};
 use causeway_ring::Chain;
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
+use crate::limits::STAGED_PIECE_BYTES;
 
 /// Which side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,11 @@ bitflags::bitflags! {
     }
 }
 
+/// What a copy of `len` bytes takes of its sender's quota: however small, it is not free.
+pub fn staged_cost(len: usize) -> usize {
+    len.saturating_add(STAGED_PIECE_BYTES)
+}
+
 /// Data that waits for room at its receiver.
 #[derive(Debug)]
 pub enum Pending {
@@ -87,18 +93,33 @@ impl Pending {
         matches!(self, Self::Held { from, .. } if *from == port)
     }
 
-    /// If it waits in descriptors of `port`, copies it out of `map` instead; says how many bytes
-    /// were copied. `None`: they are not granted.
-    pub fn copy_aside(&mut self, port: PortId, map: &Map) -> Option<usize> {
-        let Self::Held { from, chain, at, left, flags } = self else { return Some(0) };
-        if *from != port {
-            return Some(0);
+    /// Takes it out of its sender's descriptors, by a copy out of `map`.
+    ///
+    /// # Errors
+    /// The descriptors are not granted.
+    pub fn copy_aside(&mut self, map: &Map) -> Result<(), OutOfGrant> {
+        if let Self::Held { from, chain, at, left, flags } = self {
+            let mut bytes = vec![0; *left as usize];
+            Cursor::at(chain.readable(), *at).read(map, &mut bytes)?;
+            *self = Self::Staged { from: *from, bytes, at: 0, flags: *flags };
         }
-        let mut bytes = vec![0; *left as usize];
-        Cursor::at(chain.readable(), *at).read(map, &mut bytes).ok()?;
-        let copied = bytes.len();
-        *self = Self::Staged { from: port, bytes, at: 0, flags: *flags };
-        Some(copied)
+        Ok(())
+    }
+
+    /// Bytes that are not delivered.
+    pub fn left(&self) -> usize {
+        match self {
+            Self::Held { left, .. } => *left as usize,
+            Self::Staged { bytes, at, .. } => bytes.len().saturating_sub(*at),
+        }
+    }
+
+    /// What it takes of its sender's quota for copies, in bytes.
+    pub fn staged_cost(&self) -> usize {
+        match self {
+            Self::Held { .. } => 0,
+            Self::Staged { bytes, .. } => staged_cost(bytes.len()),
+        }
     }
 }
 

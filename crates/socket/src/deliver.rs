@@ -247,6 +247,9 @@ impl Socket {
         id: ConnId,
         which: Which,
     ) -> Result<Turn, Blame> {
+        if self.table.get(id).is_none_or(|c| c.side(which).gone) {
+            return Ok(Turn::Done);
+        }
         for (signal, op) in [(Signals::REQUEST, Op::Request), (Signals::RESPONSE, Op::Response)] {
             if !self.deliver_signal(cx, to, id, which, signal, op, 0)? {
                 return Ok(Turn::Starved);

@@ -6,8 +6,17 @@ pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;
 pub const CONNECTIONS_MAX: usize = 262_144;
 /// Resets waiting for one port's receive buffers; then its transmit ring waits.
 pub const RESETS_WAITING_MAX: usize = 256;
+/// Most data in one packet, in bytes; Linux sends, and its own host side takes, as much.
+pub const PACKET_BYTES_MAX: u32 = 64 << 10;
+/// What one packet copied aside costs of [`STAGED_BYTES_MAX`] beside its data, in bytes.
+pub const STAGED_PIECE_BYTES: usize = 256;
 /// Bytes of one sender copied aside for receivers without room, beside what its descriptors hold.
 pub const STAGED_BYTES_MAX: usize = 512 << 10;
+/// The same while a stopped transmit ring has its descriptors copied out: what an ordinary
+/// ring of 128 packets holds, twice.
+pub const SAVED_BYTES_MAX: usize = 16 << 20;
+/// Largest ring, in descriptors; bounds what chains that wait take up. Linux and QEMU use 128.
+pub const RING_SIZE_MAX: u16 = 1024;
 /// Of a sender's transmit ring, one in this many descriptors may be held for one receiver...
 pub const HELD_PART_ONE: u16 = 4;
 /// ... and one in this many for all receivers together.

@@ -11,6 +11,7 @@ use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 use crate::conn::{Conn, Party, Signals, Which};
 use crate::counters::bump;
 use crate::host::HostTokens;
+use crate::limits::RING_SIZE_MAX;
 use crate::seat::Seat;
 use crate::table::{ConnId, Table};
 
@@ -97,6 +98,8 @@ impl Socket {
         let Some(conn) = self.table.get_mut(id) else { return };
         let side = conn.side_mut(which);
         match side.party {
+            // It has forgotten the connection, and may have another of the same numbers.
+            Party::Guest(_) if side.gone => {}
             Party::Guest(to) => {
                 if !side.queued {
                     side.queued = true;
@@ -242,7 +245,8 @@ impl Service for Socket {
             PortKind::Net(_) => 0,
         };
         let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;
-        Model::new(QUEUES, features, cid.to_le_bytes().to_vec())
+        let model = Model::new(QUEUES, features, cid.to_le_bytes().to_vec());
+        Model { ring_size_max: RING_SIZE_MAX, ..model }
     }
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {

@@ -9,10 +9,11 @@
 
 use causeway_fabric::{Context, PortId};
 
-use crate::conn::{Pending, Which};
+use crate::conn::{Pending, Which, staged_cost};
 use crate::counters::bump;
 use crate::limits::{
-    HELD_PART_ALL, HELD_PART_ONE, STAGED_BYTES_MAX, STALL_BYTES_MIN, STALL_WINDOW_NS,
+    HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX, STALL_BYTES_MIN,
+    STALL_WINDOW_NS,
 };
 use crate::seat::Wait;
 use crate::service::{Socket, TX};
@@ -33,7 +34,7 @@ impl Socket {
         let all = (size / HELD_PART_ALL).max(1);
         if seat.held < all && seat.held_for(to) < one {
             Room::Held
-        } else if seat.staged.saturating_add(left) <= STAGED_BYTES_MAX {
+        } else if seat.staged.saturating_add(staged_cost(left)) <= STAGED_BYTES_MAX {
             Room::Staged
         } else {
             Room::Full
@@ -66,9 +67,9 @@ impl Socket {
                 }
                 from
             }
-            Pending::Staged { from, ref bytes, .. } => {
+            Pending::Staged { from, .. } => {
                 if let Some(seat) = self.seats.get_mut(from) {
-                    seat.staged = seat.staged.saturating_sub(bytes.len());
+                    seat.staged = seat.staged.saturating_sub(pending.staged_cost());
                 }
                 from
             }
@@ -86,28 +87,28 @@ impl Socket {
     }
 
     /// The ring of `from` stops and takes its descriptors back: what waits in them is copied
-    /// aside, over the usual bound by no more than the ring could hold for its receivers.
+    /// aside. A connection whose data finds no room even so, or is not granted, ends.
     pub(crate) fn save_held(&mut self, cx: &mut Context<'_>, from: PortId) {
+        let Some(seat) = self.seats.get_mut(from).filter(|s| s.held > 0) else { return };
+        seat.forget_holds();
+        let mut room = SAVED_BYTES_MAX.saturating_sub(seat.staged);
         let mut lost = Vec::new();
-        let mut saved = 0_usize;
         let map = cx.ports.get(from).and_then(|p| p.map());
         for (id, conn) in self.table.iter_mut() {
-            let pending = [Which::Caller, Which::Callee].map(|which| {
-                conn.side(which).pending.iter().any(|p| p.is_held_by(from)).then_some(which)
-            });
-            for which in pending.into_iter().flatten() {
-                for piece in &mut conn.side_mut(which).pending {
-                    let copied = map.and_then(|map| piece.copy_aside(from, map));
-                    match copied {
-                        Some(bytes) => saved = saved.saturating_add(bytes),
-                        None => lost.push(id),
+            for which in [Which::Caller, Which::Callee] {
+                for piece in conn.side_mut(which).pending.iter_mut().filter(|p| p.is_held_by(from))
+                {
+                    let cost = staged_cost(piece.left());
+                    let copied =
+                        map.is_some_and(|map| cost <= room && piece.copy_aside(map).is_ok());
+                    if copied {
+                        room = room.saturating_sub(cost);
+                        seat.staged = seat.staged.saturating_add(cost);
+                    } else {
+                        lost.push(id);
                     }
                 }
             }
-        }
-        if let Some(seat) = self.seats.get_mut(from) {
-            seat.forget_holds();
-            seat.staged = seat.staged.saturating_add(saved);
         }
         for id in lost {
             self.end(cx, id, true);

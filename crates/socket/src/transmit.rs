@@ -3,12 +3,16 @@
 use causeway_fabric::{Context, End, PortId, Progress};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
-use causeway_wire::vsock::{HEADER_LEN, Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
+use causeway_wire::vsock::{
+    HEADER_LEN, Header, Op, SEQ_EOM, SEQ_EOR, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
+};
 
 use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, Source, end_message, fill};
-use crate::limits::{CONNECTIONS_PER_PORT_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX};
+use crate::limits::{
+    CONNECTIONS_PER_PORT_MAX, LINGER_NS_MAX, PACKET_BYTES_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX,
+};
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
@@ -111,6 +115,11 @@ impl Socket {
         if u64::from(len) > data {
             return Err(TxFault(format!("a packet announces {len} bytes of data and has {data}")));
         }
+        if len > PACKET_BYTES_MAX {
+            return Err(TxFault(format!(
+                "a packet of {len} bytes of data, at most {PACKET_BYTES_MAX} are taken"
+            )));
+        }
         if header.src_cid != u64::from(seat.cid) {
             let (forged, own) = (header.src_cid, seat.cid);
             return Err(TxFault(format!("source CID {forged} is forged, this port's is {own}")));
@@ -198,9 +207,14 @@ impl Socket {
         let target = (id, which.other());
         let Some(conn) = self.table.get(id) else { return Fate::Used(chain) };
         let kind = conn.kind;
-        let flags = if kind == Type::Seqpacket { header.flags } else { 0 };
+        let flags = if kind == Type::Seqpacket { header.flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
+        if header.len == 0 && flags == 0 {
+            return Fate::Used(chain);
+        }
         let Some(to) = conn.side(which.other()).guest() else {
             self.data_to_host(cx, from, &chain, header.len, id, which);
+            // Data tells of credit too, and maybe no update follows.
+            self.attend_host(cx, id, which);
             return Fate::Used(chain);
         };
         let mut at = HEADER_LEN as u64;
@@ -271,8 +285,8 @@ impl Socket {
         let mut pending = Pending::Held { from, chain, at, left, flags };
         if matches!(room, Room::Staged) {
             let map = cx.ports.get(from).and_then(|p| p.map());
-            if map.and_then(|map| pending.copy_aside(from, map)).is_none() {
-                cx.fault(from, "transmit data is not granted");
+            if let Some(Err(gap)) = map.map(|map| pending.copy_aside(map)) {
+                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
                 return Fate::Kept;
             }
         }
@@ -286,8 +300,8 @@ impl Socket {
                     seat.hold(to);
                     bump(&mut seat.counters.held);
                 }
-                Pending::Staged { bytes, .. } => {
-                    seat.staged = seat.staged.saturating_add(bytes.len());
+                Pending::Staged { .. } => {
+                    seat.staged = seat.staged.saturating_add(pending.staged_cost());
                     bump(&mut seat.counters.staged);
                 }
             }

@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
-use causeway_attach::native::{ConnectionId, SocketError, Sockets};
+use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
 use causeway_fabric::spec::RuleAction;
-use causeway_wire::vsock::Type;
+use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use common::*;
 
 /// Connects as a host process would.
@@ -147,4 +147,76 @@ fn hostile_host_lines_are_turned_away() {
     let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
     drop(silent);
     assert_eq!(rig.counter("red", 3, "connections"), 0);
+}
+
+/// A process connected to the hand-driven guest 3, and the header that the guest answers with.
+fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header) {
+    let mut stream = knock(rig, 3, b"CONNECT 7\n");
+    let request = receive(guest, &mut Vec::new());
+    assert_eq!(request.operation(), Some(Op::Request));
+    let mut answer = packet((3, 7), (2, request.src_port), Op::Response, 0);
+    answer.buf_alloc = room;
+    send(guest, &answer, &[]);
+    assert!(read_line(&mut stream).starts_with("OK "));
+    (stream, answer)
+}
+
+#[test]
+fn credit_that_comes_with_data_lets_a_process_go_on() {
+    let rig = Rig::new();
+    let mut guest = rig.port("red", 3);
+    let (mut stream, mut header) = accepted(&rig, &mut guest, 100);
+    let data = pattern(4, 300);
+    stream.write_all(&data).unwrap();
+    let (mut got, mut room) = (Vec::new(), Vec::new());
+    while got.len() < data.len() {
+        receive(&mut guest, &mut room);
+        got.extend_from_slice(&room);
+        if got.len() % 100 == 0 {
+            // As Linux does: no update by itself, data has told of the room.
+            (header.op, header.len, header.fwd_cnt) = (Op::Data.raw(), 1, got.len() as u32);
+            send(&mut guest, &header, b"k");
+        }
+    }
+    assert!(got == data);
+}
+
+#[test]
+fn a_guest_that_has_reset_hears_no_more_of_a_connection_that_drains() {
+    let rig = Rig::new();
+    let listener = UnixListener::bind(rig.path("red-3.host_9")).unwrap();
+    let mut guest = rig.port("red", 3);
+    let say = |guest: &mut VsockPort, op, data: &[u8]| {
+        let mut header = packet((3, 1), (2, 9), op, data.len() as u32);
+        header.flags = if op == Op::Shutdown { SHUTDOWN_SEND } else { 0 };
+        send(guest, &header, data);
+    };
+    say(&mut guest, Op::Request, &[]);
+    assert_eq!(next_op(&mut guest), Op::Response);
+    let (mut stream, _) = listener.accept().unwrap();
+    // As much as the process's socket and our buffer take.
+    let (mut sent, mut told, mut data) = (0_u32, 0_u32, Vec::new());
+    loop {
+        let free = told + (256 << 10) - sent;
+        if free < 16 << 10 {
+            break;
+        }
+        say(&mut guest, Op::Data, &pattern(sent, 16 << 10));
+        sent += 16 << 10;
+        wait(|| guest.is_idle().unwrap(), || "the packet is not taken".into());
+        while let Some(header) = guest.receive(&mut data).unwrap() {
+            told = header.fwd_cnt;
+        }
+        guest.flush().unwrap();
+    }
+    say(&mut guest, Op::Shutdown, &[]);
+    say(&mut guest, Op::Reset, &[]);
+    wait(|| guest.is_idle().unwrap(), || "the reset is not taken".into());
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent as usize, "the last bytes still reach the process");
+    rig.wait_for("red", 3, |v| v.counters["connections"] == 0);
+    if let Some(late) = guest.receive(&mut data).unwrap() {
+        panic!("told after its reset: {:?}", late.operation());
+    }
 }
