@@ -260,7 +260,7 @@ impl Dispatcher {
         if !port.runs(queue) {
             return false;
         }
-        if port.map().is_some_and(causeway_memory::Map::poisoned) {
+        if port.memory_lost() {
             self.faults.push((id, crate::frontend::MEMORY_LOST.into()));
             return false;
         }
@@ -297,6 +297,9 @@ impl Dispatcher {
                 }
                 if let Err(error) = port.publish(queue) {
                     self.faults.push((id, format!("queue {queue}: {error}")));
+                } else if port.memory_lost() {
+                    // Others may have sent to a guest that has not rung since.
+                    self.faults.push((id, crate::frontend::MEMORY_LOST.into()));
                 }
             }
             for (id, queue) in std::mem::take(&mut self.woken) {

@@ -145,8 +145,7 @@ impl Dispatcher {
             return;
         }
         // Lost memory reads as zeros, which look like other faults: name the cause.
-        let lost = port.map().is_some_and(causeway_memory::Map::poisoned);
-        let reason = if lost { MEMORY_LOST.to_owned() } else { reason };
+        let reason = if port.memory_lost() { MEMORY_LOST.to_owned() } else { reason };
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();

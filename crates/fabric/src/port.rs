@@ -103,6 +103,12 @@ impl Port {
         self.device().map(|d| &*d.map)
     }
 
+    /// Whether a part of what the guest granted is gone, because its file shrank.
+    #[inline]
+    pub(crate) fn memory_lost(&self) -> bool {
+        self.map().is_some_and(Map::poisoned)
+    }
+
     /// Shows the guest what was pushed to queue `index`, and notifies it if it wants.
     pub(crate) fn publish(&mut self, index: usize) -> Result<(), causeway_ring::RingError> {
         let Some(server) = self.server.as_mut() else { return Ok(()) };
@@ -110,7 +116,7 @@ impl Port {
         if let Some(ring) = queue.ring.as_mut()
             && ring.publish()?
         {
-            queue.notify();
+            let _ = queue.notify();
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 mod common;
 
 use causeway_attach::native::{VsockOptions, VsockPort};
-use causeway_wire::vsock::Op;
+use causeway_memory::Span;
+use causeway_wire::vsock::{Op, Type};
 use common::*;
 
 /// Opens a connection from 3 to 4, whose few receive buffers are then all used up.
@@ -52,4 +53,40 @@ fn hostile_tiny_packets_are_charged_for_what_they_cost() {
     let (mut a, _b) = starve(&rig);
     flood(&mut a, 8000, b"x");
     assert!(rig.counter("red", 3, "transmit_waited_total") > 0, "8000 packets were copied aside");
+}
+
+#[test]
+fn hostile_packets_of_megabytes_are_refused() {
+    let rig = Rig::new();
+    let mut others = (rig.sockets("red", 14), rig.sockets("red", 15));
+    let ids = join(&mut others.0, &mut others.1, Type::Stream, 1);
+    let mut b = rig.port("red", 4);
+    let mut a = rig.raw("red", 3);
+    a.send(&packet((3, 1), (4, 2), Op::Request, 0), &[]);
+    assert_eq!(next_op(&mut b), Op::Request);
+    let mut response = packet((4, 2), (3, 1), Op::Response, 0);
+    response.buf_alloc = u32::MAX;
+    send(&mut b, &response, &[]);
+    wait(|| a.receive().is_some(), || "no response".into());
+    // The same 64 KiB, 60 times over.
+    let spans = [Span { addr: raw::SEND_AT, len: 64 << 10 }; 60];
+    a.send(&packet((3, 1), (4, 2), Op::Data, 60 << 16), &spans);
+    let fault = rig.wait_fault("red", 3);
+    assert!(fault.contains("a packet of 3932160 bytes") && fault.contains("65536"), "{fault}");
+    transfer((&mut others.0, ids.0), (&mut others.1, ids.1), &pattern(8, 100_000), 7000);
+}
+
+#[test]
+fn hostile_receiver_whose_memory_shrinks_is_closed_without_its_doorbell() {
+    let rig = Rig::new();
+    let mut a = rig.port("red", 3);
+    let mut b = rig.raw("red", 4);
+    send(&mut a, &packet((3, 1), (4, 2), Op::Request, 0), &[]);
+    wait(|| b.receive().is_some(), || "no request".into());
+    b.send(&packet((4, 2), (3, 1), Op::Response, 0), &[]);
+    assert_eq!(next_op(&mut a), Op::Response);
+    b.file.set_len(raw::RINGS_END).unwrap();
+    send(&mut a, &packet((3, 1), (4, 2), Op::Data, 100), &[1; 100]);
+    assert!(rig.wait_fault("red", 4).contains("shrank"));
+    assert_eq!(next_op(&mut a), Op::Reset);
 }

@@ -1,6 +1,8 @@
 //! A dispatcher with the socket service, and native ports attached to it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod raw;
+
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -78,6 +80,14 @@ impl Rig {
 
     pub fn sockets(&self, group: &str, cid: u32) -> Sockets {
         Sockets::new(self.port(group, cid))
+    }
+
+    /// Attaches a guest that can do what no driver does.
+    pub fn raw(&self, group: &str, cid: u32) -> raw::Raw {
+        self.try_add(group, cid).unwrap();
+        let port = raw::Raw::attach(&self.path(&format!("{group}-{cid}")));
+        self.wait_for(group, cid, |v| v.queues[..2].iter().all(|q| q.running));
+        port
     }
 
     pub fn rule(&self, action: RuleAction, from: &str, to: &str) {

@@ -1,0 +1,100 @@
+//! A guest that can break every rule: plain memory that can shrink, descriptors of any kind.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use causeway_attach::native::Client;
+use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses};
+use causeway_memory::{Map, Mapping, Region, Span};
+use causeway_ring::Notifier;
+use causeway_ring::driver::{Driver, Layout};
+use causeway_wire::vsock::{HEADER_LEN, Header};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A file of this length has the rings and nothing behind them.
+pub const RINGS_END: u64 = 0x2_0000;
+const RECEIVE: Layout = Layout { base: 0, size: 64, table_entries: 0 };
+const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
+const BUFFER_BYTES: u32 = 4096;
+const BUFFERS: u16 = 32;
+/// Where packets are sent from.
+pub const SEND_AT: u64 = 0x8_0000;
+const MEMORY: u64 = 0x20_0000;
+const VERSION_1: u64 = 1 << 32;
+
+pub struct Raw {
+    pub client: Client,
+    pub map: Map,
+    pub file: File,
+    receive: Driver,
+    transmit: Driver,
+    kicks: [Notifier; 2],
+    first: u16,
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+impl Raw {
+    /// Attaches to the port at `path`, with its memory in a plain file beside it.
+    pub fn attach(path: &Path) -> Self {
+        let name = path.with_extension("memory");
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(name).unwrap();
+        file.set_len(MEMORY).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
+        let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
+        let mut client = Client::connect(path).unwrap();
+        client.set_features(VERSION_1).unwrap();
+        let region = RegionSpec { guest: 0, len: MEMORY, user: 0, offset: 0 };
+        client.grant(&region, file.as_fd()).unwrap();
+        let mut receive = Driver::new(RECEIVE, false, false, &map).unwrap();
+        let transmit = Driver::new(TRANSMIT, false, false, &map).unwrap();
+        for n in 0..BUFFERS {
+            let head = receive.add(&map, &[], &[buffer(n)]).unwrap();
+            assert_eq!(head, n, "a fresh ring gives descriptors in their order");
+        }
+        receive.publish().unwrap();
+        let kicks = [(0, RECEIVE), (1, TRANSMIT)].map(|(index, layout)| {
+            let addresses = RingAddresses {
+                index,
+                flags: 0,
+                descriptors: layout.desc().0,
+                used: layout.used().0,
+                available: layout.avail().0,
+                log: 0,
+            };
+            let (kick, call) = (event(), event());
+            client.start_queue(layout.size, 0, &addresses, kick.as_fd(), call.as_fd()).unwrap();
+            Notifier::new(kick).unwrap()
+        });
+        Self { client, map, file, receive, transmit, kicks, first: 0 }
+    }
+
+    /// Sends a packet whose data are the `spans`.
+    pub fn send(&mut self, header: &Header, spans: &[Span]) {
+        self.map.write(SEND_AT, &header.emit()).unwrap();
+        let head = Span { addr: SEND_AT, len: HEADER_LEN as u32 };
+        let all: Vec<_> = std::iter::once(head).chain(spans.iter().copied()).collect();
+        self.transmit.add(&self.map, &all, &[]).unwrap();
+        self.transmit.publish().unwrap();
+        self.kicks[1].notify();
+    }
+
+    /// The next packet that came, if one did; each buffer is used once.
+    pub fn receive(&mut self) -> Option<Header> {
+        self.receive.take().unwrap()?;
+        let mut bytes = [0; HEADER_LEN];
+        self.map.read(buffer(self.first).addr, &mut bytes).unwrap();
+        self.first += 1;
+        Some(Header::parse(&bytes).unwrap())
+    }
+}
+
+fn buffer(n: u16) -> Span {
+    let addr = RINGS_END + u64::from(n) * u64::from(BUFFER_BYTES);
+    Span { addr, len: BUFFER_BYTES }
+}
