@@ -1,0 +1,118 @@
+//! Going to sleep while the other side shows something: at least one of the two notices, on
+//! real processors, where a store may become visible after a later load (virtio 1.3, 2.7.10).
+//!
+//! Two threads meet before each round and then cross: one arms, the other publishes. If neither
+//! sees the other, both would sleep for ever. The processor's fences are all that prevents it;
+//! without one of them some rounds in a hundred thousand fail.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use causeway_memory::{Map, Span};
+use causeway_ring::driver::{Driver, Layout};
+use causeway_ring::{Chain, Queue, Setup};
+use common::*;
+
+const ROUNDS: u32 = 150_000;
+
+/// Where the two threads wait for each other.
+#[derive(Default)]
+struct Meeting {
+    came: [AtomicU32; 2],
+    noticed: [AtomicBool; 2],
+    /// One side has failed; the other must not wait for it.
+    failed: AtomicBool,
+}
+
+/// One thread's place at the meeting; tells the other when it fails.
+struct Side<'a>(&'a Meeting);
+
+impl Drop for Side<'_> {
+    fn drop(&mut self) {
+        self.0.failed.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+impl Meeting {
+    /// Waits until the other side `me ^ 1` has come as often.
+    fn meet(&self, me: usize) {
+        let mine = self.came[me].fetch_add(1, Ordering::AcqRel) + 1;
+        let mut turns = 0_u32;
+        while (self.came[me ^ 1].load(Ordering::Acquire).wrapping_sub(mine) as i32) < 0 {
+            turns += 1;
+            if turns.is_multiple_of(512) {
+                // The other side may need our processor, or be gone.
+                assert!(!self.failed.load(Ordering::Relaxed), "the other side failed");
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Both do their part at about the same time; one of them must notice.
+    fn cross(&self, me: usize, jitter: u32, part: impl FnOnce() -> bool) {
+        self.meet(me);
+        (0..jitter).for_each(|_| std::hint::spin_loop());
+        self.noticed[me].store(part(), Ordering::Relaxed);
+        self.meet(me);
+        let noticed = self.noticed.each_ref().map(|n| n.load(Ordering::Relaxed));
+        assert_ne!(noticed, [false; 2], "both would sleep");
+        self.meet(me);
+    }
+}
+
+fn jitter(round: u32, me: u32) -> u32 {
+    let mixed = (round ^ (me << 20)).wrapping_mul(0x9e37_79b9);
+    (mixed >> 24) % 6
+}
+
+fn device(map: &Map, mut queue: Queue, meeting: &Meeting) {
+    let _side = Side(meeting);
+    let mut chain = Chain::new();
+    for round in 0..ROUNDS {
+        queue.disarm().unwrap();
+        meeting.cross(0, jitter(round, 0), || queue.arm().unwrap());
+        assert!(queue.pop(map, &mut chain).unwrap());
+        queue.push(chain.head(), 0).unwrap();
+        meeting.cross(0, jitter(round, 2), || queue.publish().unwrap());
+    }
+}
+
+fn driver(map: &Map, mut driver: Driver, meeting: &Meeting) {
+    let _side = Side(meeting);
+    for round in 0..ROUNDS {
+        driver.disarm().unwrap();
+        driver.add(map, &[Span { addr: DATA, len: 8 }], &[]).unwrap();
+        meeting.cross(1, jitter(round, 1), || driver.publish().unwrap());
+        meeting.cross(1, jitter(round, 3), || driver.arm().unwrap());
+        assert!(driver.take().unwrap().is_some());
+    }
+}
+
+fn run(event_index: bool) {
+    let map = Arc::new(memory());
+    let layout = Layout { base: GUEST, size: 8, table_entries: 0 };
+    let front = Driver::new(layout, event_index, false, &map).unwrap();
+    let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
+    let setup = Setup { size: 8, desc, avail, used, event_index, indirect: false, next: 0 };
+    let back = Queue::new(setup, &map).unwrap();
+    let meeting = Arc::new(Meeting::default());
+    let (theirs, at) = (Arc::clone(&map), Arc::clone(&meeting));
+    let device = thread::spawn(move || device(&theirs, back, &at));
+    driver(&map, front, &meeting);
+    device.join().unwrap();
+}
+
+#[test]
+fn one_of_two_notices_with_event_index() {
+    run(true);
+}
+
+#[test]
+fn one_of_two_notices_with_flags() {
+    run(false);
+}
