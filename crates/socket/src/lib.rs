@@ -13,6 +13,7 @@
 //! | [`conn`] | one connection as a state machine, free of I/O |
 //! | [`table`] | all connections, found by what a packet says |
 //! | [`seat`] | what a port has waiting, held and filling |
+//! | [`wait`] | how long a sender has stood still for a receiver |
 //! | `transmit` | what a guest sent: checked, resolved, passed on |
 //! | `deliver` | into a guest's receive buffers |
 //! | `host` | host processes at the other end |
@@ -46,5 +47,6 @@ mod stall;
 pub mod table;
 mod trace;
 mod transmit;
+pub mod wait;
 
 pub use service::Socket;

@@ -10,6 +10,7 @@ use crate::conn::Which;
 use crate::counters::Counters;
 use crate::host::HostDoor;
 use crate::table::ConnId;
+use crate::wait::Waits;
 
 /// A receive buffer that is being filled. Small packets of one stream share it.
 #[derive(Debug, Default)]
@@ -20,19 +21,6 @@ pub struct Filling {
     pub of: Option<(ConnId, Which)>,
     /// Data bytes in it, behind the header's place.
     pub written: u32,
-}
-
-/// A sender's wait for one slow receiver.
-#[derive(Debug, Clone, Copy)]
-pub struct Wait {
-    /// The receiver.
-    pub on: PortId,
-    /// Since when the receiver's pace is watched.
-    pub since_ns: u64,
-    /// What it had taken by then, in bytes.
-    pub taken: u64,
-    /// Whether the transmit ring stands still now.
-    pub stopped: bool,
 }
 
 /// One port as the service sees it.
@@ -60,8 +48,8 @@ pub struct Seat {
     pub staged: usize,
     /// Data bytes that this port has taken, ever: its pace.
     pub taken: u64,
-    /// Its wait for a slow receiver.
-    pub wait: Option<Wait>,
+    /// Its waits for slow receivers.
+    pub waits: Waits<PortId>,
     /// Its receive buffers ran out while something waited for them.
     pub starved: bool,
     /// Its transmit ring waits until its own resets are received.
@@ -89,7 +77,7 @@ impl Seat {
             held_for: Vec::new(),
             staged: 0,
             taken: 0,
-            wait: None,
+            waits: Waits::default(),
             starved: false,
             choked: false,
             connections: 0,

@@ -54,6 +54,10 @@ impl Seats {
         self.0.iter().flatten()
     }
 
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.0.iter_mut().flatten()
+    }
+
     fn insert(&mut self, seat: Seat) {
         let slot = seat.id.slot();
         if self.0.len() <= slot {
@@ -84,6 +88,8 @@ pub struct Socket {
     pub(crate) requests: VecDeque<(u64, ConnId)>,
     pub(crate) lingering: VecDeque<(u64, ConnId)>,
     pub(crate) tokens: HostTokens,
+    /// When the first wait for a receiver may be due.
+    pub(crate) judge_ns: Option<u64>,
 }
 
 impl Socket {
@@ -277,6 +283,9 @@ impl Service for Socket {
                 self.close_door(door);
             }
         }
+        for seat in self.seats.iter_mut() {
+            seat.waits.forget(port);
+        }
     }
 
     fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
@@ -304,7 +313,7 @@ impl Service for Socket {
             seat.ready.clear();
             seat.forget_holds();
             seat.staged = 0;
-            seat.wait = None;
+            seat.waits.clear();
             seat.choked = false;
         }
         self.attend_all(cx);
@@ -338,7 +347,7 @@ impl Service for Socket {
         let requests = self.requests.front().map(|(at, _)| *at);
         let lingering = self.lingering.front().map(|(at, _)| *at);
         let doors = self.handshake_deadline_ns();
-        [requests, lingering, doors, self.stall_deadline_ns()].into_iter().flatten().min()
+        [requests, lingering, doors, self.judge_ns].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -3,19 +3,16 @@
 //! A sender's one transmit ring serves all its connections. So a receiver that
 //! does not take its data may hold only a part of the ring; beyond it data is
 //! copied aside, up to a bound; beyond that the ring stops. While it stops, the
-//! receiver's pace is watched: one that takes less than
-//! [`STALL_BYTES_MIN`] in [`STALL_WINDOW_NS`] loses the connections that the
-//! sender waits for, by a reset that both sides see.
+//! receiver's pace is watched ([`crate::wait`]): one that takes less than
+//! [`STALL_BYTES_MIN`](crate::limits::STALL_BYTES_MIN) in
+//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) of such waiting loses the
+//! connections that the sender waits for, by a reset that both sides see.
 
 use causeway_fabric::{Context, PortId};
 
 use crate::conn::{Pending, Which, staged_cost};
 use crate::counters::bump;
-use crate::limits::{
-    HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX, STALL_BYTES_MIN,
-    STALL_WINDOW_NS,
-};
-use crate::seat::Wait;
+use crate::limits::{HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX};
 use crate::service::{Socket, TX};
 use crate::transmit::Room;
 
@@ -46,10 +43,8 @@ impl Socket {
         let taken = self.seats.get(on).map_or(0, |s| s.taken);
         let Some(seat) = self.seats.get_mut(from) else { return };
         bump(&mut seat.counters.waited);
-        match &mut seat.wait {
-            Some(wait) if wait.on == on => wait.stopped = true,
-            wait => *wait = Some(Wait { on, since_ns: now_ns, taken, stopped: true }),
-        }
+        let due = seat.waits.stop(now_ns, on, taken);
+        self.judge_ns = Some(self.judge_ns.map_or(due, |at| at.min(due)));
     }
 
     /// Waiting data is done with: its sender gets its descriptors and its quota back.
@@ -75,14 +70,11 @@ impl Socket {
             }
         };
         let Some(seat) = self.seats.get_mut(from) else { return };
-        if let Some(wait) = &mut seat.wait
-            && wait.stopped
-        {
-            wait.stopped = false;
+        if seat.waits.go_on(cx.now_ns) {
             cx.wake(from, TX);
         }
         if seat.held == 0 && seat.staged == 0 {
-            seat.wait = None;
+            seat.waits.clear();
         }
     }
 
@@ -115,28 +107,22 @@ impl Socket {
         }
     }
 
-    /// When a wait is to be judged next.
-    pub(crate) fn stall_deadline_ns(&self) -> Option<u64> {
-        let waits = self.seats.iter().filter_map(|s| s.wait.filter(|w| w.stopped));
-        waits.map(|w| w.since_ns.saturating_add(STALL_WINDOW_NS)).min()
-    }
-
-    /// Judges the receivers that senders wait for.
+    /// Judges the receivers that senders stand still for.
     pub(crate) fn judge_stalls(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        let due = |w: &Wait| w.stopped && now.saturating_sub(w.since_ns) >= STALL_WINDOW_NS;
-        let waits = self.seats.iter().filter_map(|s| Some((s.id, s.wait.filter(due)?)));
-        let waits: Vec<(PortId, Wait)> = waits.collect();
-        for (from, wait) in waits {
-            let taken = self.seats.get(wait.on).map_or(0, |s| s.taken);
-            if taken.wrapping_sub(wait.taken) >= STALL_BYTES_MIN {
-                if let Some(seat) = self.seats.get_mut(from) {
-                    seat.wait = Some(Wait { since_ns: now, taken, ..wait });
-                }
-                continue;
-            }
-            self.reset_stalled(cx, from, wait.on);
+        if self.judge_ns.is_none_or(|at| at > now) {
+            return;
         }
+        let due = self.seats.iter().filter_map(|s| Some((s.id, s.waits.due(now)?)));
+        let due: Vec<(PortId, PortId)> = due.collect();
+        for (from, on) in due {
+            let taken = self.seats.get(on).map_or(0, |s| s.taken);
+            let Some(seat) = self.seats.get_mut(from) else { continue };
+            if !seat.waits.judge(now, on, taken) {
+                self.reset_stalled(cx, from, on);
+            }
+        }
+        self.judge_ns = self.seats.iter().filter_map(|s| s.waits.due_ns()).min();
         self.attend_all(cx);
     }
 
@@ -159,7 +145,7 @@ impl Socket {
             self.end(cx, id, true);
         }
         if let Some(seat) = self.seats.get_mut(from) {
-            seat.wait = None;
+            seat.waits.forget(on);
         }
         cx.wake(from, TX);
     }

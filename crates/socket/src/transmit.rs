@@ -41,7 +41,7 @@ impl Socket {
         let mut served = 0_usize;
         let progress = loop {
             let Some((port, seat)) = self.seats.with_port(cx, from) else { break Progress::Parked };
-            if seat.choked || seat.wait.is_some_and(|w| w.stopped) {
+            if seat.choked || seat.waits.is_stopped() {
                 break Progress::Parked;
             }
             if served >= budget {
