@@ -126,19 +126,19 @@ fn user_mode_linux_reconfigures_a_queue_that_it_disabled() {
 }
 
 #[test]
-fn user_mode_linux_is_notified_by_a_pipe() {
+fn user_mode_linux_is_notified_by_a_stream() {
     let mut bench = Bench::running();
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let (reader, writer) = sockets();
     bench.say(R::SET_VRING_CALL, &RingEvent::emit(0, true), &[writer.as_fd()]).unwrap();
     let queue = &bench.server.device().queues[0];
     // One when it is set on a running queue, and one more.
-    queue.notify();
+    queue.notify().unwrap();
     let mut bytes = [0; 64];
     assert_eq!(rustix::io::read(&reader, &mut bytes), Ok(16));
     // A guest that does not read its notifications does not hold us up.
-    (0..100_000).for_each(|_| queue.notify());
+    (0..100_000).for_each(|_| queue.notify().unwrap());
     drop(reader);
-    queue.notify();
+    queue.notify().unwrap();
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn messages() -> Vec<(R, Vec<u8>, usize)> {
         (R::SET_VRING_CALL, RingEvent::emit(1, false), 0),
         (R::SET_VRING_ERR, RingEvent::emit(1, false), 0),
         (R::SET_INFLIGHT_FD, inflight.emit(), 1),
+        (R::SET_BACKEND_REQ_FD, vec![], 1),
         (R::ADD_MEM_REG, emit_region(&more), 1),
         (R::SET_STATUS, vec![0; 8], 0),
     ]
@@ -156,9 +157,10 @@ fn hostile_replacements_do_not_pile_up() {
         let table = emit_table(&[region()]);
         let file = bench.memory.try_clone().unwrap();
         bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
+        bench.say(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
     }
-    // The notification and the error descriptor are there now, and nothing else.
-    assert_eq!(descriptors(), baseline + 2);
+    // The notification, the error descriptor and the channel back are there now, nothing else.
+    assert_eq!(descriptors(), baseline + 3);
 }
 
 #[test]

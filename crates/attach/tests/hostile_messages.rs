@@ -154,6 +154,10 @@ fn hostile_requests_of_features_that_were_not_negotiated() {
     bench.negotiate(0);
     let result = bench.add_region(&region());
     assert_fault(&mut bench, result, &["ADD_MEM_REG", "not negotiated"]);
+    let mut bench = Bench::new();
+    bench.negotiate(0);
+    let result = bench.say(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]);
+    assert_fault(&mut bench, result, &["SET_BACKEND_REQ_FD", "not negotiated"]);
 }
 
 #[test]

@@ -117,10 +117,10 @@ fn echo_frame(device: &mut Device, pair: usize) -> bool {
     }
     tx.push(frame.head(), 0).unwrap();
     if rx.publish().unwrap() {
-        receive.notify();
+        receive.notify().unwrap();
     }
     if tx.publish().unwrap() {
-        send.notify();
+        send.notify().unwrap();
     }
     true
 }
@@ -308,10 +308,10 @@ fn carry(from: &mut Device, to: &mut Device) -> bool {
         worked = true;
     }
     if rx.publish().unwrap() {
-        receive.notify();
+        receive.notify().unwrap();
     }
     if tx.publish().unwrap() {
-        send.notify();
+        send.notify().unwrap();
     }
     worked
 }

@@ -131,6 +131,7 @@ impl Dispatcher {
             fault: None,
             faults_total: 0,
             connects_total: 0,
+            barred_until_ns: 0,
             log: LogLimit::default(),
             listener,
             _listener_watch: watch,

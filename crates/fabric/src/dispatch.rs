@@ -19,13 +19,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_ring::Rescue;
 use rustix::event::EventfdFlags;
 
 use crate::control::{Answer, Command, CommandError};
 use crate::limits::{
     COMMANDS_WAITING_MAX, EVENTS_MAX, ROUNDS_PER_LOOK, SERVE_CHAINS_MAX, SPIN_US_DEFAULT,
 };
-use crate::port::{PortId, Ports};
+use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Service};
 use crate::watch::{Event, Poller, Token, Watch, When};
@@ -136,6 +137,8 @@ impl Dispatcher {
 
     /// Serves until [`Handle::stop`]; then closes all ports and removes their sockets.
     pub fn run(mut self) -> io::Result<()> {
+        // A frontend cannot keep this thread in a notification.
+        let _rescue = Rescue::new()?;
         let mut events: Vec<Event> = Vec::new();
         let mut round = 0_u32;
         while !self.handle.stop.load(Ordering::Acquire) {
@@ -296,6 +299,9 @@ impl Dispatcher {
                     work.dirty = false;
                 }
                 if let Err(error) = port.publish(queue) {
+                    if matches!(error, PublishError::Notification(_)) {
+                        port.bar(self.now_ns);
+                    }
                     self.faults.push((id, format!("queue {queue}: {error}")));
                 } else if port.memory_lost() {
                     // Others may have sent to a guest that has not rung since.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use causeway_attach::{Event, Server};
+use causeway_attach::{Event, Reason, Server};
 
 use crate::control::PortState;
 use crate::dispatch::Dispatcher;
@@ -32,6 +32,13 @@ impl Dispatcher {
             if let Some(more) = port.log.admit(now) {
                 let name = port.spec.name.as_str();
                 log::warn!(port = name, suppressed = more; "a second frontend was turned away");
+            }
+            return;
+        }
+        if now < port.barred_until_ns {
+            if let Some(more) = port.log.admit(now) {
+                let name = port.spec.name.as_str();
+                log::warn!(port = name, suppressed = more; "a frontend was turned away: the last one held up the dispatcher");
             }
             return;
         }
@@ -73,7 +80,14 @@ impl Dispatcher {
             }
         }
         match outcome {
-            Err(fault) => self.fault(id, fault.to_string()),
+            Err(fault) => {
+                if matches!(fault.reason, Reason::Notification { .. })
+                    && let Some(port) = self.ports.get_mut(id)
+                {
+                    port.bar(self.now_ns);
+                }
+                self.fault(id, fault.to_string());
+            }
             Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
             Ok(()) => {}
         }

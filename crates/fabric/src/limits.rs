@@ -24,6 +24,8 @@ pub const COMMANDS_WAITING_MAX: usize = 64;
 pub const SPIN_US_DEFAULT: u64 = 20;
 /// Longest such spin that may be configured, in microseconds.
 pub const SPIN_US_MAX: u64 = 100_000;
+/// How long a port takes no frontend after one held up the dispatcher; 30 s.
+pub const BARRED_NS: u64 = 30_000_000_000;
 /// Guest-triggered log lines of one port in [`LOG_WINDOW_NS`]; the rest is counted.
 pub const LOG_LINES_MAX: u32 = 10;
 /// See [`LOG_LINES_MAX`]; 5 s.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use causeway_attach::{Device, Server, VirtQueue};
 use causeway_memory::Map;
-use causeway_ring::Queue;
+use causeway_ring::{DoorbellError, Queue, RingError};
 
 use crate::control::PortState;
+use crate::limits::BARRED_NS;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::spec::{Name, PortSpec};
@@ -45,12 +46,23 @@ pub struct Port {
     pub(crate) fault: Option<String>,
     pub(crate) faults_total: u64,
     pub(crate) connects_total: u64,
+    /// No frontend is taken before.
+    pub(crate) barred_until_ns: u64,
     pub(crate) log: LogLimit,
     pub(crate) listener: Listener,
     pub(crate) _listener_watch: Watch,
     pub(crate) server: Option<Server>,
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
+}
+
+/// Why a guest could not be shown what was put in its ring.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublishError {
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    #[error(transparent)]
+    Notification(#[from] DoorbellError),
 }
 
 /// What the dispatcher knows of one queue.
@@ -109,14 +121,19 @@ impl Port {
         self.map().is_some_and(Map::poisoned)
     }
 
+    /// Takes no frontend for a while: the last one held us up, and could again at once.
+    pub(crate) fn bar(&mut self, now_ns: u64) {
+        self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
+    }
+
     /// Shows the guest what was pushed to queue `index`, and notifies it if it wants.
-    pub(crate) fn publish(&mut self, index: usize) -> Result<(), causeway_ring::RingError> {
+    pub(crate) fn publish(&mut self, index: usize) -> Result<(), PublishError> {
         let Some(server) = self.server.as_mut() else { return Ok(()) };
         let Some(queue) = server.device_mut().queues.get_mut(index) else { return Ok(()) };
         if let Some(ring) = queue.ring.as_mut()
             && ring.publish()?
         {
-            let _ = queue.notify();
+            queue.notify()?;
         }
         Ok(())
     }

@@ -1,11 +1,15 @@
-//! Doorbells and notifications over eventfds that the frontend handed us.
+//! Doorbells and notifications over descriptors that the frontend handed us.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
-/// Why a descriptor cannot serve as a doorbell or notifier.
+use crate::rescue;
+
+/// What is wrong with a descriptor that should serve as a doorbell or notifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DoorbellError {
     /// A file or socket could block us or lie about being ready.
@@ -14,26 +18,36 @@ pub enum DoorbellError {
     /// The kernel refused.
     #[error("the eventfd cannot be set up: {0}")]
     Kernel(Errno),
+    /// The frontend took O_NONBLOCK back and filled the counter.
+    #[error("notifying was held up: the frontend made its eventfd blocking and filled it")]
+    Blocked,
 }
 
-/// The name by which this process can look at, and open, what `fd` stands for.
-fn name(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-fn is_pipe(fd: &OwnedFd) -> Result<bool, DoorbellError> {
-    let stat = rustix::fs::fstat(fd).map_err(DoorbellError::Kernel)?;
-    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+/// What `fd` stands for, by the kernel's own name for it: asking the file itself could block.
+fn is(fd: &OwnedFd, kind: &[u8]) -> Result<bool, DoorbellError> {
+    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let target = rustix::fs::readlink(name, Vec::new()).map_err(DoorbellError::Kernel)?;
+    // Files have names that begin with a slash.
+    Ok(target.as_bytes().starts_with(kind))
 }
 
 /// Checks that `fd` is an eventfd and makes it non-blocking.
 fn admit(fd: &OwnedFd) -> Result<(), DoorbellError> {
-    let target = rustix::fs::readlink(name(fd), Vec::new()).map_err(DoorbellError::Kernel)?;
-    if target.as_bytes() != b"anon_inode:[eventfd]" {
+    if !is(fd, b"anon_inode:[eventfd]")? {
         return Err(DoorbellError::NotAnEventfd);
     }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(DoorbellError::Kernel)?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(DoorbellError::Kernel)
+}
+
+/// Whether `fd` is a Unix stream socket, on which a send can be told not to wait.
+fn is_unix_stream(fd: &OwnedFd) -> Result<bool, DoorbellError> {
+    if !is(fd, b"socket:[")? {
+        return Ok(false);
+    }
+    let domain = sockopt::socket_domain(fd).map_err(DoorbellError::Kernel)?;
+    let kind = sockopt::socket_type(fd).map_err(DoorbellError::Kernel)?;
+    Ok(domain == AddressFamily::UNIX && kind == SocketType::STREAM)
 }
 
 /// The guest's "I put something in the ring" (vhost-user's kick).
@@ -47,7 +61,8 @@ impl Doorbell {
         Ok(Self(fd))
     }
 
-    /// Takes back all rings so far, so that the next one is seen as new. Never blocks.
+    /// Takes back all rings so far, so that the next one is seen as new. Waits for one if there
+    /// is none and the other side made the eventfd blocking: not for rings of a hostile guest.
     pub fn drain(&self) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.0, &mut count);
@@ -62,29 +77,53 @@ impl AsFd for Doorbell {
 
 /// Our "I put something in the ring" towards the guest (vhost-user's call).
 #[derive(Debug)]
-pub struct Notifier(OwnedFd);
+pub struct Notifier {
+    fd: OwnedFd,
+    socket: bool,
+    blocked: AtomicBool,
+}
 
 impl Notifier {
-    /// Takes the frontend's eventfd, or the end of a pipe: user-mode Linux wants eight bytes
-    /// in a pipe for each notification. A pipe is opened anew, so that its flags are ours alone.
+    /// Takes the frontend's eventfd, or its end of a Unix stream: user-mode Linux wants eight
+    /// bytes in one for each notification.
     pub fn new(fd: OwnedFd) -> Result<Self, DoorbellError> {
-        if !is_pipe(&fd)? {
+        let socket = is_unix_stream(&fd)?;
+        if !socket {
             admit(&fd)?;
-            return Ok(Self(fd));
         }
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let pipe = rustix::fs::open(name(&fd), flags, Mode::empty());
-        Ok(Self(pipe.map_err(DoorbellError::Kernel)?))
+        Ok(Self { fd, socket, blocked: AtomicBool::new(false) })
     }
 
-    /// Notifies. Never blocks: a full counter means that a notification is pending anyway.
-    pub fn notify(&self) {
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    /// Whether it held us up. It is not used any more then.
+    pub fn blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
+    /// Notifies. Does not wait: a full counter means that a notification is pending anyway.
+    ///
+    /// # Errors
+    /// [`DoorbellError::Blocked`]: the frontend made it wait, and a
+    /// [`Rescue`](crate::Rescue) freed the thread, which has to have one for that.
+    pub fn notify(&self) -> Result<(), DoorbellError> {
+        let one = 1_u64.to_ne_bytes();
+        if self.socket {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&self.fd, &one, flags);
+            return Ok(());
+        }
+        if self.blocked() {
+            return Err(DoorbellError::Blocked);
+        }
+        if let Err(Errno::INTR) = rescue::marked(|| rustix::io::write(&self.fd, &one)) {
+            self.blocked.store(true, Ordering::Relaxed);
+            return Err(DoorbellError::Blocked);
+        }
+        Ok(())
     }
 }
 
 impl AsFd for Notifier {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }

@@ -29,6 +29,7 @@ mod error;
 mod inflight;
 pub mod limits;
 mod queue;
+mod rescue;
 pub mod split;
 
 pub use chain::Chain;
@@ -36,3 +37,4 @@ pub use doorbell::{Doorbell, DoorbellError, Notifier};
 pub use error::RingError;
 pub use inflight::Inflight;
 pub use queue::{Queue, Setup};
+pub use rescue::Rescue;

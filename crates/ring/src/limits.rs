@@ -6,3 +6,7 @@ pub const QUEUE_SIZE_MAX: u16 = 32768;
 pub const CHAIN_BYTES_MAX: u64 = 1 << 32;
 /// A split ring's descriptor, in bytes.
 pub const DESCRIPTOR_BYTES: usize = 16;
+/// How far apart a thread that notifies is looked at, in milliseconds.
+pub const WATCH_BUSY_MS: u64 = 10;
+/// The same while it notifies nobody.
+pub const WATCH_IDLE_MS: u64 = 100;

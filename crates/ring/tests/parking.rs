@@ -87,7 +87,7 @@ fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 
         }
         dice.pause();
         if queue.publish().unwrap() {
-            call.notify();
+            call.notify().unwrap();
         }
         if got == 0 && !queue.arm().unwrap() {
             parks += 1;
@@ -123,7 +123,7 @@ fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip:
         }
         dice.pause();
         if driver.publish().unwrap() {
-            kick.notify();
+            kick.notify().unwrap();
         }
         if moved == 0 && back < ITEMS {
             // A sender wants to be woken when half of the ring is free, or at the end by each.

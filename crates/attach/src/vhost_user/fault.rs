@@ -230,6 +230,14 @@ pub enum Reason {
         /// Why.
         source: DoorbellError,
     },
+    /// The frontend held up a notification.
+    #[error("queue {queue}: {source}")]
+    Notification {
+        /// The queue.
+        queue: usize,
+        /// How.
+        source: DoorbellError,
+    },
     /// A memory table without regions or with too many.
     #[error("SET_MEM_TABLE with {0} regions, 1 to {TABLE_REGIONS_MAX} are allowed")]
     TableRegions(u32),

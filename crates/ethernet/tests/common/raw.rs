@@ -29,6 +29,8 @@ pub struct Raw {
     pub receive: Driver,
     pub transmit: Driver,
     kicks: [Notifier; 2],
+    /// As handed over for the notifications of both rings.
+    pub calls: [OwnedFd; 2],
 }
 
 fn event() -> OwnedFd {
@@ -56,6 +58,7 @@ impl Raw {
             receive.add(&map, &[], &[span]).unwrap();
         }
         receive.publish().unwrap();
+        let calls = [event(), event()];
         let kicks = [(0, RECEIVE), (1, TRANSMIT)].map(|(index, layout)| {
             let addresses = RingAddresses {
                 index,
@@ -65,11 +68,11 @@ impl Raw {
                 available: layout.avail().0,
                 log: 0,
             };
-            let (kick, call) = (event(), event());
+            let (kick, call) = (event(), &calls[index as usize]);
             client.start_queue(layout.size, 0, &addresses, kick.as_fd(), call.as_fd()).unwrap();
             Notifier::new(kick).unwrap()
         });
-        Self { client, map, file, receive, transmit, kicks }
+        Self { client, map, file, receive, transmit, kicks, calls }
     }
 
     /// Sends a frame without offloads.
@@ -88,7 +91,7 @@ impl Raw {
 
     pub fn kick(&self) {
         for kick in &self.kicks {
-            kick.notify();
+            kick.notify().unwrap();
         }
     }
 

@@ -81,7 +81,7 @@ impl Raw {
         let all: Vec<_> = std::iter::once(head).chain(spans.iter().copied()).collect();
         self.transmit.add(&self.map, &all, &[]).unwrap();
         self.transmit.publish().unwrap();
-        self.kicks[1].notify();
+        self.kicks[1].notify().unwrap();
     }
 
     /// The next packet that came, if one did; each buffer is used once.

@@ -52,6 +52,7 @@ pub enum Message {
     GetInflightFd(InflightSpec),
     SetInflightFd(InflightSpec, OwnedFd),
     ResetDevice,
+    SetBackendReqFd(OwnedFd),
     GetMaxMemSlots,
     AddMemReg(RegionSpec, OwnedFd),
     RemMemReg(RegionSpec),
@@ -86,6 +87,10 @@ impl Message {
             R::GET_INFLIGHT_FD => Self::GetInflightFd(body.inflight(0)?),
             R::SET_INFLIGHT_FD => Self::SetInflightFd(body.inflight(1)?, body.fd()?),
             R::RESET_DEVICE => body.empty(Self::ResetDevice)?,
+            R::SET_BACKEND_REQ_FD => {
+                body.exactly(0, 1)?;
+                Self::SetBackendReqFd(body.fd()?)
+            }
             R::GET_MAX_MEM_SLOTS => body.empty(Self::GetMaxMemSlots)?,
             R::ADD_MEM_REG => Self::AddMemReg(body.region(1)?, body.fd()?),
             R::REM_MEM_REG => {

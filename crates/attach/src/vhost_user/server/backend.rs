@@ -4,6 +4,7 @@ mod rings;
 
 use std::os::fd::OwnedFd;
 
+use causeway_ring::DoorbellError;
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::Reason;
@@ -64,6 +65,8 @@ pub struct Backend {
     table: Table,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
+    /// Where the frontend would take requests of ours. Held, never written to: we have none.
+    requests: Option<OwnedFd>,
     features_set: bool,
 }
 
@@ -77,6 +80,7 @@ impl Backend {
             table: Table::default(),
             protocol: Protocol::empty(),
             inflight: None,
+            requests: None,
             features_set: false,
         }
     }
@@ -135,6 +139,10 @@ impl Backend {
             }
             M::GetInflightFd(spec) => return self.get_inflight(&spec),
             M::SetInflightFd(spec, file) => self.set_inflight(&spec, &file)?,
+            M::SetBackendReqFd(channel) => {
+                self.negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
+                self.requests = Some(channel);
+            }
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
         }
@@ -258,14 +266,26 @@ impl Backend {
         self.device.map.poisoned() || self.inflight.as_ref().is_some_and(InflightBuffer::poisoned)
     }
 
-    /// Stops every queue and lets go of everything granted.
-    pub(super) fn release(&mut self, events: &mut Vec<Event>) {
+    /// That no notification was held up.
+    pub(super) fn check_notifications(&self) -> Result<(), Reason> {
+        match self.device.queues.iter().position(VirtQueue::held_up) {
+            Some(queue) => Err(Reason::Notification { queue, source: DoorbellError::Blocked }),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops every queue and lets go of everything granted, also when it ends in an error:
+    /// telling the guest of it was held up.
+    pub(super) fn release(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.stop_all(events);
+        let told = self.check_notifications();
         self.device.release();
         self.table.clear();
         self.inflight = None;
+        self.requests = None;
         self.features_set = false;
         self.protocol = Protocol::empty();
+        told
     }
 }
 
@@ -274,4 +294,5 @@ const SLOTS: (Protocol, &str) = (Protocol::CONFIGURE_MEM_SLOTS, "CONFIGURE_MEM_S
 const CONFIG: (Protocol, &str) = (Protocol::CONFIG, "CONFIG");
 const STATUS: (Protocol, &str) = (Protocol::STATUS, "STATUS");
 const RESET: (Protocol, &str) = (Protocol::RESET_DEVICE, "RESET_DEVICE");
+const REQUESTS: (Protocol, &str) = (Protocol::BACKEND_REQ, "BACKEND_REQ");
 const INFLIGHT: (Protocol, &str) = (Protocol::INFLIGHT_SHMFD, "INFLIGHT_SHMFD");

@@ -57,7 +57,9 @@ impl Model {
             | P::CONFIGURE_MEM_SLOTS
             | P::INFLIGHT_SHMFD
             | P::RESET_DEVICE
-            | P::STATUS;
+            | P::STATUS
+            // User-mode Linux has interrupts for its devices only where it can be called back.
+            | P::BACKEND_REQ;
         // QEMU warns of a configuration space that it does not need.
         if self.config.is_empty() { all } else { all | P::CONFIG }
     }

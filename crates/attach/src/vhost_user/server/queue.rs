@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use causeway_memory::Map;
-use causeway_ring::{Doorbell, Notifier, Queue, Setup};
+use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, Setup};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Part, Reason};
@@ -56,16 +56,23 @@ impl VirtQueue {
     }
 
     /// Notifies the guest, if it wants that at all.
-    pub fn notify(&self) {
-        if let Some(notifier) = &self.notifier {
-            notifier.notify();
-        }
+    ///
+    /// # Errors
+    /// The frontend made it wait ([`Notifier::notify`]).
+    pub fn notify(&self) -> Result<(), DoorbellError> {
+        self.notifier.as_ref().map_or(Ok(()), Notifier::notify)
+    }
+
+    /// Whether a notification was held up.
+    pub(super) fn held_up(&self) -> bool {
+        self.notifier.as_ref().is_some_and(Notifier::blocked)
     }
 
     /// Tells the frontend that the ring is broken, if it wants to know.
     pub fn signal_error(&self) {
         if let Some(error) = &self.error {
-            error.notify();
+            // Its port is closed for what this tells of.
+            let _ = error.notify();
         }
     }
 
@@ -231,7 +238,8 @@ impl VirtQueue {
         let Some(mut ring) = self.ring.take() else { return false };
         // A ring that cannot be reached any more has nobody to be told.
         if ring.finish().unwrap_or(false) {
-            self.notify();
+            // That it was held up is found when the message is done.
+            let _ = self.notify();
         }
         self.base = ring.next_available();
         self.stood = Some(self.base);

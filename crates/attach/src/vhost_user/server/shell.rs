@@ -46,9 +46,7 @@ impl Server {
     /// then, and `events` names every queue that stopped.
     pub fn receive(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
         let turn = self.turn(events);
-        if turn.is_err() {
-            self.end(events);
-        }
+        let turn = if turn.is_err() { self.end(events).and(turn) } else { turn };
         turn.map_err(Fault::from)
     }
 
@@ -58,10 +56,13 @@ impl Server {
                 return Ok(());
             }
             match self.stream.receive()? {
-                Received::Message(raw) => self.handle(raw, events)?,
+                Received::Message(raw) => {
+                    self.handle(raw, events)?;
+                    self.backend.check_notifications()?;
+                }
                 Received::Nothing => return Ok(()),
                 Received::Closed => {
-                    self.end(events);
+                    self.end(events)?;
                     events.push(Event::Closed);
                 }
             }
@@ -101,9 +102,9 @@ impl Server {
     }
 
     /// Stops every queue and lets go of everything granted; nothing is read any more.
-    fn end(&mut self, events: &mut Vec<Event>) {
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.over = true;
-        self.backend.release(events);
+        self.backend.release(events)
     }
 
     /// Looks whether the granted memory is still all there; to be called once a batch.
@@ -114,14 +115,14 @@ impl Server {
         if !self.backend.memory_lost() {
             return Ok(());
         }
-        self.end(events);
-        Err(Reason::MemoryLost.into())
+        self.end(events).and(Err(Reason::MemoryLost)).map_err(Fault::from)
     }
 
     /// Ends the conversation from this side, for a fault found elsewhere (a broken ring).
     /// `events` gets the queues that stopped.
     pub fn close(&mut self, events: &mut Vec<Event>) {
-        self.end(events);
+        // There is a fault already.
+        let _ = self.end(events);
     }
 
     /// Whether the conversation is over.

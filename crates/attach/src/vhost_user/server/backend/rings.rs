@@ -35,7 +35,7 @@ impl Backend {
                 ring.set_notifier(notifier(R::SET_VRING_CALL, queue, event)?);
                 if ring.runs() {
                     // What was used while nobody could be told must not stay unnoticed.
-                    ring.notify();
+                    ring.notify().map_err(|source| Reason::Notification { queue, source })?;
                 }
                 Ok(())
             }
@@ -127,8 +127,15 @@ impl Backend {
     }
 
     pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
+        let mut held_up = false;
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
-            if queue.halt() {
+            if held_up {
+                // Once is enough: the conversation ends for it.
+                queue.set_notifier(None);
+            }
+            let halted = queue.halt();
+            held_up |= queue.held_up();
+            if halted {
                 events.push(Event::QueueStopped(index));
             }
             queue.stop();

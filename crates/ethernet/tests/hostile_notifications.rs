@@ -1,0 +1,69 @@
+//! A frontend that makes its notifications wait: the dispatcher frees itself and serves on.
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use causeway_attach::native::Client;
+use causeway_fabric::control::PortState;
+use causeway_wire::virtio_net::Header;
+use common::raw::Raw;
+use common::*;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// Makes `call` full, and a write to it wait.
+fn block(call: &OwnedFd) {
+    rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    fcntl_setfl(call, fcntl_getfl(call).unwrap() - OFlags::NONBLOCK).unwrap();
+}
+
+/// Frees the dispatcher after a while, so that a failing test ends: with its eventfd drained, the
+/// port goes on.
+fn free_later(call: &OwnedFd) -> (impl FnOnce(), JoinHandle<bool>) {
+    let call = call.try_clone().unwrap();
+    let (done, over) = channel::<()>();
+    let thread = thread::spawn(move || {
+        let late = over.recv_timeout(Duration::from_secs(30)) == Err(RecvTimeoutError::Timeout);
+        if late {
+            rustix::io::read(&call, &mut [0_u8; 8]).unwrap();
+        }
+        late
+    });
+    (move || drop(done), thread)
+}
+
+#[test]
+fn hostile_frontend_that_holds_up_its_notification() {
+    let rig = Rig::new();
+    let mut good = rig.port("good", net(1), ALL);
+    let mut other = rig.port("other", net(2), ALL);
+    rig.try_add("bad", "red", net(3)).unwrap();
+    let bad = Raw::attach(&rig.path("bad"));
+    let ready = || rig.view("bad").queues.iter().all(|queue| queue.running);
+    wait(ready, || format!("{:?}", rig.view("bad")));
+    // Both are notified once when they start.
+    let (done, freed) = free_later(&bad.calls[0]);
+    bad.calls.iter().for_each(block);
+
+    send(&mut good, &Header::default(), &plain(1, mac(3), b"for the bad one"));
+    let frame = plain(1, mac(2), b"for another one");
+    send(&mut good, &Header::default(), &frame);
+    assert_eq!(receive(&mut other).1, frame);
+    let view = rig.view("bad");
+    done();
+    assert!(!freed.join().unwrap(), "the dispatcher was held up until the frontend let go");
+    assert_eq!(view.state, PortState::Faulted);
+    let fault = view.fault.unwrap();
+    assert!(fault.contains("queue 0") && fault.contains("held up"), "{fault}");
+    assert_eq!(rig.view("good").faults_total, 0);
+
+    // It would do it again at once.
+    assert!(Client::connect(&rig.path("bad")).is_err());
+    assert_eq!(rig.view("bad").connects_total, 1);
+    let frame = plain(2, mac(1), b"we go on");
+    send(&mut other, &Header::default(), &frame);
+    assert_eq!(receive(&mut good).1, frame);
+}

@@ -1,0 +1,149 @@
+//! Frees a thread that a frontend holds up in a notification.
+//!
+//! The flags of an eventfd belong to all who hold it: a frontend can take
+//! O_NONBLOCK back after we set it and fill the counter, and whoever notifies
+//! would wait for as long as the frontend likes. So a thread that serves many
+//! guests is watched while it holds a [`Rescue`]: it marks when it enters and
+//! leaves a notification, and a second thread that finds it in the same one
+//! twice interrupts the wait with a signal. The write then ends with EINTR,
+//! which tells a frontend that blocks from every other case: a write that does
+//! not wait is never interrupted.
+//!
+//! A notification costs two stores for it; the watching thread looks
+//! [`WATCH_BUSY_MS`] or, while nothing is notified, [`WATCH_IDLE_MS`] apart.
+#![allow(unsafe_code, reason = "the signal's handler, and the signal to one thread")]
+
+use std::cell::RefCell;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::limits::{WATCH_BUSY_MS, WATCH_IDLE_MS};
+
+/// Ignored by a process that has no handler for it, so a stray one does no harm.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// Counts entries into and exits from notifications: odd while in one.
+type Mark = Arc<AtomicU64>;
+
+thread_local! {
+    static MARK: RefCell<Option<Mark>> = const { RefCell::new(None) };
+}
+
+fn step() {
+    let _ = MARK.try_with(|mark| {
+        if let Ok(mark) = mark.try_borrow()
+            && let Some(mark) = mark.as_ref()
+        {
+            // Only this thread writes it.
+            mark.store(mark.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        }
+    });
+}
+
+/// Makes `call`, in which this thread may be held up, known to the thread that watches it.
+#[inline]
+pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
+    step();
+    let result = call();
+    step();
+    result
+}
+
+/// Watches the thread that made it until it is dropped: no notification of that thread waits
+/// for a frontend for longer than about [`WATCH_IDLE_MS`].
+///
+/// The process gets a handler for SIGURG with the first of them.
+#[derive(Debug)]
+pub struct Rescue {
+    stop: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
+    /// Not to be sent to another thread: it is about this one.
+    _here: PhantomData<*const ()>,
+}
+
+impl Rescue {
+    /// Has the calling thread watched.
+    ///
+    /// # Errors
+    /// The host refuses the signal's handler or a thread.
+    pub fn new() -> io::Result<Self> {
+        prepare()?;
+        let mark = Mark::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (its_mark, its_stop) = (mark.clone(), stop.clone());
+        // SAFETY: has no preconditions.
+        let watched = unsafe { libc::gettid() };
+        let watcher = thread::Builder::new()
+            .name("causeway-rescue".into())
+            .spawn(move || watch(&its_mark, &its_stop, watched))?;
+        MARK.set(Some(mark));
+        Ok(Self { stop, watcher: Some(watcher), _here: PhantomData })
+    }
+}
+
+impl Drop for Rescue {
+    fn drop(&mut self) {
+        let _ = MARK.try_with(|mark| mark.take());
+        self.stop.store(true, Ordering::Release);
+        if let Some(watcher) = self.watcher.take() {
+            watcher.thread().unpark();
+            let _ = watcher.join();
+        }
+    }
+}
+
+fn watch(mark: &AtomicU64, stop: &AtomicBool, watched: libc::pid_t) {
+    let mut before = mark.load(Ordering::Acquire);
+    let mut pause = WATCH_IDLE_MS;
+    loop {
+        thread::park_timeout(Duration::from_millis(pause));
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let now = mark.load(Ordering::Acquire);
+        let inside = now & 1 == 1;
+        if inside && now == before {
+            // Again at the next look, should this one come before the wait begins.
+            interrupt(watched);
+        }
+        pause = if inside || now != before { WATCH_BUSY_MS } else { WATCH_IDLE_MS };
+        before = now;
+    }
+}
+
+fn interrupt(thread: libc::pid_t) {
+    // SAFETY: plain numbers; the signal has a handler that does nothing, and goes to a thread of
+    // this process only, or nowhere if that has ended.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) };
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Gives the process the handler, once, and lets the signal through to the calling thread.
+fn prepare() -> io::Result<()> {
+    static DONE: OnceLock<Option<i32>> = OnceLock::new();
+    let failed = *DONE.get_or_init(|| {
+        // SAFETY: an all-zero sigaction is a valid value (empty mask, no flags). Without
+        // SA_RESTART, a system call that the signal interrupts ends with EINTR.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = nothing as *const () as usize;
+        // SAFETY: `action` is live and its handler, which touches nothing, fits its flags.
+        let done = unsafe { libc::sigaction(SIGNAL, &action, std::ptr::null_mut()) };
+        (done != 0).then(|| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
+    });
+    if let Some(errno) = failed {
+        return Err(io::Error::from_raw_os_error(errno));
+    }
+    // SAFETY: all-zero is a valid sigset_t, and `set` is live throughout.
+    let errno = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, SIGNAL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut())
+    };
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
