@@ -239,9 +239,9 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// A connect of `caller` to `callee`, made at `now_ns`.
-    pub fn new(kind: Type, caller: Side, callee: Side, expires_ns: u64) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: Some(expires_ns), caller, callee }
+    /// A connect of `caller` to `callee`.
+    pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
+        Self { kind, phase: Phase::Requested, expires_ns: None, caller, callee }
     }
 
     /// One side.

@@ -23,7 +23,7 @@ use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
     HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HOST_BUFFER_BYTES, HOST_PORT_FIRST,
 };
-use crate::service::{CID_HOST, RX, Socket};
+use crate::service::{CID_HOST, Expiry, RX, Socket};
 use crate::table::ConnId;
 use crate::transmit::Refusal;
 
@@ -266,7 +266,7 @@ impl Socket {
         let Some(caller) = self.host_side(cx, stream, own) else { return };
         let token = host_token(&caller);
         let callee = Side::new(Party::Guest(to), cid, port);
-        let conn = Conn::new(Type::Stream, caller, callee, 0);
+        let conn = Conn::new(Type::Stream, caller, callee);
         match self.open_connection(cx, conn) {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
             Err(_) => self.tokens.free.push(token),
@@ -292,9 +292,8 @@ impl Socket {
         let stream = HostStream::connect(Path::new(&path)).map_err(|_| Refusal::Unknown)?;
         let callee = self.host_side(cx, stream, port).ok_or(Refusal::Limit)?;
         let token = host_token(&callee);
-        let mut conn = Conn::new(kind, caller, callee, 0);
+        let mut conn = Conn::new(kind, caller, callee);
         conn.phase = Phase::Open;
-        conn.expires_ns = None;
         conn.side_mut(Which::Caller).signals |= Signals::RESPONSE;
         match self.add_connection(conn) {
             Ok(id) => {
@@ -408,6 +407,10 @@ impl Socket {
             }
         }
         let drained = end.out.is_empty();
+        if drained {
+            // Few connections need it often; many would keep its room for nothing.
+            end.out = VecDeque::new();
+        }
         if drained && end.finish {
             end.stream.finish();
         }
@@ -542,11 +545,14 @@ impl Socket {
         let Some(conn) = self.table.get_mut(id) else { return false };
         conn.side_mut(guest).gone = true;
         if conn.expires_ns.is_none() {
-            let at = now_ns.saturating_add(crate::limits::LINGER_NS_MAX);
-            conn.expires_ns = Some(at);
-            self.lingering.push_back((at, id));
+            self.expire_for(now_ns, id, Expiry::Drain);
         }
         true
+    }
+
+    /// Whether a process has yet to take something.
+    pub(crate) fn has_to_drain(&mut self, id: ConnId) -> bool {
+        self.host_end(id).is_some_and(|(_, end)| !end.out.is_empty())
     }
 
     /// Lets go of the process at a connection that ended.

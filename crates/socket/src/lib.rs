@@ -13,6 +13,7 @@
 //! | [`conn`] | one connection as a state machine, free of I/O |
 //! | [`table`] | all connections, found by what a packet says |
 //! | [`seat`] | what a port has waiting, held and filling |
+//! | [`deadline`] | connections that end by themselves, in time |
 //! | [`wait`] | how long a sender has stood still for a receiver |
 //! | `transmit` | what a guest sent: checked, resolved, passed on |
 //! | `deliver` | into a guest's receive buffers |
@@ -38,6 +39,7 @@
 pub mod conn;
 pub mod counters;
 pub mod credit;
+pub mod deadline;
 mod deliver;
 mod host;
 pub mod limits;

@@ -29,6 +29,8 @@ pub const STALL_BYTES_MIN: u64 = 64 << 10;
 pub const REQUEST_NS_MAX: u64 = 30_000_000_000;
 /// How long a connection may stay open after both directions were shut; Linux itself waits 8 s.
 pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+/// How long what a guest sent before it left may wait for a process that reads slowly; 5 min.
+pub const DRAIN_NS_MAX: u64 = 300_000_000_000;
 /// Receive space that we grant to a guest on a connection with the host, in bytes.
 pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
 /// Host processes that have connected and not yet said `CONNECT <port>`, per port.

@@ -1,6 +1,6 @@
 //! The socket service as the dispatcher sees it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
@@ -10,8 +10,9 @@ use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
 use crate::conn::{Conn, Party, Signals, Which};
 use crate::counters::bump;
+use crate::deadline::Deadlines;
 use crate::host::HostTokens;
-use crate::limits::RING_SIZE_MAX;
+use crate::limits::{DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RING_SIZE_MAX};
 use crate::seat::Seat;
 use crate::table::{ConnId, Table};
 
@@ -73,6 +74,17 @@ impl Seats {
     }
 }
 
+/// Why a connection ends by itself; each kind waits equally long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Expiry {
+    /// Nobody answers the connect.
+    Request,
+    /// Both directions are shut.
+    Linger,
+    /// A process has yet to take what its guest sent.
+    Drain,
+}
+
 /// AF_VSOCK for all vsock ports of the daemon.
 #[derive(Debug, Default)]
 pub struct Socket {
@@ -84,9 +96,10 @@ pub struct Socket {
     pub(crate) open: Vec<PortId>,
     /// Seats that got something to deliver in this batch.
     pub(crate) attention: Vec<PortId>,
-    /// Connects without an answer, and shut connections, each in order of their expiry.
-    pub(crate) requests: VecDeque<(u64, ConnId)>,
-    pub(crate) lingering: VecDeque<(u64, ConnId)>,
+    /// Connects without an answer, shut connections, and those that only drain to a process.
+    pub(crate) requests: Deadlines<ConnId>,
+    pub(crate) lingering: Deadlines<ConnId>,
+    pub(crate) draining: Deadlines<ConnId>,
     pub(crate) tokens: HostTokens,
     /// When the first wait for a receiver may be due.
     pub(crate) judge_ns: Option<u64>,
@@ -213,21 +226,31 @@ impl Socket {
         }
     }
 
+    /// Has a connection end by itself in time, unless it gets further.
+    pub(crate) fn expire_for(&mut self, now_ns: u64, id: ConnId, why: Expiry) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let (list, after) = match why {
+            Expiry::Request => (&mut self.requests, REQUEST_NS_MAX),
+            Expiry::Linger => (&mut self.lingering, LINGER_NS_MAX),
+            Expiry::Drain => (&mut self.draining, DRAIN_NS_MAX),
+        };
+        let at = now_ns.saturating_add(after);
+        conn.expires_ns = Some(at);
+        let table = &self.table;
+        list.set(at, id, |at, id| table.get(id).is_some_and(|c| c.expires_ns == Some(at)));
+    }
+
     /// Ends what has waited too long.
     fn expire(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         let mut due = Vec::new();
-        for queue in [&mut self.requests, &mut self.lingering] {
-            while let Some((_, id)) = queue.front().copied().filter(|(at, _)| *at <= now) {
-                queue.pop_front();
-                due.push(id);
-            }
+        for list in [&mut self.requests, &mut self.lingering, &mut self.draining] {
+            due.extend(std::iter::from_fn(|| list.take_due(now)));
         }
-        for id in due {
-            let Some(conn) = self.table.get(id) else { continue };
-            if conn.expires_ns.is_none_or(|at| at > now) {
+        for (at, id) in due {
+            let Some(conn) = self.table.get(id).filter(|c| c.expires_ns == Some(at)) else {
                 continue;
-            }
+            };
             let callee = conn.side(Which::Callee).guest();
             let asked = conn.phase == crate::conn::Phase::Requested;
             if let Some(seat) = callee.and_then(|id| self.seats.get_mut(id))
@@ -344,10 +367,9 @@ impl Service for Socket {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let requests = self.requests.front().map(|(at, _)| *at);
-        let lingering = self.lingering.front().map(|(at, _)| *at);
-        let doors = self.handshake_deadline_ns();
-        [requests, lingering, doors, self.judge_ns].into_iter().flatten().min()
+        let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
+        let other = [self.handshake_deadline_ns(), self.judge_ns];
+        ends.into_iter().chain(other).flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -10,11 +10,9 @@ use causeway_wire::vsock::{
 use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, Source, end_message, fill};
-use crate::limits::{
-    CONNECTIONS_PER_PORT_MAX, LINGER_NS_MAX, PACKET_BYTES_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX,
-};
+use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
 use crate::seat::Seat;
-use crate::service::{CID_HOST, Socket, TX, VSOCK_F_SEQPACKET};
+use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
 
 /// What becomes of a transmitted chain.
@@ -184,13 +182,12 @@ impl Socket {
 
     /// Starts the clock on a connection that is shut in both directions.
     fn lingers(&mut self, now_ns: u64, id: ConnId) {
-        let Some(conn) = self.table.get_mut(id) else { return };
+        let Some(conn) = self.table.get(id) else { return };
         let (a, b) = (conn.side(Which::Caller).shut, conn.side(Which::Callee).shut);
         let over = a == SHUTDOWN_BOTH || b == SHUTDOWN_BOTH || (a & b & SHUTDOWN_SEND != 0);
         if over && conn.expires_ns.is_none() {
-            let at = now_ns.saturating_add(LINGER_NS_MAX);
-            conn.expires_ns = Some(at);
-            self.lingering.push_back((at, id));
+            let why = if self.has_to_drain(id) { Expiry::Drain } else { Expiry::Linger };
+            self.expire_for(now_ns, id, why);
         }
     }
 
@@ -386,7 +383,7 @@ impl Socket {
             return Err(Refusal::Type);
         }
         let callee = Side::new(Party::Guest(to), cid, header.dst_port);
-        self.open_connection(cx, Conn::new(kind, caller, callee, 0)).map(drop)
+        self.open_connection(cx, Conn::new(kind, caller, callee)).map(drop)
     }
 
     /// Adds a connection whose callee is a guest, and asks it.
@@ -395,11 +392,9 @@ impl Socket {
         cx: &mut Context<'_>,
         mut conn: Conn,
     ) -> Result<ConnId, Refusal> {
-        let expires = cx.now_ns.saturating_add(REQUEST_NS_MAX);
-        conn.expires_ns = Some(expires);
         conn.side_mut(Which::Callee).signals |= Signals::REQUEST;
         let id = self.add_connection(conn)?;
-        self.requests.push_back((expires, id));
+        self.expire_for(cx.now_ns, id, Expiry::Request);
         self.attend(cx, id, Which::Callee);
         Ok(id)
     }
