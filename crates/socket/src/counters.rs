@@ -39,6 +39,8 @@ counters! {
     refused_limit => "reject_limit_total",
     /// Connects refused because the other side does not take the socket type.
     refused_type => "reject_type_total",
+    /// Host processes turned away before they said where to: no proper line, too late, too many.
+    refused_handshake => "reject_handshake_total",
     /// Packets that belong to no connection, answered with a reset.
     stray => "reset_stray_total",
     /// Connections reset because this guest broke the protocol or its credit.

@@ -21,8 +21,10 @@ use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
-    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HOST_BUFFER_BYTES, HOST_PORT_FIRST,
+    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX,
+    HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
 };
+use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket};
 use crate::table::ConnId;
 use crate::transmit::Refusal;
@@ -91,6 +93,10 @@ impl HostTokens {
             self.list.push(None);
             u32::try_from(self.list.len().saturating_sub(1)).unwrap_or(u32::MAX)
         })
+    }
+
+    fn count(&self) -> usize {
+        self.list.len().saturating_sub(self.free.len())
     }
 
     fn set(&mut self, token: u32, what: HostToken) {
@@ -196,6 +202,7 @@ impl Socket {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
             let Ok(Some(stream)) = door.listener.accept() else { return };
             if door.knocks >= HANDSHAKES_MAX {
+                self.turned_away(port);
                 continue;
             }
             let token = self.tokens.reserve();
@@ -228,15 +235,30 @@ impl Socket {
         let line = end.and_then(|end| seen.get(..end));
         let wanted = line.and_then(parse_connect);
         let taken = line.map_or(0, |l| l.len().saturating_add(1));
-        let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return };
+        let Some(knock) = self.end_knock(token) else { return };
         self.tokens.knocking.retain(|(_, t)| *t != token);
-        if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
-            door.knocks = door.knocks.saturating_sub(1);
-        }
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
         let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
             self.connect_from_host(cx, knock.port, knock.stream, wanted);
+        } else {
+            self.turned_away(knock.port);
+        }
+    }
+
+    /// Someone no longer waits at a door.
+    fn end_knock(&mut self, token: u32) -> Option<Knock> {
+        let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return None };
+        if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
+            door.knocks = door.knocks.saturating_sub(1);
+        }
+        Some(knock)
+    }
+
+    /// Counts someone who did not come as far as to say where to.
+    fn turned_away(&mut self, port: PortId) {
+        if let Some(seat) = self.seats.get_mut(port) {
+            bump(&mut seat.counters.refused_handshake);
         }
     }
 
@@ -269,8 +291,19 @@ impl Socket {
         let conn = Conn::new(Type::Stream, caller, callee);
         match self.open_connection(cx, conn) {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
-            Err(_) => self.tokens.free.push(token),
+            Err(_) => {
+                self.tokens.free.push(token);
+                if let Some(seat) = self.seats.get_mut(to) {
+                    bump(&mut seat.counters.refused_limit);
+                }
+            }
         }
+    }
+
+    /// Whether a port may have no more connections with processes.
+    pub(crate) fn host_full(&self, seat: &Seat) -> bool {
+        seat.host_connections >= HOST_CONNECTIONS_PER_PORT_MAX
+            || self.tokens.count() > HOST_CONNECTIONS_MAX
     }
 
     /// A guest connects to a process.
@@ -287,6 +320,9 @@ impl Socket {
         }
         let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
         let door = seat.door.as_ref().ok_or(Refusal::Unknown)?;
+        if self.host_full(seat) {
+            return Err(Refusal::Limit);
+        }
         let mut path = OsString::from(&door.path);
         path.push(format!("_{port}"));
         let stream = HostStream::connect(Path::new(&path)).map_err(|_| Refusal::Unknown)?;
@@ -576,10 +612,8 @@ impl Socket {
                 return;
             }
             self.tokens.knocking.pop_front();
-            if let Some(HostToken::Knock(knock)) = self.tokens.remove(token)
-                && let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut())
-            {
-                door.knocks = door.knocks.saturating_sub(1);
+            if let Some(knock) = self.end_knock(token) {
+                self.turned_away(knock.port);
             }
         }
     }

@@ -33,6 +33,10 @@ pub const LINGER_NS_MAX: u64 = 10_000_000_000;
 pub const DRAIN_NS_MAX: u64 = 300_000_000_000;
 /// Receive space that we grant to a guest on a connection with the host, in bytes.
 pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
+/// Most connections of one port with host processes; each takes two file descriptors...
+pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
+/// ... and of all ports together.
+pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes that have connected and not yet said `CONNECT <port>`, per port.
 pub const HANDSHAKES_MAX: usize = 64;
 /// How long they may take for it; 5 s.

@@ -32,8 +32,10 @@ pub struct Seat {
     pub group: GroupId,
     /// Its CID.
     pub cid: u32,
-    /// Connections with something for this port.
+    /// Connections with something for this port; some may have ended since.
     pub ready: VecDeque<(ConnId, Which)>,
+    /// How many of them at most.
+    ended: usize,
     /// Resets for packets that belong to no connection.
     pub resets: VecDeque<Header>,
     /// The receive buffer being filled.
@@ -56,6 +58,8 @@ pub struct Seat {
     pub choked: bool,
     /// Connections that this port is a side of.
     pub connections: usize,
+    /// How many of them are with host processes.
+    pub host_connections: usize,
     /// Where host processes knock.
     pub door: Option<HostDoor>,
     /// What is counted.
@@ -70,6 +74,7 @@ impl Seat {
             group,
             cid,
             ready: VecDeque::new(),
+            ended: 0,
             resets: VecDeque::new(),
             filling: Filling::default(),
             scratch: Chain::new(),
@@ -81,6 +86,7 @@ impl Seat {
             starved: false,
             choked: false,
             connections: 0,
+            host_connections: 0,
             door: None,
             counters: Counters::default(),
         }
@@ -89,6 +95,22 @@ impl Seat {
     /// Whether something waits for this port's receive buffers.
     pub fn has_backlog(&self) -> bool {
         !self.ready.is_empty() || !self.resets.is_empty()
+    }
+
+    /// A connection in `ready` has ended. Its place is swept together with others, so that a
+    /// guest that ends many pays for each but once; `lives` tells which have not ended.
+    pub fn forget_ready(&mut self, lives: impl Fn(ConnId) -> bool) {
+        self.ended = self.ended.saturating_add(1);
+        if self.ended > self.ready.len() / 2 {
+            self.ready.retain(|(id, _)| lives(*id));
+            self.ended = 0;
+        }
+    }
+
+    /// Nobody is left to deliver to.
+    pub fn clear_ready(&mut self) {
+        self.ready.clear();
+        self.ended = 0;
     }
 
     /// Chains that wait for `to`.

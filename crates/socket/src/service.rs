@@ -185,8 +185,11 @@ impl Socket {
             let to = side.guest();
             if let Some(seat) = to.and_then(|to| self.seats.get_mut(to)) {
                 seat.connections = seat.connections.saturating_sub(1);
+                if conn.side(which.other()).guest().is_none() {
+                    seat.host_connections = seat.host_connections.saturating_sub(1);
+                }
                 if side.queued {
-                    seat.ready.retain(|(other, _)| *other != id);
+                    seat.forget_ready(|other| self.table.get(other).is_some());
                 }
                 // One that was never asked has nothing to forget.
                 if tell(which) && !side.gone && !side.signals.contains(Signals::REQUEST) {
@@ -220,7 +223,10 @@ impl Socket {
         let of = |conn: &Conn| {
             [Which::Caller, Which::Callee].into_iter().any(|w| conn.side(w).guest() == Some(port))
         };
-        let ids: Vec<_> = self.table.iter().filter(|(_, c)| of(c)).map(|(id, _)| id).collect();
+        // Guests come and go at their own will: look no further than there are connections.
+        let count = self.seats.get(port).map_or(0, |s| s.connections);
+        let all = self.table.iter().filter(|(_, c)| of(c)).map(|(id, _)| id);
+        let ids: Vec<_> = all.take(count).collect();
         for id in ids {
             self.end(cx, id, true);
         }
@@ -333,7 +339,7 @@ impl Service for Socket {
         if let Some(seat) = self.seats.get_mut(port) {
             // Nobody is left to be told; what it held went with its ring.
             seat.resets.clear();
-            seat.ready.clear();
+            seat.clear_ready();
             seat.forget_holds();
             seat.staged = 0;
             seat.waits.clear();
@@ -383,6 +389,7 @@ impl Service for Socket {
         let Some(seat) = self.seats.get(port) else { return BTreeMap::new() };
         let mut view = seat.counters.view();
         view.insert("connections".into(), seat.connections as u64);
+        view.insert("host_connections".into(), seat.host_connections as u64);
         view
     }
 

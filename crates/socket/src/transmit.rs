@@ -402,7 +402,10 @@ impl Socket {
     /// Adds a connection within its guests' quotas.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
         let guests = [conn.side(Which::Caller).guest(), conn.side(Which::Callee).guest()];
-        let full = |seat: &Seat| seat.connections >= CONNECTIONS_PER_PORT_MAX;
+        let host = guests.iter().any(Option::is_none);
+        let full = |seat: &Seat| {
+            seat.connections >= CONNECTIONS_PER_PORT_MAX || (host && self.host_full(seat))
+        };
         if guests.iter().flatten().any(|&id| self.seats.get(id).is_none_or(full)) {
             return Err(Refusal::Limit);
         }
@@ -410,6 +413,7 @@ impl Socket {
         for guest in guests.into_iter().flatten() {
             if let Some(seat) = self.seats.get_mut(guest) {
                 seat.connections = seat.connections.saturating_add(1);
+                seat.host_connections = seat.host_connections.saturating_add(usize::from(host));
                 bump(&mut seat.counters.connects);
             }
         }

@@ -90,3 +90,27 @@ fn hostile_receiver_whose_memory_shrinks_is_closed_without_its_doorbell() {
     assert!(rig.wait_fault("red", 4).contains("shrank"));
     assert_eq!(next_op(&mut a), Op::Reset);
 }
+
+#[test]
+fn hostile_connects_to_host_processes_stay_in_their_quota() {
+    let rig = Rig::new();
+    let listener = std::os::unix::net::UnixListener::bind(rig.path("red-3.host_9")).unwrap();
+    let mut a = rig.port("red", 3);
+    let most = causeway_socket::limits::HOST_CONNECTIONS_PER_PORT_MAX as u32;
+    let mut ends = Vec::new();
+    for port in 0..most {
+        send(&mut a, &packet((3, port), (2, 9), Op::Request, 0), &[]);
+        assert_eq!(next_op(&mut a), Op::Response);
+        ends.push(listener.accept().unwrap());
+    }
+    send(&mut a, &packet((3, most), (2, 9), Op::Request, 0), &[]);
+    assert_eq!(next_op(&mut a), Op::Reset);
+    assert_eq!(rig.counter("red", 3, "reject_limit_total"), 1);
+    // Guests are not bound by it, and what ended makes room.
+    let mut b = rig.port("red", 4);
+    open(&mut a, &mut b, 5000, 2);
+    send(&mut a, &packet((3, 0), (2, 9), Op::Reset, 0), &[]);
+    send(&mut a, &packet((3, most), (2, 9), Op::Request, 0), &[]);
+    assert_eq!(next_op(&mut a), Op::Response);
+    assert_eq!(rig.counter("red", 3, "host_connections"), u64::from(most));
+}

@@ -142,6 +142,7 @@ fn hostile_host_lines_are_turned_away() {
         let mut stream = knock(&rig, 3, line);
         assert_eq!(read_line(&mut stream), "", "{line:?}");
     }
+    assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 7);
     // Half a line, then gone; and many that say nothing.
     drop(knock(&rig, 3, b"CONN"));
     let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
