@@ -277,6 +277,10 @@ impl Conn {
                 self.expires_ns = None;
                 self.tell(from.other(), Signals::RESPONSE)
             }
+            // A guest that gave up waiting says nothing, and may ask again from the same port.
+            Op::Request if from == Which::Caller && self.phase == Phase::Requested => {
+                Ok(Heard::Nothing)
+            }
             Op::Request | Op::Response => Err(wrong_phase),
             Op::Data => {
                 if self.phase != Phase::Open {

@@ -74,6 +74,11 @@ fn decide(
         }
         None => steps.push("no rule matches, so it is accepted".into()),
     }
+    if cid == caller.cid {
+        // Linux joins such sockets inside the guest; what comes here is refused.
+        steps.push(format!("CID {cid} is the caller's own"));
+        return None;
+    }
     if cid == CID_HOST {
         let own = directory.get(&(caller.group, caller.cid)).and_then(|id| ports.get(*id))?;
         let PortKind::Vsock(vsock) = &own.spec.kind else { return None };
@@ -89,6 +94,11 @@ fn decide(
         return None;
     };
     let name = target.spec.name.to_string();
+    let door = matches!(&target.spec.kind, PortKind::Vsock(v) if v.host_socket.is_some());
+    if caller.cid == CID_HOST && !door {
+        steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));
+        return None;
+    }
     if !(target.runs(0) && target.runs(1)) {
         steps.push(format!("port {name} has CID {cid}, but no guest runs it now"));
         return None;

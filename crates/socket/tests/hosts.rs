@@ -7,7 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
-use causeway_fabric::spec::RuleAction;
+use causeway_fabric::control::{Answer, Command, TraceQuery};
+use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use common::*;
 
@@ -220,4 +221,30 @@ fn a_guest_that_has_reset_hears_no_more_of_a_connection_that_drains() {
     if let Some(late) = guest.receive(&mut data).unwrap() {
         panic!("told after its reset: {:?}", late.operation());
     }
+}
+
+#[test]
+fn trace_knows_what_reaches_nobody() {
+    let rig = Rig::new();
+    let _guest = rig.sockets("red", 3);
+    let verdict = |from: Option<&str>, group: Option<&str>, cid| {
+        let name = |text: &str| text.parse().unwrap();
+        let query =
+            TraceQuery::Connect { from: from.map(name), group: group.map(name), cid, port: 7 };
+        match rig.handle.call(Command::Trace(query)).unwrap() {
+            Answer::Trace(view) => (view.verdict, view.steps.last().unwrap().clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(verdict(None, Some("red"), 3).0, "accept");
+    assert_eq!(verdict(Some("red-3"), None, 2).0, "accept");
+    for (from, group, cid) in [(Some("red-3"), None, 3), (None, Some("red"), 2)] {
+        let (verdict, why) = verdict(from, group, cid);
+        assert!(verdict == "reject" && why.contains("own"), "{verdict}: {why}");
+    }
+    let kind = PortKind::Vsock(VsockSpec { cid: 9, host_socket: None });
+    let (name, group) = ("closed".parse().unwrap(), "red".parse().unwrap());
+    let spec = PortSpec { name, group, socket: rig.path("closed"), kind };
+    rig.handle.call(Command::PortAdd(spec)).unwrap();
+    assert!(verdict(None, Some("red"), 9).1.contains("no host_socket"));
 }

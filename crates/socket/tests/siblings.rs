@@ -212,3 +212,18 @@ fn many_connections_share_one_ring_fairly() {
     }
     assert_eq!(rig.counter("red", 3, "connections"), 50);
 }
+
+#[test]
+fn a_connect_may_be_asked_again_until_it_is_answered() {
+    let rig = Rig::new();
+    let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));
+    let request = packet((3, 1), (4, 2), Op::Request, 0);
+    send(&mut a, &request, &[]);
+    assert_eq!(next_op(&mut b), Op::Request);
+    // Linux forgets a connect that took too long without a word; the next one has its numbers.
+    send(&mut a, &request, &[]);
+    wait(|| a.is_idle().unwrap(), || "not taken".into());
+    send(&mut b, &packet((4, 2), (3, 1), Op::Response, 0), &[]);
+    assert_eq!(next_op(&mut a), Op::Response);
+    assert_eq!(rig.counter("red", 3, "reset_breach_total"), 0);
+}
