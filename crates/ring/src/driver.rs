@@ -104,10 +104,9 @@ pub struct Driver {
     held: Vec<Held>,
     free: u16,
     free_count: u16,
-    /// Next available index to write, the one shown, and the one at the last doorbell.
+    /// Next available index to write, and the one shown.
     added: u16,
     shown: u16,
-    rung: u16,
     /// Next used index to take, and the device's index as last seen.
     taken: u16,
     seen: u16,
@@ -149,7 +148,6 @@ impl Driver {
             free_count: size,
             added: 0,
             shown: 0,
-            rung: 0,
             taken: 0,
             seen: 0,
             quiet: false,
@@ -256,7 +254,7 @@ impl Driver {
         }
         // Release: descriptors and data are visible before the index.
         self.avail.store(INDEX, self.added, Ordering::Release)?;
-        self.shown = self.added;
+        let before = std::mem::replace(&mut self.shown, self.added);
         // The index must be visible before we look whether the device sleeps (2.7.13.3).
         fence(Ordering::SeqCst);
         if !self.event_index {
@@ -265,11 +263,8 @@ impl Driver {
         let at = usize::from(self.layout.size).wrapping_mul(8).wrapping_add(RING);
         let event = self.used.load(at, Ordering::Relaxed)?;
         let passed = self.shown.wrapping_sub(event).wrapping_sub(1);
-        let wanted = passed < self.shown.wrapping_sub(self.rung);
-        if wanted {
-            self.rung = self.shown;
-        }
-        Ok(wanted)
+        // From the last publish on: the last doorbell may lie a whole turn of the index back.
+        Ok(passed < self.shown.wrapping_sub(before))
     }
 
     /// Takes the next used chain, if there is one.
