@@ -49,8 +49,10 @@ impl Dispatcher {
         let watch = match self.poller.watch(stream.as_fd(), token, When::Readable) {
             Ok(watch) => watch,
             Err(error) => {
-                let name = port.spec.name.as_str();
-                log::error!(port = name; "cannot watch a frontend: {error}");
+                if let Some(more) = port.log.admit(now) {
+                    let name = port.spec.name.as_str();
+                    log::error!(port = name, suppressed = more; "cannot watch a frontend: {error}");
+                }
                 return;
             }
         };

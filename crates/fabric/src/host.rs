@@ -25,7 +25,10 @@ impl HostListener {
     }
 
     /// The next process that connected; `None` when there is none.
-    pub fn accept(&self) -> io::Result<Option<HostStream>> {
+    ///
+    /// # Errors
+    /// One could not be taken, and was turned away; others may wait.
+    pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
             Ok(stream) => Ok(Some(HostStream(OwnedFd::from(stream)))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 use crate::control::CommandError;
 use crate::host::HostStream;
@@ -17,6 +19,8 @@ pub(crate) struct Listener {
     path: PathBuf,
     /// Device and inode of the file that was made.
     file: Option<(u64, u64)>,
+    /// A descriptor kept for the moment when no other is left.
+    spare: Option<OwnedFd>,
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -29,6 +33,10 @@ fn is_served(path: &Path) -> bool {
         Ok(_) => true,
         Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
     }
+}
+
+fn keep_spare(socket: &UnixListener) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
 }
 
 impl Listener {
@@ -48,12 +56,22 @@ impl Listener {
         }
         let socket = UnixListener::bind(path).map_err(wrong)?;
         socket.set_nonblocking(true).map_err(wrong)?;
-        Ok(Self { socket, path: path.to_owned(), file: identity(path) })
+        let spare = keep_spare(&socket);
+        Ok(Self { socket, path: path.to_owned(), file: identity(path), spare })
     }
 
-    /// The next one that connected.
-    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
-        let (stream, _) = self.socket.accept()?;
+    /// The next one that connected. Where no descriptor is left for it, it is turned away: it
+    /// must not wait for ever, and the dispatcher must not look at it again and again.
+    pub(crate) fn accept(&mut self) -> io::Result<UnixStream> {
+        let accepted = self.socket.accept();
+        if let Err(error) = &accepted
+            && matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+        {
+            self.spare = None;
+            drop(self.socket.accept());
+            self.spare = keep_spare(&self.socket);
+        }
+        let (stream, _) = accepted?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     }

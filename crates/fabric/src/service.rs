@@ -145,4 +145,11 @@ impl Context<'_> {
         let token = Token::Service { service: self.service, value };
         self.poller.watch(fd, token, When::Either).map(ServiceWatch)
     }
+
+    /// Watches a listener: [`Service::ready`] is called with `value` again and again while
+    /// someone waits to be accepted.
+    pub fn watch_listener(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        let token = Token::Service { service: self.service, value };
+        self.poller.watch(fd, token, When::Readable).map(ServiceWatch)
+    }
 }

@@ -21,8 +21,8 @@ use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
-    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX,
-    HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
+    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES,
+    HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
 };
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket};
@@ -132,8 +132,11 @@ impl Socket {
     ) -> Result<HostDoor, CommandError> {
         let listener = HostListener::bind(path)?;
         let token = self.tokens.reserve();
-        let watch = cx.watch(std::os::fd::AsFd::as_fd(&listener), token);
-        let watch = watch.map_err(|e| CommandError::Host(format!("{}: {e}", path.display())))?;
+        let watch = cx.watch_listener(std::os::fd::AsFd::as_fd(&listener), token);
+        let watch = watch.map_err(|e| {
+            self.tokens.free.push(token);
+            CommandError::Host(format!("{}: {e}", path.display()))
+        })?;
         self.tokens.set(token, HostToken::Door(port));
         let path = path.to_owned();
         Ok(HostDoor { path, listener, _watch: watch, token, knocks: 0, next_port: HOST_PORT_FIRST })
@@ -197,26 +200,41 @@ impl Socket {
         }
     }
 
+    /// Lets in whoever is at a door, or some of them: its watch speaks again for the rest.
     fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId) {
-        loop {
+        for _ in 0..HANDSHAKES_PER_TURN {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
-            let Ok(Some(stream)) = door.listener.accept() else { return };
-            if door.knocks >= HANDSHAKES_MAX {
-                self.turned_away(port);
-                continue;
-            }
-            let token = self.tokens.reserve();
-            let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
-                self.tokens.free.push(token);
-                return;
+            let room = door.knocks < HANDSHAKES_MAX;
+            let let_in = match door.listener.accept() {
+                Ok(None) => return,
+                Ok(Some(stream)) => room && self.let_in(cx, port, stream).is_ok(),
+                Err(_) => false,
             };
-            door.knocks = door.knocks.saturating_add(1);
-            let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
-            let knock = Knock { port, stream, _watch: watch, deadline_ns };
-            self.tokens.set(token, HostToken::Knock(knock));
-            self.tokens.knocking.push_back((deadline_ns, token));
-            self.knock(cx, token);
+            if !let_in {
+                self.turned_away(port);
+            }
         }
+    }
+
+    /// Waits for someone at a door to say where to.
+    fn let_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        stream: HostStream,
+    ) -> std::io::Result<()> {
+        let token = self.tokens.reserve();
+        let watch = cx.watch(std::os::fd::AsFd::as_fd(&stream), token);
+        let watch = watch.inspect_err(|_| self.tokens.free.push(token))?;
+        if let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) {
+            door.knocks = door.knocks.saturating_add(1);
+        }
+        let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
+        let knock = Knock { port, stream, _watch: watch, deadline_ns };
+        self.tokens.set(token, HostToken::Knock(knock));
+        self.tokens.knocking.push_back((deadline_ns, token));
+        self.knock(cx, token);
+        Ok(())
     }
 
     /// Reads where someone wants to; anything but one proper line turns them away.

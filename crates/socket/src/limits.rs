@@ -39,6 +39,8 @@ pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
 pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes that have connected and not yet said `CONNECT <port>`, per port.
 pub const HANDSHAKES_MAX: usize = 64;
+/// How many of them are let in or turned away before others have their turn.
+pub const HANDSHAKES_PER_TURN: usize = 16;
 /// How long they may take for it; 5 s.
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
 /// Longest `CONNECT <port>` line, in bytes.

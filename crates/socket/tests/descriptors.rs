@@ -1,0 +1,34 @@
+//! A process without a free descriptor. Alone in its binary: the limit is the whole process's.
+
+mod common;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use common::*;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+#[test]
+fn hostile_connects_without_a_free_descriptor_are_turned_away_and_cost_nothing() {
+    let rig = Rig::new();
+    rig.try_add("red", 3).unwrap();
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(200);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut rest: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    for socket in ["red-3", "red-3.host", "red-3"] {
+        // The one descriptor that is left is the client's.
+        drop(rest.pop().unwrap());
+        let mut client = UnixStream::connect(rig.path(socket)).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let end = client.read(&mut [0]);
+        let gone = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(end.as_ref().map_or_else(gone, |&n| n == 0), "{socket}: {end:?}");
+        drop(client);
+        rest.push(File::open("/dev/null").unwrap());
+    }
+    drop(rest);
+    let path = rig.path("red-3");
+    causeway_attach::native::VsockPort::attach(&path, Default::default()).unwrap();
+}
