@@ -8,9 +8,10 @@
 //! if it asked.
 //!
 //! # Budget
-//! A busy round costs no system call but the notifications that guests asked
-//! for, and one look at the kernel's events every
-//! [`ROUNDS_PER_LOOK`](crate::limits::ROUNDS_PER_LOOK) rounds.
+//! Serving costs no system call but the notifications that guests asked for,
+//! and one look at the kernel's events every
+//! [`SERVES_PER_LOOK`](crate::limits::SERVES_PER_LOOK) queues served: however
+//! many are busy, a doorbell, a command or a deadline does not wait for all.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +25,7 @@ use rustix::event::EventfdFlags;
 
 use crate::control::{Answer, Command, CommandError};
 use crate::limits::{
-    COMMANDS_WAITING_MAX, EVENTS_MAX, ROUNDS_PER_LOOK, SERVE_CHAINS_MAX, SPIN_US_DEFAULT,
+    COMMANDS_WAITING_MAX, EVENTS_MAX, SERVE_CHAINS_MAX, SERVES_PER_LOOK, SPIN_US_DEFAULT,
 };
 use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
@@ -140,9 +141,10 @@ impl Dispatcher {
         // A frontend cannot keep this thread in a notification.
         let _rescue = Rescue::new()?;
         let mut events: Vec<Event> = Vec::new();
-        let mut round = 0_u32;
+        let mut left = 0_usize;
         while !self.handle.stop.load(Ordering::Acquire) {
-            if self.active.is_empty() || round.is_multiple_of(ROUNDS_PER_LOOK) {
+            if self.active.is_empty() || left == 0 {
+                left = SERVES_PER_LOOK;
                 // Read once a look, not once a round: on some machines the clock is a system call.
                 self.now_ns = self.elapsed();
                 let timeout = if self.active.is_empty() { self.until_deadline() } else { Some(0) };
@@ -153,8 +155,7 @@ impl Dispatcher {
                 }
                 self.tick();
             }
-            round = round.wrapping_add(1);
-            self.serve_round();
+            left = left.saturating_sub(self.serve_round(left));
         }
         self.close_all();
         Ok(())
@@ -243,9 +244,11 @@ impl Dispatcher {
         }
     }
 
-    fn serve_round(&mut self) {
-        for _ in 0..self.active.len() {
-            let Some((id, queue)) = self.active.pop_front() else { return };
+    /// Serves each active queue once, at most `most` of them; says how many.
+    fn serve_round(&mut self, most: usize) -> usize {
+        let count = self.active.len().min(most);
+        for _ in 0..count {
+            let Some((id, queue)) = self.active.pop_front() else { break };
             if self.serve(id, queue) {
                 self.active.push_back((id, queue));
             } else if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue))
@@ -255,6 +258,7 @@ impl Dispatcher {
             // After the flag is settled: a wake of this very queue must find it parked.
             self.settle();
         }
+        count
     }
 
     /// Serves one queue once; says whether it stays active.

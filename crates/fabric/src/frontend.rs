@@ -98,19 +98,26 @@ impl Dispatcher {
 
     fn queue_started(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
+        if !port.runs(queue) {
+            // Stopped again, or its port closed, by what came with it.
+            return;
+        }
         let service = port.service;
         port.state = PortState::Running;
-        let doorbell = port.device().and_then(|d| d.queues.get(queue)?.doorbell());
+        let Some(doorbell) = port.device().and_then(|d| d.queues.get(queue)?.doorbell()) else {
+            // It would not be served again once it was empty.
+            self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
+            return;
+        };
         let token = Token::Doorbell {
             slot: id.slot,
             queue: u16::try_from(queue).unwrap_or(u16::MAX),
             serial: id.serial,
         };
-        let watch = doorbell.map(|d| self.poller.watch(d.as_fd(), token, When::Rung)).transpose();
-        match watch {
+        match self.poller.watch(doorbell.as_fd(), token, When::Rung) {
             Ok(watch) => {
                 if let Some(work) = port.queues.get_mut(queue) {
-                    work.doorbell = watch;
+                    work.doorbell = Some(watch);
                 }
             }
             Err(error) => {

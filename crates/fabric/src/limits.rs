@@ -2,6 +2,10 @@
 
 /// Longest name of a port or a group, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
+/// Longest path of a Unix socket, in bytes (unix(7), less the ending zero).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Longest `_<port>` behind a host socket's path, in bytes.
+pub const HOST_SUFFIX_BYTES: usize = 11;
 /// Most ports one daemon serves.
 pub const PORTS_MAX: usize = 1024;
 /// Most groups one daemon knows.
@@ -16,8 +20,8 @@ pub const MTU_MIN: u16 = 68;
 pub const SERVE_CHAINS_MAX: usize = 64;
 /// Events taken from the kernel at a time.
 pub const EVENTS_MAX: usize = 64;
-/// Rounds of serving between two looks at the kernel's events while there is work.
-pub const ROUNDS_PER_LOOK: u32 = 16;
+/// Queues served between two looks at the kernel's events while there is work.
+pub const SERVES_PER_LOOK: usize = 32;
 /// Commands waiting for the dispatcher; a caller beyond that waits.
 pub const COMMANDS_WAITING_MAX: usize = 64;
 /// How long a dispatcher looks at an idle queue before it parks, by default, in microseconds.

@@ -4,12 +4,14 @@
 //! Nothing here knows of TOML or JSON syntax beyond `serde`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX};
+use crate::limits::{
+    HOST_SUFFIX_BYTES, MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+};
 
 /// Why a value of the operator is refused; the text says what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -171,6 +173,11 @@ impl PortSpec {
     /// Checks the ranges that the types leave open.
     pub fn check(&self) -> Result<(), SpecError> {
         let fail = |text: String| Err(SpecError(format!("port {}: {text}", self.name)));
+        let too_long = |path: &Path, most: usize| path.as_os_str().len() > most;
+        if too_long(&self.socket, SOCKET_PATH_BYTES_MAX) {
+            let path = self.socket.display();
+            return fail(format!("socket {path}: at most {SOCKET_PATH_BYTES_MAX} bytes fit"));
+        }
         match &self.kind {
             PortKind::Net(net) => {
                 if net.mac.is_group() || net.mac.0 == [0; 6] {
@@ -185,6 +192,13 @@ impl PortSpec {
                 }
             }
             PortKind::Vsock(vsock) => {
+                let most = SOCKET_PATH_BYTES_MAX.saturating_sub(HOST_SUFFIX_BYTES);
+                if let Some(path) = vsock.host_socket.as_ref().filter(|p| too_long(p, most)) {
+                    let path = path.display();
+                    return fail(format!(
+                        "host_socket {path}: at most {most} bytes fit, with _PORT behind it"
+                    ));
+                }
                 if vsock.cid < CID_GUEST_MIN || vsock.cid == u32::MAX {
                     return fail(format!("cid {}: expected 3 to 4294967294", vsock.cid));
                 }
@@ -317,6 +331,19 @@ mod tests {
         for bad in ["", "blue", "blue/x:1", "blue/3:9-1", "blue/3:x", "bl ue/3"] {
             assert!(bad.parse::<RuleSide>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn paths_must_fit_a_socket_address() {
+        let spec = |socket: usize, host: usize| PortSpec {
+            name: "a".parse().unwrap(),
+            group: "g".parse().unwrap(),
+            socket: "s".repeat(socket).into(),
+            kind: PortKind::Vsock(VsockSpec { cid: 3, host_socket: Some("h".repeat(host).into()) }),
+        };
+        assert!(spec(107, 96).check().is_ok());
+        assert!(spec(108, 96).check().unwrap_err().0.contains("at most 107 bytes"));
+        assert!(spec(107, 97).check().unwrap_err().0.contains("at most 96 bytes"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use causeway_attach::native::VsockOptions;
+use causeway_attach::vhost_user::{FrontendReq, message::RingEvent};
 use causeway_fabric::control::PortState;
 use causeway_wire::vsock::{Op, SHUTDOWN_SEND, Type};
 use common::*;
@@ -266,5 +267,18 @@ fn hostile_frontends_that_come_and_go_leak_no_descriptors() {
     // Other tests of this binary run beside this one: allow for what they hold.
     wait(|| count() < before + 60, || format!("{before} descriptors became {}", count()));
     assert_eq!(rig.view("red", 3).faults_total, 50);
+    others.go_on();
+}
+
+#[test]
+fn hostile_queue_without_a_doorbell_is_named() {
+    let rig = Rig::new();
+    let mut others = Bystanders::new(&rig);
+    let mut a = rig.port("red", 3);
+    let polled = RingEvent::emit(1, false);
+    // The backend hangs up instead of going on; whether it says so first does not matter.
+    let _ = a.frontend().client().tell(FrontendReq::SET_VRING_KICK, &polled, &[]);
+    let fault = rig.wait_fault("red", 3);
+    assert!(fault.contains("queue 1") && fault.contains("doorbell"), "{fault}");
     others.go_on();
 }
