@@ -3,11 +3,12 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test lint setup build clean-guests
+.PHONY: help demo test bench lint setup build clean-guests
 
 help:
 	@echo 'make demo    two real guests talk through causewayd; one table'
 	@echo 'make test    lints and all tests, real guests among them'
+	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--only stream"'
 	@echo 'make lint    formatting, clippy, licences'
 
 setup:
@@ -18,6 +19,10 @@ build: setup
 
 demo: build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
+
+bench: setup
+	cargo build --release -p causeway-bench
+	@'$(OUT)/release/causeway-bench' $(BENCH)
 
 lint: setup
 	cargo fmt --all --check

@@ -1,0 +1,43 @@
+//! `make bench`: Causeway beside its peers and the machine's own floor, in one run.
+//!
+//! Every row is the median of several runs with its spread, taken on two pinned
+//! cores: the dispatcher on one, whoever sends and receives on the other. The
+//! floor (a cache line handed over between the two cores) is measured before
+//! and after each row; a row whose floors differ is measured again, because on
+//! shared machines the two cores move. Figures are ratios in one run; absolute
+//! ones mean nothing without the floor beside them.
+
+mod ethernet;
+mod floor;
+mod idle;
+mod options;
+mod peers;
+mod pin;
+mod plot;
+mod report;
+mod rig;
+mod sockets;
+mod stats;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = match options::Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{}", options::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            eprintln!("causeway-bench: {why}\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match report::run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("causeway-bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

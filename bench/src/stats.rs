@@ -1,0 +1,34 @@
+//! Medians with their spread.
+
+use serde::Serialize;
+
+/// The middle of several runs, and how far they went apart.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    /// Smallest.
+    pub min: f64,
+    /// Middle.
+    pub median: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
+        Self { min: at(0), median: at(values.len() / 2), max: at(values.len().saturating_sub(1)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spread;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        let spread = Spread::of(vec![5.0, 1.0, 9.0]);
+        assert_eq!((spread.min, spread.median, spread.max), (1.0, 5.0, 9.0));
+    }
+}
