@@ -58,6 +58,8 @@ pub struct HostEnd {
     read_done: bool,
     /// Nothing more will come from the guest: end the stream after `out`.
     finish: bool,
+    /// The stream was ended. Once: each time would wake us, even by itself.
+    finished: bool,
     /// The guest wants no more at all: end the connection after `out`.
     closing: bool,
 }
@@ -379,6 +381,7 @@ impl Socket {
             readable: false,
             read_done: false,
             finish: false,
+            finished: false,
             closing: false,
         };
         let mut side = Side::new(Party::Host(Box::new(end)), CID_HOST, port);
@@ -465,7 +468,7 @@ impl Socket {
             // Few connections need it often; many would keep its room for nothing.
             end.out = VecDeque::new();
         }
-        if drained && end.finish {
+        if drained && end.finish && !std::mem::replace(&mut end.finished, true) {
             end.stream.finish();
         }
         if drained && end.closing {
@@ -577,6 +580,7 @@ impl Socket {
                     conn.side_mut(which).shut |= SHUTDOWN_SEND;
                     conn.side_mut(guest).signals |= Signals::SHUTDOWN;
                 }
+                self.lingers(cx.now_ns, id);
             }
             Err(rustix::io::Errno::FAULT) => {
                 let gap = causeway_memory::OutOfGrant { addr: 0, len: 0 };

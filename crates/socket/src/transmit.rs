@@ -181,7 +181,7 @@ impl Socket {
     }
 
     /// Starts the clock on a connection that is shut in both directions.
-    fn lingers(&mut self, now_ns: u64, id: ConnId) {
+    pub(crate) fn lingers(&mut self, now_ns: u64, id: ConnId) {
         let Some(conn) = self.table.get(id) else { return };
         let (a, b) = (conn.side(Which::Caller).shut, conn.side(Which::Callee).shut);
         let over = a == SHUTDOWN_BOTH || b == SHUTDOWN_BOTH || (a & b & SHUTDOWN_SEND != 0);
