@@ -160,3 +160,43 @@ fn data_held_over_a_change_of_the_memory_table_arrives() {
     }
     assert!(got == data);
 }
+
+#[test]
+fn data_held_over_a_pause_of_its_sender_arrives() {
+    let rig = Rig::new();
+    let mut a = rig.raw("red", 3);
+    let mut b = rig.port_with("red", 4, small());
+    a.send(&packet((3, 1), (4, 2), Op::Request, 0), &[]);
+    assert_eq!(next_op(&mut b), Op::Request);
+    send(&mut b, &packet((4, 2), (3, 1), Op::Response, 0), &[]);
+    wait(|| a.receive().is_some(), || "no response".into());
+    let data = pattern(7, 60 * 4096);
+    let header = packet((3, 1), (4, 2), Op::Data, 4096);
+    let (mut got, mut room) = (Vec::new(), Vec::new());
+    for (n, part) in (0..).zip(data.chunks(4096)) {
+        let span = raw::data_at(n % 30);
+        wait(|| a.outstanding() < 25, || format!("packet {n} finds no room"));
+        a.map.write(span.addr, part).unwrap();
+        a.send(&header, &[span]);
+        if n % 20 == 19 {
+            wait(|| a.outstanding() > 0, || "nothing waits".into());
+            let at = a.pause();
+            assert_eq!(a.outstanding(), 0, "a stopped ring has all its descriptors back");
+            // They are the guest's again once it runs on: it may write there.
+            rig.view("red", 3);
+            for n in 0..30 {
+                a.map.write(raw::data_at(n).addr, &[0; 4096]).unwrap();
+            }
+            a.resume(at);
+            while got.len() < (n as usize + 1 - 10) * 4096 {
+                receive(&mut b, &mut room);
+                got.extend_from_slice(&room);
+            }
+        }
+    }
+    while got.len() < data.len() {
+        receive(&mut b, &mut room);
+        got.extend_from_slice(&room);
+    }
+    assert!(got == data);
+}

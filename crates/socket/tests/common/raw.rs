@@ -34,6 +34,11 @@ pub struct Raw {
     first: u16,
 }
 
+/// Where data for the `n`th packet may lie, 4 KiB of it.
+pub fn data_at(n: u64) -> Span {
+    Span { addr: SEND_AT + (n + 1) * 4096, len: 4096 }
+}
+
 fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
@@ -58,19 +63,7 @@ impl Raw {
             assert_eq!(head, n, "a fresh ring gives descriptors in their order");
         }
         receive.publish().unwrap();
-        let kicks = [(0, RECEIVE), (1, TRANSMIT)].map(|(index, layout)| {
-            let addresses = RingAddresses {
-                index,
-                flags: 0,
-                descriptors: layout.desc().0,
-                used: layout.used().0,
-                available: layout.avail().0,
-                log: 0,
-            };
-            let (kick, call) = (event(), event());
-            client.start_queue(layout.size, 0, &addresses, kick.as_fd(), call.as_fd()).unwrap();
-            Notifier::new(kick).unwrap()
-        });
+        let kicks = [0, 1].map(|index| start(&mut client, index, 0));
         Self { client, map, file, receive, transmit, kicks, first: 0 }
     }
 
@@ -84,6 +77,22 @@ impl Raw {
         self.kicks[1].notify().unwrap();
     }
 
+    /// Stops both queues, as for a paused VM; gives where they stood.
+    pub fn pause(&mut self) -> [u16; 2] {
+        [0, 1].map(|index| self.client.stop_queue(index).unwrap())
+    }
+
+    /// Starts them again.
+    pub fn resume(&mut self, at: [u16; 2]) {
+        self.kicks = [0, 1].map(|index| start(&mut self.client, index, at[index as usize]));
+    }
+
+    /// Chains sent that have not come back.
+    pub fn outstanding(&mut self) -> u16 {
+        while self.transmit.take().unwrap().is_some() {}
+        self.transmit.outstanding()
+    }
+
     /// The next packet that came, if one did; each buffer is used once.
     pub fn receive(&mut self) -> Option<Header> {
         self.receive.take().unwrap()?;
@@ -92,6 +101,22 @@ impl Raw {
         self.first += 1;
         Some(Header::parse(&bytes).unwrap())
     }
+}
+
+/// Starts queue `index` at `base`.
+fn start(client: &mut Client, index: u32, base: u16) -> Notifier {
+    let layout = if index == 0 { RECEIVE } else { TRANSMIT };
+    let addresses = RingAddresses {
+        index,
+        flags: 0,
+        descriptors: layout.desc().0,
+        used: layout.used().0,
+        available: layout.avail().0,
+        log: 0,
+    };
+    let (kick, call) = (event(), event());
+    client.start_queue(layout.size, base, &addresses, kick.as_fd(), call.as_fd()).unwrap();
+    Notifier::new(kick).unwrap()
 }
 
 fn buffer(n: u16) -> Span {
