@@ -111,6 +111,12 @@ impl Dispatcher {
         if self.ports.by_name(&spec.name).is_some() {
             return Err(CommandError::Conflict(format!("port {} exists already", spec.name)));
         }
+        for other in self.ports.iter() {
+            if let Some(path) = spec.paths().find(|path| other.spec.paths().any(|p| p == *path)) {
+                let (path, other) = (path.display(), &other.spec.name);
+                return Err(CommandError::Conflict(format!("{path}: port {other} listens there")));
+            }
+        }
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
         let service = self.services.iter().position(|s| s.serves(&spec)).ok_or_else(|| {
             CommandError::Invalid(format!("port {}: no service for its kind", spec.name))

@@ -170,6 +170,15 @@ pub const CID_GUEST_MIN: u32 = 3;
 pub const CID_HOST: u32 = 2;
 
 impl PortSpec {
+    /// Where the daemon listens for this port.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let host = match &self.kind {
+            PortKind::Vsock(vsock) => vsock.host_socket.as_deref(),
+            PortKind::Net(_) => None,
+        };
+        std::iter::once(self.socket.as_path()).chain(host)
+    }
+
     /// Checks the ranges that the types leave open.
     pub fn check(&self) -> Result<(), SpecError> {
         let fail = |text: String| Err(SpecError(format!("port {}: {text}", self.name)));

@@ -66,7 +66,8 @@ fn between_guests(rig: &Rig) {
         flood.flush().unwrap();
     }
     rests("a guest takes no resets");
-    send(&mut flood, &packet((6, 1), (14, 1), Op::Request, 0), &[]);
+    let mut asks = rig.port("red", 7);
+    send(&mut asks, &packet((7, 1), (14, 1), Op::Request, 0), &[]);
     rests("a connect is not answered");
 }
 

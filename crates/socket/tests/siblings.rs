@@ -4,7 +4,8 @@ mod common;
 
 use causeway_attach::native::VsockOptions;
 use causeway_attach::native::{SocketError, Sockets};
-use causeway_fabric::spec::RuleAction;
+use causeway_fabric::control::Command;
+use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Op, Type};
 use common::*;
 
@@ -141,6 +142,21 @@ fn the_same_cid_lives_in_two_groups_and_only_once_in_one() {
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let (mut c, mut d) = (rig.sockets("blue", 3), rig.sockets("blue", 4));
     assert!(rig.try_add("red", 3).is_err());
+    let spec = |name: &str, socket: &str, host: &str| PortSpec {
+        name: name.parse().unwrap(),
+        group: "red".parse().unwrap(),
+        socket: rig.path(socket),
+        kind: PortKind::Vsock(VsockSpec { cid: 3, host_socket: Some(rig.path(host)) }),
+    };
+    for (socket, host, word) in [
+        ("new", "new.host", "cid 3: port red-3"),
+        ("red-4", "new.host", "red-4: port red-4 listens there"),
+        ("new", "red-4.host", "red-4.host: port red-4 listens there"),
+    ] {
+        let refused = rig.handle.call(Command::PortAdd(spec("twin", socket, host))).unwrap_err();
+        assert!(refused.to_string().contains(word), "{refused}");
+        assert!(!rig.path("new").exists(), "nothing is left of it");
+    }
     let (ca, cb) = join(&mut a, &mut b, Type::Stream, 9);
     let (cc, cd) = join(&mut c, &mut d, Type::Stream, 9);
     transfer((&mut a, ca), (&mut b, cb), &pattern(1, 50_000), 5000);
