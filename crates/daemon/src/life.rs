@@ -44,6 +44,7 @@ impl Daemon {
         };
         let control_group = number("control_group", &daemon.control_group)?;
         let socket_group = number("socket_group", &daemon.socket_group)?;
+        raise_descriptor_limit();
         make_dir(&daemon.run_dir)?;
         let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;
         let uid = rustix::process::geteuid().as_raw();
@@ -95,6 +96,17 @@ impl Daemon {
 }
 
 /// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
+/// Lets the process have as many descriptors as it may: each port takes up to 20, and many
+/// systems start programs with a soft limit of 1024.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        log::warn!("cannot raise the limit on open descriptors: {error}");
+    }
+}
+
 fn catch_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {

@@ -26,6 +26,8 @@ static SLOTS: [Slot; MAPPINGS_MAX] = [const {
 }; MAPPINGS_MAX];
 /// One past the highest slot ever used: bounds the handler's search.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
+/// Where to begin looking for a free slot.
+static HINT: AtomicUsize = AtomicUsize::new(0);
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
@@ -47,10 +49,14 @@ impl Guard {
         INSTALL.call_once(install);
         // A slot is claimed by a base that no fault can lie in, and opened last.
         const CLAIMED: usize = 1;
-        let slot = SLOTS.iter().position(|s| {
+        // Free slots are mostly where the last one was found.
+        let start = HINT.load(Ordering::Relaxed);
+        let after = SLOTS.iter().enumerate().skip(start);
+        let before = SLOTS.iter().enumerate().take(start);
+        let (slot, entry) = after.chain(before).find(|(_, s)| {
             s.base.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })?;
-        let entry = SLOTS.get(slot)?;
+        HINT.store(slot, Ordering::Relaxed);
         SLOTS_USED.fetch_max(slot.saturating_add(1), Ordering::AcqRel);
         entry.poisoned.store(false, Ordering::Relaxed);
         entry.len.store(len, Ordering::Relaxed);
@@ -77,6 +83,7 @@ impl Drop for Guard {
         if let Some(slot) = SLOTS.get(self.slot) {
             slot.len.store(0, Ordering::Relaxed);
             slot.base.store(0, Ordering::Release);
+            HINT.fetch_min(self.slot, Ordering::Relaxed);
         }
     }
 }

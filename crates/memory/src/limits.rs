@@ -5,6 +5,7 @@ pub const REGIONS_MAX: usize = 64;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
 /// Most mappings alive at a time in this process; the fault handler looks through them.
-pub const MAPPINGS_MAX: usize = 8192;
+/// As many regions as a thousand ports may have, and as many as Linux allows a process.
+pub const MAPPINGS_MAX: usize = 65_536;
 /// Most pieces handed to the kernel in one scatter-gather call.
 pub const IOVECS_MAX: usize = 64;
