@@ -154,7 +154,8 @@ impl Lane {
         if len > room {
             return Err(NativeError::Long { len, room });
         }
-        if self.free.is_empty() {
+        // Once a batch, so that the buffers used last, still in the cache, are used again.
+        if self.unshown == 0 || self.free.is_empty() {
             self.reclaim()?;
         }
         let Some(slot) = self.free.pop() else { return Ok(false) };

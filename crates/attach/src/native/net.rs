@@ -131,15 +131,18 @@ impl NetPort {
         pair: u16,
         frame: &mut Vec<u8>,
     ) -> Result<Option<[u8; NET_HEADER_BYTES]>, NativeError> {
-        frame.clear();
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
         let (map, lane) = self.frontend.lane(receiver(pair))?;
-        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let Some((slot, written)) = lane.next_written()? else {
+            frame.clear();
+            return Ok(None);
+        };
         let mut header = [0; NET_HEADER_BYTES];
         let payload = written.checked_sub(NET_HEADER_BYTES as u32);
-        if let Some(payload) = payload {
+        // Not cleared first: bytes that are about to be written need no zeros.
+        frame.resize(payload.unwrap_or(0) as usize, 0);
+        if payload.is_some() {
             lane.read(map, slot, 0, &mut header)?;
-            frame.resize(payload as usize, 0);
             lane.read(map, slot, NET_HEADER_BYTES as u32, frame)?;
         }
         lane.give(map, slot)?;

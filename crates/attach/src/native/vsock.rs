@@ -110,14 +110,14 @@ impl VsockPort {
     /// A packet too short for a header counts as none.
     #[inline]
     pub fn receive(&mut self, data: &mut Vec<u8>) -> Result<Option<Header>, NativeError> {
-        data.clear();
         let (map, lane) = self.frontend.lane(RECEIVE)?;
         while let Some((slot, written)) = lane.next_written()? {
             let mut bytes = [0; HEADER_LEN];
             let payload = (written as usize).checked_sub(HEADER_LEN);
-            if let Some(payload) = payload {
+            // Not cleared first: bytes that are about to be written need no zeros.
+            data.resize(payload.unwrap_or(0), 0);
+            if payload.is_some() {
                 lane.read(map, slot, 0, &mut bytes)?;
-                data.resize(payload, 0);
                 lane.read(map, slot, HEADER_LEN as u32, data)?;
             }
             lane.give(map, slot)?;
@@ -125,6 +125,7 @@ impl VsockPort {
                 return Ok(Header::parse(&bytes).ok());
             }
         }
+        data.clear();
         Ok(None)
     }
 
