@@ -52,6 +52,21 @@ fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errn
     }
 }
 
+/// A message of the next at most `limit` bytes; it points into `vectors`.
+fn message(
+    map: &Map,
+    cursor: Cursor<'_>,
+    limit: u64,
+    vectors: &mut [libc::iovec; IOVECS_MAX],
+) -> libc::msghdr {
+    let count = iovecs(map, cursor, limit, vectors);
+    // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = count.max(0) as _;
+    message
+}
+
 /// Sends at most `limit` bytes at the cursor to `socket`; moves the cursor by what was sent.
 /// Never raises SIGPIPE.
 pub fn send(
@@ -61,11 +76,7 @@ pub fn send(
     limit: u64,
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
-    let count = iovecs(map, *cursor, limit, &mut vectors);
-    // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = vectors.as_mut_ptr();
-    message.msg_iovlen = count.max(0) as _;
+    let message = message(map, *cursor, limit, &mut vectors);
     // SAFETY: the vectors name mapped memory that `map` keeps alive over the call.
     let done = unsafe {
         libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
@@ -82,11 +93,7 @@ pub fn receive(
     limit: u64,
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
-    let count = iovecs(map, *cursor, limit, &mut vectors);
-    // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = vectors.as_mut_ptr();
-    message.msg_iovlen = count.max(0) as _;
+    let mut message = message(map, *cursor, limit, &mut vectors);
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
     finish(map, cursor, done)
