@@ -297,7 +297,9 @@ impl Dispatcher {
     /// Does what services asked for while they were called: publish, wake, close.
     pub(crate) fn settle(&mut self) {
         loop {
-            for (id, queue) in std::mem::take(&mut self.dirty) {
+            // Emptied in place: these lists fill once a batch and keep their room.
+            for index in 0..self.dirty.len() {
+                let Some(&(id, queue)) = self.dirty.get(index) else { break };
                 let Some(port) = self.ports.get_mut(id) else { continue };
                 if let Some(work) = port.queues.get_mut(queue) {
                     work.dirty = false;
@@ -312,9 +314,12 @@ impl Dispatcher {
                     self.faults.push((id, crate::frontend::MEMORY_LOST.into()));
                 }
             }
-            for (id, queue) in std::mem::take(&mut self.woken) {
+            self.dirty.clear();
+            for index in 0..self.woken.len() {
+                let Some(&(id, queue)) = self.woken.get(index) else { break };
                 self.activate(id, queue);
             }
+            self.woken.clear();
             if self.faults.is_empty() {
                 return;
             }

@@ -12,19 +12,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_INTERRUPT, NO_NOTIFY, RING};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 pub use layout::Layout;
 
-const FLAG_NEXT: u16 = 1;
-const FLAG_WRITE: u16 = 2;
-const FLAG_INDIRECT: u16 = 4;
-/// In the available ring's flags: we want no notification.
-const NO_INTERRUPT: u16 = 1;
-/// In the used ring's flags: the device wants no doorbell.
-const NO_NOTIFY: u16 = 1;
-/// Offset of the indices, and of the first element, in both rings.
-const INDEX: usize = 2;
-const RING: usize = 4;
 /// Ends the list of free descriptors.
 const NONE: u16 = u16::MAX;
 

@@ -26,6 +26,7 @@ mod chain;
 mod doorbell;
 pub mod driver;
 mod error;
+mod format;
 mod inflight;
 pub mod limits;
 mod queue;

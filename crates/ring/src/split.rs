@@ -13,21 +13,10 @@ use causeway_memory::{Map, OutOfGrant, Span, View};
 
 use crate::chain::Chain;
 use crate::error::RingError;
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_INTERRUPT, NO_NOTIFY, RING};
 use crate::inflight::Inflight;
 use crate::limits::{CHAIN_BYTES_MAX, DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::queue::Setup;
-
-const FLAG_NEXT: u16 = 1;
-const FLAG_WRITE: u16 = 2;
-const FLAG_INDIRECT: u16 = 4;
-/// In the available ring's flags: the driver wants no notification.
-const NO_INTERRUPT: u16 = 1;
-/// In the used ring's flags: we want no doorbell.
-const NO_NOTIFY: u16 = 1;
-
-/// Offset of the indices, and of the first element, in both rings.
-const INDEX: usize = 2;
-const RING: usize = 4;
 
 /// The device side of one split ring.
 #[derive(Debug)]

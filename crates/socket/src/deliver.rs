@@ -385,13 +385,16 @@ impl Socket {
 
     /// Closes the buffer that each of these guests is filling: the end of a batch.
     pub(crate) fn close_open(&mut self, cx: &mut Context<'_>) {
-        for to in std::mem::take(&mut self.open) {
+        let mut open = std::mem::take(&mut self.open);
+        for to in open.drain(..) {
             let Some((port, seat)) = self.seats.with_port(cx, to) else { continue };
             if let Err(fault) = close(&self.table, port, seat, 0) {
                 cx.fault(to, fault);
             }
             cx.touch(to, RX);
         }
+        // Keeps its room for the next batch.
+        self.open = open;
     }
 
     /// Lets a guest transmit again once it has taken its resets.

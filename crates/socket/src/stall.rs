@@ -51,11 +51,7 @@ impl Socket {
     pub(crate) fn release(&mut self, cx: &mut Context<'_>, to: Option<PortId>, pending: Pending) {
         let from = match pending {
             Pending::Held { from, chain, .. } => {
-                let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
-                let pushed = ring.map_or(Ok(()), |(_, ring)| ring.push(chain.head(), 0));
-                if let Err(error) = pushed {
-                    cx.fault(from, format_args!("transmit queue: {error}"));
-                }
+                self.give_back(cx, from, chain.head());
                 cx.touch(from, TX);
                 if let (Some(seat), Some(to)) = (self.seats.get_mut(from), to) {
                     seat.unhold(to);

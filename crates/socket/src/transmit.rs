@@ -84,7 +84,7 @@ impl Socket {
     }
 
     /// Returns a chain to its sender.
-    fn give_back(&mut self, cx: &mut Context<'_>, from: PortId, head: u16) {
+    pub(crate) fn give_back(&self, cx: &mut Context<'_>, from: PortId, head: u16) {
         let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
         if let Some((_, ring)) = ring
             && let Err(error) = ring.push(head, 0)
