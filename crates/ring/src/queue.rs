@@ -83,6 +83,12 @@ impl Queue {
         each!(self, q => q.in_flight())
     }
 
+    /// Chains taken since set-up, less those put back. Wraps: only differences mean something.
+    #[inline]
+    pub fn popped(&self) -> u32 {
+        each!(self, q => q.popped())
+    }
+
     /// Chains that the driver has made available and that were not taken.
     pub fn available(&mut self) -> Result<u16, RingError> {
         each!(self, q => q.available())

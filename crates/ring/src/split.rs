@@ -34,6 +34,8 @@ pub struct SplitQueue {
     /// Heads that are taken and not yet used, a bit each.
     taken: Vec<u64>,
     in_flight: u16,
+    /// Chains taken since set-up, less those put back; wraps.
+    popped: u32,
     /// Whether the driver was told not to ring (without event index).
     quiet: bool,
     record: Option<Inflight>,
@@ -124,6 +126,7 @@ impl SplitQueue {
             published: index,
             taken: vec![0; usize::from(setup.size).div_ceil(64)],
             in_flight: 0,
+            popped: 0,
             quiet: false,
             record: None,
             again: VecDeque::new(),
@@ -168,6 +171,11 @@ impl SplitQueue {
     /// See [`crate::Queue::in_flight`].
     pub fn in_flight(&self) -> u16 {
         self.in_flight
+    }
+
+    /// See [`crate::Queue::popped`].
+    pub fn popped(&self) -> u32 {
+        self.popped
     }
 
     /// See [`crate::Queue::broken`].
@@ -246,6 +254,7 @@ impl SplitQueue {
             self.again.pop_front();
         }
         self.mark(head);
+        self.popped = self.popped.wrapping_add(1);
         Ok(true)
     }
 
@@ -346,6 +355,7 @@ impl SplitQueue {
     /// See [`crate::Queue::put_back`].
     pub fn put_back(&mut self, head: u16) {
         if self.unmark(head) {
+            self.popped = self.popped.wrapping_sub(1);
             self.again.push_front(head);
         }
     }

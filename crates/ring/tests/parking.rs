@@ -206,3 +206,23 @@ fn arming_looks_once_more() {
         assert_eq!(queue.arm(), Ok(true), "what was put back is there to be taken");
     }
 }
+
+/// What a dispatcher measures a rate by: chains taken, of which one put back is none.
+#[test]
+fn chains_taken_are_counted() {
+    let mut guest = Guest::new(8);
+    guest.describe(0, DATA, 64, 0, 0);
+    let mut queue = guest.queue();
+    let mut chain = Chain::new();
+    for taken in 0..20 {
+        assert_eq!(queue.popped(), taken);
+        guest.offer(0);
+        assert!(queue.pop(&guest.map, &mut chain).unwrap());
+        assert_eq!(queue.popped(), taken + 1);
+        queue.put_back(0);
+        assert_eq!(queue.popped(), taken);
+        assert!(queue.pop(&guest.map, &mut chain).unwrap());
+        queue.push(0, 0).unwrap();
+        assert!(!queue.pop(&guest.map, &mut chain).unwrap());
+    }
+}
