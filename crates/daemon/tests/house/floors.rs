@@ -13,10 +13,12 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-socket", 4),
     ("causeway-daemon", 5),
     ("causeway-cli", 5),
+    ("causeway-holder", 5),
 ];
 
 /// The imports within one floor: who, from whom.
-const WITHIN: &[(&str, &str)] = &[("causeway-fabric", "causeway-attach")];
+const WITHIN: &[(&str, &str)] =
+    &[("causeway-fabric", "causeway-attach"), ("causeway-daemon", "causeway-holder")];
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
 const BESIDE: &[&str] = &["vm/", "bench/"];

@@ -1,0 +1,66 @@
+//! The record of chains in flight, kept here for frontends that keep none.
+//!
+//! causewayd makes the memory file and writes in it which chains it has taken;
+//! the holder only keeps the file, and hands it to the next causewayd. The part
+//! of a queue is cleared when its driver begins anew, as a frontend does by
+//! asking for a new file.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use causeway_attach::vhost_user::message::InflightSpec;
+
+/// Bytes cleared at a time.
+const CHUNK: usize = 4096;
+
+/// The file and what is in it.
+#[derive(Debug)]
+pub struct Inflight {
+    /// Its description.
+    pub spec: InflightSpec,
+    /// The memory file.
+    pub file: OwnedFd,
+    /// The holder asked for it, not the frontend.
+    ours: bool,
+    /// For packed rings; the parts differ in length.
+    packed: bool,
+}
+
+impl Inflight {
+    /// One that the frontend keeps.
+    pub fn theirs(spec: InflightSpec, file: OwnedFd) -> Self {
+        Self { spec, file, ours: false, packed: false }
+    }
+
+    /// One that the holder asked for.
+    pub fn ours(spec: InflightSpec, file: OwnedFd, packed: bool) -> Self {
+        Self { spec, file, ours: true, packed }
+    }
+
+    /// Whether it does for rings that are, or are not, packed.
+    pub fn suits(&self, packed: bool) -> bool {
+        !self.ours || self.packed == packed
+    }
+
+    /// Clears the part of queue `index`. What a frontend keeps is the frontend's affair.
+    pub fn clear(&self, index: u32) -> io::Result<()> {
+        let Some(part) = self.spec.len.checked_div(u64::from(self.spec.queues)) else {
+            return Ok(());
+        };
+        if !self.ours || index >= u32::from(self.spec.queues) {
+            return Ok(());
+        }
+        let mut at = self.spec.offset.saturating_add(part.saturating_mul(u64::from(index)));
+        let end = at.saturating_add(part);
+        let zeroes = [0; CHUNK];
+        while at < end {
+            let left = usize::try_from(end.saturating_sub(at)).unwrap_or(CHUNK).min(CHUNK);
+            let now = zeroes.get(..left).unwrap_or_default();
+            match rustix::io::pwrite(&self.file, now, at)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                wrote => at = at.saturating_add(wrote as u64),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Listening Unix sockets: they replace what a dead process left, and leave nothing behind.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+use crate::limits::BACKLOG;
+
+/// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// A socket of this type that does not block.
+pub fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// Removes a socket that nobody serves; anything else there is an error.
+fn clear(path: &Path, kind: SocketType) -> io::Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        meta => meta?,
+    };
+    let refuse = |text: &str| {
+        Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {text}", path.display())))
+    };
+    if !meta.file_type().is_socket() {
+        return refuse("is there and is not a socket; move it away");
+    }
+    match connect(socket(kind)?, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        _ => refuse("another process listens there"),
+    }
+}
+
+impl Listener {
+    /// Listens at `path`; the umask says who may connect.
+    pub fn bind(path: &Path, kind: SocketType) -> io::Result<Self> {
+        clear(path, kind)?;
+        let socket = socket(kind)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let file = identity(path)?;
+        let listener = Self { socket, path: path.to_owned(), file };
+        listen(&listener.socket, BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// The next one that connected, not blocking; none if there is none.
+    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(stream) => Ok(Some(stream)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether its file is still there.
+    pub fn is_reachable(&self) -> bool {
+        identity(&self.path).is_ok_and(|file| file == self.file)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.is_reachable() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
