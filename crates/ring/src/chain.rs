@@ -1,6 +1,9 @@
 //! One available chain, copied out and checked.
 
-use causeway_memory::{Cursor, Span};
+use causeway_memory::{Cursor, Map, OutOfGrant, Span};
+
+use crate::error::RingError;
+use crate::limits::CHAIN_BYTES_MAX;
 
 /// A chain of descriptors as plain values: what the device may read, then what it may write.
 ///
@@ -21,7 +24,8 @@ impl Chain {
         Self::default()
     }
 
-    /// The descriptor index that names this chain in the used ring.
+    /// What names this chain to the driver: the index of its first descriptor in a split ring,
+    /// its buffer id in a packed one.
     pub fn head(&self) -> u16 {
         self.head
     }
@@ -62,5 +66,30 @@ impl Chain {
         self.writable.clear();
         self.readable_bytes = 0;
         self.writable_bytes = 0;
+    }
+
+    /// Adds one descriptor's bytes, which have to be granted.
+    #[inline]
+    pub(crate) fn add(&mut self, map: &Map, span: Span, writable: bool) -> Result<(), RingError> {
+        if !writable && !self.writable.is_empty() {
+            return Err(RingError::Order);
+        }
+        let len = u64::from(span.len);
+        // No overflow: the sum before is at most 2^32.
+        let all = self.readable_bytes.saturating_add(self.writable_bytes).saturating_add(len);
+        if all > CHAIN_BYTES_MAX {
+            return Err(RingError::Bytes);
+        }
+        if len > 0 && !map.contains(span.addr, len) {
+            return Err(RingError::Descriptor(OutOfGrant { addr: span.addr, len }));
+        }
+        if writable {
+            self.writable.push(span);
+            self.writable_bytes = self.writable_bytes.saturating_add(len);
+        } else {
+            self.readable.push(span);
+            self.readable_bytes = self.readable_bytes.saturating_add(len);
+        }
+        Ok(())
     }
 }

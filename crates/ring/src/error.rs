@@ -5,13 +5,14 @@ use causeway_memory::OutOfGrant;
 /// The driver broke a rule of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The queue size is zero, above 32768, or not a power of two.
-    #[error("queue size {0}: expected a power of two, 1 to 32768")]
+    /// The queue size is zero, above 32768, or, of a split ring, not a power of two.
+    #[error("queue size {0}: expected 1 to 32768, of a split ring a power of two")]
     Size(u16),
-    /// A ring part is not aligned as virtio 1.3, 2.7 wants it.
+    /// A ring part is not aligned as virtio 1.3, 2.7 and 2.8 want it.
     #[error("the {part} at {addr:#x} is not aligned to {align} bytes")]
     Alignment {
-        /// `descriptor table`, `available ring` or `used ring`.
+        /// `descriptor table`, `available ring` or `used ring`; of a packed ring `descriptor
+        /// ring`, `driver event area` or `device event area`.
         part: &'static str,
         /// Its guest address.
         addr: u64,
@@ -21,7 +22,8 @@ pub enum RingError {
     /// A ring part is not wholly in granted memory.
     #[error("the {part} is not granted: {gap}")]
     Hole {
-        /// `descriptor table`, `available ring` or `used ring`.
+        /// `descriptor table`, `available ring` or `used ring`; of a packed ring `descriptor
+        /// ring`, `driver event area` or `device event area`.
         part: &'static str,
         /// The bytes that are missing.
         gap: OutOfGrant,
@@ -36,7 +38,8 @@ pub enum RingError {
         /// Queue size.
         size: u16,
     },
-    /// The available ring names a descriptor past the table.
+    /// A chain is named by a number that the queue does not have: a descriptor past the table, or
+    /// a buffer id.
     #[error("head {head} in a queue of {size}")]
     Head {
         /// The index.
@@ -79,6 +82,17 @@ pub enum RingError {
     /// The ring's memory became unreachable under us.
     #[error("the ring became unreachable: {0}")]
     Lost(OutOfGrant),
+    /// A packed ring is to go on at a slot that it does not have, or further than it is long.
+    #[error("position {bits:#06x} in a packed queue of {size}")]
+    Position {
+        /// Slot, and wrap counter in bit 15.
+        bits: u16,
+        /// Queue size.
+        size: u16,
+    },
+    /// The driver of a packed ring made descriptors available in slots that we still hold.
+    #[error("more descriptors made available at once than the queue of {0} has")]
+    Overfull(u16),
     /// The shared in-flight record is too small or inconsistent.
     #[error("the in-flight record does not fit the queue")]
     Inflight,

@@ -1,6 +1,6 @@
-//! What both sides of a split ring agree on (virtio 1.3, 2.7.5 to 2.7.8).
+//! What both sides of a ring agree on (virtio 1.3, 2.7.5 to 2.7.8, and 2.8).
 
-/// In a descriptor: the chain goes on at `next`.
+/// In a descriptor: the chain goes on.
 pub(crate) const FLAG_NEXT: u16 = 1;
 /// In a descriptor: the device writes, else it reads.
 pub(crate) const FLAG_WRITE: u16 = 2;
@@ -14,3 +14,66 @@ pub(crate) const NO_NOTIFY: u16 = 1;
 pub(crate) const INDEX: usize = 2;
 /// Offset of the first element in both rings.
 pub(crate) const RING: usize = 4;
+
+/// What packed rings have of their own (virtio 1.3, 2.8).
+pub(crate) mod packed {
+    use causeway_memory::Span;
+
+    use crate::limits::DESCRIPTOR_BYTES;
+
+    /// In a descriptor: equals the wrap counter of the driver that made it available.
+    pub const AVAIL: u16 = 1 << 7;
+    /// In a descriptor: equals the wrap counter once it is used, differs while it is available.
+    pub const USED: u16 = 1 << 15;
+    /// Offset of the length in a descriptor; the buffer id and the flags follow.
+    pub const LEN: usize = 8;
+    /// Offset of the flags.
+    pub const FLAGS: usize = 14;
+    /// Bytes of an event suppression structure.
+    pub const EVENT_BYTES: usize = 4;
+    /// In it: the position at which to tell.
+    pub const EVENT_POSITION: usize = 0;
+    /// In it: whether to tell.
+    pub const EVENT_FLAGS: usize = 2;
+    /// Tell of everything.
+    pub const EVENT_ENABLE: u16 = 0;
+    /// Tell of nothing.
+    pub const EVENT_DISABLE: u16 = 1;
+    /// Tell of the descriptor at the position.
+    pub const EVENT_DESC: u16 = 2;
+
+    /// A descriptor, copied out.
+    pub struct Descriptor {
+        /// What it names.
+        pub span: Span,
+        /// Its buffer id.
+        pub id: u16,
+        /// Its flags.
+        pub flags: u16,
+    }
+
+    impl Descriptor {
+        /// Of its bytes.
+        #[inline]
+        pub fn parse(bytes: [u8; DESCRIPTOR_BYTES]) -> Self {
+            let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, i0, i1, f0, f1] = bytes;
+            Self {
+                span: Span {
+                    addr: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+                    len: u32::from_le_bytes([l0, l1, l2, l3]),
+                },
+                id: u16::from_le_bytes([i0, i1]),
+                flags: u16::from_le_bytes([f0, f1]),
+            }
+        }
+
+        /// Its bytes.
+        #[inline]
+        pub fn emit(&self) -> [u8; DESCRIPTOR_BYTES] {
+            let high = u64::from(self.span.len)
+                | u64::from(self.id).wrapping_shl(32)
+                | u64::from(self.flags).wrapping_shl(48);
+            (u128::from(self.span.addr) | u128::from(high).wrapping_shl(64)).to_le_bytes()
+        }
+    }
+}

@@ -2,14 +2,13 @@
 //!
 //! A [`Queue`] takes chains that the driver made available, checks every index
 //! and descriptor once, and hands out plain values ([`Chain`]); nothing in it
-//! knows of sockets or processes. Split rings are here ([`split`]); packed
-//! rings take the second arm of [`Queue`].
+//! knows of sockets or processes. Split rings ([`split`]) and packed rings
+//! ([`packed`]) are its two arms; [`handshake`] is what they have in common.
 //!
 //! # Park and wake
 //! A dispatcher that has found every ring empty calls [`Queue::arm`] on each,
-//! which asks the driver for a doorbell and then looks once more (a full fence
-//! lies between, so that either we see the driver's new index, or the driver
-//! sees our request; virtio 1.3, 2.7.10). Only when all rings stay empty it
+//! which asks the driver for a doorbell and then looks once more ([`handshake`]
+//! has the order that this needs). Only when all rings stay empty it
 //! parks. While it works, [`Queue::disarm`] keeps the driver from ringing.
 #![cfg_attr(
     not(test),
@@ -27,8 +26,12 @@ mod doorbell;
 pub mod driver;
 mod error;
 mod format;
+pub mod handshake;
 mod inflight;
 pub mod limits;
+mod marks;
+pub mod packed;
+pub mod position;
 mod queue;
 mod rescue;
 pub mod split;

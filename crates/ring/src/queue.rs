@@ -5,24 +5,28 @@ use causeway_memory::Map;
 use crate::chain::Chain;
 use crate::error::RingError;
 use crate::inflight::Inflight;
+use crate::packed::PackedQueue;
 use crate::split::SplitQueue;
 
 /// How the driver set a queue up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
-    /// Entries; a power of two, 1 to 32768.
+    /// Entries, 1 to 32768; of a split ring a power of two.
     pub size: u16,
-    /// Guest address of the descriptor table, 16-byte aligned.
+    /// Guest address of the descriptor table, or of the packed ring, 16-byte aligned.
     pub desc: u64,
-    /// Guest address of the available ring, 2-byte aligned.
+    /// Guest address of the available ring, 2-byte aligned; of a packed ring that of the
+    /// driver's event suppression structure, 4-byte aligned.
     pub avail: u64,
-    /// Guest address of the used ring, 4-byte aligned.
+    /// Guest address of the used ring, or of the device's event suppression structure, 4-byte
+    /// aligned.
     pub used: u64,
     /// VIRTIO_F_EVENT_IDX was negotiated.
     pub event_index: bool,
     /// VIRTIO_F_INDIRECT_DESC was negotiated.
     pub indirect: bool,
-    /// The next available index to take (vhost-user's vring base).
+    /// The next available index to take (vhost-user's vring base); of a packed ring the slot,
+    /// with the wrap counter in bit 15.
     pub next: u16,
 }
 
@@ -33,6 +37,8 @@ pub struct Setup {
 pub enum Queue {
     /// A split ring (virtio 1.3, 2.7).
     Split(SplitQueue),
+    /// A packed ring (virtio 1.3, 2.8).
+    Packed(PackedQueue),
 }
 
 /// Hands each call to the ring's format.
@@ -40,6 +46,7 @@ macro_rules! each {
     ($self:expr, $queue:ident => $call:expr) => {
         match $self {
             Self::Split($queue) => $call,
+            Self::Packed($queue) => $call,
         }
     };
 }
@@ -48,6 +55,12 @@ impl Queue {
     /// Sets up a split queue over granted memory.
     pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
         Ok(Self::Split(SplitQueue::new(setup, map)?))
+    }
+
+    /// Sets up a packed queue over granted memory. `setup.next` is where it goes on to take
+    /// chains and `used` where it goes on to use them: slots, with the wrap counter in bit 15.
+    pub fn packed(setup: Setup, used: u16, map: &Map) -> Result<Self, RingError> {
+        Ok(Self::Packed(PackedQueue::new(setup, used, map)?))
     }
 
     /// Continues in a new epoch of the guest's memory: same indices, rings taken from `map`.
@@ -70,10 +83,12 @@ impl Queue {
     pub fn format(&self) -> &'static str {
         match self {
             Self::Split(_) => "split",
+            Self::Packed(_) => "packed",
         }
     }
 
-    /// The next available index that would be taken: what GET_VRING_BASE reports.
+    /// The next available index that would be taken, as in [`Setup::next`]: what GET_VRING_BASE
+    /// reports.
     pub fn next_available(&self) -> u16 {
         each!(self, q => q.next_available())
     }
@@ -101,7 +116,8 @@ impl Queue {
     }
 
     /// Puts back a chain that was popped and not used; it is the next one to be popped.
-    /// Several are put back in the reverse order of their pops.
+    /// Several are put back in the reverse order of their pops, and none of which a later one
+    /// was pushed.
     pub fn put_back(&mut self, head: u16) {
         each!(self, q => q.put_back(head));
     }

@@ -7,15 +7,17 @@
 //! The driver's lines come over once each; nothing is read twice.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
 use crate::chain::Chain;
 use crate::error::RingError;
-use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_INTERRUPT, NO_NOTIFY, RING};
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING};
+use crate::handshake::{ask_index, look_index, show_index};
 use crate::inflight::Inflight;
-use crate::limits::{CHAIN_BYTES_MAX, DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::marks::Marks;
 use crate::queue::Setup;
 
 /// The device side of one split ring.
@@ -31,9 +33,8 @@ pub struct SplitQueue {
     /// Next used index to write, and the one published.
     pushed: u16,
     published: u16,
-    /// Heads that are taken and not yet used, a bit each.
-    taken: Vec<u64>,
-    in_flight: u16,
+    /// Heads that are taken and not yet used.
+    taken: Marks,
     /// Chains taken since set-up, less those put back; wraps.
     popped: u32,
     /// Whether the driver was told not to ring (without event index).
@@ -124,8 +125,7 @@ impl SplitQueue {
             seen: setup.next,
             pushed: index,
             published: index,
-            taken: vec![0; usize::from(setup.size).div_ceil(64)],
-            in_flight: 0,
+            taken: Marks::new(setup.size),
             popped: 0,
             quiet: false,
             record: None,
@@ -170,7 +170,7 @@ impl SplitQueue {
 
     /// See [`crate::Queue::in_flight`].
     pub fn in_flight(&self) -> u16 {
-        self.in_flight
+        self.taken.count()
     }
 
     /// See [`crate::Queue::popped`].
@@ -210,8 +210,13 @@ impl SplitQueue {
     /// Loads the driver's index.
     #[inline]
     fn refresh(&mut self) -> Result<(), RingError> {
-        // Acquire: what the driver wrote before its index is visible after this load.
-        let index = self.avail.load(INDEX, Ordering::Acquire).map_err(RingError::Lost)?;
+        let index = look_index(&self.avail).map_err(RingError::Lost)?;
+        self.saw(index)
+    }
+
+    /// Takes the driver's index for true, if it can be.
+    #[inline]
+    fn saw(&mut self, index: u16) -> Result<(), RingError> {
         if index.wrapping_sub(self.next) > self.setup.size {
             return Err(RingError::IndexJump { from: self.next, to: index, size: self.setup.size });
         }
@@ -253,41 +258,9 @@ impl SplitQueue {
         } else {
             self.again.pop_front();
         }
-        self.mark(head);
+        self.taken.add(head);
         self.popped = self.popped.wrapping_add(1);
         Ok(true)
-    }
-
-    /// The word and bit of `head` in `taken`; the caller has checked the head.
-    #[inline]
-    fn bit(&mut self, head: u16) -> Option<(&mut u64, u64)> {
-        let word = self.taken.get_mut(usize::from(head).wrapping_shr(6))?;
-        Some((word, 1_u64.wrapping_shl(u32::from(head))))
-    }
-
-    fn is_taken(&self, head: u16) -> bool {
-        let word = self.taken.get(usize::from(head).wrapping_shr(6)).copied().unwrap_or(0);
-        word.wrapping_shr(u32::from(head)) & 1 == 1
-    }
-
-    #[inline]
-    fn mark(&mut self, head: u16) {
-        if let Some((word, bit)) = self.bit(head) {
-            *word |= bit;
-            self.in_flight = self.in_flight.saturating_add(1);
-        }
-    }
-
-    /// Clears the mark of `head`; `false` if it was not taken.
-    #[inline]
-    fn unmark(&mut self, head: u16) -> bool {
-        let Some((word, bit)) = self.bit(head) else { return false };
-        let was = *word & bit != 0;
-        *word &= !bit;
-        if was {
-            self.in_flight = self.in_flight.saturating_sub(1);
-        }
-        was
     }
 
     #[inline]
@@ -302,14 +275,13 @@ impl SplitQueue {
         if u32::from(head) >= size {
             return Err(RingError::Head { head, size: self.setup.size });
         }
-        if self.is_taken(head) {
+        if self.taken.has(head) {
             return Err(RingError::Twice(head));
         }
         let mut table = Table::Ring(&self.desc);
         let mut entries = size;
         let mut left = size;
         let mut index = head;
-        let mut bytes = 0_u64;
         // Ends: each turn uses up one of `left`, but for the one step into an indirect table.
         loop {
             let one = table.get(index)?;
@@ -327,7 +299,7 @@ impl SplitQueue {
                 continue;
             }
             left = left.checked_sub(1).ok_or(RingError::Endless(size))?;
-            add(map, chain, &one, &mut bytes)?;
+            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
             if one.flags & FLAG_NEXT == 0 {
                 return Ok(());
             }
@@ -354,7 +326,7 @@ impl SplitQueue {
 
     /// See [`crate::Queue::put_back`].
     pub fn put_back(&mut self, head: u16) {
-        if self.unmark(head) {
+        if self.taken.remove(head) {
             self.popped = self.popped.wrapping_sub(1);
             self.again.push_front(head);
         }
@@ -363,7 +335,7 @@ impl SplitQueue {
     /// See [`crate::Queue::finish`].
     pub fn finish(&mut self) -> Result<bool, RingError> {
         for head in 0..self.setup.size {
-            if self.is_taken(head) {
+            if self.taken.has(head) {
                 self.push(head, 0)?;
             }
         }
@@ -374,7 +346,7 @@ impl SplitQueue {
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         self.check()?;
-        if !self.unmark(head) {
+        if !self.taken.remove(head) {
             return Ok(());
         }
         let slot = self.pushed & self.setup.size.wrapping_sub(1);
@@ -401,24 +373,29 @@ impl SplitQueue {
         self.latch(done)
     }
 
+    #[inline]
     fn show(&mut self) -> Result<bool, RingError> {
-        // Release: the entries and the data are visible before the index.
-        self.used.store(INDEX, self.pushed, Ordering::Release).map_err(RingError::Lost)?;
-        let before = std::mem::replace(&mut self.published, self.pushed);
+        let batch = (self.published, self.pushed);
+        let wanted = show_index(&self.used, &self.avail, batch, self.used_event_at());
+        self.published = self.pushed;
         if let Some(record) = &mut self.record {
             record.published(self.published)?;
         }
-        // The index must be visible before we look whether the driver sleeps (2.7.7.2).
-        fence(Ordering::SeqCst);
-        if !self.setup.event_index {
-            let flags = self.avail.load(0, Ordering::Relaxed).map_err(RingError::Lost)?;
-            return Ok(flags & NO_INTERRUPT == 0);
-        }
-        let at = self.avail_slot(0).wrapping_add(usize::from(self.setup.size).wrapping_mul(2));
-        let event = self.avail.load(at, Ordering::Relaxed).map_err(RingError::Lost)?;
-        // From the last publish on, not from the last notification: that one may lie a whole turn
-        // of the index back if the driver polls, and then the difference says nothing.
-        Ok(crossed(event, self.published, before))
+        wanted.map_err(RingError::Lost)
+    }
+
+    /// Where the driver says at which used index it wants a notification.
+    #[inline]
+    fn used_event_at(&self) -> Option<usize> {
+        let after = usize::from(self.setup.size).wrapping_mul(2).wrapping_add(RING);
+        self.setup.event_index.then_some(after)
+    }
+
+    /// Where we say at which available index we want a doorbell.
+    #[inline]
+    fn avail_event_at(&self) -> Option<usize> {
+        let after = usize::from(self.setup.size).wrapping_mul(8).wrapping_add(RING);
+        self.setup.event_index.then_some(after)
     }
 
     /// See [`crate::Queue::arm`].
@@ -429,16 +406,10 @@ impl SplitQueue {
     }
 
     fn request(&mut self) -> Result<bool, RingError> {
-        if self.setup.event_index {
-            let at = usize::from(self.setup.size).wrapping_mul(8).wrapping_add(RING);
-            self.used.store(at, self.next, Ordering::Relaxed).map_err(RingError::Lost)?;
-        } else {
-            self.used.store(0, 0, Ordering::Relaxed).map_err(RingError::Lost)?;
-            self.quiet = false;
-        }
-        // Our request must be visible before we look for the last time (2.7.10).
-        fence(Ordering::SeqCst);
-        self.refresh()?;
+        let at = self.avail_event_at();
+        self.quiet = false;
+        let index = ask_index(&self.used, &self.avail, self.next, at).map_err(RingError::Lost)?;
+        self.saw(index)?;
         Ok(self.next != self.seen || !self.again.is_empty())
     }
 
@@ -454,32 +425,4 @@ impl SplitQueue {
         self.quiet = true;
         self.latch(stored)
     }
-}
-
-/// Whether `event` was passed when the index went from `old` to `new` (virtio 1.3, 2.7.7.1).
-#[inline]
-fn crossed(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
-/// Adds one descriptor's bytes to the chain.
-#[inline]
-fn add(map: &Map, chain: &mut Chain, one: &Descriptor, bytes: &mut u64) -> Result<(), RingError> {
-    let writable = one.flags & FLAG_WRITE != 0;
-    if !writable && !chain.writable.is_empty() {
-        return Err(RingError::Order);
-    }
-    let len = u64::from(one.span.len);
-    *bytes = bytes.checked_add(len).filter(|&b| b <= CHAIN_BYTES_MAX).ok_or(RingError::Bytes)?;
-    if len > 0 && !map.contains(one.span.addr, len) {
-        return Err(RingError::Descriptor(OutOfGrant { addr: one.span.addr, len }));
-    }
-    if writable {
-        chain.writable.push(one.span);
-        chain.writable_bytes = chain.writable_bytes.saturating_add(len);
-    } else {
-        chain.readable.push(one.span);
-        chain.readable_bytes = chain.readable_bytes.saturating_add(len);
-    }
-    Ok(())
 }

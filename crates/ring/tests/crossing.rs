@@ -13,7 +13,7 @@ use std::thread;
 
 use causeway_memory::{Map, Span};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Chain, Queue, Setup};
+use causeway_ring::{Chain, Queue};
 use common::*;
 
 const ROUNDS: u32 = 60_000;
@@ -93,13 +93,10 @@ fn driver(map: &Map, mut driver: Driver, meeting: &Meeting) {
     }
 }
 
-fn run(event_index: bool) {
+fn run(packed: bool, event_index: bool) {
     let map = Arc::new(memory());
     let layout = Layout { base: GUEST, size: 8, table_entries: 0 };
-    let front = Driver::new(layout, event_index, false, &map).unwrap();
-    let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
-    let setup = Setup { size: 8, desc, avail, used, event_index, indirect: false, next: 0 };
-    let back = Queue::new(setup, &map).unwrap();
+    let (front, back) = pair(&map, layout, packed, event_index);
     let meeting = Arc::new(Meeting::default());
     let (theirs, at) = (Arc::clone(&map), Arc::clone(&meeting));
     let device = thread::spawn(move || device(&theirs, back, &at));
@@ -110,6 +107,8 @@ fn run(event_index: bool) {
 // One test: side by side they would take each other's processors.
 #[test]
 fn one_of_two_that_cross_notices() {
-    run(true);
-    run(false);
+    for packed in [false, true] {
+        run(packed, true);
+        run(packed, false);
+    }
 }

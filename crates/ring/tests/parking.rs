@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use causeway_memory::{Map, Span};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Chain, Doorbell, Notifier, Queue, Setup};
+use causeway_ring::{Chain, Doorbell, Notifier, Queue};
 use common::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -58,14 +58,6 @@ fn bell() -> (Doorbell, Notifier) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let other = fd.as_fd().try_clone_to_owned().unwrap();
     (Doorbell::new(fd).unwrap(), Notifier::new(other).unwrap())
-}
-
-fn pair(map: &Map, event_index: bool) -> (Driver, Queue) {
-    let layout = Layout { base: GUEST, size: SIZE, table_entries: 0 };
-    let driver = Driver::new(layout, event_index, false, map).unwrap();
-    let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
-    let setup = Setup { size: SIZE, desc, avail, used, event_index, indirect: false, next: 0 };
-    (driver, Queue::new(setup, map).unwrap())
 }
 
 /// The device: takes numbers in order and uses each; parks when there is none. Counts its parks.
@@ -138,9 +130,10 @@ fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip:
     parks
 }
 
-fn run(event_index: bool, skip: bool) {
+fn run(packed: bool, event_index: bool, skip: bool) {
     let map = Arc::new(memory());
-    let (front, back) = pair(&map, event_index);
+    let layout = Layout { base: GUEST, size: SIZE, table_entries: 0 };
+    let (front, back) = pair(&map, layout, packed, event_index);
     let (kicked, kick) = bell();
     let (called, call) = bell();
     let theirs = Arc::clone(&map);
@@ -153,13 +146,20 @@ fn run(event_index: bool, skip: bool) {
 
 #[test]
 fn no_wake_up_is_lost_with_event_index() {
-    run(true, false);
-    run(true, true);
+    run(false, true, false);
+    run(false, true, true);
 }
 
 #[test]
 fn no_wake_up_is_lost_with_flags() {
-    run(false, false);
+    run(false, false, false);
+}
+
+#[test]
+fn no_wake_up_is_lost_in_packed_rings() {
+    run(true, true, false);
+    run(true, true, true);
+    run(true, false, false);
 }
 
 /// A driver that polls needs no notification for any number of chains; when it goes to sleep a

@@ -6,12 +6,13 @@ use super::{DESCRIPTOR_BYTES, RING};
 const ALIGN: u64 = 128;
 
 /// A ring in guest memory: descriptor table, available ring, used ring, and an indirect table
-/// for each descriptor.
+/// for each descriptor. A packed ring has the same places: its descriptors in the first, the
+/// driver's and the device's event suppression structures at the beginning of the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Guest address of the first byte; a multiple of 128.
     pub base: u64,
-    /// Descriptors; a power of two.
+    /// Descriptors; of a split ring a power of two.
     pub size: u16,
     /// Entries of each indirect table; below 2 there are none.
     pub table_entries: u16,

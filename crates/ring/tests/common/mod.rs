@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_memory::{Map, Mapping, Region, View};
+use causeway_ring::driver::{Driver, Layout};
 use causeway_ring::{Queue, RingError, Setup};
 
 /// The descriptor flags of virtio 1.3, 2.7.5.
@@ -158,4 +159,15 @@ pub fn window(len: usize) -> View {
     let file = file(len as u64);
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as u64).unwrap());
     View::new(mapping, 0, len).unwrap()
+}
+
+/// Both sides of one ring of either format, without indirect tables.
+pub fn pair(map: &Map, layout: Layout, packed: bool, event_index: bool) -> (Driver, Queue) {
+    let make = if packed { Driver::packed } else { Driver::new };
+    let driver = make(layout, event_index, false, map).unwrap();
+    let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
+    let (size, next) = (layout.size, driver.base() as u16);
+    let setup = Setup { size, desc, avail, used, event_index, indirect: false, next };
+    let queue = if packed { Queue::packed(setup, next, map) } else { Queue::new(setup, map) };
+    (driver, queue.unwrap())
 }

@@ -1,0 +1,278 @@
+//! The driver side of a split ring (virtio 1.3, 2.7).
+
+use std::sync::atomic::Ordering;
+
+use causeway_memory::{Map, OutOfGrant, Span, View};
+
+use super::{DriverError, Layout, Used, links};
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING};
+use crate::handshake::{ask_index, look_index, show_index};
+use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+
+/// Ends the list of free descriptors.
+const NONE: u16 = u16::MAX;
+
+/// What the driver remembers of a chain that the device has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    /// Descriptors of the table that it takes; zero if the device does not have it.
+    descriptors: u16,
+    /// Its last descriptor.
+    tail: u16,
+    /// Writable bytes.
+    room: u32,
+}
+
+/// The driver side of one split ring.
+#[derive(Debug)]
+pub struct SplitDriver {
+    layout: Layout,
+    event_index: bool,
+    indirect: bool,
+    desc: View,
+    avail: View,
+    used: View,
+    /// Links between descriptors; ours alone.
+    next: Vec<u16>,
+    held: Vec<Held>,
+    free: u16,
+    free_count: u16,
+    /// Next available index to write, and the one shown.
+    added: u16,
+    shown: u16,
+    /// Next used index to take, and the device's index as last seen.
+    taken: u16,
+    seen: u16,
+    quiet: bool,
+}
+
+impl SplitDriver {
+    /// See [`super::Driver::new`].
+    pub fn new(
+        layout: Layout,
+        event_index: bool,
+        indirect: bool,
+        map: &Map,
+    ) -> Result<Self, DriverError> {
+        let size = layout.size;
+        if !size.is_power_of_two() || size > QUEUE_SIZE_MAX {
+            return Err(DriverError::Size(size));
+        }
+        let view = |(at, len): (u64, usize)| map.view(at, len);
+        let (desc, avail, used) =
+            (view(layout.desc())?, view(layout.avail())?, view(layout.used())?);
+        for (view, len) in [(&avail, layout.avail().1), (&used, layout.used().1)] {
+            view.write(0, &vec![0; len])?;
+        }
+        Ok(Self {
+            event_index,
+            indirect: indirect && layout.table_entries > 1,
+            desc,
+            avail,
+            used,
+            next: links(size),
+            held: vec![Held::default(); usize::from(size)],
+            free: 0,
+            free_count: size,
+            added: 0,
+            shown: 0,
+            taken: 0,
+            seen: 0,
+            quiet: false,
+            layout,
+        })
+    }
+
+    /// See [`super::Driver::layout`].
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// See [`super::Driver::free_descriptors`].
+    pub fn free_descriptors(&self) -> u16 {
+        self.free_count
+    }
+
+    /// See [`super::Driver::outstanding`].
+    pub fn outstanding(&self) -> u16 {
+        self.added.wrapping_sub(self.taken)
+    }
+
+    /// See [`super::Driver::add`].
+    #[inline]
+    pub fn add(
+        &mut self,
+        map: &Map,
+        readable: &[Span],
+        writable: &[Span],
+    ) -> Result<u16, DriverError> {
+        let count = readable.len().saturating_add(writable.len());
+        let room = writable.iter().fold(0_u32, |sum, span| sum.saturating_add(span.len));
+        let all = readable
+            .iter()
+            .map(|span| (*span, 0))
+            .chain(writable.iter().map(|span| (*span, FLAG_WRITE)));
+        let fits_table = count <= usize::from(self.layout.table_entries);
+        if count > usize::from(self.layout.size) {
+            return Err(DriverError::Full);
+        }
+        let (head, tail, descriptors) = if count == 0 {
+            return Err(DriverError::Empty);
+        } else if count > 1 && self.indirect && fits_table {
+            let head = self.allocate(1)?;
+            let table = self.layout.table(head);
+            for (at, (span, flags)) in (0_u16..).zip(all) {
+                let (flags, next) = link(flags, at, count);
+                let to = table.wrapping_add(u64::from(at).wrapping_mul(DESCRIPTOR_BYTES as u64));
+                map.write(to, &descriptor(span, flags, next))?;
+            }
+            let len = u32::try_from(count.saturating_mul(DESCRIPTOR_BYTES)).unwrap_or(u32::MAX);
+            self.describe(head, Span { addr: table, len }, FLAG_INDIRECT, 0)?;
+            (head, head, 1)
+        } else {
+            let descriptors = u16::try_from(count).map_err(|_| DriverError::Full)?;
+            let head = self.allocate(descriptors)?;
+            let (mut at, mut tail) = (head, head);
+            for (nth, (span, flags)) in (1_usize..).zip(all) {
+                let next = self.next.get(usize::from(at)).copied().unwrap_or(NONE);
+                let last = nth == count;
+                let (flags, link) = if last { (flags, 0) } else { (flags | FLAG_NEXT, next) };
+                self.describe(at, span, flags, link)?;
+                (tail, at) = (at, next);
+            }
+            (head, tail, descriptors)
+        };
+        if let Some(held) = self.held.get_mut(usize::from(head)) {
+            *held = Held { descriptors, tail, room };
+        }
+        self.avail.store(self.avail_slot(self.added), head, Ordering::Relaxed)?;
+        self.added = self.added.wrapping_add(1);
+        Ok(head)
+    }
+
+    /// Takes `count` linked descriptors off the free list.
+    #[inline]
+    fn allocate(&mut self, count: u16) -> Result<u16, DriverError> {
+        self.free_count = self.free_count.checked_sub(count).ok_or(DriverError::Full)?;
+        let head = self.free;
+        for _ in 0..count {
+            self.free = self.next.get(usize::from(self.free)).copied().unwrap_or(NONE);
+        }
+        Ok(head)
+    }
+
+    #[inline]
+    fn describe(&self, at: u16, span: Span, flags: u16, next: u16) -> Result<(), OutOfGrant> {
+        let offset = usize::from(at).wrapping_mul(DESCRIPTOR_BYTES);
+        self.desc.write(offset, &descriptor(span, flags, next))
+    }
+
+    #[inline]
+    fn avail_slot(&self, index: u16) -> usize {
+        let slot = index & self.layout.size.wrapping_sub(1);
+        usize::from(slot).wrapping_mul(2).wrapping_add(RING)
+    }
+
+    /// See [`super::Driver::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> Result<bool, DriverError> {
+        if self.shown == self.added {
+            return Ok(false);
+        }
+        let after = usize::from(self.layout.size).wrapping_mul(8).wrapping_add(RING);
+        let event_at = self.event_index.then_some(after);
+        let batch = (self.shown, self.added);
+        self.shown = self.added;
+        Ok(show_index(&self.avail, &self.used, batch, event_at)?)
+    }
+
+    /// See [`super::Driver::take`].
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Used>, DriverError> {
+        if self.taken == self.seen {
+            self.refresh()?;
+            if self.taken == self.seen {
+                return Ok(None);
+            }
+        }
+        let slot = self.taken & self.layout.size.wrapping_sub(1);
+        let at = usize::from(slot).wrapping_mul(8).wrapping_add(RING);
+        let [i0, i1, i2, i3, w0, w1, w2, w3] = self.used.read::<8>(at)?;
+        let id = u32::from_le_bytes([i0, i1, i2, i3]);
+        let written = u32::from_le_bytes([w0, w1, w2, w3]);
+        let head = u16::try_from(id).map_err(|_| DriverError::Unknown(id))?;
+        let held = self.held.get_mut(usize::from(head)).map(std::mem::take);
+        let held = held.filter(|h| h.descriptors > 0).ok_or(DriverError::Unknown(id))?;
+        self.release(head, held);
+        self.taken = self.taken.wrapping_add(1);
+        if written > held.room {
+            return Err(DriverError::Overrun { written, room: held.room });
+        }
+        Ok(Some(Used { head, written }))
+    }
+
+    /// Puts a chain's descriptors at the front of the free list, where they are still in cache.
+    #[inline]
+    fn release(&mut self, head: u16, held: Held) {
+        if let Some(link) = self.next.get_mut(usize::from(held.tail)) {
+            *link = self.free;
+        }
+        self.free = head;
+        self.free_count = self.free_count.saturating_add(held.descriptors);
+    }
+
+    /// Loads the device's index.
+    #[inline]
+    fn refresh(&mut self) -> Result<(), DriverError> {
+        let index = look_index(&self.used)?;
+        self.saw(index)
+    }
+
+    /// Takes the device's index for true, if it can be.
+    #[inline]
+    fn saw(&mut self, index: u16) -> Result<(), DriverError> {
+        if index.wrapping_sub(self.taken) > self.shown.wrapping_sub(self.taken) {
+            return Err(DriverError::IndexJump { from: self.taken, to: index });
+        }
+        self.seen = index;
+        Ok(())
+    }
+
+    /// See [`super::Driver::arm_after`].
+    pub fn arm_after(&mut self, skip: u16) -> Result<bool, DriverError> {
+        let after = usize::from(self.layout.size).wrapping_mul(2).wrapping_add(RING);
+        let event_at = self.event_index.then_some(after);
+        let ahead = skip.min(self.outstanding().saturating_sub(1));
+        self.quiet = false;
+        let index = ask_index(&self.avail, &self.used, self.taken.wrapping_add(ahead), event_at)?;
+        self.saw(index)?;
+        Ok(self.seen != self.taken)
+    }
+
+    /// See [`super::Driver::disarm`]. With event index nothing is written: the device notifies once
+    /// when it passes what was asked for.
+    #[inline]
+    pub fn disarm(&mut self) -> Result<(), DriverError> {
+        if self.event_index || self.quiet {
+            return Ok(());
+        }
+        self.quiet = true;
+        Ok(self.avail.store(0, NO_INTERRUPT, Ordering::Relaxed)?)
+    }
+}
+
+/// Flags and next field of entry `at` in an indirect table of `count`.
+fn link(flags: u16, at: u16, count: usize) -> (u16, u16) {
+    let next = at.wrapping_add(1);
+    if usize::from(next) < count { (flags | FLAG_NEXT, next) } else { (flags, 0) }
+}
+
+/// A descriptor's bytes.
+#[inline]
+fn descriptor(span: Span, flags: u16, next: u16) -> [u8; DESCRIPTOR_BYTES] {
+    let low = u128::from(span.addr);
+    let high = u128::from(span.len)
+        | u128::from(flags).wrapping_shl(32)
+        | u128::from(next).wrapping_shl(48);
+    (low | high.wrapping_shl(64)).to_le_bytes()
+}

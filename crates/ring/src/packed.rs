@@ -1,0 +1,387 @@
+//! The device side of a packed ring (virtio 1.3, 2.8).
+//!
+//! # Budget
+//! Of a chain of one or two descriptors, in a batch of n: one 2-byte load of the first flags and
+//! one 16-byte copy a descriptor, both of the same cache line, and one 8-byte store of the used
+//! entry into a line that is already here; per batch one store of the first used flags and one
+//! look at whether a notification is wanted. Four descriptors share a line, which comes over
+//! once to be read and once goes back written; a split ring moves three lines for the same.
+//! No system call, no allocation.
+//!
+//! # What a batch looks like to the driver
+//! Used entries are written as they are pushed, each with its flags but for the first: the
+//! driver looks at the slots in order, so the flags of the first show all of them.
+//!
+//! # Out of order
+//! A used entry goes to the next slot in order whatever chain it is of, so it may overwrite a
+//! descriptor of a chain that is still in flight; that one was copied out when it was taken.
+//! The driver names chains by buffer ids, which have to be below the queue size (every known
+//! driver's are) and differ while they are in flight.
+//!
+//! # In order
+//! VIRTIO_F_IN_ORDER is not offered: it would save one used entry a batch, and the entries of a
+//! batch lie in lines that are here anyway; beside that, frames and packets for different
+//! receivers finish out of order by design.
+
+use causeway_memory::{Map, OutOfGrant, Span, View};
+
+use crate::chain::Chain;
+use crate::error::RingError;
+use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN};
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
+use crate::handshake::{ask_slot, look_slot, show_slot};
+use crate::inflight::Inflight;
+use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::marks::Marks;
+use crate::position::Position;
+use crate::queue::Setup;
+
+/// What is known of a chain by its buffer id.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    /// Where it began.
+    at: Position,
+    /// Slots of the ring that it takes.
+    slots: u16,
+}
+
+/// The device side of one packed ring.
+#[derive(Debug)]
+pub struct PackedQueue {
+    setup: Setup,
+    ring: View,
+    /// The driver's event suppression structure, and ours.
+    theirs: View,
+    ours: View,
+    /// Where the next chain begins.
+    next: Position,
+    /// Where the next used entry goes, and the first one that is not shown.
+    pushed: Position,
+    shown: Position,
+    /// Flags of the entry at `shown`, once there is one.
+    gate: u16,
+    taken: Marks,
+    held: Vec<Held>,
+    /// Slots of all chains in flight.
+    slots: u16,
+    /// Chains taken since set-up, less those put back; wraps.
+    popped: u32,
+    /// Whether the driver was told not to ring.
+    quiet: bool,
+    broken: Option<RingError>,
+}
+
+/// The ring and the two event suppression structures, checked for place and alignment.
+fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
+    let part = |part, addr: u64, align: u64, len: usize| {
+        if addr.checked_rem(align) != Some(0) {
+            return Err(RingError::Alignment { part, addr, align });
+        }
+        map.view(addr, len).map_err(|gap| RingError::Hole { part, gap })
+    };
+    let ring = usize::from(setup.size).saturating_mul(DESCRIPTOR_BYTES);
+    Ok((
+        part("descriptor ring", setup.desc, 16, ring)?,
+        part("driver event area", setup.avail, 4, EVENT_BYTES)?,
+        part("device event area", setup.used, 4, EVENT_BYTES)?,
+    ))
+}
+
+impl PackedQueue {
+    /// Sets the queue up over granted memory. `setup.next` and `used` are positions in the ring
+    /// with the wrap counter in bit 15: the next chain to take, the next used entry to write.
+    pub fn new(setup: Setup, used: u16, map: &Map) -> Result<Self, RingError> {
+        let size = setup.size;
+        if size == 0 || size > QUEUE_SIZE_MAX {
+            return Err(RingError::Size(size));
+        }
+        let (ring, theirs, ours) = views(&setup, map)?;
+        let position =
+            |bits| Position::from_bits(bits, size).ok_or(RingError::Position { bits, size });
+        let (next, used) = (position(setup.next)?, position(used)?);
+        if next.after(used, size) > u32::from(size) {
+            return Err(RingError::Position { bits: setup.next, size });
+        }
+        Ok(Self {
+            ring,
+            theirs,
+            ours,
+            next,
+            pushed: used,
+            shown: used,
+            gate: 0,
+            taken: Marks::new(size),
+            held: vec![Held { at: Position::START, slots: 0 }; usize::from(size)],
+            slots: 0,
+            popped: 0,
+            quiet: false,
+            broken: None,
+            setup,
+        })
+    }
+
+    /// See [`crate::Queue::remap`].
+    pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
+        (self.ring, self.theirs, self.ours) = views(&self.setup, map)?;
+        Ok(())
+    }
+
+    /// See [`crate::Queue::record`]. A packed queue takes no record: its layout is another one.
+    pub fn record(&mut self, _: Inflight) -> Result<(), RingError> {
+        Err(RingError::Inflight)
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.setup.size
+    }
+
+    /// See [`crate::Queue::next_available`].
+    pub fn next_available(&self) -> u16 {
+        self.next.bits()
+    }
+
+    /// See [`crate::Queue::in_flight`].
+    pub fn in_flight(&self) -> u16 {
+        self.taken.count()
+    }
+
+    /// See [`crate::Queue::popped`].
+    pub fn popped(&self) -> u32 {
+        self.popped
+    }
+
+    /// See [`crate::Queue::broken`].
+    pub fn broken(&self) -> Option<RingError> {
+        self.broken
+    }
+
+    /// Remembers the error, so that a broken queue stays broken and is not tried again.
+    fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
+        if let Err(error) = result {
+            self.broken = Some(error);
+        }
+        result
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), RingError> {
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    /// See [`crate::Queue::available`]. Walks the ring, for it says nowhere how many there are.
+    pub fn available(&mut self) -> Result<u16, RingError> {
+        self.check()?;
+        let counted = self.count();
+        self.latch(counted)
+    }
+
+    fn count(&self) -> Result<u16, RingError> {
+        let mut chains = 0_u16;
+        let mut at = self.next;
+        let mut begins = true;
+        for _ in self.slots..self.setup.size {
+            let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
+            // The flags of the first descriptor make the whole chain available.
+            if begins && !at.is_available(flags) {
+                break;
+            }
+            begins = flags & FLAG_NEXT == 0;
+            chains = chains.saturating_add(u16::from(begins));
+            at = at.advance(1, self.setup.size);
+        }
+        // One that does not end within the ring is there to be taken, and refused.
+        Ok(if begins { chains } else { chains.saturating_add(1) })
+    }
+
+    /// See [`crate::Queue::pop`].
+    #[inline]
+    pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        self.check()?;
+        let taken = self.take(map, chain);
+        self.latch(taken)
+    }
+
+    #[inline]
+    fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        let at = self.next;
+        let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
+        if !at.is_available(flags) {
+            return Ok(false);
+        }
+        chain.clear(0);
+        let (id, slots) = self.walk(map, at, flags, chain)?;
+        let size = self.setup.size;
+        if self.taken.has(id) {
+            return Err(RingError::Twice(id));
+        }
+        let held = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
+        *held = Held { at, slots };
+        chain.head = id;
+        self.taken.add(id);
+        // The walk has seen to it that all slots in flight fit the ring.
+        self.slots = self.slots.wrapping_add(slots);
+        self.next = at.advance(slots, size);
+        self.popped = self.popped.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Copies the chain at `at` out, checking each descriptor; never more than `size` of them.
+    /// Gives its buffer id and how many slots of the ring it takes.
+    #[inline]
+    fn walk(
+        &self,
+        map: &Map,
+        at: Position,
+        flags: u16,
+        chain: &mut Chain,
+    ) -> Result<(u16, u16), RingError> {
+        let size = self.setup.size;
+        let room = size.saturating_sub(self.slots);
+        let (mut at, mut flags, mut slots) = (at, flags, 0_u16);
+        loop {
+            if slots >= room {
+                // Alone it is a cycle or too long; else the driver takes back what it gave.
+                return Err(match self.slots {
+                    0 => RingError::Endless(u32::from(size)),
+                    _ => RingError::Overfull(size),
+                });
+            }
+            let bytes = self.ring.read(at.at()).map_err(RingError::Lost)?;
+            let one = Descriptor::parse(bytes);
+            // The first flags were read with the order that they need, and count.
+            flags = if slots == 0 { flags } else { one.flags };
+            slots = slots.wrapping_add(1);
+            if flags & FLAG_INDIRECT != 0 {
+                // Alone in its chain (2.8.19).
+                if slots > 1 || flags & FLAG_NEXT != 0 {
+                    return Err(RingError::IndirectTable(one.span.len));
+                }
+                self.table(map, one.span, chain)?;
+                return Ok((one.id, 1));
+            }
+            chain.add(map, one.span, flags & FLAG_WRITE != 0)?;
+            if flags & FLAG_NEXT == 0 {
+                return Ok((one.id, slots));
+            }
+            at = at.advance(1, size);
+        }
+    }
+
+    /// Copies the descriptors of an indirect table out. They follow each other: NEXT, ids and
+    /// all other flags mean nothing there (2.8.8).
+    fn table(&self, map: &Map, table: Span, chain: &mut Chain) -> Result<(), RingError> {
+        if !self.setup.indirect {
+            return Err(RingError::NotNegotiated);
+        }
+        let Span { addr, len } = table;
+        if len == 0 || !len.is_multiple_of(DESCRIPTOR_BYTES as u32) {
+            return Err(RingError::IndirectTable(len));
+        }
+        let size = u32::from(self.setup.size);
+        if len.wrapping_shr(4) > size {
+            return Err(RingError::Endless(size));
+        }
+        let gap = OutOfGrant { addr, len: u64::from(len) };
+        if !map.contains(addr, u64::from(len)) {
+            return Err(RingError::Descriptor(gap));
+        }
+        for offset in (0..len).step_by(DESCRIPTOR_BYTES) {
+            let at = addr.checked_add(u64::from(offset)).ok_or(RingError::Descriptor(gap))?;
+            let mut bytes = [0; DESCRIPTOR_BYTES];
+            map.read(at, &mut bytes).map_err(RingError::Descriptor)?;
+            let one = Descriptor::parse(bytes);
+            if one.flags & FLAG_INDIRECT != 0 {
+                return Err(RingError::Nested);
+            }
+            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
+        }
+        Ok(())
+    }
+
+    /// See [`crate::Queue::put_back`]. Its descriptors are still there: used entries overwrite
+    /// only what was taken before them.
+    pub fn put_back(&mut self, id: u16) {
+        let Some(&Held { at, slots }) = self.held.get(usize::from(id)) else { return };
+        // Only the latest can go back; what is out of order stays in flight.
+        let latest = at.advance(slots, self.setup.size) == self.next;
+        if latest && self.taken.remove(id) {
+            self.popped = self.popped.wrapping_sub(1);
+            self.slots = self.slots.saturating_sub(slots);
+            self.next = at;
+        }
+    }
+
+    /// See [`crate::Queue::finish`].
+    pub fn finish(&mut self) -> Result<bool, RingError> {
+        for id in 0..self.setup.size {
+            if self.taken.has(id) {
+                self.push(id, 0)?;
+            }
+        }
+        self.publish()
+    }
+
+    /// See [`crate::Queue::push`].
+    #[inline]
+    pub fn push(&mut self, id: u16, written: u32) -> Result<(), RingError> {
+        self.check()?;
+        if !self.taken.remove(id) {
+            return Ok(());
+        }
+        let slots = self.held.get(usize::from(id)).map_or(1, |held| held.slots);
+        let wrote = if written > 0 { FLAG_WRITE } else { 0 };
+        let flags = self.pushed.used() | wrote;
+        let entry = u64::from(written) | u64::from(id).wrapping_shl(32);
+        let at = self.pushed.at().wrapping_add(LEN);
+        let stored = if self.pushed == self.shown {
+            self.gate = flags;
+            let [l0, l1, l2, l3, i0, i1, _, _] = entry.to_le_bytes();
+            self.ring.write(at, &[l0, l1, l2, l3, i0, i1])
+        } else {
+            let entry = entry | u64::from(flags).wrapping_shl(48);
+            self.ring.write(at, &entry.to_le_bytes())
+        };
+        self.latch(stored.map_err(RingError::Lost))?;
+        self.slots = self.slots.saturating_sub(slots);
+        self.pushed = self.pushed.advance(slots, self.setup.size);
+        Ok(())
+    }
+
+    /// See [`crate::Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> Result<bool, RingError> {
+        self.check()?;
+        if self.shown == self.pushed {
+            return Ok(false);
+        }
+        let batch = (self.shown, self.pushed);
+        let done = show_slot(&self.ring, &self.theirs, self.gate, batch, self.setup.size);
+        self.shown = self.pushed;
+        self.latch(done.map_err(RingError::Lost))
+    }
+
+    /// See [`crate::Queue::arm`].
+    pub fn arm(&mut self) -> Result<bool, RingError> {
+        self.check()?;
+        let at = self.setup.event_index.then_some(self.next);
+        let flags = ask_slot(&self.ours, &self.ring, at, self.next).map_err(RingError::Lost);
+        self.quiet = false;
+        let flags = self.latch(flags)?;
+        Ok(self.next.is_available(flags))
+    }
+
+    /// See [`crate::Queue::disarm`]. Also with event index: positions come round so soon that the
+    /// driver would ring once in two turns.
+    #[inline]
+    pub fn disarm(&mut self) -> Result<(), RingError> {
+        if self.quiet {
+            return Ok(());
+        }
+        self.check()?;
+        let order = std::sync::atomic::Ordering::Relaxed;
+        let stored = self.ours.store(EVENT_FLAGS, EVENT_DISABLE, order);
+        self.quiet = true;
+        self.latch(stored.map_err(RingError::Lost))
+    }
+}

@@ -1,0 +1,133 @@
+//! Where a packed ring is: a slot, and the wrap counter that goes with it (virtio 1.3, 2.8.1).
+
+use crate::format::packed;
+
+/// A slot and the parity of the turn around the ring, as both sides count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    index: u16,
+    wrap: bool,
+}
+
+impl Position {
+    /// Where a fresh ring begins: slot 0, wrap counter 1.
+    pub const START: Self = Self { index: 0, wrap: true };
+    /// The wrap counter, in [`Self::bits`].
+    const WRAP: u16 = 1 << 15;
+
+    /// From slot and wrap counter (bit 15); none if a ring of `size` has no such slot.
+    #[inline]
+    pub fn from_bits(bits: u16, size: u16) -> Option<Self> {
+        let index = bits & !Self::WRAP;
+        (index < size).then_some(Self { index, wrap: bits & Self::WRAP != 0 })
+    }
+
+    /// Slot and wrap counter (bit 15).
+    #[inline]
+    pub fn bits(self) -> u16 {
+        if self.wrap { self.index | Self::WRAP } else { self.index }
+    }
+
+    /// `by` slots on, at most `size`.
+    #[inline]
+    pub fn advance(self, by: u16, size: u16) -> Self {
+        // At most 65535: both are at most 32768, and the index is below the size.
+        let index = self.index.wrapping_add(by);
+        match index.checked_sub(size) {
+            Some(index) => Self { index, wrap: !self.wrap },
+            None => Self { index, wrap: self.wrap },
+        }
+    }
+
+    /// By how many slots this lies after `from`: below twice the size.
+    #[inline]
+    pub fn after(self, from: Self, size: u16) -> u32 {
+        let (to, start, turn) = (u32::from(self.index), u32::from(from.index), u32::from(size));
+        let there = if self.wrap == from.wrap { to } else { to.wrapping_add(turn) };
+        // A turn or two are added where the slot lies before: what is left is never negative.
+        match there.checked_sub(start) {
+            Some(slots) => slots,
+            None => there.wrapping_add(turn).wrapping_add(turn).wrapping_sub(start),
+        }
+    }
+
+    /// The slot.
+    #[inline]
+    pub fn index(self) -> u16 {
+        self.index
+    }
+
+    /// Offset of the slot's descriptor in the ring.
+    #[inline]
+    pub fn at(self) -> usize {
+        usize::from(self.index).wrapping_mul(crate::limits::DESCRIPTOR_BYTES)
+    }
+
+    /// Offset of its flags.
+    #[inline]
+    pub fn flags_at(self) -> usize {
+        self.at().wrapping_add(packed::FLAGS)
+    }
+
+    /// The bits by which a driver makes a descriptor here available.
+    #[inline]
+    pub fn available(self) -> u16 {
+        if self.wrap { packed::AVAIL } else { packed::USED }
+    }
+
+    /// The bits by which a device marks a descriptor here as used.
+    #[inline]
+    pub fn used(self) -> u16 {
+        if self.wrap { packed::AVAIL | packed::USED } else { 0 }
+    }
+
+    /// Whether `flags` make a descriptor here available.
+    #[inline]
+    pub fn is_available(self, flags: u16) -> bool {
+        flags & (packed::AVAIL | packed::USED) == self.available()
+    }
+
+    /// Whether `flags` mark a descriptor here as used.
+    #[inline]
+    pub fn is_used(self, flags: u16) -> bool {
+        flags & (packed::AVAIL | packed::USED) == self.used()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Position;
+
+    #[test]
+    fn positions_go_round_and_are_told_apart() {
+        for size in [1_u16, 2, 3, 8, 32768] {
+            let mut at = Position::START;
+            for step in 0..u32::from(size) * 2 {
+                assert_eq!(at.after(Position::START, size), step);
+                assert_eq!(Position::from_bits(at.bits(), size), Some(at));
+                assert_eq!(
+                    Position::START.after(at, size),
+                    (2 * u32::from(size) - step) % (2 * u32::from(size))
+                );
+                assert_eq!(at.advance(size, size).after(at, size), u32::from(size));
+                at = at.advance(1, size);
+            }
+            assert_eq!(at, Position::START);
+            if size < 32768 {
+                assert_eq!(Position::from_bits(size, size), None);
+            }
+        }
+    }
+
+    #[test]
+    fn each_turn_has_flags_of_its_own() {
+        let (odd, even) = (Position::START, Position::START.advance(8, 8));
+        for (one, other) in [(odd, even), (even, odd)] {
+            assert!(one.is_available(one.available()) && one.is_used(one.used()));
+            assert!(!one.is_available(one.used()) && !one.is_used(one.available()));
+            assert!(!one.is_available(other.available()) && !one.is_used(other.used()));
+            assert!(!one.is_used(other.available()));
+        }
+        assert!(!odd.is_available(0) && !odd.is_used(0), "a fresh ring is all zeros");
+    }
+}
