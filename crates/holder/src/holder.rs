@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketType};
 
-use crate::limits::{IDLE_LEAVE, LOOK, PORTS_MAX};
+use crate::limits::{IDLE_LEAVE, LOOK, PORTS_MAX, REFUSAL_WAIT};
 use crate::listen::Listener;
 use crate::port::{HeldBy, Port};
 use crate::protocol::{Answer, HeldPort, PacketError, Request, VERSION, receive, send};
@@ -177,6 +177,11 @@ impl Holder {
         let Ok(Some(socket)) = self.control.accept() else { return };
         let refuse = |text: &str| {
             log::warn!("{text}");
+            // A socket that is closed before it was read tells its peer nothing else.
+            let mut hello = [PollFd::new(&socket, PollFlags::IN)];
+            let pause = Timespec::try_from(REFUSAL_WAIT).ok();
+            let _ = poll(&mut hello, pause.as_ref());
+            let _ = receive::<Request>(&socket, RecvFlags::DONTWAIT);
             let _ = send(&socket, &Answer::Refused(text.into()));
         };
         let ours = rustix::process::geteuid();

@@ -8,6 +8,8 @@ pub const CONTROL_BYTES_MAX: usize = 8192;
 pub const PORTS_MAX: usize = 1024;
 /// Connections that may wait to be accepted, on each socket.
 pub const BACKLOG: i32 = 16;
+/// How long one that is to be refused may take to say hello.
+pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
 /// How long the daemon's side waits for an answer of the holder.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a holder that was started may take until it listens.

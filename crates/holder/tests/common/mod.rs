@@ -1,0 +1,186 @@
+//! A holder in this process, and a causewayd that does just what a test needs and dies when told.
+#![allow(dead_code, reason = "every test file uses another part")]
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{self, NetOptions, NetPort};
+use causeway_attach::{Model, Server};
+use causeway_holder::client::Client;
+use causeway_holder::holder::{Holder, Options, Stop};
+use causeway_holder::protocol::HeldPort;
+use causeway_ring::Chain;
+
+pub const LIMIT: Duration = Duration::from_secs(20);
+pub const QUEUES: u16 = 2;
+pub const RING: u16 = 256;
+/// The native port's queue that frames are sent by.
+pub const SEND: usize = 1;
+
+/// A holder with a directory of its own.
+pub struct Held {
+    pub dir: PathBuf,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Held {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("causeway-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let holder = Holder::new(Options { dir: dir.clone(), stay: true }).unwrap();
+        let stop = holder.stopper();
+        let thread = thread::spawn(move || holder.run().unwrap());
+        Self { dir, stop, thread: Some(thread) }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn port(&self, name: &str) -> HeldPort {
+        HeldPort {
+            name: name.into(),
+            public: self.path(name),
+            inner: self.path(&format!("{name}.inner")),
+            queues: QUEUES,
+            ring_size: RING,
+            device: "test".into(),
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.dir).unwrap()
+    }
+
+    /// Connects and asks a question that only causewayd can answer.
+    pub fn asks(&self, name: &str) {
+        let client = native::Client::connect_within(&self.path(name), LIMIT).unwrap();
+        assert_eq!(client.offered(), model().offered());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let ended = self.thread.take().unwrap().join();
+        let _ = std::fs::remove_dir_all(&self.dir);
+        assert!(ended.is_ok() || thread::panicking(), "the holder panicked");
+    }
+}
+
+pub fn model() -> Model {
+    Model { ring_size_max: RING, ..Model::new(usize::from(QUEUES), 1 << 15, vec![7; 12]) }
+}
+
+/// One life of causewayd. Dropped, it is as if it had been killed.
+pub struct Life {
+    pub control: Client,
+    listener: UnixListener,
+    server: Option<Server>,
+}
+
+impl Life {
+    pub fn new(held: &Held, name: &str) -> Self {
+        let port = held.port(name);
+        let _ = std::fs::remove_file(&port.inner);
+        let listener = UnixListener::bind(&port.inner).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut control = held.client();
+        control.add(port).unwrap();
+        Self { control, listener, server: None }
+    }
+
+    /// Handles what has come from the frontend.
+    pub fn turn(&mut self) {
+        if self.server.is_none()
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            stream.set_nonblocking(true).unwrap();
+            self.server = Some(Server::new(model(), OwnedFd::from(stream)));
+        }
+        if let Some(server) = &mut self.server {
+            let mut events = Vec::new();
+            if server.receive(&mut events).is_err() || server.is_over() {
+                self.server = None;
+            }
+        }
+    }
+
+    pub fn until(&mut self, what: &str, done: impl Fn(&mut Self) -> bool) {
+        let since = Instant::now();
+        while !done(self) {
+            assert!(since.elapsed() < LIMIT, "{what} did not come");
+            self.turn();
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub fn runs(&self) -> bool {
+        self.server.as_ref().is_some_and(|s| s.device().runs(SEND))
+    }
+
+    pub fn is_free(&self) -> bool {
+        self.server.is_none()
+    }
+
+    /// The next frame sent: its head and its first byte behind the header.
+    pub fn pop(&mut self) -> Option<(u16, u8)> {
+        let device = self.server.as_mut()?.device_mut();
+        let (map, queue) = device.queue_mut(SEND)?;
+        let mut chain = Chain::new();
+        if !queue.ring.as_mut()?.pop(map, &mut chain).unwrap() {
+            return None;
+        }
+        let mut bytes = [0; 13];
+        map.read(chain.readable()[0].addr, &mut bytes).unwrap();
+        Some((chain.head(), bytes[12]))
+    }
+
+    /// Gives frames back, and says so.
+    pub fn push(&mut self, heads: &[u16]) {
+        let device = self.server.as_mut().unwrap().device_mut();
+        let ring = device.queues[SEND].ring.as_mut().unwrap();
+        heads.iter().for_each(|head| ring.push(*head, 0).unwrap());
+        ring.publish().unwrap();
+    }
+}
+
+/// Serves `life` in a thread until told to die.
+pub fn background(mut life: Life) -> impl FnOnce() -> Life {
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flag = stop.clone();
+    let thread = thread::spawn(move || {
+        while !flag.load(Ordering::Relaxed) {
+            life.turn();
+            thread::sleep(Duration::from_micros(200));
+        }
+        life
+    });
+    move || {
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap()
+    }
+}
+
+/// A native front end at a held port, attached while `life` serves it.
+pub fn attach(path: &Path, life: Life) -> (NetPort, Life) {
+    let halt = background(life);
+    let options = NetOptions { ring_size: 64, ..NetOptions::default() };
+    let port = NetPort::over(native::Client::connect_within(path, LIMIT).unwrap(), options);
+    (port.unwrap(), halt())
+}
+
+/// Sends frames that begin with these bytes.
+pub fn send(port: &mut NetPort, frames: impl IntoIterator<Item = u8>) {
+    for byte in frames {
+        assert!(port.queue(0, &[0; 12], &[byte; 60]).unwrap());
+    }
+    port.flush(0).unwrap();
+}
