@@ -22,6 +22,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// Options for rings of `format`.
+fn net(format: u64) -> NetOptions {
+    let options = NetOptions::default();
+    NetOptions { features: options.features | format, ..options }
+}
+
+/// Options for rings of `format`.
+fn vsock(format: u64) -> VsockOptions {
+    VsockOptions { features: format, ..VsockOptions::default() }
+}
+
+/// Makes each a test of both ring formats.
+macro_rules! in_both_formats {
+    ($($name:ident),* $(,)?) => {
+        mod split {
+            $(#[test]
+            fn $name() {
+                super::$name(0);
+            })*
+        }
+        mod packed {
+            $(#[test]
+            fn $name() {
+                super::$name(super::net_features::RING_PACKED);
+            })*
+        }
+    };
+}
+
+in_both_formats![
+    frames_of_all_sizes_come_back,
+    frames_in_pieces_and_several_pairs_come_back,
+    long_runs_wrap_the_rings,
+    what_does_not_fit_is_refused,
+    a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
+    a_stream_carries_every_byte,
+    a_stream_carries_every_byte_in_pieces_and_small_rings,
+    messages_keep_their_boundaries,
+    a_port_nobody_listens_on_refuses,
+];
+
 /// A backend in a thread of its own: parks when idle, ends when its frontends are gone.
 struct Backend {
     stop: Arc<AtomicBool>,
@@ -171,20 +212,17 @@ fn echo_with(options: NetOptions, lengths: &[usize]) {
     }
 }
 
-#[test]
-fn frames_of_all_sizes_come_back() {
-    echo_with(NetOptions::default(), &[0, 1, 60, 1514, 4083, 4084, 4085, 9014, 65_535, 65_553]);
+fn frames_of_all_sizes_come_back(format: u64) {
+    echo_with(net(format), &[0, 1, 60, 1514, 4083, 4084, 4085, 9014, 65_535, 65_553]);
 }
 
-#[test]
-fn frames_in_pieces_and_several_pairs_come_back() {
-    let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..NetOptions::default() };
+fn frames_in_pieces_and_several_pairs_come_back(format: u64) {
+    let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..net(format) };
     echo_with(options, &[60, 1514, 9014, 65_553]);
 }
 
-#[test]
-fn long_runs_wrap_the_rings() {
-    let options = NetOptions { ring_size: 8, receive_bytes: 1600, ..NetOptions::default() };
+fn long_runs_wrap_the_rings(format: u64) {
+    let options = NetOptions { ring_size: 8, receive_bytes: 1600, ..net(format) };
     let attach = |client| NetPort::over(client, options).unwrap();
     let (mut port, _backend) = over(net_model(1), echo_frames, attach);
     let (mut sent, mut got) = (0_u32, 0_u32);
@@ -210,9 +248,8 @@ fn long_runs_wrap_the_rings() {
     }
 }
 
-#[test]
-fn what_does_not_fit_is_refused() {
-    let attach = |client| NetPort::over(client, NetOptions::default()).unwrap();
+fn what_does_not_fit_is_refused(format: u64) {
+    let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, _backend) = over(net_model(1), |_| false, attach);
     let wrong = port.send(&vec![0; 65_554]).unwrap_err();
     assert!(matches!(wrong, NativeError::Long { len: 65_566, room: 65_565 }));
@@ -229,9 +266,8 @@ fn too_many_pairs_are_refused_in_time() {
     assert!(matches!(wrong, NativeError::Lacking(_)));
 }
 
-#[test]
-fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to() {
-    let attach = |client| NetPort::over(client, NetOptions::default()).unwrap();
+fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to(format: u64) {
+    let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, backend) = over(net_model(1), echo_frames, attach);
     assert!(!port.frontend().is_gone());
     drop(backend);
@@ -371,24 +407,21 @@ fn carry_bytes(options: &VsockOptions) {
     server.join().unwrap();
 }
 
-#[test]
-fn a_stream_carries_every_byte() {
-    carry_bytes(&VsockOptions::default());
+fn a_stream_carries_every_byte(format: u64) {
+    carry_bytes(&vsock(format));
 }
 
-#[test]
-fn a_stream_carries_every_byte_in_pieces_and_small_rings() {
+fn a_stream_carries_every_byte_in_pieces_and_small_rings(format: u64) {
     carry_bytes(&VsockOptions {
         ring_size: 128,
         receive_bytes: 1044,
         piece_bytes: Some(44),
-        ..VsockOptions::default()
+        ..vsock(format)
     });
 }
 
-#[test]
-fn messages_keep_their_boundaries() {
-    let (mut a, mut b, _backend) = vsock_pair(&VsockOptions::default());
+fn messages_keep_their_boundaries(format: u64) {
+    let (mut a, mut b, _backend) = vsock_pair(&vsock(format));
     b.listen(Type::Seqpacket, 7);
     let server = std::thread::spawn(move || {
         let id = b.accept(LONG).unwrap();
@@ -407,9 +440,8 @@ fn messages_keep_their_boundaries() {
     server.join().unwrap();
 }
 
-#[test]
-fn a_port_nobody_listens_on_refuses() {
-    let (mut a, mut b, _backend) = vsock_pair(&VsockOptions::default());
+fn a_port_nobody_listens_on_refuses(format: u64) {
+    let (mut a, mut b, _backend) = vsock_pair(&vsock(format));
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let server = std::thread::spawn(move || {

@@ -14,6 +14,7 @@ use causeway_memory::{Map, OutOfGrant, Span};
 
 use crate::format::RING;
 use crate::limits::DESCRIPTOR_BYTES;
+use crate::position::Position;
 pub use layout::Layout;
 use packed::PackedDriver;
 use split::SplitDriver;
@@ -115,11 +116,11 @@ impl Driver {
         each!(self, d => d.layout())
     }
 
-    /// What a fresh ring's base is (vhost-user's SET_VRING_BASE).
-    pub fn base(&self) -> u32 {
+    /// Where a fresh ring begins (vhost-user's SET_VRING_BASE).
+    pub fn base(&self) -> u16 {
         match self {
             Self::Split(_) => 0,
-            Self::Packed(_) => packed::BASE,
+            Self::Packed(_) => Position::START.bits(),
         }
     }
 

@@ -27,7 +27,7 @@ use causeway_memory::{Map, OutOfGrant, Span, View};
 
 use crate::chain::Chain;
 use crate::error::RingError;
-use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN};
+use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::inflight::Inflight;
@@ -87,6 +87,19 @@ fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
     ))
 }
 
+/// Whether no slot was ever used. Frontends that know only split rings (user-mode Linux) begin at
+/// 0, which would be wrap counter 0: after a turn of the ring, of which used entries tell.
+fn untouched(ring: &View, size: u16) -> Result<bool, RingError> {
+    let mut at = Position::START;
+    for _ in 0..size {
+        if look_slot(ring, at).map_err(RingError::Lost)? & USED != 0 {
+            return Ok(false);
+        }
+        at = at.advance(1, size);
+    }
+    Ok(true)
+}
+
 impl PackedQueue {
     /// Sets the queue up over granted memory. `setup.next` and `used` are positions in the ring
     /// with the wrap counter in bit 15: the next chain to take, the next used entry to write.
@@ -98,7 +111,10 @@ impl PackedQueue {
         let (ring, theirs, ours) = views(&setup, map)?;
         let position =
             |bits| Position::from_bits(bits, size).ok_or(RingError::Position { bits, size });
-        let (next, used) = (position(setup.next)?, position(used)?);
+        let (mut next, mut used) = (position(setup.next)?, position(used)?);
+        if setup.next == 0 && used.bits() == 0 && untouched(&ring, size)? {
+            (next, used) = (Position::START, Position::START);
+        }
         if next.after(used, size) > u32::from(size) {
             return Err(RingError::Position { bits: setup.next, size });
         }

@@ -117,7 +117,8 @@ impl Client {
         }
     }
 
-    /// Configures queue `addresses.index` and starts it.
+    /// Configures queue `addresses.index` and starts it. `base` is where it goes on: of a fresh
+    /// ring [`Driver::base`](causeway_ring::driver::Driver::base).
     pub fn start_queue(
         &mut self,
         size: u16,
@@ -139,11 +140,17 @@ impl Client {
         Ok(())
     }
 
-    /// Stops queue `index`; gives the next available index that the backend would have taken.
+    /// Stops queue `index`; gives the next available index that the backend would have taken, or
+    /// its position in a packed ring.
     pub fn stop_queue(&mut self, index: u32) -> Result<u16, NativeError> {
         let reply = self.ask(R::GET_VRING_BASE, &RingValue { index, value: 0 }.emit())?;
         let state = Message::decode_ring_value(R::GET_VRING_BASE, &reply.payload)?;
-        u16::try_from(state.value).map_err(|_| Reason::Reply(R::GET_VRING_BASE).into())
+        match state.value.to_le_bytes() {
+            // A packed ring that has nothing in flight says twice where it stands.
+            [low, high, 0, 0] => Ok(u16::from_le_bytes([low, high])),
+            [low, high, l, h] if [l, h] == [low, high] => Ok(u16::from_le_bytes([low, high])),
+            _ => Err(Reason::Reply(R::GET_VRING_BASE).into()),
+        }
     }
 
     /// Sends a request that changes something; waits for its acknowledgement where agreed.

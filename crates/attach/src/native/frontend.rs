@@ -47,7 +47,8 @@ pub struct QueuePlan {
 /// A device to attach.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Features wanted beside those of the ring; those not offered are left out.
+    /// Features wanted beside those of the ring; those not offered are left out. Rings are
+    /// packed if VIRTIO_F_RING_PACKED is among them.
     pub features: u64,
     /// Its queues, in the order of the device type.
     pub queues: Vec<QueuePlan>,
@@ -202,7 +203,8 @@ fn start(
 ) -> Result<Lane, NativeError> {
     let event_index = features & features::EVENT_IDX != 0;
     let indirect = features & features::INDIRECT_DESC != 0;
-    let mut driver = Driver::new(layout, event_index, indirect, map)?;
+    let make = if features & features::RING_PACKED == 0 { Driver::new } else { Driver::packed };
+    let mut driver = make(layout, event_index, indirect, map)?;
     driver.disarm()?;
     let (kick, call) = (event()?, event()?);
     let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
@@ -214,7 +216,7 @@ fn start(
         available: user(layout.avail()),
         log: 0,
     };
-    client.start_queue(queue.size, 0, &addresses, kick.as_fd(), call.as_fd())?;
+    client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
     let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
     Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
 }

@@ -23,6 +23,8 @@ pub mod net_features {
     pub const MAC: u64 = 1 << 5;
     /// The driver takes a frame in several buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
+    /// The rings are packed.
+    pub const RING_PACKED: u64 = crate::vhost_user::server::features::RING_PACKED;
 }
 
 /// How to attach a net port.
@@ -34,7 +36,7 @@ pub struct NetOptions {
     pub ring_size: u16,
     /// Bytes of a receive buffer. Smaller ones than a frame need MRG_RXBUF.
     pub receive_bytes: u32,
-    /// Feature bits wanted, those of offloads among them.
+    /// Feature bits wanted, those of offloads and of the rings' format among them.
     pub features: u64,
     /// Cut what is sent into descriptors of this many bytes.
     pub piece_bytes: Option<u32>,

@@ -24,7 +24,7 @@ pub struct VsockOptions {
     pub ring_size: u16,
     /// Bytes of a receive buffer, header included. Linux posts about 4 KiB.
     pub receive_bytes: u32,
-    /// Feature bits wanted beside SEQPACKET.
+    /// Feature bits wanted beside SEQPACKET: VIRTIO_F_RING_PACKED for packed rings.
     pub features: u64,
     /// Cut what is sent into descriptors of this many bytes; the header's length puts it alone.
     pub piece_bytes: Option<u32>,

@@ -173,7 +173,7 @@ pub enum Reason {
         max: u16,
     },
     /// A bad base.
-    #[error("queue {queue}: base {base} exceeds 65535")]
+    #[error("queue {queue}: base {base} exceeds 65535, and the rings are not packed")]
     RingBase {
         /// The queue.
         queue: usize,

@@ -11,8 +11,6 @@ use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::position::Position;
 
-/// The base of a fresh ring: slot 0 and wrap counter 1, of both sides.
-pub(super) const BASE: u32 = 0x8000_8000;
 /// Ends the list of free buffer ids.
 const NONE: u16 = u16::MAX;
 

@@ -34,7 +34,7 @@ fn pair(map: &Map, packed: bool, size: u16, event_index: bool, indirect: bool) -
         used: layout.used().0,
         event_index,
         indirect,
-        next: driver.base() as u16,
+        next: driver.base(),
     };
     let queue = if packed { Queue::packed(setup, setup.next, map) } else { Queue::new(setup, map) };
     (driver, queue.unwrap())

@@ -166,7 +166,7 @@ pub fn pair(map: &Map, layout: Layout, packed: bool, event_index: bool) -> (Driv
     let make = if packed { Driver::packed } else { Driver::new };
     let driver = make(layout, event_index, false, map).unwrap();
     let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
-    let (size, next) = (layout.size, driver.base() as u16);
+    let (size, next) = (layout.size, driver.base());
     let setup = Setup { size, desc, avail, used, event_index, indirect: false, next };
     let queue = if packed { Queue::packed(setup, next, map) } else { Queue::new(setup, map) };
     (driver, queue.unwrap())

@@ -13,7 +13,9 @@ pub mod features {
     pub const EVENT_IDX: u64 = 1 << 29;
     /// VIRTIO_F_VERSION_1.
     pub const VERSION_1: u64 = 1 << 32;
-    /// What the rings can do.
+    /// VIRTIO_F_RING_PACKED.
+    pub const RING_PACKED: u64 = 1 << 34;
+    /// What the rings of either format can do.
     pub const RING: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
 }
 
@@ -24,7 +26,8 @@ pub struct Model {
     pub queues: usize,
     /// What GET_QUEUE_NUM answers: frontends expect queue pairs of a net device, queues of others.
     pub queue_units: u64,
-    /// Virtio features offered, those of the ring included ([`features::RING`]).
+    /// Virtio features offered, those of the ring included ([`features::RING`],
+    /// [`features::RING_PACKED`]).
     pub features: u64,
     /// The configuration space; empty if the frontend keeps it itself.
     pub config: Vec<u8>,
@@ -38,7 +41,7 @@ impl Model {
         Self {
             queues,
             queue_units: queues as u64,
-            features: features | features::RING,
+            features: features | features::RING | features::RING_PACKED,
             config,
             ring_size_max: RING_SIZE_MAX,
         }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use causeway_memory::Map;
+use causeway_ring::position::Position;
 use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, Setup};
 use vhost::vhost_user::message::FrontendReq;
 
@@ -25,10 +26,11 @@ pub struct VirtQueue {
     index: usize,
     size: Option<u16>,
     addresses: Option<RingAddresses>,
-    /// The next available index to take when the queue is started.
-    base: u16,
+    /// Where the ring begins when the queue is started, as [`VirtQueue::base`] has it; none if
+    /// nobody has said.
+    base: Option<u32>,
     /// Where the ring stood when it stopped: a start elsewhere is a driver's new beginning.
-    stood: Option<u16>,
+    stood: Option<u32>,
     started: bool,
     /// As the frontend said; it need not say anything.
     enabled: Option<bool>,
@@ -102,9 +104,10 @@ impl VirtQueue {
         Ok(())
     }
 
-    pub(super) fn set_size(&mut self, size: u32, max: u16) -> Result<(), Reason> {
+    pub(super) fn set_size(&mut self, size: u32, max: u16, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_NUM)?;
-        let good = u16::try_from(size).ok().filter(|n| n.is_power_of_two() && *n <= max);
+        let fits = |n: &u16| n.is_power_of_two() || is_packed(acked) && *n > 0;
+        let good = u16::try_from(size).ok().filter(|n| fits(n) && *n <= max);
         let size = good.ok_or(Reason::RingSize { queue: self.index, size, max })?;
         self.size = Some(size);
         Ok(())
@@ -119,10 +122,15 @@ impl VirtQueue {
         Ok(())
     }
 
-    pub(super) fn set_base(&mut self, base: u32) -> Result<(), Reason> {
+    pub(super) fn set_base(&mut self, base: u32, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_BASE)?;
-        let good = u16::try_from(base);
-        self.base = good.map_err(|_| Reason::RingBase { queue: self.index, base })?;
+        let base = match (is_packed(acked), base >> 16) {
+            (false, 1..) => return Err(Reason::RingBase { queue: self.index, base }),
+            // Only QEMU says where the used entries go on; others mean the same place.
+            (true, 0) => both(base),
+            _ => base,
+        };
+        self.base = Some(base);
         Ok(())
     }
 
@@ -169,7 +177,7 @@ impl VirtQueue {
 
     /// Whether a start now is a driver's new beginning.
     pub(super) fn begins_anew(&self) -> bool {
-        self.stood.is_some_and(|stood| stood != self.base)
+        self.stood.is_some_and(|stood| Some(stood) != self.base)
     }
 
     pub(super) fn forget_position(&mut self) {
@@ -186,24 +194,42 @@ impl VirtQueue {
         let queue = self.index;
         let (Some(size), Some(addresses)) = (self.size, self.addresses) else { return Ok(()) };
         let placed = self.place(map, &addresses)?;
-        let (desc, avail, used) = placed;
+        let (next, used) = self.begin(acked)?;
         let setup = Setup {
             size,
-            desc,
-            avail,
-            used,
+            desc: placed.0,
+            avail: placed.1,
+            used: placed.2,
             event_index: acked & features::EVENT_IDX != 0,
             indirect: acked & features::INDIRECT_DESC != 0,
-            next: self.base,
+            next,
         };
         let wrong = |source| Reason::Ring { queue, source };
-        let mut ring = Queue::new(setup, map).map_err(wrong)?;
+        let ring = match is_packed(acked) {
+            true => Queue::packed(setup, used, map),
+            false => Queue::new(setup, map),
+        };
+        let mut ring = ring.map_err(wrong)?;
         if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size)) {
             ring.record(record.map_err(wrong)?).map_err(wrong)?;
         }
         self.placed = Some(placed);
         self.ring = Some(ring);
         Ok(())
+    }
+
+    /// Where a ring goes on to take chains, and a packed one to use them.
+    fn begin(&self, acked: u64) -> Result<(u16, u16), Reason> {
+        let fresh = if is_packed(acked) { both(u32::from(Position::START.bits())) } else { 0 };
+        let base = self.base.unwrap_or(fresh);
+        // Set before the features were: as a split ring's it may be too large.
+        match (base.to_le_bytes(), is_packed(acked)) {
+            ([n0, n1, u0, u1], true) => {
+                Ok((u16::from_le_bytes([n0, n1]), u16::from_le_bytes([u0, u1])))
+            }
+            ([n0, n1, 0, 0], false) => Ok((u16::from_le_bytes([n0, n1]), 0)),
+            _ => Err(Reason::RingBase { queue: self.index, base }),
+        }
     }
 
     /// Follows to a new map. The ring must still be where it was.
@@ -241,8 +267,8 @@ impl VirtQueue {
             // That it was held up is found when the message is done.
             let _ = self.notify();
         }
-        self.base = ring.next_available();
-        self.stood = Some(self.base);
+        self.base = Some(stands(&ring));
+        self.stood = self.base;
         self.placed = None;
         true
     }
@@ -253,8 +279,34 @@ impl VirtQueue {
         self.doorbell = None;
     }
 
-    /// The next available index: where the ring stands, or would begin.
-    pub(super) fn base(&self) -> u16 {
-        self.ring.as_ref().map_or(self.base, Queue::next_available)
+    /// Where the ring stands, or would begin: of a split ring the next available index, of a
+    /// packed one its position twice, for what is available and what is used.
+    pub(super) fn base(&self, acked: u64) -> u32 {
+        let fresh = || self.begin(acked).map_or(0, |(next, used)| join(next, used));
+        self.ring.as_ref().map_or_else(fresh, stands)
+    }
+}
+
+/// Whether the rings are packed.
+pub(super) fn is_packed(acked: u64) -> bool {
+    acked & features::RING_PACKED != 0
+}
+
+/// The base of a packed ring: where chains are taken, and where they are used.
+fn join(next: u16, used: u16) -> u32 {
+    u32::from(next) | u32::from(used) << 16
+}
+
+/// The base of a packed ring that has nothing in flight.
+fn both(next: u32) -> u32 {
+    next | next << 16
+}
+
+/// Where a ring stands that has nothing in flight.
+fn stands(ring: &Queue) -> u32 {
+    let next = u32::from(ring.next_available());
+    match ring {
+        Queue::Split(_) => next,
+        Queue::Packed(_) => both(next),
     }
 }

@@ -18,16 +18,17 @@ impl Backend {
     ) -> Result<(), Reason> {
         use FrontendReq as R;
         use Message as M;
+        let acked = self.device.acked();
         match message {
             M::SetVringNum(RingValue { index, value }) => {
                 let max = self.model.ring_size_max;
-                self.queue(R::SET_VRING_NUM, index)?.1.set_size(value, max)
+                self.queue(R::SET_VRING_NUM, index)?.1.set_size(value, max, acked)
             }
             M::SetVringAddr(addresses) => {
                 self.queue(R::SET_VRING_ADDR, addresses.index)?.1.set_addresses(addresses)
             }
             M::SetVringBase(RingValue { index, value }) => {
-                self.queue(R::SET_VRING_BASE, index)?.1.set_base(value)
+                self.queue(R::SET_VRING_BASE, index)?.1.set_base(value, acked)
             }
             M::SetVringKick(event) => self.start(event, events),
             M::SetVringCall(event) => {
@@ -90,12 +91,13 @@ impl Backend {
     }
 
     pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> Answer {
+        let acked = self.device.acked();
         let (queue, ring) = self.queue(FrontendReq::GET_VRING_BASE, which.index)?;
         if ring.halt() {
             events.push(Event::QueueStopped(queue));
         }
         ring.stop();
-        let value = u32::from(ring.base());
+        let value = ring.base(acked);
         Ok(Outcome::Reply(Reply::bytes(RingValue { index: which.index, value }.emit())))
     }
 
