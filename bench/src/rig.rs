@@ -1,62 +1,69 @@
 //! A dispatcher on its own core, with ports to attach to.
 
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort, VsockOptions, VsockPort};
 use causeway_fabric::control::{Answer, Command, PortView};
-use causeway_fabric::dispatch::{Dispatcher, Handle};
-use causeway_fabric::spec::{Mac, NetSpec, PortKind, PortSpec, VsockSpec};
+use causeway_fabric::spec::{Mac, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
+use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
 
 use crate::pin::{CLIENT, SERVER, pin};
 
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;
 
+/// The group of most rows.
+pub const GROUP: &str = "bench";
+
 /// The running dispatcher; stopped when dropped.
 #[derive(Debug)]
 pub struct Rig {
     handle: Handle,
-    thread: Option<JoinHandle<()>>,
+    _fabric: Fabric,
     dir: PathBuf,
 }
 
 impl Rig {
-    /// A dispatcher that looks at idle queues for `spin` before it parks.
+    /// A dispatcher that polls idle queues for `spin` before it parks; not at all for zero.
     pub fn new(spin: Duration) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("causeway-bench-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a directory for sockets");
-        let (send, receive) = sync_channel(1);
-        let thread = std::thread::spawn(move || {
-            pin(SERVER);
-            let services: Vec<Box<dyn causeway_fabric::Service>> = vec![
-                Box::new(causeway_ethernet::Ethernet::new()),
-                Box::new(causeway_socket::Socket::new()),
-            ];
-            let mut dispatcher = Dispatcher::new(services).expect("a dispatcher");
-            dispatcher.set_spin(spin);
-            send.send(dispatcher.handle()).expect("the other side waits");
-            dispatcher.run().expect("the dispatcher runs");
-        });
+        let services: [Maker; 2] = [
+            || Box::new(causeway_ethernet::Ethernet::new()),
+            || Box::new(causeway_socket::Socket::new()),
+        ];
+        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
+        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
+        let pacing = Pacing { policy, spin_ns, ..Pacing::default() };
+        let options = Options { dispatchers: 1, cpus: vec![SERVER], pacing };
+        let fabric = Fabric::start(&services, options).expect("a dispatcher");
         pin(CLIENT);
-        let handle = receive.recv().expect("a handle");
-        let rig = Self { handle, thread: Some(thread), dir };
-        rig.call(Command::GroupAdd("bench".parse().expect("a name")));
+        let rig = Self { handle: fabric.handle(), _fabric: fabric, dir };
+        rig.group(GROUP);
         rig
+    }
+
+    /// Adds a group.
+    pub fn group(&self, name: &str) {
+        self.call(Command::GroupAdd(name.parse().expect("a name")));
+    }
+
+    /// Adds a rule before all others.
+    pub fn rule(&self, rule: RuleSpec) {
+        self.call(Command::RuleAdd { index: Some(0), rule });
     }
 
     fn call(&self, command: Command) -> Answer {
         self.handle.call(command).expect("the dispatcher agrees")
     }
 
-    fn add(&self, name: &str, kind: PortKind) {
+    fn add(&self, group: &str, name: &str, kind: PortKind) {
         let name = name.parse().expect("a name");
-        let group = "bench".parse().expect("a name");
+        let group = group.parse().expect("a name");
         let socket = self.path(&name);
         self.call(Command::PortAdd(PortSpec { name, group, socket, kind }));
     }
@@ -67,7 +74,8 @@ impl Rig {
 
     /// Adds a vsock port that no one attaches to.
     pub fn idle_vsock(&self, cid: u32) {
-        self.add(&format!("v{cid}"), PortKind::Vsock(VsockSpec { cid, host_socket: None }));
+        let kind = PortKind::Vsock(VsockSpec { cid, host_socket: None });
+        self.add(GROUP, &format!("v{cid}"), kind);
     }
 
     /// A vsock port, attached and running.
@@ -82,12 +90,28 @@ impl Rig {
 
     /// A net port, attached and running; its address ends in `number`.
     pub fn net(&self, number: u8, options: NetOptions) -> NetPort {
-        let name = format!("n{number}");
-        let spec = NetSpec { mac: Mac(mac(number)), mtu: 65535, queue_pairs: 1, learn: false };
-        self.add(&name, PortKind::Net(spec));
-        let port = NetPort::attach(&self.dir.join(&name), options).expect("attached");
-        self.wait_running(&name);
+        self.net_in(GROUP, number, false, options)
+    }
+
+    /// As [`Self::net`], in a group, and learning addresses if `learn`.
+    pub fn net_in(&self, group: &str, number: u8, learn: bool, options: NetOptions) -> NetPort {
+        let path = self.idle_net(group, number, learn);
+        let port = NetPort::attach(&path, options).expect("attached");
+        self.wait_running(&format!("n{number}"));
         port
+    }
+
+    /// Adds a net port that no one attaches to; gives its socket.
+    pub fn idle_net(&self, group: &str, number: u8, learn: bool) -> PathBuf {
+        let name = format!("n{number}");
+        let spec = NetSpec { mac: Mac(mac(number)), mtu: 65535, queue_pairs: 1, learn };
+        self.add(group, &name, PortKind::Net(spec));
+        self.socket(&name)
+    }
+
+    /// Where frontends of a port attach.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// A port as the operator sees it.
@@ -98,7 +122,8 @@ impl Rig {
         }
     }
 
-    fn wait_running(&self, name: &str) {
+    /// Waits until all queues of a port run.
+    pub fn wait_running(&self, name: &str) {
         let since = Instant::now();
         while !self.view(name).queues.iter().all(|q| q.running) {
             assert!(since.elapsed() < Duration::from_secs(10), "{name} does not start");
@@ -115,9 +140,6 @@ pub fn mac(number: u8) -> [u8; 6] {
 impl Drop for Rig {
     fn drop(&mut self) {
         self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -81,6 +81,9 @@ pub enum Noun {
     /// Rules: which socket connects are let through
     #[command(subcommand)]
     Rule(RuleVerb),
+    /// Dispatchers: the threads that serve ports
+    #[command(subcommand)]
+    Dispatcher(DispatcherVerb),
     /// Show the counters of all ports, or their rates
     #[command(after_help = "\
 Examples:
@@ -239,6 +242,33 @@ pub enum GroupVerb {
         /// Do nothing if it is not there
         #[arg(long)]
         if_exists: bool,
+    },
+}
+
+/// `causeway dispatcher …`
+#[derive(Debug, Subcommand)]
+pub enum DispatcherVerb {
+    /// List the dispatchers, how busy they are and what each serves
+    #[command(after_help = "\
+Groups are moved to another dispatcher when that relieves a busy one. SPIN is how long a polled
+queue may give nothing before its doorbell is waited for; it is cut while processors are scarce.
+
+Example:
+  causeway dispatcher list")]
+    List,
+    /// Have another dispatcher serve a group; nothing is lost or reordered
+    #[command(after_help = "\
+Examples:
+  causeway dispatcher move blue 1
+  causeway dispatcher move blue 0 --service vsock")]
+    Move {
+        /// The group
+        group: Name,
+        /// Number of the dispatcher, from 0
+        dispatcher: usize,
+        /// Only the ports of this kind
+        #[arg(long, value_enum)]
+        service: Option<PortKind>,
     },
 }
 

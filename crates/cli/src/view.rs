@@ -17,6 +17,9 @@ pub struct Port {
     pub socket: String,
     /// `listening`, `connected`, `running` or `faulted`.
     pub state: String,
+    /// Which dispatcher serves it.
+    #[serde(default)]
+    pub dispatcher: usize,
     /// Why it was last closed or reset.
     pub fault: Option<String>,
     /// How often it was.
@@ -73,6 +76,44 @@ pub struct Queue {
     pub format: String,
     /// Whether the driver runs it.
     pub running: bool,
+    /// `guest-driven` or `vmm-driven`.
+    #[serde(default)]
+    pub mode: String,
+    /// Why.
+    #[serde(default)]
+    pub mode_reason: String,
+}
+
+/// A dispatcher.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Dispatcher {
+    /// From 0.
+    pub number: usize,
+    /// The CPU it is bound to.
+    pub cpu: Option<usize>,
+    /// How long it polls in vain.
+    pub spin_us: u64,
+    /// Whether that was cut.
+    pub scarce: bool,
+    /// Of the last second.
+    pub busy_percent: u8,
+    /// What it serves.
+    pub shards: Vec<Shard>,
+}
+
+/// What a dispatcher serves.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Shard {
+    /// The group.
+    pub group: String,
+    /// `net` or `vsock`.
+    pub service: String,
+    /// How many ports.
+    pub ports: usize,
+    /// Of the last second.
+    pub busy_percent: u8,
+    /// How often it moved.
+    pub moves_total: u64,
 }
 
 /// A group.

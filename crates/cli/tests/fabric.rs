@@ -5,28 +5,25 @@ mod common;
 
 use std::process::Command;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use causeway_ethernet::Ethernet;
-use causeway_fabric::dispatch::{Dispatcher, Handle};
+use causeway_fabric::{Fabric, Maker, Options};
 use causeway_socket::Socket;
 use common::{Control, serve};
 
 struct Host {
     control: Control,
-    handle: Handle,
-    dispatcher: Option<JoinHandle<()>>,
+    _fabric: Fabric,
 }
 
 impl Host {
     /// Groups blue and red, with two guests' ports in blue and one in red.
     fn start() -> Self {
-        let dispatcher =
-            Dispatcher::new(vec![Box::new(Ethernet::new()), Box::new(Socket::new())]).unwrap();
-        let handle = dispatcher.handle();
-        let dispatcher = std::thread::spawn(move || dispatcher.run().unwrap());
-        let control = serve(Arc::new(handle.clone()));
-        let host = Self { control, handle, dispatcher: Some(dispatcher) };
+        let services: [Maker; 2] = [|| Box::new(Ethernet::new()), || Box::new(Socket::new())];
+        let options = Options { dispatchers: 2, ..Options::default() };
+        let fabric = Fabric::start(&services, options).unwrap();
+        let control = serve(Arc::new(fabric.handle()));
+        let host = Self { control, _fabric: fabric };
         for words in [
             "group add blue",
             "group add red",
@@ -65,13 +62,6 @@ impl Host {
             serde_json::from_str(&self.run(&format!("{words} -j"))).unwrap();
         let to = json["to"].as_array().unwrap().iter().map(|p| p.as_str().unwrap().to_owned());
         (json["verdict"].as_str().unwrap().to_owned(), to.collect())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.handle.stop();
-        let _ = self.dispatcher.take().map(JoinHandle::join);
     }
 }
 

@@ -4,6 +4,7 @@
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
 //! GET  /v1/ports    POST /v1/ports    GET  /v1/ports/NAME   DELETE /v1/ports/NAME
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
+//! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! ```
 
@@ -51,6 +52,14 @@ struct RuleBody {
     to: RuleSide,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MoveBody {
+    group: Name,
+    #[serde(default)]
+    service: Option<String>,
+}
+
 /// Answers one request; changes are logged with who asked for them.
 pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request) -> Reply {
     let reply = route(fabric, about, request).unwrap_or_else(|refusal| refusal);
@@ -78,6 +87,7 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["ports", rest @ ..], _) => ports(fabric, about, request, rest),
         (["groups", rest @ ..], _) => groups(fabric, request, rest),
         (["rules", rest @ ..], _) => rules(fabric, request, rest),
+        (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
         (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
         (["trace"], _) => Err(Reply::method_not_allowed("POST")),
         _ => Err(no_path(request)),
@@ -158,6 +168,21 @@ fn rules(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply,
     }
 }
 
+fn dispatchers(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::DispatcherList, 200),
+        ([number], "POST") => {
+            let text = || format!("dispatcher {number:?}: expected its number, from 0");
+            let dispatcher = number.parse().map_err(|_| invalid(text()))?;
+            let MoveBody { group, service } = body(request)?;
+            call(fabric, Command::ShardMove { group, service, dispatcher }, 200)
+        }
+        ([], _) => Err(Reply::method_not_allowed("GET")),
+        ([_], _) => Err(Reply::method_not_allowed("POST")),
+        _ => Err(no_path(request)),
+    }
+}
+
 fn info(about: &About) -> Reply {
     let value = json!({
         "name": "causewayd",
@@ -223,7 +248,7 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of info, ports, groups, rules, stats, trace",
+        "{}: expected /v1/ and one of dispatchers, groups, info, ports, rules, stats, trace",
         request.path
     );
     Reply::error(404, "no_such_path", text)

@@ -110,7 +110,7 @@ pub fn give(path: &Path, mode: Option<u32>, group: Option<u32>) -> Result<(), St
     Ok(())
 }
 
-impl Fabric for causeway_fabric::dispatch::Handle {
+impl Fabric for causeway_fabric::Handle {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         self.call(command)
     }

@@ -129,13 +129,13 @@ fn wait(signals: &mut Signals) {
     }
 }
 
-/// Feeds systemd's watchdog for as long as the dispatcher answers.
+/// Feeds systemd's watchdog for as long as every dispatcher answers.
 fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Result<()> {
     let Some(period) = watchdog_period() else { return Ok(()) };
     let (fabric, notify) = (fabric.clone(), notify.clone());
     let feed = move || {
         loop {
-            if fabric.call(causeway_fabric::control::Command::RuleList).is_ok() {
+            if fabric.call(causeway_fabric::control::Command::DispatcherList).is_ok() {
                 notify.send("WATCHDOG=1");
             }
             thread::sleep(period);

@@ -4,14 +4,13 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use causeway_daemon::args::Args;
 use causeway_daemon::config::{Config, Surroundings};
 use causeway_daemon::life::{Daemon, StartError};
 use causeway_daemon::logger;
 use causeway_ethernet::Ethernet;
-use causeway_fabric::dispatch::Dispatcher;
+use causeway_fabric::{Fabric, Maker};
 use causeway_socket::Socket;
 use clap::Parser as _;
 
@@ -48,22 +47,20 @@ fn run(args: &Args) -> Result<(), StartError> {
     serve(config)
 }
 
-/// Runs the dispatcher in this thread and the rest in another.
+/// Runs the dispatchers, and the rest beside them.
 fn serve(config: Config) -> Result<(), StartError> {
-    let spin = config.daemon.spin_us;
+    let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config)?;
-    let mut dispatcher = Dispatcher::new(vec![Box::new(Ethernet::new()), Box::new(Socket::new())])?;
-    if let Some(spin) = spin {
-        dispatcher.set_spin(Duration::from_micros(spin.into()));
-    }
-    let handle = dispatcher.handle();
+    let services: [Maker; 2] = [|| Box::new(Ethernet::new()), || Box::new(Socket::new())];
+    let fabric = Fabric::start(&services, options)?;
+    let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
         let served = daemon.serve(Arc::new(handle.clone()));
         handle.stop();
         served
     })?;
     // Its end without a stop is an error; the lifecycle thread then ends with the process.
-    dispatcher.run().map_err(|error| format!("the dispatcher failed: {error}"))?;
+    fabric.wait().map_err(|error| format!("a dispatcher failed: {error}"))?;
     control.join().map_err(|_| "the lifecycle thread failed")?
 }
 

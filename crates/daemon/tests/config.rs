@@ -30,9 +30,12 @@ fn a_whole_file_is_read() {
         control = "/tmp/c.sock"
         run_dir = "/tmp/ports"
         log = "debug"
-        spin_us = 20
         control_mode = "0600"
         control_group = "causeway"
+        [dispatch]
+        cpus = "2,4-5"
+        mode = "vmm-driven"
+        spin_us = 20
         [[group]]
         name = "blue"
         [[port]]
@@ -82,9 +85,14 @@ fn syntax_types_and_ranges() {
     refused("[daemon]\nlog = \n", "2:7", "");
     refused("[daemon]\nlog = \"lood\"", "2:7", "key \"log\": expected one of error, warn");
     refused("[daemon]\nlog = 3", "2:7", "key \"log\": expected a string, found integer");
-    refused("[daemon]\nspin_us = 100001", "2:11", "an integer from 0 to 100000, found 100001");
-    refused("[daemon]\nspin_us = -1", "2:11", "an integer from 0 to 100000, found -1");
-    refused("[daemon]\nspin_us = \"1\"", "2:11", "found string");
+    refused("[dispatch]\nspin_us = 100001", "2:11", "an integer from 0 to 100000, found 100001");
+    refused("[dispatch]\nspin_us = -1", "2:11", "an integer from 0 to 100000, found -1");
+    refused("[dispatch]\nspin_us = \"1\"", "2:11", "found string");
+    refused("[dispatch]\ndispatchers = 65", "2:15", "an integer from 1 to 64, found 65");
+    refused("[dispatch]\nmode = \"fast\"", "2:8", "expected one of adaptive, guest-driven");
+    refused("[dispatch]\ncpus = \"4-2\"", "2:8", "expected CPU numbers and ranges");
+    refused("[dispatch]\nupper = 10\nlower = 11", "3:9", "expected lower to be at most upper");
+    refused("[dispatch]\nspins = 1", "2:1", "spin_us");
     refused("[daemon]\ncontrol_mode = \"660\"", "2:16", "octal permissions in quotes");
     refused("[daemon]\ncontrol_mode = \"0999\"", "2:16", "octal permissions in quotes");
     refused("[daemon]\ncontrol = \"c.sock\"", "2:11", "expected an absolute path");

@@ -57,6 +57,10 @@ fn net(spec: &PortSpec) -> Option<&NetSpec> {
 }
 
 impl Service for Ethernet {
+    fn name(&self) -> &'static str {
+        "net"
+    }
+
     fn serves(&self, spec: &PortSpec) -> bool {
         net(spec).is_some()
     }

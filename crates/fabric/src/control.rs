@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pace::Mode;
 use crate::spec::{Mac, Name, PortSpec, RuleSpec};
 
 /// One request to the fabric.
@@ -41,6 +42,17 @@ pub enum Command {
     },
     /// Explain where a frame or a connect would go, and why, without sending it.
     Trace(TraceQuery),
+    /// The dispatchers, and the shards that each serves.
+    DispatcherList,
+    /// Have another dispatcher serve a group.
+    ShardMove {
+        /// The group.
+        group: Name,
+        /// `net` or `vsock` for that part of it; all of it if none.
+        service: Option<String>,
+        /// Number of the dispatcher, from 0.
+        dispatcher: usize,
+    },
 }
 
 /// What to explain.
@@ -85,6 +97,8 @@ pub enum Answer {
     Rules(Vec<RuleView>),
     /// To `Trace`.
     Trace(TraceView),
+    /// To `DispatcherList`.
+    Dispatchers(Vec<DispatcherView>),
 }
 
 /// Why a command was refused.
@@ -131,6 +145,8 @@ pub struct PortView {
     pub spec: PortSpec,
     /// Where the attachment stands.
     pub state: PortState,
+    /// Number of the dispatcher that serves it.
+    pub dispatcher: usize,
     /// Why the port was last closed or reset for breaking a rule, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -160,6 +176,47 @@ pub struct QueueView {
     pub format: &'static str,
     /// Whether the driver runs it now.
     pub running: bool,
+    /// `guest-driven`: its guest rings. `vmm-driven`: it is polled.
+    pub mode: Mode,
+    /// Why it is so.
+    pub mode_reason: String,
+    /// How often it changed.
+    pub mode_changes_total: u64,
+    /// Chains a second in the last period that was measured.
+    pub rate: u32,
+}
+
+/// One dispatcher.
+#[derive(Debug, Clone, Serialize)]
+pub struct DispatcherView {
+    /// From 0.
+    pub number: usize,
+    /// The CPU it is bound to, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<usize>,
+    /// How long a VMM-driven queue is polled in vain now, in microseconds.
+    pub spin_us: u64,
+    /// Whether that was cut because processors are scarce.
+    pub scarce: bool,
+    /// Percent of the last second in which it had work.
+    pub busy_percent: u8,
+    /// What it serves.
+    pub shards: Vec<ShardView>,
+}
+
+/// The ports of one group and service: what moves between dispatchers.
+#[derive(Debug, Clone, Serialize)]
+pub struct ShardView {
+    /// The group.
+    pub group: Name,
+    /// `net` or `vsock`.
+    pub service: &'static str,
+    /// How many ports.
+    pub ports: usize,
+    /// Percent of the last second that it kept its dispatcher busy.
+    pub busy_percent: u8,
+    /// How often it moved to another dispatcher.
+    pub moves_total: u64,
 }
 
 /// One group.

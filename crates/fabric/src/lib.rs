@@ -1,8 +1,8 @@
 //! Ports, groups, and the dispatch loop that drives them.
 //!
-//! The fabric knows who is attached ([`port`]), what the operator asked for
-//! ([`spec`]), and when to serve which ring ([`dispatch`]). What a frame or a
-//! packet *means* is the business of the services above, which plug in by
+//! The fabric knows who is attached ([`port`]), what the operator asked for ([`spec`]), which
+//! thread serves whom ([`mod@fabric`], [`shard`]) and when each ring is looked at ([`pace`]). What
+//! a frame or a packet *means* is the business of the services above, which plug in by
 //! [`service::Service`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -16,22 +16,30 @@
     )
 )]
 
-mod commands;
+mod balance;
 pub mod control;
-pub mod dispatch;
-mod frontend;
+mod dispatcher;
+pub mod fabric;
 pub mod host;
 pub mod limits;
 mod listen;
+mod load;
 mod loglimit;
+pub mod pace;
 pub mod port;
+mod registry;
 pub mod rules;
 pub mod service;
+pub mod shard;
+mod share;
 pub mod spec;
 mod watch;
 
+pub use fabric::{Fabric, Handle, Maker, Options};
 pub use loglimit::LogLimit;
+pub use pace::{Mode, Pacing, Policy};
 pub use port::{GroupId, Port, PortId, Ports};
 pub use rules::{End, Rules};
 pub use service::{Context, Progress, Service, ServiceWatch};
+pub use shard::Shard;
 pub use spec::{Mac, Name};

@@ -22,10 +22,15 @@ pub const SERVE_CHAINS_MAX: usize = 64;
 pub const EVENTS_MAX: usize = 64;
 /// Queues served between two looks at the kernel's events while there is work.
 pub const SERVES_PER_LOOK: usize = 32;
-/// Commands waiting for the dispatcher; a caller beyond that waits.
-pub const COMMANDS_WAITING_MAX: usize = 64;
-/// How long a dispatcher looks at an idle queue before it parks, by default, in microseconds.
-pub const SPIN_US_DEFAULT: u64 = 20;
+/// Queues of one shard served before the next shard has its turn.
+pub const SHARD_SERVES_MAX: usize = 4;
+/// Orders waiting for a dispatcher; a caller beyond that waits.
+pub const ORDERS_WAITING_MAX: usize = 64;
+/// Over how long the loads of shards and dispatchers are measured; 1 s.
+pub const LOAD_WINDOW_NS: u64 = 1_000_000_000;
+/// How long a VMM-driven queue is polled in vain by default, in microseconds: the gap between
+/// two chains at the lower rate.
+pub const SPIN_US_DEFAULT: u64 = 1000;
 /// Longest such spin that may be configured, in microseconds.
 pub const SPIN_US_MAX: u64 = 100_000;
 /// How long a port takes no frontend after one held up the dispatcher; 30 s.
@@ -34,3 +39,27 @@ pub const BARRED_NS: u64 = 30_000_000_000;
 pub const LOG_LINES_MAX: u32 = 10;
 /// See [`LOG_LINES_MAX`]; 5 s.
 pub const LOG_WINDOW_NS: u64 = 5_000_000_000;
+/// More chains a second than this make a queue VMM-driven, by default (VNET/P's figure).
+pub const UPPER_RATE_DEFAULT: u32 = 10_000;
+/// Fewer chains a second than this make it guest-driven, by default (VNET/P's figure).
+pub const LOWER_RATE_DEFAULT: u32 = 1_000;
+/// Largest rate that may be configured or is shown, in chains a second.
+pub const RATE_MAX: u32 = 1_000_000_000;
+/// Over how long rates are measured by default, in microseconds (VNET/P's figure).
+pub const PERIOD_US_DEFAULT: u64 = 10_000;
+/// Shortest such period that may be configured, in microseconds.
+pub const PERIOD_US_MIN: u64 = 100;
+/// Longest such period that may be configured, in microseconds.
+pub const PERIOD_US_MAX: u64 = 10_000_000;
+/// Most dispatchers.
+pub const DISPATCHERS_MAX: usize = 64;
+/// How often a dispatcher that works looks whether processors are scarce; 10 ms.
+pub const SHARE_PERIOD_NS: u64 = 10_000_000;
+/// The idle spin is not cut below this, in nanoseconds.
+pub const SPIN_SCARCE_NS_MIN: u64 = 4_000;
+/// How often the loads of dispatchers are compared; 1 s.
+pub const BALANCE_MS: u64 = 1_000;
+/// Percent of a dispatcher's time: one that is busy for less needs no relief.
+pub const BALANCE_BUSY_MIN: u32 = 70;
+/// Percent of a dispatcher's time that a move must win, so that shards do not go to and fro.
+pub const BALANCE_GAIN_MIN: u32 = 20;

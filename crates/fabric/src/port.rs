@@ -10,6 +10,7 @@ use crate::control::PortState;
 use crate::limits::BARRED_NS;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
+use crate::pace::{Mode, Pace, Pacing};
 use crate::spec::{Name, PortSpec};
 use crate::watch::Watch;
 
@@ -40,8 +41,6 @@ pub struct Port {
     /// Its tenant.
     pub group: GroupId,
     pub(crate) id: PortId,
-    /// Index of the service that the port belongs to.
-    pub(crate) service: usize,
     pub(crate) state: PortState,
     pub(crate) fault: Option<String>,
     pub(crate) faults_total: u64,
@@ -49,8 +48,8 @@ pub struct Port {
     /// No frontend is taken before.
     pub(crate) barred_until_ns: u64,
     pub(crate) log: LogLimit,
-    pub(crate) listener: Listener,
-    pub(crate) _listener_watch: Watch,
+    /// None where frontends are handed in ([`crate::Shard::connect`]).
+    pub(crate) listener: Option<(Listener, Watch)>,
     pub(crate) server: Option<Server>,
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
@@ -73,12 +72,22 @@ pub(crate) struct QueueWork {
     pub active: bool,
     /// When it last gave work, for the idle spin.
     pub worked_ns: u64,
+    /// Whether it is polled or rings.
+    pub pace: Pace,
     /// Has used entries that are not published.
     pub dirty: bool,
 }
 
+impl QueueWork {
+    /// Whether it is polled although it gives nothing.
+    #[inline]
+    pub(crate) fn polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
+        self.pace.mode(pacing) == Mode::VmmDriven && now_ns.saturating_sub(self.worked_ns) < spin_ns
+    }
+}
+
 impl Port {
-    /// Its name in the process.
+    /// Its name in the shard.
     pub fn id(&self) -> PortId {
         self.id
     }
@@ -124,6 +133,15 @@ impl Port {
     /// Takes no frontend for a while: the last one held us up, and could again at once.
     pub(crate) fn bar(&mut self, now_ns: u64) {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
+    }
+
+    /// Judges how queue `index` is dispatched, by the chains that were taken from it.
+    #[inline]
+    pub(crate) fn judge(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
+        let Some(taken) = self.queue(index).map(|(_, ring)| ring.popped()) else { return };
+        if let Some(work) = self.queues.get_mut(index) {
+            work.pace.judge(pacing, now_ns, taken);
+        }
     }
 
     /// Shows the guest what was pushed to queue `index`, and notifies it if it wants.
@@ -237,9 +255,5 @@ impl Ports {
         self.next_group = self.next_group.wrapping_add(1);
         self.groups.push((id, name));
         id
-    }
-
-    pub(crate) fn delete_group(&mut self, id: GroupId) {
-        self.groups.retain(|(i, _)| *i != id);
     }
 }

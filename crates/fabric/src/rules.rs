@@ -58,6 +58,18 @@ impl Rules {
             .collect()
     }
 
+    /// How often each rule decided.
+    pub fn hits(&self) -> Vec<u64> {
+        self.list.iter().map(|(_, hits)| *hits).collect()
+    }
+
+    /// Adds what another list of the same rules counted.
+    pub(crate) fn count(&mut self, other: &Self) {
+        for ((_, hits), (_, more)) in self.list.iter_mut().zip(&other.list) {
+            *hits = hits.saturating_add(*more);
+        }
+    }
+
     /// Inserts before `index`, or at the end.
     pub fn add(&mut self, index: Option<usize>, rule: RuleSpec) -> Result<(), CommandError> {
         let count = self.list.len();

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use causeway_attach::Model;
 
 use crate::control::{CommandError, TraceQuery, TraceView};
+use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::spec::PortSpec;
@@ -25,8 +26,11 @@ pub enum Progress {
 
 /// One of the services above: Ethernet, sockets.
 ///
-/// The dispatcher calls these from one thread. None may block.
+/// Each shard has its own, and one thread at a time calls it. None may block.
 pub trait Service: Send + std::fmt::Debug {
+    /// What operators call it: the kind of its ports.
+    fn name(&self) -> &'static str;
+
     /// Whether ports of this kind are its own.
     fn serves(&self, spec: &PortSpec) -> bool;
 
@@ -92,7 +96,8 @@ pub struct Context<'a> {
     pub rules: &'a mut Rules,
     /// Monotonic time of this round, in nanoseconds.
     pub now_ns: u64,
-    pub(crate) service: u8,
+    pub(crate) pacing: &'a Pacing,
+    pub(crate) spin_ns: u64,
     pub(crate) poller: &'a Poller,
     pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
@@ -121,6 +126,13 @@ impl Context<'_> {
         self.woken.push((port, queue));
     }
 
+    /// Whether a queue that is waited for is polled, so that its doorbell need not be armed: serve
+    /// it with [`Progress::Idle`] until this says no.
+    pub fn polls(&self, port: PortId, queue: usize) -> bool {
+        let work = self.ports.get(port).and_then(|p| p.queues.get(queue));
+        work.is_some_and(|w| w.polled(self.pacing, self.now_ns, self.spin_ns))
+    }
+
     /// Closes a port because its guest broke a rule; the reason is shown to the operator.
     pub fn fault(&mut self, port: PortId, reason: impl std::fmt::Display) {
         self.faults.push((port, reason.to_string()));
@@ -142,14 +154,14 @@ impl Context<'_> {
     /// Watches `fd`: [`Service::ready`] is called with `value` once whenever reading or writing
     /// becomes possible, so keep on until the descriptor would block.
     pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { service: self.service, value };
+        let token = Token::Service { value };
         self.poller.watch(fd, token, When::Either).map(ServiceWatch)
     }
 
     /// Watches a listener: [`Service::ready`] is called with `value` again and again while
     /// someone waits to be accepted.
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { service: self.service, value };
+        let token = Token::Service { value };
         self.poller.watch(fd, token, When::Readable).map(ServiceWatch)
     }
 }

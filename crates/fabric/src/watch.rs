@@ -1,7 +1,7 @@
-//! Which descriptors wake the dispatcher, and what each means.
+//! Which descriptors wake a dispatcher or a shard, and what each means.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll;
@@ -9,8 +9,10 @@ use rustix::event::epoll;
 /// What an event is about. `serial` tells a live thing from an earlier one in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// A command waits, or the dispatcher shall stop.
-    Command,
+    /// An order for the dispatcher waits.
+    Order,
+    /// A shard's own set of watched descriptors has something.
+    Shard { slot: u16, serial: u32 },
     /// Someone connects to a port's socket.
     Listener { slot: u16, serial: u32 },
     /// A frontend wrote a message or closed.
@@ -18,21 +20,22 @@ pub(crate) enum Token {
     /// A guest rang.
     Doorbell { slot: u16, queue: u16, serial: u32 },
     /// A descriptor that a service watches; the value is the service's.
-    Service { service: u8, value: u32 },
+    Service { value: u32 },
 }
 
 impl Token {
-    /// Packs: 4 bits of kind, 12 of queue or service, 16 of slot, 32 of serial or value.
+    /// Packs: 4 bits of kind, 12 of queue, 16 of slot, 32 of serial or value.
     fn pack(self) -> u64 {
         let word = |kind: u64, queue: u16, slot: u16, low: u32| {
             kind << 60 | u64::from(queue & 0xfff) << 48 | u64::from(slot) << 32 | u64::from(low)
         };
         match self {
-            Self::Command => word(0, 0, 0, 0),
+            Self::Order => word(0, 0, 0, 0),
             Self::Listener { slot, serial } => word(1, 0, slot, serial),
             Self::Frontend { slot, serial } => word(2, 0, slot, serial),
             Self::Doorbell { slot, queue, serial } => word(3, queue, slot, serial),
-            Self::Service { service, value } => word(4, u16::from(service), 0, value),
+            Self::Service { value } => word(4, 0, 0, value),
+            Self::Shard { slot, serial } => word(5, 0, slot, serial),
         }
     }
 
@@ -44,8 +47,9 @@ impl Token {
             1 => Self::Listener { slot, serial },
             2 => Self::Frontend { slot, serial },
             3 => Self::Doorbell { slot, queue, serial },
-            4 => Self::Service { service: queue as u8, value: serial },
-            _ => Self::Command,
+            4 => Self::Service { value: serial },
+            5 => Self::Shard { slot, serial },
+            _ => Self::Order,
         }
     }
 }
@@ -133,6 +137,12 @@ impl Poller {
     }
 }
 
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// A watched descriptor; unwatched when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -153,11 +163,12 @@ mod tests {
     #[test]
     fn tokens_survive_packing() {
         for token in [
-            Token::Command,
+            Token::Order,
             Token::Listener { slot: 1023, serial: u32::MAX },
             Token::Frontend { slot: 7, serial: 0 },
             Token::Doorbell { slot: 65535, queue: 4095, serial: 3 },
-            Token::Service { service: 255, value: u32::MAX },
+            Token::Service { value: u32::MAX },
+            Token::Shard { slot: 9, serial: 7 },
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

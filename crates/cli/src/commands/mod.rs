@@ -1,5 +1,6 @@
 //! What each verb does.
 
+mod dispatcher;
 mod group;
 mod pages;
 mod port;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Port(verb) => port::run(&cx, verb),
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
+        Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
         Noun::Stats(args) => stats::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
         Noun::Info => info(&cx),

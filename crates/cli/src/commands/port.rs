@@ -80,6 +80,7 @@ fn text(port: &Port) -> String {
         list.push(("last fault", format!("{reason} ({} in all)", port.faults_total)));
     }
     list.push(("socket", port.socket.clone()));
+    list.push(("dispatcher", port.dispatcher.to_string()));
     let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
     add("mac", port.mac.clone());
     add("mtu", port.mtu.map(|n| n.to_string()));
@@ -93,11 +94,13 @@ fn text(port: &Port) -> String {
     let mut out = pairs(&list);
     if !port.queues.is_empty() {
         let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
-        let mut table = Table::new(&[&heads[..], &[("RUNNING", Align::Left)]].concat());
+        let more = [("RUNNING", Align::Left), ("MODE", Align::Left), ("WHY", Align::Left)];
+        let mut table = Table::new(&[&heads[..], &more].concat());
         for queue in &port.queues {
             let running = if queue.running { "yes" } else { "no" };
             let (index, size) = (queue.index.to_string(), queue.size.to_string());
-            table.row(vec![index, size, queue.format.clone(), running.to_owned()]);
+            let (mode, why) = (queue.mode.clone(), queue.mode_reason.clone());
+            table.row(vec![index, size, queue.format.clone(), running.to_owned(), mode, why]);
         }
         out.push_str(&format!("\n{}", table.render()));
     }

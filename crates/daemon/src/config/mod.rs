@@ -1,6 +1,7 @@
 //! The configuration file: what it says, checked, or everything that is wrong with it.
 
 mod check;
+mod dispatch;
 mod print;
 mod problem;
 mod read;
@@ -42,8 +43,8 @@ pub struct DaemonConfig {
     pub run_dir: PathBuf,
     /// Log lines of this level and worse are written.
     pub log: LevelFilter,
-    /// Idle spin of the dispatcher before it parks, in microseconds; the fabric's choice if none.
-    pub spin_us: Option<u32>,
+    /// `[dispatch]`.
+    pub dispatch: causeway_fabric::Options,
     /// Permissions of the control socket.
     pub control_mode: u32,
     /// Whose members may use the control socket, beside root and the daemon's own user.

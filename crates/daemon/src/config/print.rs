@@ -47,9 +47,6 @@ fn daemon(out: &mut String, config: &Config) {
     let _ = writeln!(out, "[daemon]\ncontrol = {}", quoted(&daemon.control.to_string_lossy()));
     let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
     let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
-    if let Some(spin_us) = daemon.spin_us {
-        let _ = writeln!(out, "spin_us = {spin_us}");
-    }
     let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
     if let Some(group) = &daemon.control_group {
         let _ = writeln!(out, "control_group = {}", quoted(group));
@@ -60,6 +57,7 @@ fn daemon(out: &mut String, config: &Config) {
     if let Some(group) = &daemon.socket_group {
         let _ = writeln!(out, "socket_group = {}", quoted(group));
     }
+    super::dispatch::print(out, &daemon.dispatch);
 }
 
 /// A basic TOML string.

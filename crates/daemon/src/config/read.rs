@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX, SPIN_US_MAX};
+use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use causeway_fabric::spec::{CID_GUEST_MIN, PortSpec, RuleAction, RuleSide, RuleSpec};
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
@@ -11,22 +11,15 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, Sited};
+use super::dispatch;
 use super::problem::Problems;
 use super::section::{At, Section, unknown};
 use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Surroundings};
 use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
 
-const TABLES: [&str; 4] = ["daemon", "group", "port", "rule"];
-const DAEMON_KEYS: [&str; 8] = [
-    "control",
-    "run_dir",
-    "log",
-    "spin_us",
-    "control_mode",
-    "control_group",
-    "socket_mode",
-    "socket_group",
-];
+const TABLES: [&str; 5] = ["daemon", "dispatch", "group", "port", "rule"];
+const DAEMON_KEYS: [&str; 7] =
+    ["control", "run_dir", "log", "control_mode", "control_group", "socket_mode", "socket_group"];
 const GROUP_KEYS: [&str; 1] = ["name"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const PORT_KEYS: [&str; 10] =
@@ -117,17 +110,23 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
                     root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
-    let spin_most = u32::try_from(SPIN_US_MAX).unwrap_or(u32::MAX);
     DaemonConfig {
         control: control.unwrap_or_default(),
         run_dir: run_dir.unwrap_or_default(),
         log: log.parse().unwrap_or(LevelFilter::Info),
-        spin_us: section.integer("spin_us", 0..=spin_most, problems).map(|at| at.value),
+        dispatch: dispatch(document, problems),
         control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
         control_group: section.string("control_group", problems).map(|at| at.value),
         socket_mode: section.mode("socket_mode", problems),
         socket_group: section.string("socket_group", problems).map(|at| at.value),
     }
+}
+
+fn dispatch(document: &DeTable<'_>, problems: &mut Problems) -> causeway_fabric::Options {
+    let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
+    let value = document.get("dispatch").unwrap_or(&empty);
+    let section = Section::new("[dispatch]", value, &dispatch::KEYS, problems);
+    section.map(|section| dispatch::read(&section, problems)).unwrap_or_default()
 }
 
 /// The control socket and the ports' directory, each near the other unless given.

@@ -84,6 +84,9 @@ impl State {
                 Ok(Answer::Done)
             }
             Command::RuleDel { index } => Err(missing("rule", index)),
+            Command::DispatcherList | Command::ShardMove { .. } => {
+                Ok(Answer::Dispatchers(Vec::new()))
+            }
             Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
         }
     }
@@ -106,6 +109,7 @@ fn view(spec: &PortSpec) -> PortView {
     PortView {
         spec: spec.clone(),
         state: PortState::Listening,
+        dispatcher: 0,
         fault: None,
         faults_total: 0,
         connects_total: 0,

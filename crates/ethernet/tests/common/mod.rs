@@ -5,16 +5,14 @@ pub mod raw;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::Mac;
 use causeway_fabric::control::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
-use causeway_fabric::dispatch::{Dispatcher, Handle};
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
+use causeway_fabric::{Fabric, Handle, Options};
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;
@@ -42,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Rig {
     pub handle: Handle,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
+    fabric: Option<Fabric>,
     dir: PathBuf,
 }
 
@@ -63,13 +61,10 @@ impl Rig {
         let name = format!("causeway-ethernet-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let (send, receive) = sync_channel(1);
-        let thread = std::thread::spawn(move || {
-            let dispatcher = Dispatcher::new(vec![Box::new(Ethernet::new())])?;
-            send.send(dispatcher.handle()).unwrap();
-            dispatcher.run()
-        });
-        let rig = Self { handle: receive.recv().unwrap(), thread: Some(thread), dir };
+        // Two dispatchers, so that the groups are served by different ones.
+        let options = Options { dispatchers: 2, ..Options::default() };
+        let fabric = Fabric::start(&[|| Box::new(Ethernet::new())], options).unwrap();
+        let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
             rig.handle.call(Command::GroupAdd(group.parse().unwrap())).unwrap();
         }
@@ -137,11 +132,9 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.unwrap().unwrap();
-            }
+        let ended = self.fabric.take().map(Fabric::wait);
+        if !std::thread::panicking() {
+            ended.unwrap().expect("no dispatcher failed");
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }

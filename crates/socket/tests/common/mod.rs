@@ -4,15 +4,13 @@
 pub mod raw;
 
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{ConnectionId, SocketError, Sockets};
 use causeway_attach::native::{VsockOptions, VsockPort};
 use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::dispatch::{Dispatcher, Handle};
 use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
+use causeway_fabric::{Fabric, Handle, Options};
 use causeway_socket::Socket;
 use causeway_wire::vsock::{Header, Op, Type};
 
@@ -21,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Rig {
     pub handle: Handle,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
+    fabric: Option<Fabric>,
     dir: PathBuf,
 }
 
@@ -33,13 +31,10 @@ impl Rig {
         let name = format!("causeway-socket-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let (send, receive) = sync_channel(1);
-        let thread = std::thread::spawn(move || {
-            let dispatcher = Dispatcher::new(vec![Box::new(Socket::new())])?;
-            send.send(dispatcher.handle()).unwrap();
-            dispatcher.run()
-        });
-        let rig = Self { handle: receive.recv().unwrap(), thread: Some(thread), dir };
+        // Two dispatchers, so that the groups are served by different ones.
+        let options = Options { dispatchers: 2, ..Options::default() };
+        let fabric = Fabric::start(&[|| Box::new(Socket::new())], options).unwrap();
+        let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
             rig.handle.call(Command::GroupAdd(group.parse().unwrap())).unwrap();
         }
@@ -132,10 +127,10 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         self.handle.stop();
-        let ended = self.thread.take().unwrap().join();
+        let ended = self.fabric.take().unwrap().wait();
         let _ = std::fs::remove_dir_all(&self.dir);
         if !std::thread::panicking() {
-            ended.expect("the dispatcher panicked").unwrap();
+            ended.expect("no dispatcher failed");
         }
     }
 }

@@ -4,70 +4,75 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use causeway_attach::{Event, Reason, Server};
 
-use crate::control::PortState;
-use crate::dispatch::Dispatcher;
+use super::Shard;
+use crate::control::{CommandError, PortState};
 use crate::port::{Port, PortId};
+use crate::spec::Name;
 use crate::watch::{Token, When};
 
-pub(crate) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
+pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
-impl Dispatcher {
+impl Shard {
     /// A frontend connects to a port's socket. One at a time; others are turned away.
-    pub(crate) fn accept(&mut self, id: PortId) {
-        let now = self.now_ns;
+    pub(super) fn accept(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(id) else { return };
-        let stream = match port.listener.accept() {
-            Ok(stream) => stream,
-            Err(error) => {
-                if error.kind() != std::io::ErrorKind::WouldBlock
-                    && let Some(more) = port.log.admit(now)
-                {
-                    let name = port.spec.name.as_str();
-                    log::warn!(port = name, suppressed = more; "cannot accept a frontend: {error}");
+        let Some((listener, _)) = port.listener.as_mut() else { return };
+        match listener.accept() {
+            Ok(stream) => {
+                if let Err(why) = self.admit(id, OwnedFd::from(stream)) {
+                    self.warn(id, &why);
                 }
-                return;
             }
-        };
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => self.warn(id, &format!("cannot accept a frontend: {error}")),
+        }
+    }
+
+    fn warn(&mut self, id: PortId, what: &str) {
+        let now = self.now_ns;
+        if let Some(port) = self.ports.get_mut(id)
+            && let Some(more) = port.log.admit(now)
+        {
+            log::warn!(port = port.spec.name.as_str(), suppressed = more; "{what}");
+        }
+    }
+
+    /// Attaches a frontend that is connected already by `stream`, which must not block.
+    ///
+    /// # Errors
+    /// There is no such port, or it is taken.
+    pub fn connect(&mut self, name: &Name, stream: OwnedFd) -> Result<(), CommandError> {
+        let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
+        self.admit(port.id, stream).map_err(CommandError::Conflict)
+    }
+
+    fn admit(&mut self, id: PortId, stream: OwnedFd) -> Result<(), String> {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         if port.server.is_some() {
-            if let Some(more) = port.log.admit(now) {
-                let name = port.spec.name.as_str();
-                log::warn!(port = name, suppressed = more; "a second frontend was turned away");
-            }
-            return;
+            return Err("a second frontend was turned away".into());
         }
         if now < port.barred_until_ns {
-            if let Some(more) = port.log.admit(now) {
-                let name = port.spec.name.as_str();
-                log::warn!(port = name, suppressed = more; "a frontend was turned away: the last one held up the dispatcher");
-            }
-            return;
+            let text = "a frontend was turned away: the last one held up the dispatcher";
+            return Err(text.into());
         }
-        let service = port.service;
-        let Some(model) = self.services.get(service).map(|s| s.model(&port.spec)) else { return };
-        let stream = OwnedFd::from(stream);
+        let model = self.service.model(&port.spec);
         let token = Token::Frontend { slot: id.slot, serial: id.serial };
-        let watch = match self.poller.watch(stream.as_fd(), token, When::Readable) {
-            Ok(watch) => watch,
-            Err(error) => {
-                if let Some(more) = port.log.admit(now) {
-                    let name = port.spec.name.as_str();
-                    log::error!(port = name, suppressed = more; "cannot watch a frontend: {error}");
-                }
-                return;
-            }
-        };
+        let watch = self.poller.watch(stream.as_fd(), token, When::Readable);
+        port.server_watch =
+            Some(watch.map_err(|error| format!("cannot watch a frontend: {error}"))?);
         port.server = Some(Server::new(model, stream));
-        port.server_watch = Some(watch);
         port.state = PortState::Connected;
         port.connects_total = port.connects_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend connected");
         }
+        Ok(())
     }
 
     /// A frontend wrote messages, or closed.
-    pub(crate) fn receive(&mut self, id: PortId) {
+    pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
         let outcome = server.receive(&mut events);
@@ -102,7 +107,6 @@ impl Dispatcher {
             // Stopped again, or its port closed, by what came with it.
             return;
         }
-        let service = port.service;
         port.state = PortState::Running;
         let Some(doorbell) = port.device().and_then(|d| d.queues.get(queue)?.doorbell()) else {
             // It would not be served again once it was empty.
@@ -116,8 +120,10 @@ impl Dispatcher {
         };
         match self.poller.watch(doorbell.as_fd(), token, When::Rung) {
             Ok(watch) => {
+                let taken = port.queue(queue).map_or(0, |(_, ring)| ring.popped());
                 if let Some(work) = port.queues.get_mut(queue) {
                     work.doorbell = Some(watch);
+                    work.pace.start(self.now_ns, taken);
                 }
             }
             Err(error) => {
@@ -125,13 +131,12 @@ impl Dispatcher {
                 return;
             }
         }
-        self.with(service, |s, cx| s.started(cx, id, queue));
+        self.with(|s, cx| s.started(cx, id, queue));
         self.activate(id, queue);
     }
 
     fn queue_stopped(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
-        let service = port.service;
         if let Some(work) = port.queues.get_mut(queue) {
             work.doorbell = None;
         }
@@ -139,13 +144,13 @@ impl Dispatcher {
         if (0..count).all(|q| !port.runs(q)) {
             port.state = PortState::Connected;
         }
-        self.with(service, |s, cx| s.paused(cx, id, queue));
+        self.with(|s, cx| s.paused(cx, id, queue));
     }
 
     /// The guest's driver began anew.
     fn device_reset(&mut self, id: PortId) {
-        if let Some(service) = self.ports.get(id).map(|p| p.service) {
-            self.with(service, |s, cx| s.stopped(cx, id));
+        if self.ports.get(id).is_some() {
+            self.with(|s, cx| s.stopped(cx, id));
         }
     }
 
@@ -161,7 +166,7 @@ impl Dispatcher {
     }
 
     /// A guest or its frontend broke a rule: its port closes, and only that.
-    pub(crate) fn fault(&mut self, id: PortId, reason: String) {
+    pub(super) fn fault(&mut self, id: PortId, reason: String) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.server.is_none() {
@@ -178,13 +183,12 @@ impl Dispatcher {
     }
 
     /// Lets go of the frontend and of all that it granted; the socket goes on listening.
-    pub(crate) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
+    pub(super) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.server.is_none() {
             return;
         }
-        let service = port.service;
         drop_frontend(port);
         port.state = state;
         if fault.is_some() {
@@ -193,7 +197,7 @@ impl Dispatcher {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend left");
         }
-        self.with(service, |s, cx| s.stopped(cx, id));
+        self.with(|s, cx| s.stopped(cx, id));
     }
 }
 

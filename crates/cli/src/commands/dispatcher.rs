@@ -1,0 +1,67 @@
+//! `causeway dispatcher …`
+
+use serde_json::json;
+
+use super::{Context, hint};
+use crate::args::DispatcherVerb;
+use crate::client::view;
+use crate::error::Result;
+use crate::table::{Align, Table};
+use crate::view::Dispatcher;
+
+pub fn run(cx: &Context, verb: DispatcherVerb) -> Result<()> {
+    match verb {
+        DispatcherVerb::List => {
+            let value = cx.client.get("/v1/dispatchers")?;
+            cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))
+        }
+        DispatcherVerb::Move { group, dispatcher, service } => {
+            let body = json!({ "group": group, "service": service.map(|kind| kind.as_str()) });
+            let moved = cx.client.post(&format!("/v1/dispatchers/{dispatcher}"), &body);
+            let value = moved.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
+            cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))
+        }
+    }
+}
+
+/// One line for each dispatcher, and one under it for each of its shards.
+fn table(dispatchers: &[Dispatcher]) -> String {
+    let mut table = Table::new(&[
+        ("DISPATCHER", Align::Right),
+        ("CPU", Align::Left),
+        ("BUSY", Align::Right),
+        ("SPIN", Align::Right),
+        ("GROUP", Align::Left),
+        ("SERVICE", Align::Left),
+        ("PORTS", Align::Right),
+        ("BUSY", Align::Right),
+        ("MOVES", Align::Right),
+    ]);
+    let nothing = || "-".to_owned();
+    for dispatcher in dispatchers {
+        let scarce = if dispatcher.scarce { " (scarce)" } else { "" };
+        let mut head = vec![
+            dispatcher.number.to_string(),
+            dispatcher.cpu.map_or("any".into(), |cpu| cpu.to_string()),
+            format!("{} %", dispatcher.busy_percent),
+            format!("{} us{scarce}", dispatcher.spin_us),
+        ];
+        if dispatcher.shards.is_empty() {
+            head.extend(std::iter::repeat_with(nothing).take(5));
+            table.row(head);
+            continue;
+        }
+        for shard in &dispatcher.shards {
+            let mut row = std::mem::replace(&mut head, vec![String::new(); 4]);
+            row.extend([
+                shard.group.clone(),
+                shard.service.clone(),
+                shard.ports.to_string(),
+                format!("{} %", shard.busy_percent),
+                shard.moves_total.to_string(),
+            ]);
+            table.row(row);
+        }
+    }
+    table.render()
+}

@@ -1,0 +1,110 @@
+//! The `[dispatch]` table: how many threads serve, where, and when they poll.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use causeway_fabric::limits::{
+    DISPATCHERS_MAX, PERIOD_US_MAX, PERIOD_US_MIN, RATE_MAX, SPIN_US_MAX,
+};
+use causeway_fabric::{Options, Pacing, Policy};
+
+use super::problem::Problems;
+use super::section::Section;
+
+pub(super) const KEYS: [&str; 7] =
+    ["dispatchers", "cpus", "mode", "upper", "lower", "period_us", "spin_us"];
+const MODES: [&str; 3] = ["adaptive", "guest-driven", "vmm-driven"];
+/// No machine has more.
+const CPU_MAX: usize = 8191;
+
+/// CPUs as the kernel lists them: `2,4-7`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cpus(Vec<usize>);
+
+impl FromStr for Cpus {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?}: expected CPU numbers and ranges, as \"2,4-7\"");
+        let number = |part: &str| part.trim().parse::<usize>().ok().filter(|cpu| *cpu <= CPU_MAX);
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+            if first > last {
+                return Err(wrong());
+            }
+            cpus.extend(first..=last);
+        }
+        let most = DISPATCHERS_MAX;
+        if cpus.len() > most {
+            return Err(format!("{text:?}: expected at most {most} CPUs, one for each dispatcher"));
+        }
+        Ok(Self(cpus))
+    }
+}
+
+pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Options {
+    let most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
+    let plain = Pacing::default();
+    let policy =
+        section.word("mode", &MODES, problems).map_or(Policy::Adaptive, |at| match at.value {
+            "guest-driven" => Policy::GuestDriven,
+            "vmm-driven" => Policy::VmmDriven,
+            _ => Policy::Adaptive,
+        });
+    let upper = section.integer("upper", 1..=RATE_MAX, problems);
+    let lower = section.integer("lower", 0..=RATE_MAX, problems);
+    let period = section.integer("period_us", most(PERIOD_US_MIN)..=most(PERIOD_US_MAX), problems);
+    let spin = section.integer("spin_us", 0..=most(SPIN_US_MAX), problems);
+    let nanoseconds = |us: u32| u64::from(us).saturating_mul(1000);
+    let pacing = Pacing {
+        policy,
+        upper: upper.as_ref().map_or(plain.upper, |at| at.value),
+        lower: lower.as_ref().map_or(plain.lower, |at| at.value),
+        period_ns: period.map_or(plain.period_ns, |at| nanoseconds(at.value)),
+        spin_ns: spin.map_or(plain.spin_ns, |at| nanoseconds(at.value)),
+    };
+    if pacing.lower > pacing.upper {
+        let (at, key) = lower.map_or((section.span.clone(), "upper"), |at| (at.span, "lower"));
+        let (lower, upper) = (pacing.lower, pacing.upper);
+        let text =
+            format!("key {key:?}: expected lower to be at most upper; found {lower} and {upper}");
+        problems.add(at, text);
+    }
+    let cpus = section.parsed::<Cpus>("cpus", problems).map_or(Vec::new(), |at| at.value.0);
+    let dispatchers = section.integer("dispatchers", 1..=most(DISPATCHERS_MAX as u64), problems);
+    let dispatchers = dispatchers.and_then(|at| usize::try_from(at.value).ok());
+    // One for each CPU that was named, else one.
+    let dispatchers = dispatchers.unwrap_or(cpus.len().max(1));
+    Options { dispatchers, cpus, pacing }
+}
+
+pub(super) fn print(out: &mut String, options: &Options) {
+    let Options { dispatchers, cpus, pacing } = options;
+    let _ = writeln!(out, "\n[dispatch]\ndispatchers = {dispatchers}");
+    if !cpus.is_empty() {
+        let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        let _ = writeln!(out, "cpus = \"{}\"", list.join(","));
+    }
+    let mode = match pacing.policy {
+        Policy::Adaptive => "adaptive",
+        Policy::GuestDriven => "guest-driven",
+        Policy::VmmDriven => "vmm-driven",
+    };
+    let (period_us, spin_us) = (pacing.period_ns / 1000, pacing.spin_ns / 1000);
+    let _ = writeln!(out, "mode = \"{mode}\"\nupper = {}\nlower = {}", pacing.upper, pacing.lower);
+    let _ = writeln!(out, "period_us = {period_us}\nspin_us = {spin_us}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_read_as_the_kernel_writes_them() {
+        assert_eq!("2,4-6".parse::<Cpus>().unwrap().0, [2, 4, 5, 6]);
+        for wrong in ["", "a", "3-1", "1,", "9999", "0-99"] {
+            assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");
+        }
+    }
+}

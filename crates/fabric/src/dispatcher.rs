@@ -1,0 +1,392 @@
+//! A dispatcher: one thread that serves whole shards.
+//!
+//! Each shard has its own set of watched descriptors, and the dispatcher watches those sets. While
+//! a shard is busy the dispatcher goes round: a bounded number of queues of each busy shard, then
+//! the kernel's events. With none busy it parks in the kernel until a doorbell, a message, an
+//! order or a deadline. Orders come from other threads and run between turns; adding a shard,
+//! taking one away and asking it something are all orders.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
+
+use causeway_ring::Rescue;
+use rustix::event::EventfdFlags;
+
+use crate::control::CommandError;
+use crate::limits::{
+    EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SERVES_PER_LOOK, SHARD_SERVES_MAX,
+};
+use crate::load::{Load, Meter};
+use crate::shard::{Shard, Turn};
+use crate::share::{Scheduler, Share};
+use crate::spec::Name;
+use crate::watch::{Event, Poller, Token, Watch, When};
+
+/// Names a shard in the process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub group: Name,
+    pub service: &'static str,
+}
+
+/// Something to be done by the thread that owns the shards.
+type Order = Box<dyn FnOnce(&mut Roster) + Send>;
+
+/// What a dispatcher tells of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub load: Load,
+    pub spin_ns: AtomicU64,
+    pub scarce: AtomicBool,
+}
+
+/// Reaches a dispatcher from other threads.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    orders: SyncSender<Order>,
+    doorbell: OwnedFd,
+    stop: AtomicBool,
+    pub gauges: Gauges,
+    pub cpu: Option<usize>,
+}
+
+impl Worker {
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
+    }
+
+    /// Has the dispatcher do `order`, and waits for what comes of it.
+    pub(crate) fn run<R: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Roster) -> R + Send + 'static,
+    ) -> Result<R, CommandError> {
+        let gone = || CommandError::Host("the dispatcher has stopped".into());
+        let (reply, answer) = sync_channel(1);
+        let order: Order = Box::new(move |roster| {
+            let _ = reply.try_send(order(roster));
+        });
+        self.orders.send(order).map_err(|_| gone())?;
+        self.ring();
+        answer.recv().map_err(|_| gone())
+    }
+
+    /// Has the dispatcher close everything and end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ring();
+    }
+}
+
+/// A shard and what its dispatcher knows of it.
+#[derive(Debug)]
+struct Seat {
+    key: Key,
+    shard: Box<Shard>,
+    serial: u32,
+    _watch: Watch,
+    /// On the list of busy ones.
+    busy: bool,
+    deadline_ns: Option<u64>,
+    /// Queues served since the last look, and time since the window began.
+    turned: u32,
+    meter: Meter,
+    load: Arc<Load>,
+}
+
+/// The shards of one dispatcher.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    poller: Poller,
+    seats: Vec<Option<Seat>>,
+    busy: VecDeque<usize>,
+    deadlines: BTreeSet<(u64, usize)>,
+    serial: u32,
+    now_ns: u64,
+    share: Share,
+}
+
+impl Roster {
+    fn new(poller: Poller, share: Share) -> Self {
+        let (seats, busy) = (Vec::new(), VecDeque::new());
+        Self { poller, seats, busy, deadlines: BTreeSet::new(), serial: 0, now_ns: 0, share }
+    }
+
+    fn seat(&mut self, index: usize) -> Option<&mut Seat> {
+        self.seats.get_mut(index)?.as_mut()
+    }
+
+    fn find(&self, key: &Key) -> Option<usize> {
+        self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
+    }
+
+    /// Takes a shard in.
+    pub(crate) fn adopt(&mut self, key: Key, shard: Box<Shard>, load: Arc<Load>) -> io::Result<()> {
+        let free = self.seats.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.seats.len());
+        self.serial = self.serial.wrapping_add(1);
+        let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let token = Token::Shard { slot, serial: self.serial };
+        let seat = Seat {
+            _watch: self.poller.watch(shard.events(), token, When::Readable)?,
+            key,
+            shard,
+            serial: self.serial,
+            busy: false,
+            deadline_ns: None,
+            turned: 0,
+            meter: Meter::default(),
+            load,
+        };
+        match self.seats.get_mut(index) {
+            Some(place) => *place = Some(seat),
+            None => self.seats.push(Some(seat)),
+        }
+        self.refresh(index);
+        Ok(())
+    }
+
+    /// Gives a shard away.
+    pub(crate) fn release(&mut self, key: &Key) -> Option<Box<Shard>> {
+        let index = self.find(key)?;
+        let seat = self.seats.get_mut(index)?.take()?;
+        self.busy.retain(|&busy| busy != index);
+        if let Some(at) = seat.deadline_ns {
+            self.deadlines.remove(&(at, index));
+        }
+        Some(seat.shard)
+    }
+
+    /// Does something with one shard.
+    pub(crate) fn with<R>(&mut self, key: &Key, call: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        let index = self.find(key)?;
+        let (now, spin) = (self.now_ns, self.share.spin_ns());
+        let seat = self.seat(index)?;
+        seat.shard.set_clock(now, spin);
+        let result = call(&mut seat.shard);
+        self.refresh(index);
+        Some(result)
+    }
+
+    /// Every shard.
+    pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&Key, &mut Shard)> {
+        self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
+    }
+
+    /// Looks anew at whether a shard is busy and when it wants to be called.
+    fn refresh(&mut self, index: usize) {
+        let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut) else { return };
+        let deadline = seat.shard.deadline_ns();
+        if deadline != seat.deadline_ns {
+            if let Some(at) = seat.deadline_ns {
+                self.deadlines.remove(&(at, index));
+            }
+            if let Some(at) = deadline {
+                self.deadlines.insert((at, index));
+            }
+            seat.deadline_ns = deadline;
+        }
+        if seat.shard.is_busy() && !seat.busy {
+            seat.busy = true;
+            self.busy.push_back(index);
+        }
+    }
+
+    /// Gives each busy shard a turn; `most` bounds the queues served in all.
+    fn turns(&mut self, most: usize) -> Turn {
+        let mut all = Turn::default();
+        let (now, spin) = (self.now_ns, self.share.spin_ns());
+        let mut left = most;
+        for _ in 0..self.busy.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(index) = self.busy.pop_front() else { break };
+            let Some(seat) = self.seat(index) else { continue };
+            seat.shard.set_clock(now, spin);
+            let turn = seat.shard.turn(left.min(SHARD_SERVES_MAX));
+            seat.busy = false;
+            seat.turned = seat.turned.saturating_add(turn.worked);
+            all.add(turn);
+            left = left.saturating_sub(turn.served());
+            self.refresh(index);
+        }
+        all
+    }
+
+    /// Calls the shards whose deadlines have passed.
+    fn due(&mut self) {
+        let now = self.now_ns;
+        let spin = self.share.spin_ns();
+        let passed =
+            self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index);
+        for index in passed.collect::<Vec<_>>() {
+            if let Some(seat) = self.seat(index) {
+                seat.shard.set_clock(now, spin);
+                seat.shard.tick();
+            }
+            self.refresh(index);
+        }
+    }
+
+    /// One shard has events.
+    fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
+        let index = usize::from(slot);
+        let (now, spin) = (self.now_ns, self.share.spin_ns());
+        let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
+        seat.shard.set_clock(now, spin);
+        seat.shard.look()?;
+        self.refresh(index);
+        Ok(())
+    }
+
+    /// Shares `busy_ns`, in which `worked` queues had work, out to the shards.
+    fn account(&mut self, busy_ns: u64, worked: u32) {
+        for seat in self.seats.iter_mut().flatten().filter(|s| s.turned > 0) {
+            let turned = u64::from(std::mem::take(&mut seat.turned));
+            let part = busy_ns.saturating_mul(turned).checked_div(worked.into());
+            seat.meter.add(part.unwrap_or(0));
+        }
+    }
+
+    fn publish(&mut self, window_ns: u64) {
+        for seat in self.seats.iter_mut().flatten() {
+            seat.load.publish(seat.meter.percent(window_ns), self.now_ns);
+        }
+    }
+}
+
+/// The thread's own part.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    worker: Arc<Worker>,
+    inbox: Receiver<Order>,
+    roster: Roster,
+    _doorbell: Watch,
+    start: Instant,
+    /// Since the last look, and since the window of the loads began.
+    turned: Turn,
+    meter: Meter,
+    window_ns: u64,
+}
+
+impl Dispatcher {
+    /// A dispatcher without shards. Its clock counts from `start`, the same for all of a fabric.
+    pub(crate) fn new(
+        start: Instant,
+        spin_ns: u64,
+        cpu: Option<usize>,
+    ) -> io::Result<(Self, Arc<Worker>)> {
+        let poller = Poller::new()?;
+        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watch = poller.watch(doorbell.as_fd(), Token::Order, When::Rung)?;
+        let (orders, inbox) = sync_channel(ORDERS_WAITING_MAX);
+        let (stop, gauges) = (AtomicBool::new(false), Gauges::default());
+        let worker = Arc::new(Worker { orders, doorbell, stop, gauges, cpu });
+        let dispatcher = Self {
+            worker: worker.clone(),
+            inbox,
+            roster: Roster::new(poller, Share::new(spin_ns)),
+            _doorbell: watch,
+            start,
+            turned: Turn::default(),
+            meter: Meter::default(),
+            window_ns: 0,
+        };
+        Ok((dispatcher, worker))
+    }
+
+    /// Serves until [`Worker::stop`]; then closes all ports and removes their sockets.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        if let Some(cpu) = self.worker.cpu {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu);
+            rustix::thread::sched_setaffinity(None, &set)?;
+        }
+        // A frontend cannot keep this thread in a notification.
+        let _rescue = Rescue::new()?;
+        let mut scheduler = Scheduler::of_thread();
+        let mut events: Vec<Event> = Vec::new();
+        let mut left = 0_usize;
+        while !self.worker.stop.load(Ordering::Acquire) {
+            if self.roster.busy.is_empty() || left == 0 {
+                left = SERVES_PER_LOOK;
+                self.look(&mut events, &mut scheduler)?;
+            }
+            let turn = self.roster.turns(left);
+            left = left.saturating_sub(turn.served());
+            self.turned.add(turn);
+        }
+        for (_, shard) in self.roster.shards() {
+            shard.close_all();
+        }
+        Ok(())
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
+    fn look(&mut self, events: &mut Vec<Event>, scheduler: &mut Scheduler) -> io::Result<()> {
+        let before = self.roster.now_ns;
+        // Read once a look, not once a turn: on some machines the clock is a system call.
+        self.roster.now_ns = self.elapsed();
+        let busy = !self.roster.busy.is_empty();
+        self.account(before);
+        if busy && self.turned.worked == 0 && self.roster.share.scarce() {
+            std::thread::yield_now();
+        }
+        self.turned = Turn::default();
+        let timeout = if busy { Some(0) } else { self.until_deadline() };
+        self.roster.poller.wait(events, EVENTS_MAX, timeout)?;
+        if !busy {
+            self.roster.now_ns = self.elapsed();
+        }
+        scheduler.look(self.roster.now_ns, &mut self.roster.share);
+        for event in events.iter() {
+            match event.token {
+                Token::Order => {
+                    while let Ok(order) = self.inbox.try_recv() {
+                        order(&mut self.roster);
+                    }
+                }
+                Token::Shard { slot, serial } => self.roster.look(slot, serial)?,
+                _ => {}
+            }
+        }
+        self.roster.due();
+        Ok(())
+    }
+
+    /// Nanoseconds until the first shard wants to be called; `None`: none does.
+    fn until_deadline(&self) -> Option<u64> {
+        let (first, _) = self.roster.deadlines.first()?;
+        Some(first.saturating_sub(self.roster.now_ns))
+    }
+
+    /// Counts the time since the last look as work, as far as turns found some.
+    fn account(&mut self, before_ns: u64) {
+        let now = self.roster.now_ns;
+        let Turn { worked, idle } = self.turned;
+        let part = u64::from(worked).saturating_mul(now.saturating_sub(before_ns));
+        let busy = part.checked_div(u64::from(worked).saturating_add(idle.into())).unwrap_or(0);
+        if busy > 0 {
+            self.meter.add(busy);
+            self.roster.account(busy, worked);
+        }
+        let window = now.saturating_sub(self.window_ns);
+        if window >= LOAD_WINDOW_NS {
+            let gauges = &self.worker.gauges;
+            gauges.load.publish(self.meter.percent(window), now);
+            gauges.spin_ns.store(self.roster.share.spin_ns(), Ordering::Relaxed);
+            gauges.scarce.store(self.roster.share.scarce(), Ordering::Relaxed);
+            self.roster.publish(window);
+            self.window_ns = now;
+        }
+    }
+}

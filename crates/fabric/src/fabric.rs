@@ -1,0 +1,162 @@
+//! All dispatchers together: started, asked, stopped.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::control::{Answer, Command, CommandError};
+use crate::dispatcher::{Dispatcher, Worker};
+use crate::limits::{BALANCE_MS, DISPATCHERS_MAX, SPIN_US_MAX};
+use crate::pace::Pacing;
+use crate::registry::Registry;
+use crate::service::Service;
+
+/// Makes a service without ports: each shard has its own.
+pub type Maker = fn() -> Box<dyn Service>;
+
+/// How to dispatch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// How many dispatchers, 1 to [`DISPATCHERS_MAX`]; 0 for one.
+    pub dispatchers: usize,
+    /// The CPU of each dispatcher, by its number; those beyond the list run anywhere.
+    pub cpus: Vec<usize>,
+    /// When queues are polled.
+    pub pacing: Pacing,
+}
+
+/// The running dispatchers.
+#[derive(Debug)]
+pub struct Fabric {
+    handle: Handle,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    balancer: Option<JoinHandle<()>>,
+}
+
+/// Reaches the fabric from any thread.
+#[derive(Debug, Clone)]
+pub struct Handle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Mutex<Registry>,
+    workers: Vec<Arc<Worker>>,
+    stopped: AtomicBool,
+}
+
+impl Handle {
+    /// Carries out `command`, and waits for its answer.
+    ///
+    /// # Errors
+    /// See [`CommandError`].
+    pub fn call(&self, command: Command) -> Result<Answer, CommandError> {
+        self.registry().execute(command)
+    }
+
+    /// Has every dispatcher close its ports and end.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        for worker in &self.0.workers {
+            worker.stop();
+        }
+    }
+
+    fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
+        // What a panic left is what the dispatchers still serve.
+        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+}
+
+impl Fabric {
+    /// Starts the dispatchers, with no groups and no ports.
+    ///
+    /// # Errors
+    /// The host refuses a thread or a descriptor.
+    pub fn start(services: &[Maker], options: Options) -> io::Result<Self> {
+        let Options { dispatchers, cpus, mut pacing } = options;
+        pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
+        let count = dispatchers.clamp(1, DISPATCHERS_MAX);
+        let start = Instant::now();
+        let (mut made, mut workers) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let cpu = cpus.get(number).copied();
+            let (dispatcher, worker) = Dispatcher::new(start, pacing.spin_ns, cpu)?;
+            made.push(dispatcher);
+            workers.push(worker);
+        }
+        let registry = Registry::new(services, pacing, workers.clone(), start);
+        let stopped = AtomicBool::new(false);
+        let handle = Handle(Arc::new(Inner { registry: Mutex::new(registry), workers, stopped }));
+        let mut fabric = Self { handle, threads: Vec::new(), balancer: None };
+        for (number, dispatcher) in made.into_iter().enumerate() {
+            let handle = fabric.handle.clone();
+            let serve = move || {
+                // One that ends ends all: its ports are not served any more.
+                let _end = End(handle);
+                dispatcher.run()
+            };
+            let name = format!("dispatcher-{number}");
+            fabric.threads.push(thread::Builder::new().name(name).spawn(serve)?);
+        }
+        if count > 1 {
+            let handle = fabric.handle.clone();
+            let named = thread::Builder::new().name("balancer".into());
+            fabric.balancer = Some(named.spawn(move || balance(&handle))?);
+        }
+        Ok(fabric)
+    }
+
+    /// For other threads to reach it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits until it is stopped.
+    ///
+    /// # Errors
+    /// A dispatcher failed; all were stopped then.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        let mut ended = Ok(());
+        for thread in self.threads.drain(..) {
+            let outcome = thread.join();
+            ended = ended.and(outcome.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+        }
+        if let Some(balancer) = self.balancer.take() {
+            balancer.thread().unpark();
+            let _ = balancer.join();
+        }
+        ended
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let _ = self.join();
+    }
+}
+
+struct End(Handle);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn balance(handle: &Handle) {
+    while !handle.is_stopped() {
+        thread::park_timeout(Duration::from_millis(BALANCE_MS));
+        handle.registry().balance();
+    }
+}

@@ -1,0 +1,63 @@
+//! How busy dispatchers and shards are, told across threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A share of the last window of time, as its owner published it.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Percent in the low byte, milliseconds of the fabric's clock above.
+    word: AtomicU64,
+}
+
+/// A value older than this says nothing: its owner has slept since.
+const FRESH_MS: u64 = 2_500;
+
+impl Load {
+    pub(crate) fn publish(&self, percent: u8, now_ns: u64) {
+        let word = (now_ns / 1_000_000) << 8 | u64::from(percent.min(100));
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    /// Percent of its last window in which it had work.
+    pub(crate) fn percent(&self, now_ns: u64) -> u8 {
+        let word = self.word.load(Ordering::Relaxed);
+        let age = (now_ns / 1_000_000).saturating_sub(word >> 8);
+        if age > FRESH_MS { 0 } else { (word & 0xff) as u8 }
+    }
+}
+
+/// Time that goes by, and how much of it was work.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    busy_ns: u64,
+}
+
+impl Meter {
+    pub(crate) fn add(&mut self, busy_ns: u64) {
+        self.busy_ns = self.busy_ns.saturating_add(busy_ns);
+    }
+
+    /// Ends a window of `window_ns`, and says what part of it was work.
+    pub(crate) fn percent(&mut self, window_ns: u64) -> u8 {
+        let busy = std::mem::take(&mut self.busy_ns);
+        let percent = busy.saturating_mul(100).checked_div(window_ns).unwrap_or(0);
+        u8::try_from(percent.min(100)).unwrap_or(100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_percent_of_their_window_and_grow_stale() {
+        let (load, mut meter) = (Load::default(), Meter::default());
+        meter.add(250);
+        meter.add(250);
+        load.publish(meter.percent(1000), 5_000_000_000);
+        assert_eq!(load.percent(6_000_000_000), 50);
+        assert_eq!(load.percent(8_000_000_000), 0, "its owner sleeps");
+        assert_eq!(meter.percent(1000), 0, "a window is told once");
+        assert_eq!(meter.percent(0), 0);
+    }
+}

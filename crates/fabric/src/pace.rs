@@ -1,0 +1,225 @@
+//! When a queue is polled and when its guest rings: VNET/P's two modes of dispatch.
+//!
+//! *Guest-driven*: the queue is served when its guest rings, and its doorbell is armed as soon as
+//! it is empty. Few packets cost little, and each costs a doorbell. *VMM-driven*: doorbells are
+//! off and the dispatcher polls, for as long as chains keep coming. *Adaptive* (VNET/P, section
+//! 4.3) goes up when more than the upper rate came in a period and down when less than the lower
+//! one did, and keeps its mode between the two. Each queue, and so each direction of a port, goes
+//! its own way.
+//!
+//! The count that a period is held against is `rate * elapsed / second`: the published
+//! implementation has the fraction upside down, and in practice never leaves its first mode.
+//!
+//! A VMM-driven queue that gives nothing for the idle spin is armed all the same, so that an idle
+//! dispatcher sleeps; how long that spin may be depends on how scarce processors are
+//! ([`crate::share`]).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{
+    LOWER_RATE_DEFAULT, PERIOD_US_DEFAULT, RATE_MAX, SPIN_US_DEFAULT, UPPER_RATE_DEFAULT,
+};
+
+/// What the operator chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// By measured rate, with hysteresis.
+    #[default]
+    Adaptive,
+    /// Always by doorbells.
+    GuestDriven,
+    /// Always polled, for the idle spin at least.
+    VmmDriven,
+}
+
+/// How a queue is dispatched now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Its guest rings.
+    #[default]
+    GuestDriven,
+    /// It is polled.
+    VmmDriven,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GuestDriven => "guest-driven",
+            Self::VmmDriven => "vmm-driven",
+        })
+    }
+}
+
+/// The bounds that modes are chosen by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pacing {
+    /// Whether they are used at all.
+    pub policy: Policy,
+    /// More chains a second than this: VMM-driven.
+    pub upper: u32,
+    /// Fewer chains a second than this: guest-driven.
+    pub lower: u32,
+    /// Over how long a rate is measured, in nanoseconds.
+    pub period_ns: u64,
+    /// How long a VMM-driven queue is polled in vain before its doorbell is armed, in nanoseconds.
+    pub spin_ns: u64,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Adaptive,
+            upper: UPPER_RATE_DEFAULT,
+            lower: LOWER_RATE_DEFAULT,
+            period_ns: PERIOD_US_DEFAULT.saturating_mul(1000),
+            spin_ns: SPIN_US_DEFAULT.saturating_mul(1000),
+        }
+    }
+}
+
+/// Chains that come at `rate` a second in `elapsed_ns`.
+fn expected(rate: u32, elapsed_ns: u64) -> u64 {
+    let chains = u128::from(rate).saturating_mul(elapsed_ns.into()) / 1_000_000_000;
+    u64::try_from(chains).unwrap_or(u64::MAX)
+}
+
+/// The mode of one queue, and what it was chosen by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace {
+    mode: Mode,
+    /// Where the period began: when, and at which count of chains.
+    since_ns: u64,
+    base: u32,
+    /// Chains a second in the last whole period.
+    rate: u32,
+    changes: u64,
+}
+
+impl Pace {
+    pub(crate) fn mode(&self, pacing: &Pacing) -> Mode {
+        match pacing.policy {
+            Policy::Adaptive => self.mode,
+            Policy::GuestDriven => Mode::GuestDriven,
+            Policy::VmmDriven => Mode::VmmDriven,
+        }
+    }
+
+    /// Chains a second in the last whole period.
+    pub(crate) fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// How often the mode changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Judges at the end of a period; `taken` counts the queue's chains and may wrap.
+    #[inline]
+    pub(crate) fn judge(&mut self, pacing: &Pacing, now_ns: u64, taken: u32) {
+        let elapsed = now_ns.saturating_sub(self.since_ns);
+        if elapsed < pacing.period_ns {
+            return;
+        }
+        let count = u64::from(taken.wrapping_sub(self.base));
+        let mode = if count > expected(pacing.upper, elapsed) {
+            Mode::VmmDriven
+        } else if count < expected(pacing.lower, elapsed) {
+            Mode::GuestDriven
+        } else {
+            self.mode
+        };
+        let second = u128::from(count).saturating_mul(1_000_000_000);
+        let rate = second.checked_div(elapsed.into()).and_then(|rate| u32::try_from(rate).ok());
+        self.rate = rate.unwrap_or(RATE_MAX).min(RATE_MAX);
+        self.changes = self.changes.saturating_add(u64::from(mode != self.mode));
+        self.mode = mode;
+        (self.since_ns, self.base) = (now_ns, taken);
+    }
+
+    /// A queue that begins to run counts from here.
+    pub(crate) fn start(&mut self, now_ns: u64, taken: u32) {
+        *self = Self { since_ns: now_ns, base: taken, changes: self.changes, ..Self::default() };
+    }
+
+    /// Why the mode is what it is, for the operator.
+    pub(crate) fn reason(&self, pacing: &Pacing) -> String {
+        let Pacing { upper, lower, .. } = pacing;
+        match (pacing.policy, self.mode) {
+            (Policy::GuestDriven | Policy::VmmDriven, _) => "configured".into(),
+            (_, Mode::VmmDriven) if self.rate > *upper => {
+                format!("{} chains/s, above {upper}", self.rate)
+            }
+            (_, Mode::GuestDriven) if self.rate < *lower => {
+                format!("{} chains/s, below {lower}", self.rate)
+            }
+            _ => format!("{} chains/s, kept between {lower} and {upper}", self.rate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u64 = 10_000_000;
+
+    #[test]
+    fn expected_counts_are_rate_times_time() {
+        // VNET/P's defaults: 10,000 a second are 100 in 10 ms, not a million.
+        assert_eq!(expected(10_000, PERIOD), 100);
+        assert_eq!(expected(1_000, PERIOD), 10);
+        assert_eq!(expected(u32::MAX, u64::MAX), u64::MAX, "no overflow");
+    }
+
+    #[test]
+    fn modes_follow_the_rate_with_hysteresis() {
+        let pacing = Pacing::default();
+        let mut pace = Pace::default();
+        let (mut now, mut taken) = (0, u32::MAX - 50);
+        pace.start(now, taken);
+        let mut period = |pace: &mut Pace, chains: u32| {
+            now += PERIOD;
+            taken = taken.wrapping_add(chains);
+            pace.judge(&pacing, now, taken);
+            pace.mode(&pacing)
+        };
+        assert_eq!(period(&mut pace, 100), Mode::GuestDriven, "not above the upper rate");
+        assert_eq!(period(&mut pace, 101), Mode::VmmDriven);
+        assert_eq!(period(&mut pace, 50), Mode::VmmDriven, "kept between");
+        assert!(pace.reason(&pacing).contains("kept between"));
+        assert_eq!(period(&mut pace, 10), Mode::VmmDriven, "not below the lower rate");
+        assert_eq!(period(&mut pace, 9), Mode::GuestDriven);
+        assert_eq!(period(&mut pace, 50), Mode::GuestDriven, "kept between");
+        assert_eq!((pace.changes(), pace.rate()), (2, 5000));
+    }
+
+    #[test]
+    fn a_late_look_counts_over_the_time_that_passed() {
+        let pacing = Pacing::default();
+        let mut pace = Pace::default();
+        pace.start(0, 0);
+        pace.judge(&pacing, 100 * PERIOD, 5000);
+        assert_eq!(
+            pace.mode(&pacing),
+            Mode::GuestDriven,
+            "5,000 a second, however late it is seen"
+        );
+        pace.judge(&pacing, 100 * PERIOD + PERIOD / 2, 9000);
+        assert_eq!(pace.rate(), 5000, "the period is not over");
+    }
+
+    #[test]
+    fn a_configured_mode_stays() {
+        let pacing = Pacing { policy: Policy::GuestDriven, ..Pacing::default() };
+        let mut pace = Pace::default();
+        pace.judge(&pacing, PERIOD, 1_000_000);
+        assert_eq!(pace.mode(&pacing), Mode::GuestDriven);
+        assert_eq!(pace.reason(&pacing), "configured");
+    }
+}

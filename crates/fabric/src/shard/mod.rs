@@ -1,0 +1,316 @@
+//! A shard: the ports of one group and one service, with all that serves them.
+//!
+//! No traffic crosses groups, and services know nothing of each other: so a shard shares nothing
+//! that changes with any other one. One dispatcher at a time owns it and needs no lock, and it
+//! moves to another dispatcher whole, with its rings, its connections and its watched
+//! descriptors ([`crate::dispatcher`]). The simulator and the tests drive it by hand, with a clock
+//! of their own.
+//!
+//! Queues with work are *active* and served in turn, a bounded batch each. When a queue is empty
+//! its [`Pace`] says whether it is polled on or its doorbell armed ([`causeway_ring`] tells how
+//! none is missed). Per batch the guest is notified at most once per ring, and only if it asked.
+//!
+//! # Budget
+//! Serving costs no system call but the notifications that guests asked for. The kernel's events
+//! are looked at when the dispatcher says so: every
+//! [`SERVES_PER_LOOK`](crate::limits::SERVES_PER_LOOK) queues served.
+
+mod frontend;
+pub(crate) mod ports;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX};
+use crate::pace::Pacing;
+use crate::port::{PortId, Ports, PublishError};
+use crate::rules::Rules;
+use crate::service::{Context, Progress, Service};
+use crate::spec::Name;
+use crate::watch::{Event, Poller, Token};
+
+/// What a turn came to, in queues served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Queues that had work.
+    pub worked: u32,
+    /// Queues that were looked at in vain.
+    pub idle: u32,
+}
+
+impl Turn {
+    /// Queues served.
+    pub(crate) fn served(self) -> usize {
+        usize::try_from(self.worked.saturating_add(self.idle)).unwrap_or(usize::MAX)
+    }
+
+    /// Counts another turn in.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.worked = self.worked.saturating_add(other.worked);
+        self.idle = self.idle.saturating_add(other.idle);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) poller: Poller,
+    pub(crate) ports: Ports,
+    pub(crate) rules: Rules,
+    pub(crate) service: Box<dyn Service>,
+    pub(crate) pacing: Pacing,
+    pub(crate) now_ns: u64,
+    group: Name,
+    /// How long a VMM-driven queue is polled in vain now: at most what `pacing` says.
+    spin_ns: u64,
+    active: VecDeque<(PortId, usize)>,
+    dirty: Vec<(PortId, usize)>,
+    woken: Vec<(PortId, usize)>,
+    faults: Vec<(PortId, String)>,
+    events: Vec<Event>,
+}
+
+impl Shard {
+    /// A shard of `group` without ports.
+    ///
+    /// # Errors
+    /// The host gives no descriptor.
+    pub fn new(group: Name, service: Box<dyn Service>, pacing: Pacing) -> io::Result<Self> {
+        let mut ports = Ports::default();
+        ports.add_group(group.clone());
+        Ok(Self {
+            poller: Poller::new()?,
+            ports,
+            rules: Rules::default(),
+            service,
+            pacing,
+            now_ns: 0,
+            group,
+            spin_ns: pacing.spin_ns,
+            active: VecDeque::new(),
+            dirty: Vec::new(),
+            woken: Vec::new(),
+            faults: Vec::new(),
+            events: Vec::new(),
+        })
+    }
+
+    /// Whose ports these are.
+    pub fn group(&self) -> &Name {
+        &self.group
+    }
+
+    /// The rules that connects are held against.
+    pub fn rules_mut(&mut self) -> &mut Rules {
+        &mut self.rules
+    }
+
+    /// Sets the time, and how long queues may be polled in vain.
+    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64) {
+        self.now_ns = now_ns;
+        self.spin_ns = spin_ns.min(self.pacing.spin_ns);
+    }
+
+    /// Whether a queue waits for its turn.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// When the service wants to be called without a cause, in nanoseconds of its clock.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.service.deadline_ns()
+    }
+
+    /// Readable while a doorbell, a message or a connect waits for [`Self::look`].
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    /// Takes what the kernel has to tell, and what time has brought. Never waits.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn look(&mut self) -> io::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        let looked = self.poller.wait(&mut events, EVENTS_MAX, Some(0));
+        for event in &events {
+            self.handle_event(*event);
+        }
+        self.events = events;
+        self.tick();
+        looked
+    }
+
+    /// Calls the service if its deadline has passed.
+    pub(crate) fn tick(&mut self) {
+        if self.deadline_ns().is_some_and(|at| at <= self.now_ns) {
+            self.with(|service, cx| service.tick(cx));
+            self.settle();
+        }
+    }
+
+    /// Looks at the kernel's events at time `now_ns` and serves until nothing is left to do, or
+    /// `turns` are over: for those who drive a shard by hand.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn step(&mut self, now_ns: u64, turns: usize) -> io::Result<()> {
+        self.now_ns = now_ns;
+        for _ in 0..turns {
+            self.look()?;
+            if !self.is_busy() {
+                break;
+            }
+            self.turn(usize::MAX);
+        }
+        Ok(())
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event.token {
+            // A dispatcher's, not ours.
+            Token::Order | Token::Shard { .. } => {}
+            Token::Listener { slot, serial } => self.accept(PortId { slot, serial }),
+            Token::Frontend { slot, serial } => self.receive(PortId { slot, serial }),
+            Token::Doorbell { slot, queue, serial } => {
+                let queue = usize::from(queue);
+                let id = self.ports.at_slot(slot).map(|p| p.id).filter(|id| id.serial == serial);
+                if let Some(id) = id {
+                    self.activate(id, queue);
+                }
+            }
+            Token::Service { value } => {
+                let (readable, writable) = (event.readable, event.writable);
+                self.with(|service, cx| service.ready(cx, value, readable, writable));
+                self.settle();
+            }
+        }
+    }
+
+    /// Calls the service with all that it may reach.
+    fn with<R>(&mut self, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
+        let mut cx = Context {
+            ports: &mut self.ports,
+            rules: &mut self.rules,
+            now_ns: self.now_ns,
+            pacing: &self.pacing,
+            spin_ns: self.spin_ns,
+            poller: &self.poller,
+            dirty: &mut self.dirty,
+            woken: &mut self.woken,
+            faults: &mut self.faults,
+        };
+        call(&mut *self.service, &mut cx)
+    }
+
+    /// Puts a queue on the list of those to serve.
+    fn activate(&mut self, id: PortId, queue: usize) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let Some(work) = port.queues.get_mut(queue) else { return };
+        work.worked_ns = now;
+        if !work.active {
+            work.active = true;
+            if let Some((_, ring)) = port.queue(queue) {
+                // A broken ring shows its error again when it is served.
+                let _ = ring.disarm();
+            }
+            self.active.push_back((id, queue));
+        }
+    }
+
+    /// Serves each active queue once, at most `most` of them.
+    pub fn turn(&mut self, most: usize) -> Turn {
+        let mut turn = Turn::default();
+        for _ in 0..self.active.len().min(most) {
+            let Some((id, queue)) = self.active.pop_front() else { break };
+            match self.serve(id, queue) {
+                Some(worked) => {
+                    let count = if worked { &mut turn.worked } else { &mut turn.idle };
+                    *count = count.saturating_add(1);
+                    self.active.push_back((id, queue));
+                }
+                None => {
+                    turn.idle = turn.idle.saturating_add(1);
+                    if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue))
+                    {
+                        work.active = false;
+                    }
+                }
+            }
+            // After the flag is settled: a wake of this very queue must find it parked.
+            self.settle();
+        }
+        turn
+    }
+
+    /// Serves one queue once. `None`: it is no longer active; else whether it had work.
+    fn serve(&mut self, id: PortId, queue: usize) -> Option<bool> {
+        let port = self.ports.get(id)?;
+        if !port.runs(queue) {
+            return None;
+        }
+        if port.memory_lost() {
+            self.faults.push((id, frontend::MEMORY_LOST.into()));
+            return None;
+        }
+        let progress = self.with(|s, cx| s.serve(cx, id, queue, SERVE_CHAINS_MAX));
+        let (now, spin) = (self.now_ns, self.spin_ns);
+        let port = self.ports.get_mut(id)?;
+        port.judge(queue, &self.pacing, now);
+        let work = port.queues.get_mut(queue)?;
+        match progress {
+            Progress::Worked => {
+                work.worked_ns = now;
+                Some(true)
+            }
+            Progress::Idle if work.polled(&self.pacing, now, spin) => Some(false),
+            Progress::Idle => match port.queue(queue).map(|(_, ring)| ring.arm())? {
+                Ok(more) => more.then_some(true),
+                Err(error) => {
+                    self.faults.push((id, format!("queue {queue}: {error}")));
+                    None
+                }
+            },
+            Progress::Parked => None,
+        }
+    }
+
+    /// Does what services asked for while they were called: publish, wake, close.
+    fn settle(&mut self) {
+        loop {
+            // Emptied in place: these lists fill once a batch and keep their room.
+            for index in 0..self.dirty.len() {
+                let Some(&(id, queue)) = self.dirty.get(index) else { break };
+                let Some(port) = self.ports.get_mut(id) else { continue };
+                if let Some(work) = port.queues.get_mut(queue) {
+                    work.dirty = false;
+                }
+                port.judge(queue, &self.pacing, self.now_ns);
+                if let Err(error) = port.publish(queue) {
+                    if matches!(error, PublishError::Notification(_)) {
+                        port.bar(self.now_ns);
+                    }
+                    self.faults.push((id, format!("queue {queue}: {error}")));
+                } else if port.memory_lost() {
+                    // Others may have sent to a guest that has not rung since.
+                    self.faults.push((id, frontend::MEMORY_LOST.into()));
+                }
+            }
+            self.dirty.clear();
+            for index in 0..self.woken.len() {
+                let Some(&(id, queue)) = self.woken.get(index) else { break };
+                self.activate(id, queue);
+            }
+            self.woken.clear();
+            if self.faults.is_empty() {
+                return;
+            }
+            for (id, reason) in std::mem::take(&mut self.faults) {
+                self.fault(id, reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The ports of a shard: added, deleted, shown.
+
+use std::os::fd::AsFd;
+
+use super::Shard;
+use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView};
+use crate::limits::PORTS_MAX;
+use crate::listen::Listener;
+use crate::loglimit::LogLimit;
+use crate::port::{Port, PortId, QueueWork};
+use crate::spec::{Name, PortSpec};
+use crate::watch::{Token, Watch, When};
+
+pub(crate) fn no_port(name: &Name) -> CommandError {
+    CommandError::NotFound { what: "port", name: name.to_string() }
+}
+
+pub(crate) fn no_group(name: &Name) -> CommandError {
+    CommandError::NotFound { what: "group", name: name.to_string() }
+}
+
+impl Shard {
+    /// Adds a port whose values were checked. `listening`: at its socket; else frontends are
+    /// handed in by [`Shard::connect`].
+    ///
+    /// # Errors
+    /// The socket cannot be bound, the service refuses, or there are too many ports.
+    pub fn port_add(&mut self, spec: PortSpec, listening: bool) -> Result<PortView, CommandError> {
+        let queues = self.service.model(&spec).queues;
+        let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
+        let id = self.ports.vacancy(PORTS_MAX).ok_or_else(too_many_ports)?;
+        let listener = if listening { Some(self.listen(id, &spec)?) } else { None };
+        self.ports.insert(Port {
+            spec,
+            group,
+            id,
+            state: PortState::Listening,
+            fault: None,
+            faults_total: 0,
+            connects_total: 0,
+            barred_until_ns: 0,
+            log: LogLimit::default(),
+            listener,
+            server: None,
+            server_watch: None,
+            queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
+        });
+        let added = self.with(|s, cx| s.added(cx, id));
+        self.settle();
+        if let Err(error) = added {
+            self.ports.remove(id);
+            return Err(error);
+        }
+        let port = self.ports.get(id).ok_or_else(too_many_ports)?;
+        let socket = port.spec.socket.display();
+        log::info!(port = port.spec.name.as_str(), socket:% = socket; "port added");
+        Ok(self.view(port))
+    }
+
+    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<(Listener, Watch), CommandError> {
+        let listener = Listener::bind(&spec.socket)?;
+        let token = Token::Listener { slot: id.slot, serial: id.serial };
+        let watch = self.poller.watch(listener.as_fd(), token, When::Readable);
+        let watch = watch.map_err(|e| CommandError::Host(format!("port {}: {e}", spec.name)))?;
+        Ok((listener, watch))
+    }
+
+    /// Closes a port, its connections and its socket.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn port_delete(&mut self, name: &Name) -> Result<(), CommandError> {
+        let id = self.ports.by_name(name).ok_or_else(|| no_port(name))?.id;
+        self.close_frontend(id, PortState::Listening, None);
+        self.with(|s, cx| s.removed(cx, id));
+        self.ports.remove(id);
+        self.settle();
+        log::info!(port = name.as_str(); "port deleted");
+        Ok(())
+    }
+
+    /// Closes every port.
+    pub(crate) fn close_all(&mut self) {
+        let names: Vec<Name> = self.ports.iter().map(|p| p.spec.name.clone()).collect();
+        for name in names {
+            let _ = self.port_delete(&name);
+        }
+    }
+
+    /// Every port, in no order.
+    pub fn port_views(&self) -> Vec<PortView> {
+        self.ports.iter().map(|p| self.view(p)).collect()
+    }
+
+    /// One port.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
+        let port = self.ports.by_name(name).ok_or_else(|| no_port(name))?;
+        Ok(self.view(port))
+    }
+
+    /// What forwarding would do; `None` if the query is not of this service.
+    pub fn trace(&self, query: &TraceQuery) -> Option<Result<TraceView, CommandError>> {
+        self.service.trace(&self.ports, &self.rules, query)
+    }
+
+    fn view(&self, port: &Port) -> PortView {
+        let device = port.device();
+        let queue = |(index, work): (usize, &QueueWork)| {
+            let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
+            QueueView {
+                index,
+                size: ring.map_or(0, causeway_ring::Queue::size),
+                format: ring.map_or("split", causeway_ring::Queue::format),
+                running: ring.is_some(),
+                mode: work.pace.mode(&self.pacing),
+                mode_reason: work.pace.reason(&self.pacing),
+                mode_changes_total: work.pace.changes(),
+                rate: work.pace.rate(),
+            }
+        };
+        PortView {
+            spec: port.spec.clone(),
+            state: port.state,
+            dispatcher: 0,
+            fault: port.fault.clone(),
+            faults_total: port.faults_total,
+            connects_total: port.connects_total,
+            features: format!("{:#x}", port.features()),
+            memory_bytes: port.map().map_or(0, causeway_memory::Map::bytes),
+            queues: port.queues.iter().enumerate().map(queue).collect(),
+            counters: self.service.counters(port.id),
+        }
+    }
+}
+
+pub(crate) fn too_many_ports() -> CommandError {
+    CommandError::Conflict(format!("there are {PORTS_MAX} ports already"))
+}

@@ -1,0 +1,128 @@
+//! How much a dispatcher may spin: less when others need its processor.
+//!
+//! A dispatcher that polls in vain takes time from guests where processors are scarce. The kernel
+//! tells how long a thread stood in a run queue, ready and without a processor: if that grows, so
+//! does somebody else's wait for us. Then the idle spin is cut to a quarter and idle turns yield;
+//! in quiet it doubles again, up to what was configured.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use crate::limits::{SHARE_PERIOD_NS, SPIN_SCARCE_NS_MIN};
+
+/// Waiting for more than 1/32 of the time: processors are scarce.
+const SCARCE: u64 = 32;
+/// Waiting for less than 1/256 of it: they are not.
+const AMPLE: u64 = 256;
+
+/// The spin that a dispatcher has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    spin_ns: u64,
+    most_ns: u64,
+}
+
+impl Share {
+    pub(crate) fn new(most_ns: u64) -> Self {
+        Self { spin_ns: most_ns, most_ns }
+    }
+
+    /// The idle spin, in nanoseconds.
+    #[inline]
+    pub(crate) fn spin_ns(&self) -> u64 {
+        self.spin_ns
+    }
+
+    /// Whether others need the processor, so that idle turns yield.
+    #[inline]
+    pub(crate) fn scarce(&self) -> bool {
+        self.spin_ns < self.most_ns
+    }
+
+    /// Of `elapsed_ns`, the thread waited `waited_ns` for a processor.
+    pub(crate) fn judge(&mut self, waited_ns: u64, elapsed_ns: u64) {
+        if waited_ns > elapsed_ns / SCARCE {
+            self.spin_ns = (self.spin_ns / 4).max(SPIN_SCARCE_NS_MIN).min(self.most_ns);
+        } else if waited_ns < elapsed_ns / AMPLE {
+            self.spin_ns = self.spin_ns.saturating_mul(2).max(SPIN_SCARCE_NS_MIN).min(self.most_ns);
+        }
+    }
+}
+
+/// What the kernel counts for the thread that made it (proc(5), `schedstat`).
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    file: Option<File>,
+    waited_ns: u64,
+    at_ns: u64,
+}
+
+impl Scheduler {
+    /// Of the calling thread. Where the kernel does not count, nothing is ever scarce.
+    pub(crate) fn of_thread() -> Self {
+        Self { file: File::open("/proc/thread-self/schedstat").ok(), waited_ns: 0, at_ns: 0 }
+    }
+
+    /// Looks at most every [`SHARE_PERIOD_NS`].
+    pub(crate) fn look(&mut self, now_ns: u64, share: &mut Share) {
+        let elapsed = now_ns.saturating_sub(self.at_ns);
+        if elapsed < SHARE_PERIOD_NS {
+            return;
+        }
+        let Some(waited) = self.file.as_ref().and_then(waited) else { return };
+        let first = self.at_ns == 0;
+        if !first {
+            share.judge(waited.saturating_sub(self.waited_ns), elapsed);
+        }
+        (self.waited_ns, self.at_ns) = (waited, now_ns.max(1));
+    }
+}
+
+/// The second of the three numbers.
+fn waited(file: &File) -> Option<u64> {
+    let mut bytes = [0; 96];
+    let len = file.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spin_shrinks_when_processors_are_scarce_and_comes_back() {
+        let mut share = Share::new(1_000_000);
+        assert!(!share.scarce());
+        share.judge(SHARE_PERIOD_NS / 10, SHARE_PERIOD_NS);
+        assert_eq!(share.spin_ns(), 250_000);
+        assert!(share.scarce());
+        for _ in 0..20 {
+            share.judge(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
+        }
+        assert_eq!(share.spin_ns(), SPIN_SCARCE_NS_MIN);
+        share.judge(SHARE_PERIOD_NS / 100, SHARE_PERIOD_NS);
+        assert_eq!(share.spin_ns(), SPIN_SCARCE_NS_MIN, "neither scarce nor ample");
+        for _ in 0..20 {
+            share.judge(0, SHARE_PERIOD_NS);
+        }
+        assert_eq!(share, Share::new(1_000_000));
+    }
+
+    #[test]
+    fn no_spin_stays_no_spin() {
+        let mut share = Share::new(0);
+        share.judge(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
+        share.judge(0, SHARE_PERIOD_NS);
+        assert_eq!(share.spin_ns(), 0);
+    }
+
+    #[test]
+    fn this_kernel_counts_or_nothing_is_scarce() {
+        let mut scheduler = Scheduler::of_thread();
+        let mut share = Share::new(1000);
+        scheduler.look(SHARE_PERIOD_NS, &mut share);
+        scheduler.look(2 * SHARE_PERIOD_NS, &mut share);
+        assert_eq!(scheduler.file.is_some(), scheduler.at_ns > 0);
+    }
+}
