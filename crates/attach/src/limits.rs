@@ -25,3 +25,5 @@ pub const CONNECT_PAUSE_MS: u64 = 10;
 pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
 /// Most connections over one native vsock port.
 pub const NATIVE_CONNECTIONS_MAX: usize = 4096;
+/// How often a backend in the native frontend's own thread is driven for one reply.
+pub const PUMP_TURNS_MAX: usize = 1024;

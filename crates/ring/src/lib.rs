@@ -39,6 +39,6 @@ pub mod split;
 pub use chain::Chain;
 pub use doorbell::{Doorbell, DoorbellError, Notifier};
 pub use error::RingError;
-pub use inflight::Inflight;
+pub use inflight::{Inflight, PackedInflight, SplitInflight};
 pub use queue::{Queue, Setup};
 pub use rescue::Rescue;

@@ -23,6 +23,8 @@
 //! batch lie in lines that are here anyway; beside that, frames and packets for different
 //! receivers finish out of order by design.
 
+use std::collections::VecDeque;
+
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
 use crate::chain::Chain;
@@ -30,7 +32,7 @@ use crate::error::RingError;
 use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
-use crate::inflight::Inflight;
+use crate::inflight::{Inflight, PackedInflight};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::position::Position;
@@ -43,6 +45,10 @@ struct Held {
     at: Position,
     /// Slots of the ring that it takes.
     slots: u16,
+    /// Its entry in the record, if there is one.
+    entry: u16,
+    /// It was taken from the record.
+    again: bool,
 }
 
 /// The device side of one packed ring.
@@ -68,6 +74,13 @@ pub struct PackedQueue {
     popped: u32,
     /// Whether the driver was told not to ring.
     quiet: bool,
+    record: Option<PackedInflight>,
+    /// Chains to give before new ones, that were in flight when an earlier process ended: their
+    /// entries in the record, and the slots that they take.
+    again: VecDeque<(u16, u16)>,
+    /// With a record, flags of the used entries that are pushed and not shown: whoever finds the
+    /// ring after a death must not take them for shown.
+    flags: Vec<(Position, u16)>,
     broken: Option<RingError>,
 }
 
@@ -127,10 +140,16 @@ impl PackedQueue {
             shown: used,
             gate: 0,
             taken: Marks::new(size),
-            held: vec![Held { at: Position::START, slots: 0 }; usize::from(size)],
+            held: vec![
+                Held { at: Position::START, slots: 0, entry: 0, again: false };
+                usize::from(size)
+            ],
             slots: 0,
             popped: 0,
             quiet: false,
+            record: None,
+            again: VecDeque::new(),
+            flags: Vec::new(),
             broken: None,
             setup,
         })
@@ -142,9 +161,18 @@ impl PackedQueue {
         Ok(())
     }
 
-    /// See [`crate::Queue::record`]. A packed queue takes no record: its layout is another one.
-    pub fn record(&mut self, _: Inflight) -> Result<(), RingError> {
-        Err(RingError::Inflight)
+    /// See [`crate::Queue::record`]. What the record says of positions counts.
+    pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
+        let Inflight::Packed(mut inflight) = inflight else { return Err(RingError::Inflight) };
+        if let Some(left) = inflight.recover(self.shown, &self.ring)? {
+            (self.pushed, self.shown) = (left.used, left.used);
+            // No overflow: the record has seen to it that they fit the ring.
+            self.slots = left.open.iter().fold(0, |sum, (_, slots)| sum.saturating_add(*slots));
+            self.again = left.open.into();
+            self.next = left.used.advance(self.slots, self.setup.size);
+        }
+        self.record = Some(inflight);
+        Ok(())
     }
 
     /// Entries.
@@ -207,7 +235,8 @@ impl PackedQueue {
             at = at.advance(1, self.setup.size);
         }
         // One that does not end within the ring is there to be taken, and refused.
-        Ok(if begins { chains } else { chains.saturating_add(1) })
+        let chains = if begins { chains } else { chains.saturating_add(1) };
+        Ok(chains.saturating_add(u16::try_from(self.again.len()).unwrap_or(u16::MAX)))
     }
 
     /// See [`crate::Queue::pop`].
@@ -220,67 +249,104 @@ impl PackedQueue {
 
     #[inline]
     fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        if !self.again.is_empty() {
+            return self.take_again(map, chain);
+        }
+        let size = self.setup.size;
         let at = self.next;
         let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
         if !at.is_available(flags) {
             return Ok(false);
         }
-        chain.clear(0);
-        let (id, slots) = self.walk(map, at, flags, chain)?;
+        let room = size.saturating_sub(self.slots);
+        let mut slot = at;
+        let mut flags = Some(flags);
+        let (id, slots) = self.walk(map, chain, room, || {
+            let bytes = self.ring.read(slot.at()).map_err(RingError::Lost)?;
+            let mut one = Descriptor::parse(bytes);
+            // The first flags were read with the order that they need, and count.
+            one.flags = flags.take().unwrap_or(one.flags);
+            slot = slot.advance(1, size);
+            Ok(one)
+        })?;
+        let mut entry = 0;
+        if let Some(record) = &mut self.record {
+            entry = record.take(&self.ring, at, slots)?;
+        }
+        self.hold(id, Held { at, slots, entry, again: false })?;
+        // The walk has seen to it that all slots in flight fit the ring.
+        self.slots = self.slots.wrapping_add(slots);
+        self.next = at.advance(slots, size);
+        Ok(true)
+    }
+
+    /// Takes the oldest chain that an earlier process took and did not finish.
+    fn take_again(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        let (Some(record), Some(&(entry, slots))) = (&self.record, self.again.front()) else {
+            return Ok(false);
+        };
+        let mut at = entry;
+        let (id, _) = self.walk(map, chain, slots, || {
+            let (bytes, next) = record.descriptor(at)?;
+            at = next;
+            Ok(Descriptor::parse(bytes))
+        })?;
+        self.hold(id, Held { at: self.next, slots, entry, again: true })?;
+        self.again.pop_front();
+        Ok(true)
+    }
+
+    /// Notes that chain `id` is in flight.
+    #[inline]
+    fn hold(&mut self, id: u16, held: Held) -> Result<(), RingError> {
         let size = self.setup.size;
         if self.taken.has(id) {
             return Err(RingError::Twice(id));
         }
-        let held = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
-        *held = Held { at, slots };
-        chain.head = id;
+        let place = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
+        *place = held;
         self.taken.add(id);
-        // The walk has seen to it that all slots in flight fit the ring.
-        self.slots = self.slots.wrapping_add(slots);
-        self.next = at.advance(slots, size);
         self.popped = self.popped.wrapping_add(1);
-        Ok(true)
+        Ok(())
     }
 
-    /// Copies the chain at `at` out, checking each descriptor; never more than `size` of them.
-    /// Gives its buffer id and how many slots of the ring it takes.
+    /// Copies a chain out of what `next` gives, checking each descriptor; never more than `room`
+    /// of them. Gives its buffer id and how many slots of the ring it takes.
     #[inline]
     fn walk(
         &self,
         map: &Map,
-        at: Position,
-        flags: u16,
         chain: &mut Chain,
+        room: u16,
+        mut next: impl FnMut() -> Result<Descriptor, RingError>,
     ) -> Result<(u16, u16), RingError> {
-        let size = self.setup.size;
-        let room = size.saturating_sub(self.slots);
-        let (mut at, mut flags, mut slots) = (at, flags, 0_u16);
+        let mut slots = 0_u16;
+        chain.clear(0);
         loop {
             if slots >= room {
                 // Alone it is a cycle or too long; else the driver takes back what it gave.
+                let size = self.setup.size;
                 return Err(match self.slots {
                     0 => RingError::Endless(u32::from(size)),
                     _ => RingError::Overfull(size),
                 });
             }
-            let bytes = self.ring.read(at.at()).map_err(RingError::Lost)?;
-            let one = Descriptor::parse(bytes);
-            // The first flags were read with the order that they need, and count.
-            flags = if slots == 0 { flags } else { one.flags };
+            let one = next()?;
             slots = slots.wrapping_add(1);
-            if flags & FLAG_INDIRECT != 0 {
+            // The last descriptor names the chain.
+            chain.head = one.id;
+            if one.flags & FLAG_INDIRECT != 0 {
                 // Alone in its chain (2.8.19).
-                if slots > 1 || flags & FLAG_NEXT != 0 {
+                if slots > 1 || one.flags & FLAG_NEXT != 0 {
                     return Err(RingError::IndirectTable(one.span.len));
                 }
                 self.table(map, one.span, chain)?;
-                return Ok((one.id, 1));
-            }
-            chain.add(map, one.span, flags & FLAG_WRITE != 0)?;
-            if flags & FLAG_NEXT == 0 {
                 return Ok((one.id, slots));
             }
-            at = at.advance(1, size);
+            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
+            if one.flags & FLAG_NEXT == 0 {
+                return Ok((one.id, slots));
+            }
         }
     }
 
@@ -318,13 +384,25 @@ impl PackedQueue {
     /// See [`crate::Queue::put_back`]. Its descriptors are still there: used entries overwrite
     /// only what was taken before them.
     pub fn put_back(&mut self, id: u16) {
-        let Some(&Held { at, slots }) = self.held.get(usize::from(id)) else { return };
-        // Only the latest can go back; what is out of order stays in flight.
+        let Some(&Held { at, slots, entry, again }) = self.held.get(usize::from(id)) else {
+            return;
+        };
+        // Only the latest can go back into the ring; what is out of order stays in flight.
         let latest = at.advance(slots, self.setup.size) == self.next;
-        if latest && self.taken.remove(id) {
-            self.popped = self.popped.wrapping_sub(1);
-            self.slots = self.slots.saturating_sub(slots);
-            self.next = at;
+        if !(latest || again) || !self.taken.remove(id) {
+            return;
+        }
+        self.popped = self.popped.wrapping_sub(1);
+        if again {
+            self.again.push_front((entry, slots));
+            return;
+        }
+        self.slots = self.slots.saturating_sub(slots);
+        self.next = at;
+        if let Some(record) = &mut self.record {
+            let noted = record.put_back(entry);
+            // The error is given at the next call.
+            let _ = self.latch(noted);
         }
     }
 
@@ -342,26 +420,39 @@ impl PackedQueue {
     #[inline]
     pub fn push(&mut self, id: u16, written: u32) -> Result<(), RingError> {
         self.check()?;
+        let Some(&Held { slots, entry, .. }) = self.held.get(usize::from(id)) else {
+            return Ok(());
+        };
         if !self.taken.remove(id) {
             return Ok(());
         }
-        let slots = self.held.get(usize::from(id)).map_or(1, |held| held.slots);
         let wrote = if written > 0 { FLAG_WRITE } else { 0 };
-        let flags = self.pushed.used() | wrote;
-        let entry = u64::from(written) | u64::from(id).wrapping_shl(32);
-        let at = self.pushed.at().wrapping_add(LEN);
-        let stored = if self.pushed == self.shown {
-            self.gate = flags;
-            let [l0, l1, l2, l3, i0, i1, _, _] = entry.to_le_bytes();
-            self.ring.write(at, &[l0, l1, l2, l3, i0, i1])
-        } else {
-            let entry = entry | u64::from(flags).wrapping_shl(48);
-            self.ring.write(at, &entry.to_le_bytes())
-        };
+        let stored = self.write_used(id, written, self.pushed.used() | wrote);
         self.latch(stored.map_err(RingError::Lost))?;
+        if let Some(record) = &mut self.record {
+            record.push(entry);
+        }
         self.slots = self.slots.saturating_sub(slots);
         self.pushed = self.pushed.advance(slots, self.setup.size);
         Ok(())
+    }
+
+    /// Writes the next used entry; its flags too, if the driver does not look at them yet.
+    #[inline]
+    fn write_used(&mut self, id: u16, written: u32, flags: u16) -> Result<(), OutOfGrant> {
+        let at = self.pushed.at().wrapping_add(LEN);
+        let entry = u64::from(written) | u64::from(id).wrapping_shl(32);
+        let first = self.pushed == self.shown;
+        if first {
+            self.gate = flags;
+        } else if self.record.is_some() {
+            self.flags.push((self.pushed, flags));
+        } else {
+            let entry = entry | u64::from(flags).wrapping_shl(48);
+            return self.ring.write(at, &entry.to_le_bytes());
+        }
+        let [l0, l1, l2, l3, i0, i1, _, _] = entry.to_le_bytes();
+        self.ring.write(at, &[l0, l1, l2, l3, i0, i1])
     }
 
     /// See [`crate::Queue::publish`].
@@ -371,10 +462,26 @@ impl PackedQueue {
         if self.shown == self.pushed {
             return Ok(false);
         }
+        let done = self.show();
+        self.latch(done)
+    }
+
+    #[inline]
+    fn show(&mut self) -> Result<bool, RingError> {
+        if let Some(record) = &mut self.record {
+            record.prepare(self.pushed)?;
+            for (at, flags) in self.flags.drain(..) {
+                let order = std::sync::atomic::Ordering::Relaxed;
+                self.ring.store(at.flags_at(), flags, order).map_err(RingError::Lost)?;
+            }
+        }
         let batch = (self.shown, self.pushed);
-        let done = show_slot(&self.ring, &self.theirs, self.gate, batch, self.setup.size);
+        let wanted = show_slot(&self.ring, &self.theirs, self.gate, batch, self.setup.size);
         self.shown = self.pushed;
-        self.latch(done.map_err(RingError::Lost))
+        if let Some(record) = &mut self.record {
+            record.published(self.shown)?;
+        }
+        wanted.map_err(RingError::Lost)
     }
 
     /// See [`crate::Queue::arm`].
@@ -384,7 +491,7 @@ impl PackedQueue {
         let flags = ask_slot(&self.ours, &self.ring, at, self.next).map_err(RingError::Lost);
         self.quiet = false;
         let flags = self.latch(flags)?;
-        Ok(self.next.is_available(flags))
+        Ok(self.next.is_available(flags) || !self.again.is_empty())
     }
 
     /// See [`crate::Queue::disarm`]. Also with event index: positions come round so soon that the

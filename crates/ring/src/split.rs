@@ -15,7 +15,7 @@ use crate::chain::Chain;
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING};
 use crate::handshake::{ask_index, look_index, show_index};
-use crate::inflight::Inflight;
+use crate::inflight::{Inflight, SplitInflight};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::queue::Setup;
@@ -39,7 +39,7 @@ pub struct SplitQueue {
     popped: u32,
     /// Whether the driver was told not to ring (without event index).
     quiet: bool,
-    record: Option<Inflight>,
+    record: Option<SplitInflight>,
     /// Heads to give before new ones: put back, or in flight when an earlier process ended.
     again: VecDeque<u16>,
     broken: Option<RingError>,
@@ -143,7 +143,8 @@ impl SplitQueue {
     }
 
     /// See [`crate::Queue::record`].
-    pub fn record(&mut self, mut inflight: Inflight) -> Result<(), RingError> {
+    pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
+        let Inflight::Split(mut inflight) = inflight else { return Err(RingError::Inflight) };
         if let Some(open) = inflight.recover(self.published)? {
             // What was in flight had been taken: continue behind it.
             self.again = open.into();

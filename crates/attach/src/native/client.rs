@@ -9,15 +9,21 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::error::NativeError;
-use crate::limits::{CONNECT_PAUSE_MS, REPLY_TIMEOUT_MS};
+use crate::limits::{CONNECT_PAUSE_MS, PUMP_TURNS_MAX, REPLY_TIMEOUT_MS};
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{
-    ConfigSpace, Header, Message, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region,
-    emit_table,
+    ConfigSpace, Header, InflightSpec, Message, RegionSpec, RingAddresses, RingEvent, RingValue,
+    emit_region, emit_table,
 };
 use crate::vhost_user::server::features;
 use crate::vhost_user::stream::{Raw, Received, Stream};
 use crate::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
+
+/// Drives a backend that lives in the caller's own thread, while its reply is waited for.
+pub trait Pump: Send + std::fmt::Debug {
+    /// Lets the backend work. `false`: wait no longer, the conversation is over.
+    fn pump(&mut self) -> bool;
+}
 
 /// A conversation with a backend, as its frontend.
 #[derive(Debug)]
@@ -25,6 +31,7 @@ pub struct Client {
     stream: Stream,
     protocol: Protocol,
     offered: u64,
+    pump: Option<Box<dyn Pump>>,
 }
 
 /// What this frontend knows of the protocol.
@@ -33,6 +40,7 @@ const KNOWN: Protocol = Protocol::MQ
     .union(Protocol::CONFIG)
     .union(Protocol::CONFIGURE_MEM_SLOTS)
     .union(Protocol::RESET_DEVICE)
+    .union(Protocol::INFLIGHT_SHMFD)
     .union(Protocol::STATUS);
 
 impl Client {
@@ -64,8 +72,17 @@ impl Client {
 
     /// As [`Self::connect`], over a socket that is connected already.
     pub fn over(socket: OwnedFd) -> Result<Self, NativeError> {
+        Self::begin(socket, None)
+    }
+
+    /// As [`Self::over`], with a backend that works only while `pump` is called.
+    pub fn pumped(socket: OwnedFd, pump: Box<dyn Pump>) -> Result<Self, NativeError> {
+        Self::begin(socket, Some(pump))
+    }
+
+    fn begin(socket: OwnedFd, pump: Option<Box<dyn Pump>>) -> Result<Self, NativeError> {
         let stream = Stream::new(socket);
-        let mut client = Self { stream, protocol: Protocol::empty(), offered: 0 };
+        let mut client = Self { stream, protocol: Protocol::empty(), offered: 0, pump };
         client.offered = client.ask_number(R::GET_FEATURES)?;
         if client.offered & features::PROTOCOL_FEATURES != 0 {
             let all = Protocol::from_bits_truncate(client.ask_number(R::GET_PROTOCOL_FEATURES)?);
@@ -80,6 +97,11 @@ impl Client {
     /// Features that the backend offers.
     pub fn offered(&self) -> u64 {
         self.offered
+    }
+
+    /// Goes on as if the backend did not offer `features`.
+    pub fn decline(&mut self, features: u64) {
+        self.offered &= !features;
     }
 
     /// Protocol features that were agreed on.
@@ -140,6 +162,31 @@ impl Client {
         Ok(())
     }
 
+    /// Has the backend make a record of chains in flight.
+    pub fn make_inflight(
+        &mut self,
+        spec: &InflightSpec,
+    ) -> Result<(InflightSpec, OwnedFd), NativeError> {
+        if !self.protocol.contains(Protocol::INFLIGHT_SHMFD) {
+            return Err(NativeError::Lacking("a record of chains in flight"));
+        }
+        let reply = self.ask(R::GET_INFLIGHT_FD, &spec.emit())?;
+        // The answer has the shape of the message by which it is handed back.
+        match Message::decode(R::SET_INFLIGHT_FD, &reply.payload, reply.fds)? {
+            Message::SetInflightFd(spec, file) => Ok((spec, file)),
+            _ => Err(Reason::Reply(R::GET_INFLIGHT_FD).into()),
+        }
+    }
+
+    /// Hands the backend a record of chains in flight, before any queue is started.
+    pub fn keep_inflight(
+        &mut self,
+        spec: &InflightSpec,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), NativeError> {
+        self.tell(R::SET_INFLIGHT_FD, &spec.emit(), &[file])
+    }
+
     /// Stops queue `index`; gives the next available index that the backend would have taken, or
     /// its position in a packed ring.
     pub fn stop_queue(&mut self, index: u32) -> Result<u16, NativeError> {
@@ -188,6 +235,7 @@ impl Client {
     fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
         let timeout = Duration::from_millis(REPLY_TIMEOUT_MS);
         let since = Instant::now();
+        let mut turns = 0..PUMP_TURNS_MAX;
         loop {
             match self.stream.receive()? {
                 Received::Message(raw) if raw.header.is_reply() && raw.request == request => {
@@ -196,6 +244,13 @@ impl Client {
                 Received::Message(_) => return Err(Reason::Reply(request).into()),
                 Received::Closed => return Err(NativeError::Gone),
                 Received::Nothing => {}
+            }
+            if let Some(pump) = &mut self.pump {
+                turns.next().ok_or(Reason::Late(request))?;
+                if !pump.pump() {
+                    return Err(NativeError::Gone);
+                }
+                continue;
             }
             let left = timeout.saturating_sub(since.elapsed());
             let readable = PollFd::new(&self.stream, PollFlags::IN);

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use super::client::Client;
 use super::error::NativeError;
 use super::lane::Lane;
-use crate::vhost_user::message::{RegionSpec, RingAddresses};
+use super::revive::{Reconnect, Revival};
+use crate::vhost_user::FrontendReq;
+use crate::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
 use crate::vhost_user::server::features;
 
 /// Guest address of the memory file. Not zero, so that no address is valid by accident.
@@ -64,6 +66,8 @@ pub struct Frontend {
     lanes: Vec<Lane>,
     features: u64,
     config: Vec<u8>,
+    /// How to go on with another backend; none if the port ends with its first.
+    revival: Option<Revival>,
 }
 
 fn event() -> Result<OwnedFd, Errno> {
@@ -92,8 +96,21 @@ fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
 
 impl Frontend {
     /// Attaches a device of `plan` over `client`, and gives the backend its receive buffers.
-    pub fn attach(mut client: Client, plan: &Plan) -> Result<Self, NativeError> {
-        let features = (plan.features | features::RING) & client.offered();
+    pub fn attach(client: Client, plan: &Plan) -> Result<Self, NativeError> {
+        Self::attach_for(client, plan, None)
+    }
+
+    /// As [`Self::attach`]. With `reconnect` the port goes on when its backend is replaced; its
+    /// rings are then split ones.
+    pub fn attach_for(
+        mut client: Client,
+        plan: &Plan,
+        reconnect: Option<&Reconnect>,
+    ) -> Result<Self, NativeError> {
+        let mut features = (plan.features | features::RING) & client.offered();
+        if reconnect.is_some() {
+            features &= !features::RING_PACKED;
+        }
         if features & features::VERSION_1 == 0 {
             return Err(NativeError::Lacking("VIRTIO_F_VERSION_1"));
         }
@@ -108,6 +125,11 @@ impl Frontend {
         let map = Map::new(vec![Region { guest: GUEST_BASE, user: USER_BASE, mapping }])?;
         let region = RegionSpec { guest: GUEST_BASE, len, user: USER_BASE, offset: 0 };
         client.grant(&region, file.as_fd())?;
+        let largest = plan.queues.iter().map(|queue| queue.size).max().unwrap_or(1);
+        let shape = (plan.queues.len(), largest);
+        let revival = reconnect
+            .map(|reconnect| Revival::prepare(&mut client, reconnect, file, region, shape))
+            .transpose()?;
         let mut lanes = Vec::new();
         for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
             let mut lane = start(&mut client, index, queue, layout, slots, features, &map)?;
@@ -117,7 +139,7 @@ impl Frontend {
             lanes.push(lane);
         }
         let config = config.unwrap_or_default();
-        Ok(Self { client, map: Arc::new(map), lanes, features, config })
+        Ok(Self { client, map: Arc::new(map), lanes, features, config, revival })
     }
 
     /// Features that both sides agreed on.
@@ -146,6 +168,20 @@ impl Frontend {
         self.client.is_gone()
     }
 
+    /// When the backend hung up: attaches to its successor, if the port is to reconnect; says
+    /// whether it did. For callers that spin; those that wait need not call it.
+    ///
+    /// # Errors
+    /// No successor came in time, or it lacks something.
+    pub fn revive(&mut self) -> Result<bool, NativeError> {
+        if self.revival.is_none() || !self.client.is_gone() {
+            return Ok(false);
+        }
+        let Some(revival) = &self.revival else { return Ok(false) };
+        self.client = revival.revive(self.features, &self.lanes, &self.map)?;
+        Ok(true)
+    }
+
     /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room
     /// again; `false` when `timeout` passed first.
     pub fn wait(
@@ -162,7 +198,10 @@ impl Frontend {
             there |= lane.arm(sender)?;
         }
         if !there {
-            there = self.sleep(watched().map(|(index, _)| index), timeout)?;
+            there = match self.sleep(watched().map(|(index, _)| index), timeout) {
+                Err(NativeError::Gone) if self.revival.is_some() => self.revive()?,
+                slept => slept?,
+            };
         }
         for (index, _) in watched() {
             self.lane(index)?.1.disarm()?;
@@ -207,16 +246,38 @@ fn start(
     let mut driver = make(layout, event_index, indirect, map)?;
     driver.disarm()?;
     let (kick, call) = (event()?, event()?);
+    let addresses = addresses(index, &layout);
+    client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
+    let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
+    Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
+}
+
+/// Where the ring of queue `index` lies, as the backend is told.
+pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
     let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
-    let addresses = RingAddresses {
+    RingAddresses {
         index,
         flags: 0,
         descriptors: user(layout.desc()),
         used: user(layout.used()),
         available: user(layout.avail()),
         log: 0,
-    };
-    client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
-    let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
-    Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
+    }
+}
+
+fn number(index: usize) -> Result<u32, NativeError> {
+    u32::try_from(index).map_err(|_| NativeError::Options("no such queue"))
+}
+
+/// Where a ring lies, as the backend is told.
+fn addresses(index: u32, layout: &Layout) -> RingAddresses {
+    let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
+    RingAddresses {
+        index,
+        flags: 0,
+        descriptors: user(layout.desc()),
+        used: user(layout.used()),
+        available: user(layout.avail()),
+        log: 0,
+    }
 }

@@ -1,7 +1,9 @@
 //! A ring with buffers of its own: slots of equal size, filled or drained by copies.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
+
 use causeway_memory::{Map, Span};
-use causeway_ring::driver::{Driver, DriverError};
+use causeway_ring::driver::{Driver, DriverError, Layout};
 use causeway_ring::{Doorbell, Notifier};
 
 use super::error::NativeError;
@@ -24,6 +26,10 @@ pub struct Lane {
     free: Vec<u16>,
     /// Chains added since the last publish.
     unshown: u16,
+    /// The doorbell is rung by [`Lane::ring`] only.
+    quiet: bool,
+    /// It would have been rung since the last time.
+    due: bool,
 }
 
 impl Lane {
@@ -44,6 +50,8 @@ impl Lane {
             slot_of: vec![0; usize::from(size)],
             free: (0..size).rev().collect(),
             unshown: 0,
+            quiet: false,
+            due: false,
         }
     }
 
@@ -55,6 +63,16 @@ impl Lane {
     /// The backend's notification.
     pub fn call(&self) -> &Doorbell {
         &self.call
+    }
+
+    /// Where the ring lies.
+    pub(super) fn layout(&self) -> &Layout {
+        self.driver.layout()
+    }
+
+    /// The eventfds rung towards the backend and by it.
+    pub(super) fn events(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.kick.as_fd(), self.call.as_fd())
     }
 
     /// Buffers that may be sent without waiting, as far as is known without looking.
@@ -71,10 +89,39 @@ impl Lane {
     pub fn flush(&mut self) -> Result<(), DriverError> {
         self.unshown = 0;
         if self.driver.publish()? {
-            // The backend is trusted not to hold us up.
-            let _ = self.kick.notify();
+            self.due = true;
+            if !self.quiet {
+                self.ring();
+            }
         }
         Ok(())
+    }
+
+    /// Whether the doorbell is left to [`Self::ring`]: for those who delay or lose it.
+    pub fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+    }
+
+    /// Whether the backend asked for its doorbell and has not been rung.
+    pub fn ring_due(&self) -> bool {
+        self.due
+    }
+
+    /// Rings the doorbell, whether the backend asked for it or not.
+    pub fn ring(&mut self) {
+        self.due = false;
+        // The backend is trusted not to hold us up.
+        let _ = self.kick.notify();
+    }
+
+    /// The ring.
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// The doorbell.
+    pub(super) fn kick(&self) -> &Notifier {
+        &self.kick
     }
 
     /// Gives every buffer to the backend, to be written.
@@ -215,14 +262,14 @@ impl Lane {
     }
 
     /// Whether every buffer that was sent came back.
-    pub(super) fn is_idle(&mut self) -> Result<bool, DriverError> {
+    pub fn is_idle(&mut self) -> Result<bool, DriverError> {
         self.reclaim()?;
         Ok(self.driver.outstanding() == 0)
     }
 
     /// Asks for a notification once the backend uses another chain (of a sender's: half of
     /// them); says whether one is used already.
-    pub(super) fn arm(&mut self, sender: bool) -> Result<bool, DriverError> {
+    pub fn arm(&mut self, sender: bool) -> Result<bool, DriverError> {
         self.call.drain();
         if self.unshown > 0 {
             self.flush()?;
@@ -232,7 +279,7 @@ impl Lane {
     }
 
     /// Asks for no notification.
-    pub(super) fn disarm(&mut self) -> Result<(), DriverError> {
+    pub fn disarm(&mut self) -> Result<(), DriverError> {
         self.driver.disarm()
     }
 }

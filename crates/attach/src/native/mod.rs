@@ -15,13 +15,15 @@ mod error;
 mod frontend;
 mod lane;
 mod net;
+mod revive;
 mod sockets;
 mod vsock;
 
-pub use client::Client;
+pub use client::{Client, Pump};
 pub use error::NativeError;
 pub use frontend::{Frontend, Plan, QueuePlan, Role};
 pub use lane::Lane;
 pub use net::{NET_HEADER_BYTES, NetOptions, NetPort, net_features};
+pub use revive::Reconnect;
 pub use sockets::{ConnectionId, SocketError, Sockets};
 pub use vsock::{VsockOptions, VsockPort};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
+use super::revive::Reconnect;
 
 /// Length of `virtio_net_hdr_v1`, in bytes.
 pub const NET_HEADER_BYTES: usize = 12;
@@ -40,6 +41,9 @@ pub struct NetOptions {
     pub features: u64,
     /// Cut what is sent into descriptors of this many bytes.
     pub piece_bytes: Option<u32>,
+    /// For how long to look for another backend when this one is gone; none: not at all. Only a
+    /// port that was attached by its path finds one.
+    pub reconnect: Option<Duration>,
 }
 
 impl Default for NetOptions {
@@ -50,6 +54,7 @@ impl Default for NetOptions {
             receive_bytes: 4096,
             features: net_features::MRG_RXBUF | net_features::MAC,
             piece_bytes: None,
+            reconnect: None,
         }
     }
 }
@@ -64,11 +69,20 @@ pub struct NetPort {
 impl NetPort {
     /// Attaches to the port whose socket is at `path`.
     pub fn attach(path: &Path, options: NetOptions) -> Result<Self, NativeError> {
-        Self::over(Client::connect(path)?, options)
+        let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
+        Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
     }
 
     /// Attaches over a conversation that has begun.
-    pub fn over(mut client: Client, options: NetOptions) -> Result<Self, NativeError> {
+    pub fn over(client: Client, options: NetOptions) -> Result<Self, NativeError> {
+        Self::over_for(client, options, None)
+    }
+
+    fn over_for(
+        mut client: Client,
+        options: NetOptions,
+        reconnect: Option<&Reconnect>,
+    ) -> Result<Self, NativeError> {
         if options.pairs > 1 && client.queue_units()? < u64::from(options.pairs) {
             return Err(NativeError::Lacking("as many queue pairs"));
         }
@@ -84,7 +98,7 @@ impl NetPort {
         ];
         let queues = pair.repeat(usize::from(options.pairs));
         let plan = Plan { features: options.features, queues, config_bytes: 12 };
-        Ok(Self { frontend: Frontend::attach(client, &plan)?, options })
+        Ok(Self { frontend: Frontend::attach_for(client, &plan, reconnect)?, options })
     }
 
     /// The device behind the port.

@@ -8,6 +8,7 @@ use causeway_wire::vsock::{CONFIG_LEN, HEADER_LEN, Header, VIRTIO_VSOCK_F_SEQPAC
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
+use super::revive::Reconnect;
 
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
@@ -28,11 +29,20 @@ pub struct VsockOptions {
     pub features: u64,
     /// Cut what is sent into descriptors of this many bytes; the header's length puts it alone.
     pub piece_bytes: Option<u32>,
+    /// For how long to look for another backend when this one is gone; none: not at all. Only a
+    /// port that was attached by its path finds one.
+    pub reconnect: Option<Duration>,
 }
 
 impl Default for VsockOptions {
     fn default() -> Self {
-        Self { ring_size: 256, receive_bytes: 4096, features: 0, piece_bytes: None }
+        Self {
+            ring_size: 256,
+            receive_bytes: 4096,
+            features: 0,
+            piece_bytes: None,
+            reconnect: None,
+        }
     }
 }
 
@@ -47,11 +57,20 @@ pub struct VsockPort {
 impl VsockPort {
     /// Attaches to the port whose socket is at `path`.
     pub fn attach(path: &Path, options: VsockOptions) -> Result<Self, NativeError> {
-        Self::over(Client::connect(path)?, options)
+        let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
+        Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
     }
 
     /// Attaches over a conversation that has begun.
     pub fn over(client: Client, options: VsockOptions) -> Result<Self, NativeError> {
+        Self::over_for(client, options, None)
+    }
+
+    fn over_for(
+        client: Client,
+        options: VsockOptions,
+        reconnect: Option<&Reconnect>,
+    ) -> Result<Self, NativeError> {
         if (options.receive_bytes as usize) <= HEADER_LEN {
             return Err(NativeError::Options("receive buffers must hold more than a header"));
         }
@@ -65,7 +84,7 @@ impl VsockPort {
             ],
             config_bytes: CONFIG_LEN as u32,
         };
-        let frontend = Frontend::attach(client, &plan)?;
+        let frontend = Frontend::attach_for(client, &plan, reconnect)?;
         let cid = frontend.config().first_chunk().map(|cid| u64::from_le_bytes(*cid));
         let cid = cid.ok_or(NativeError::Lacking("a configuration space with the CID"))?;
         Ok(Self { frontend, options, cid })

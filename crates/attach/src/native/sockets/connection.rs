@@ -105,6 +105,13 @@ impl Connection {
         }
     }
 
+    /// The connection is gone without a word of the other end.
+    pub(super) fn lose(&mut self) {
+        if matches!(self.state, State::Connecting | State::Open) {
+            self.state = State::Ended { reset: true };
+        }
+    }
+
     pub(super) fn may_send(&self) -> Result<(), SocketError> {
         let closed = self.ours & SHUTDOWN_SEND != 0 || self.theirs & SHUTDOWN_RECEIVE != 0;
         match self.state {

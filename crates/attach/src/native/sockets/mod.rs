@@ -6,7 +6,9 @@ mod connection;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use causeway_wire::vsock::{Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
+use causeway_wire::vsock::{
+    EVENT_TRANSPORT_RESET, Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
+};
 use connection::{Connection, State};
 
 use super::error::NativeError;
@@ -278,6 +280,12 @@ impl Sockets {
 
     /// Handles everything that has come, without waiting; says how many packets.
     pub fn turn(&mut self) -> Result<usize, SocketError> {
+        // Before the packets: what comes after the event belongs to new connections.
+        while let Some(event) = self.port.receive_event()? {
+            if event == EVENT_TRANSPORT_RESET {
+                self.reset_all();
+            }
+        }
         let mut data = std::mem::take(&mut self.scratch);
         let mut packets = 0_usize;
         while let Some(header) = self.port.receive(&mut data)? {
@@ -293,6 +301,14 @@ impl Sockets {
         }
         self.port.flush()?;
         Ok(packets)
+    }
+
+    /// The device was replaced: nobody knows of our connections any more.
+    fn reset_all(&mut self) {
+        self.backlog.clear();
+        for connection in self.connections.values_mut() {
+            connection.lose();
+        }
     }
 
     fn packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {

@@ -15,7 +15,7 @@ use super::device::Device;
 use super::inflight::InflightBuffer;
 use super::memory::Table;
 use super::model::Model;
-use super::queue::VirtQueue;
+use super::queue::{VirtQueue, is_packed};
 use crate::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 
 /// What goes back to the frontend.
@@ -247,7 +247,8 @@ impl Backend {
 
     fn get_inflight(&self, spec: &InflightSpec) -> Answer {
         self.negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
-        let (spec, file) = InflightBuffer::create(spec, &self.model)?;
+        let (spec, file) =
+            InflightBuffer::create(spec, &self.model, is_packed(self.device.acked()))?;
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
     }
 
@@ -257,7 +258,8 @@ impl Backend {
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
             return Err(Reason::QueueRunning { request, queue });
         }
-        self.inflight = Some(InflightBuffer::adopt(spec, file, &self.model)?);
+        let packed = is_packed(self.device.acked());
+        self.inflight = Some(InflightBuffer::adopt(spec, file, &self.model, packed)?);
         Ok(())
     }
 

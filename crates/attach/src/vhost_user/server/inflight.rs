@@ -21,27 +21,40 @@ pub(super) struct InflightBuffer {
     mapping: Arc<Mapping>,
     queues: usize,
     ring_size: u16,
+    packed: bool,
 }
 
-fn check(request: FrontendReq, spec: &InflightSpec, model: &Model) -> Result<u64, Reason> {
+/// Bytes of a queue's part.
+fn part(ring_size: u16, packed: bool) -> usize {
+    if packed { Inflight::packed_bytes(ring_size) } else { Inflight::bytes(ring_size) }
+}
+
+fn check(
+    request: FrontendReq,
+    spec: &InflightSpec,
+    model: &Model,
+    packed: bool,
+) -> Result<u64, Reason> {
     let wrong = |what| Reason::Inflight { request, what };
     let queues = usize::from(spec.queues);
     if queues == 0 || queues > model.queues {
         return Err(wrong("the number of queues is not one that the device has"));
     }
-    if !spec.ring_size.is_power_of_two() || spec.ring_size > model.ring_size_max {
+    let fits = spec.ring_size.is_power_of_two() || packed && spec.ring_size > 0;
+    if !fits || spec.ring_size > model.ring_size_max {
         return Err(wrong("the ring size is no power of two, or too large"));
     }
-    Ok((Inflight::bytes(spec.ring_size) as u64).saturating_mul(queues as u64))
+    Ok((part(spec.ring_size, packed) as u64).saturating_mul(queues as u64))
 }
 
 impl InflightBuffer {
-    /// Makes a new buffer of the asked-for shape.
+    /// Makes a new buffer of the asked-for shape, for rings that are packed or not.
     pub(super) fn create(
         spec: &InflightSpec,
         model: &Model,
+        packed: bool,
     ) -> Result<(InflightSpec, OwnedFd), Reason> {
-        let len = check(FrontendReq::GET_INFLIGHT_FD, spec, model)?;
+        let len = check(FrontendReq::GET_INFLIGHT_FD, spec, model, packed)?;
         let file = causeway_memory::create("causeway-inflight", len)
             .map_err(|errno| Reason::InflightMapping(errno.into()))?;
         Ok((InflightSpec { len, offset: 0, ..*spec }, file))
@@ -52,9 +65,10 @@ impl InflightBuffer {
         spec: &InflightSpec,
         file: &OwnedFd,
         model: &Model,
+        packed: bool,
     ) -> Result<Self, Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
-        let needed = check(request, spec, model)?;
+        let needed = check(request, spec, model, packed)?;
         if spec.len < needed {
             return Err(Reason::Inflight { request, what: "the buffer is too short" });
         }
@@ -63,6 +77,7 @@ impl InflightBuffer {
             mapping: Arc::new(mapping),
             queues: usize::from(spec.queues),
             ring_size: spec.ring_size,
+            packed,
         })
     }
 
@@ -72,15 +87,21 @@ impl InflightBuffer {
     }
 
     /// The record of queue `index`, if it is in the buffer.
-    pub(super) fn of(&self, index: usize, size: u16) -> Option<Result<Inflight, RingError>> {
+    pub(super) fn of(
+        &self,
+        index: usize,
+        size: u16,
+        packed: bool,
+    ) -> Option<Result<Inflight, RingError>> {
         if index >= self.queues {
             return None;
         }
-        if size > self.ring_size {
+        if size > self.ring_size || packed != self.packed {
             return Some(Err(RingError::Inflight));
         }
-        let bytes = Inflight::bytes(self.ring_size);
+        let bytes = part(self.ring_size, packed);
         let view = View::new(Arc::clone(&self.mapping), index.saturating_mul(bytes), bytes);
-        Some(view.map_err(RingError::Lost).and_then(|view| Inflight::new(view, size)))
+        let take = if packed { Inflight::packed } else { Inflight::new };
+        Some(view.map_err(RingError::Lost).and_then(|view| take(view, size)))
     }
 }

@@ -210,7 +210,7 @@ impl VirtQueue {
             false => Queue::new(setup, map),
         };
         let mut ring = ring.map_err(wrong)?;
-        if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size)) {
+        if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size, is_packed(acked))) {
             ring.record(record.map_err(wrong)?).map_err(wrong)?;
         }
         self.placed = Some(placed);

@@ -1,11 +1,8 @@
-//! The shared record of chains in flight (vhost-user, "Inflight I/O tracking").
-//!
-//! The record lives in a memory file that the frontend keeps. When this process
-//! dies, its successor finds there which chains were taken and not finished,
-//! in the order they were taken. Its content is as hostile as any guest memory.
+//! A split queue's record.
 
-use causeway_memory::{OutOfGrant, View};
+use causeway_memory::View;
 
+use super::lost;
 use crate::error::RingError;
 
 const HEADER_BYTES: usize = 16;
@@ -21,7 +18,7 @@ const COUNTER: usize = 8;
 
 /// One split queue's part of the record.
 #[derive(Debug)]
-pub struct Inflight {
+pub struct SplitInflight {
     view: View,
     size: u16,
     counter: u64,
@@ -31,13 +28,9 @@ pub struct Inflight {
     batch: Vec<u16>,
 }
 
-fn lost(gap: OutOfGrant) -> RingError {
-    RingError::Lost(gap)
-}
-
-impl Inflight {
+impl SplitInflight {
     /// Bytes that a queue of `size` entries needs, rounded so that queues follow each other aligned.
-    pub fn bytes(size: u16) -> usize {
+    pub(super) fn bytes(size: u16) -> usize {
         usize::from(size)
             .saturating_mul(ENTRY_BYTES)
             .saturating_add(HEADER_BYTES)
@@ -46,7 +39,7 @@ impl Inflight {
 
     /// Takes the record at `view` for a queue of `size` entries. A fresh (all-zero) one is
     /// initialised when the queue begins to use it.
-    pub fn new(view: View, size: u16) -> Result<Self, RingError> {
+    pub(super) fn new(view: View, size: u16) -> Result<Self, RingError> {
         if view.len() < Self::bytes(size) {
             return Err(RingError::Inflight);
         }

@@ -1,0 +1,103 @@
+//! A native port that outlives its backend: memory and rings stay, the conversation begins anew.
+//!
+//! A record of chains in flight is agreed on at the first attachment, so that a
+//! new backend finds what the last one had taken; rings go on at the used index
+//! that the last one left.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_memory::Map;
+
+use super::client::Client;
+use super::error::NativeError;
+use super::frontend::addresses;
+use super::lane::Lane;
+use crate::limits::CONNECT_PAUSE_MS;
+use crate::vhost_user::fault::Reason;
+use crate::vhost_user::message::{InflightSpec, RegionSpec};
+
+/// Where the index is in a used ring (virtio 1.3, 2.7.8).
+const USED_INDEX: usize = 2;
+
+/// How a port finds its backend again.
+#[derive(Debug, Clone)]
+pub struct Reconnect {
+    path: PathBuf,
+    within: Duration,
+}
+
+impl Reconnect {
+    /// To the socket at `path`, trying for `within`.
+    pub fn new(path: &Path, within: Duration) -> Self {
+        Self { path: path.to_owned(), within }
+    }
+}
+
+/// What a new backend has to be told.
+#[derive(Debug)]
+pub(super) struct Revival {
+    reconnect: Reconnect,
+    file: OwnedFd,
+    region: RegionSpec,
+    inflight: (InflightSpec, OwnedFd),
+}
+
+impl Revival {
+    /// Agrees with the first backend on a record of chains in flight.
+    pub(super) fn prepare(
+        client: &mut Client,
+        reconnect: &Reconnect,
+        file: OwnedFd,
+        region: RegionSpec,
+        (queues, ring_size): (usize, u16),
+    ) -> Result<Self, NativeError> {
+        let queues = u16::try_from(queues).map_err(|_| NativeError::Options("too many queues"))?;
+        let spec = InflightSpec { len: 0, offset: 0, queues, ring_size, padded: false };
+        let inflight = client.make_inflight(&spec)?;
+        client.keep_inflight(&inflight.0, inflight.1.as_fd())?;
+        Ok(Self { reconnect: reconnect.clone(), file, region, inflight })
+    }
+
+    /// Attaches to a new backend what was attached to the last one.
+    pub(super) fn revive(
+        &self,
+        features: u64,
+        lanes: &[Lane],
+        map: &Map,
+    ) -> Result<Client, NativeError> {
+        let since = Instant::now();
+        loop {
+            match self.attach(features, lanes, map) {
+                Err(
+                    NativeError::Connect { .. }
+                    | NativeError::Gone
+                    | NativeError::Conversation(Reason::Socket(_) | Reason::Truncated),
+                ) if since.elapsed() < self.reconnect.within => {
+                    std::thread::sleep(Duration::from_millis(CONNECT_PAUSE_MS));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn attach(&self, features: u64, lanes: &[Lane], map: &Map) -> Result<Client, NativeError> {
+        let mut client = Client::connect(&self.reconnect.path)?;
+        if features & !client.offered() != 0 {
+            return Err(NativeError::Lacking("the features that the port was attached with"));
+        }
+        client.set_features(features)?;
+        client.grant(&self.region, self.file.as_fd())?;
+        client.keep_inflight(&self.inflight.0, self.inflight.1.as_fd())?;
+        for (index, lane) in (0_u32..).zip(lanes) {
+            let layout = lane.layout();
+            let (used, len) = layout.used();
+            let base = map.view(used, len)?.load(USED_INDEX, Ordering::Acquire)?;
+            let (kick, call) = lane.events();
+            client.start_queue(layout.size, base, &addresses(index, layout), kick, call)?;
+        }
+        Ok(client)
+    }
+}
