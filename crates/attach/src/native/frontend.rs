@@ -66,6 +66,8 @@ pub struct Frontend {
     lanes: Vec<Lane>,
     features: u64,
     config: Vec<u8>,
+    /// What was granted, to grant it again.
+    granted: (RegionSpec, OwnedFd),
     /// How to go on with another backend; none if the port ends with its first.
     revival: Option<Revival>,
 }
@@ -125,6 +127,7 @@ impl Frontend {
         let map = Map::new(vec![Region { guest: GUEST_BASE, user: USER_BASE, mapping }])?;
         let region = RegionSpec { guest: GUEST_BASE, len, user: USER_BASE, offset: 0 };
         client.grant(&region, file.as_fd())?;
+        let granted = (region, rustix::io::fcntl_dupfd_cloexec(&file, 0)?);
         let largest = plan.queues.iter().map(|queue| queue.size).max().unwrap_or(1);
         let shape = (plan.queues.len(), largest);
         let revival = reconnect
@@ -139,7 +142,28 @@ impl Frontend {
             lanes.push(lane);
         }
         let config = config.unwrap_or_default();
-        Ok(Self { client, map: Arc::new(map), lanes, features, config, revival })
+        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, revival })
+    }
+
+    /// Stops queue `index`, as a paused VM does; says where [`Self::resume`] has it go on.
+    pub fn pause(&mut self, index: usize) -> Result<u16, NativeError> {
+        self.client.stop_queue(number(index)?)
+    }
+
+    /// Starts queue `index` again at `base`, with the ring as it stands.
+    pub fn resume(&mut self, index: usize, base: u16) -> Result<(), NativeError> {
+        let lane = self.lanes.get(index).ok_or(NativeError::Options("no such queue"))?;
+        let layout = lane.layout();
+        let addresses = addresses(number(index)?, layout);
+        let (kick, call) = lane.events();
+        self.client.start_queue(layout.size, base, &addresses, kick, call)
+    }
+
+    /// Grants all memory anew by a whole table, as a VMM does whose memory layout changed.
+    pub fn grant_again(&mut self) -> Result<(), NativeError> {
+        let (region, file) = &self.granted;
+        let table = emit_table(&[*region]);
+        self.client.tell(FrontendReq::SET_MEM_TABLE, &table, &[file.as_fd()])
     }
 
     /// Features that both sides agreed on.
@@ -267,17 +291,4 @@ pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
 
 fn number(index: usize) -> Result<u32, NativeError> {
     u32::try_from(index).map_err(|_| NativeError::Options("no such queue"))
-}
-
-/// Where a ring lies, as the backend is told.
-fn addresses(index: u32, layout: &Layout) -> RingAddresses {
-    let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
-    RingAddresses {
-        index,
-        flags: 0,
-        descriptors: user(layout.desc()),
-        used: user(layout.used()),
-        available: user(layout.avail()),
-        log: 0,
-    }
 }

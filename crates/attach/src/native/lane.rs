@@ -114,16 +114,6 @@ impl Lane {
         let _ = self.kick.notify();
     }
 
-    /// The ring.
-    pub(super) fn driver(&self) -> &Driver {
-        &self.driver
-    }
-
-    /// The doorbell.
-    pub(super) fn kick(&self) -> &Notifier {
-        &self.kick
-    }
-
     /// Gives every buffer to the backend, to be written.
     pub(super) fn post_all(&mut self, map: &Map) -> Result<(), DriverError> {
         while let Some(slot) = self.free.pop() {
