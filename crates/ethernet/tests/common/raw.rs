@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,15 +13,40 @@ use causeway_ring::Notifier;
 use causeway_ring::driver::{Driver, Layout};
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, mask};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// Where the rings and the buffers lie; [`RINGS_END`] is a file length that keeps the rings only.
 pub const RINGS_END: u64 = 0x2_0000;
-const RECEIVE: Layout = Layout { base: 0, size: 64, table_entries: 0 };
-const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
+pub const RECEIVE: Layout = Layout { base: 0, size: 64, table_entries: 0 };
+pub const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
 const BUFFERS: u64 = RINGS_END;
-const BUFFER_BYTES: u32 = 2048;
+pub const BUFFER_BYTES: u32 = 2048;
 pub const SEND_AT: u64 = 0x8_0000;
-const MEMORY: u64 = 0x10_0000;
+/// Bytes that are granted; the file goes on behind them, on the same page.
+const MEMORY: u64 = 0x10_0000 - 0x800;
+const FILE: u64 = 0x10_0000;
+const CANARY: u8 = 0xc5;
+
+/// A memory file that may shrink, with canaries behind what will be granted.
+pub fn memory() -> File {
+    let file = File::from(memfd_create("raw", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(FILE).unwrap();
+    file.write_all_at(&vec![CANARY; (FILE - MEMORY) as usize], MEMORY).unwrap();
+    file
+}
+
+/// That nobody wrote behind what was granted.
+pub fn assert_canaries(file: &File) {
+    let mut bytes = vec![0; (FILE - MEMORY) as usize];
+    file.read_exact_at(&mut bytes, MEMORY).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == CANARY), "bytes outside the grant were written");
+}
+
+/// All that is granted of `file`.
+pub fn map(file: &File) -> Map {
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
+    Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap()
+}
 
 pub struct Raw {
     pub client: Client,
@@ -38,17 +64,16 @@ fn event() -> OwnedFd {
 }
 
 impl Raw {
-    /// Attaches to the port at `path`, with memory in a plain file beside it, and gives it
-    /// receive buffers.
+    /// Attaches to the port at `path`, with memory of its own, and gives it receive buffers.
     pub fn attach(path: &Path) -> Self {
-        let memory = path.with_extension("memory");
-        let options = || File::options().read(true).write(true).create(true).truncate(true).clone();
-        let file = options().open(&memory).unwrap();
-        file.set_len(MEMORY).unwrap();
-        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
-        let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
+        Self::over(path, memory())
+    }
+
+    /// The same with the memory of an earlier attachment.
+    pub fn over(path: &Path, file: File) -> Self {
+        let map = map(&file);
         let mut client = Client::connect(path).unwrap();
-        client.set_features(mask(VIRTIO_F_VERSION_1) | super::MERGE).unwrap();
+        client.set_features(mask(VIRTIO_F_VERSION_1) | super::ALL).unwrap();
         let region = RegionSpec { guest: 0, len: MEMORY, user: 0, offset: 0 };
         client.grant(&region, file.as_fd()).unwrap();
         let mut receive = Driver::new(RECEIVE, false, false, &map).unwrap();
