@@ -41,25 +41,29 @@ impl Ethernet {
         self.deadline_ns = Some(self.deadline_ns.map_or(deadline, |at| at.min(deadline)));
         let id = port.id;
         if let Some(had) = had
-            && self.arm(cx, place, queue, had)
+            && self.expect(cx, place, queue, had) != Progress::Parked
         {
             cx.wake(id, queue);
         }
         true
     }
 
-    /// Has a receiver ring when it gives buffers; says whether it has given some since it had
-    /// `had`.
-    fn arm(&mut self, cx: &mut Context<'_>, place: u32, queue: usize, had: u16) -> bool {
-        let Some(id) = self.directory.get(place).map(|p| p.id) else { return false };
+    /// Looks whether a receiver has given buffers since it had `had`; if not, has it polled, or
+    /// has it ring when it gives some.
+    fn expect(&mut self, cx: &mut Context<'_>, place: u32, queue: usize, had: u16) -> Progress {
+        let Some(id) = self.directory.get(place).map(|p| p.id) else { return Progress::Parked };
+        let polled = cx.polls(id, queue);
         let Some((_, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
-            return false;
+            return Progress::Parked;
         };
-        match ring.arm().and_then(|_| ring.available()) {
-            Ok(has) => has > had,
+        let armed = if polled { Ok(false) } else { ring.arm() };
+        match armed.and_then(|_| ring.available()) {
+            Ok(has) if has > had => Progress::Worked,
+            Ok(_) if polled => Progress::Idle,
+            Ok(_) => Progress::Parked,
             Err(error) => {
                 fault(cx, id, queue, error);
-                false
+                Progress::Parked
             }
         }
     }
@@ -88,8 +92,7 @@ impl Ethernet {
                     if let Some(backlog) = port.and_then(|p| p.backlogs.get_mut(pair(queue))) {
                         backlog.put_back(held);
                     }
-                    let more = self.arm(cx, place, queue, had);
-                    return if more { Progress::Worked } else { Progress::Parked };
+                    return self.expect(cx, place, queue, had);
                 }
             }
         }

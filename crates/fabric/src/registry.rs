@@ -77,8 +77,8 @@ impl Registry {
             Command::PortList => self.port_views().map(Answer::Ports),
             Command::PortShow(name) => {
                 let (_, key) = self.ports.get(&name).ok_or_else(|| no_port(&name))?;
-                let view = self.with(&key.clone(), move |shard| shard.port_view(&name))??;
-                Ok(Answer::Port(Box::new(view)))
+                let view = self.with(key, move |shard| shard.port_view(&name))??;
+                Ok(Answer::Port(Box::new(self.placed(key, view))))
             }
             Command::PortAdd(spec) => self.port_add(spec),
             Command::PortDel(name) => self.port_delete(&name),
@@ -134,6 +134,12 @@ impl Registry {
             .collect();
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         Ok(views)
+    }
+
+    /// Says which dispatcher serves the port.
+    fn placed(&self, key: &Key, view: PortView) -> PortView {
+        let dispatcher = self.shards.get(key).map_or(0, |place| place.dispatcher);
+        PortView { dispatcher, ..view }
     }
 
     fn group_views(&self) -> Vec<GroupView> {
@@ -199,9 +205,9 @@ impl Registry {
         let wanted = spec.clone();
         match self.with(&key, move |shard| shard.port_add(wanted, true)).and_then(|added| added) {
             Ok(view) => {
-                let dispatcher = self.shards.get(&key).map_or(0, |p| p.dispatcher);
+                let view = self.placed(&key, view);
                 self.ports.insert(spec.name.clone(), (spec, key));
-                Ok(Answer::Port(Box::new(PortView { dispatcher, ..view })))
+                Ok(Answer::Port(Box::new(view)))
             }
             Err(error) => {
                 self.close_if_empty(&key);

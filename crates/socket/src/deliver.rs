@@ -187,12 +187,18 @@ impl Socket {
         self.unchoke(cx, to);
         cx.touch(to, RX);
         let backlog = self.seats.get(to).is_some_and(Seat::has_backlog);
+        let polled = cx.polls(to, RX);
         let Some((_, ring)) = cx.ports.get_mut(to).and_then(|p| p.queue(RX)) else {
             return Progress::Parked;
         };
-        let armed = if backlog { ring.arm() } else { ring.disarm().map(|()| false) };
+        let armed = match (backlog, polled) {
+            (true, false) => ring.arm(),
+            (true, true) => ring.available().map(|count| count > 0),
+            (false, _) => ring.disarm().map(|()| false),
+        };
         match armed {
             Ok(true) => Progress::Worked,
+            Ok(false) if backlog && polled => Progress::Idle,
             Ok(false) => Progress::Parked,
             Err(error) => {
                 cx.fault(to, format_args!("receive queue: {error}"));

@@ -36,7 +36,7 @@ pub const ALL: u64 = mask(VIRTIO_NET_F_CSUM)
 pub const MERGE: u64 = mask(VIRTIO_NET_F_MRG_RXBUF);
 
 /// Long enough for the slowest machine; no test waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Rig {
     pub handle: Handle,
@@ -92,6 +92,14 @@ impl Rig {
     pub fn port(&self, name: &str, net: NetSpec, features: u64) -> NetPort {
         self.try_add(name, "red", net).unwrap();
         self.attach(name, NetOptions { features, ..NetOptions::default() })
+    }
+
+    /// Waits until every queue of these ports runs.
+    pub fn wait_running(&self, names: &[&str]) {
+        for name in names {
+            let runs = || self.view(name).queues.iter().all(|q| q.running);
+            wait(runs, || format!("{:?}", self.view(name)));
+        }
     }
 
     pub fn view(&self, name: &str) -> PortView {

@@ -287,6 +287,7 @@ impl Shard {
                 let Some(port) = self.ports.get_mut(id) else { continue };
                 if let Some(work) = port.queues.get_mut(queue) {
                     work.dirty = false;
+                    work.worked_ns = self.now_ns;
                 }
                 port.judge(queue, &self.pacing, self.now_ns);
                 if let Err(error) = port.publish(queue) {

@@ -110,15 +110,20 @@ impl Shard {
         let device = port.device();
         let queue = |(index, work): (usize, &QueueWork)| {
             let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
+            // A queue that sleeps is not judged until it wakes; its rate falls all the same.
+            let mut pace = work.pace;
+            if let Some(ring) = ring {
+                pace.judge(&self.pacing, self.now_ns, ring.popped());
+            }
             QueueView {
                 index,
                 size: ring.map_or(0, causeway_ring::Queue::size),
                 format: ring.map_or("split", causeway_ring::Queue::format),
                 running: ring.is_some(),
-                mode: work.pace.mode(&self.pacing),
-                mode_reason: work.pace.reason(&self.pacing),
-                mode_changes_total: work.pace.changes(),
-                rate: work.pace.rate(),
+                mode: pace.mode(&self.pacing),
+                mode_reason: pace.reason(&self.pacing),
+                mode_changes_total: pace.changes(),
+                rate: pace.rate(),
             }
         };
         PortView {
