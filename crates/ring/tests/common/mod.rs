@@ -1,6 +1,8 @@
 //! A guest's side of a ring, byte by byte, so that tests can write what no driver would.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod packed;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
