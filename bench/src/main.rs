@@ -1,27 +1,34 @@
 //! `make bench`: Causeway beside its peers and the machine's own floor, in one run.
 //!
 //! Every row is the median of several runs with its spread, taken on two pinned
-//! cores: the dispatcher on one, whoever sends and receives on the other. The
-//! floor (a cache line handed over between the two cores) is measured before
-//! and after each row; a row whose floors differ is measured again, because on
-//! shared machines the two cores move. Figures are ratios in one run; absolute
-//! ones mean nothing without the floor beside them.
+//! cores: the dispatcher (or the peer's switch) on one, whoever sends and
+//! receives on the other. The floor (a cache line handed over between the two
+//! cores) is measured before and after each row; a row whose floors differ is
+//! measured again, because on shared machines the two cores move. Figures are
+//! ratios in one run; absolute ones mean nothing without the floor beside them.
+//!
+//! Every row names its kind of guest, and kinds are never mixed in a row.
 
-mod ethernet;
+mod effort;
 mod floor;
-mod idle;
+mod inner;
 mod options;
 mod peers;
 mod pin;
 mod plot;
+mod plots;
 mod report;
 mod rig;
-mod sockets;
+mod row;
+mod rows;
 mod stats;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(inner::FLAG) {
+        return inner::serve();
+    }
     let options = match options::Options::parse(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {

@@ -1,0 +1,89 @@
+//! A dispatcher in a process of its own, so that what it costs can be told from
+//! what those cost who drive it. We start ourselves again for it.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::peers::process::{Program, command};
+use crate::rig::Rig;
+
+/// First argument of the process that serves.
+pub const FLAG: &str = "--inner-daemon";
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Nanoseconds that the threads of this process have run.
+fn busy_ns() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ran = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    tasks.filter_map(ran).sum()
+}
+
+/// Resident memory of this process, in KiB: its own, and what it touched of guests'.
+fn resident_kib() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Serves until its input ends: `vsock CID` adds a port and answers with its socket, `usage`
+/// answers with time and memory.
+pub fn serve() -> ExitCode {
+    let spin_us = std::env::args().nth(2).and_then(|t| t.parse().ok()).unwrap_or(20);
+    let rig = Rig::new(Duration::from_micros(spin_us));
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let answer = match line.split_once(' ') {
+            Some(("vsock", cid)) => cid.parse().map(|cid| {
+                rig.idle_vsock(cid);
+                rig.socket(&format!("v{cid}")).display().to_string()
+            }),
+            _ => Ok(format!("{} {}", busy_ns(), resident_kib())),
+        };
+        let said = writeln!(std::io::stdout(), "{}", answer.unwrap_or_default());
+        if said.and_then(|()| std::io::stdout().flush()).is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the daemon has cost so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// Nanoseconds that its threads have run.
+    pub busy_ns: u64,
+    /// Resident memory, in KiB.
+    pub resident_kib: u64,
+}
+
+/// The process that serves, seen from outside; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon(Program);
+
+impl Daemon {
+    /// Starts it; its dispatcher looks at idle queues for `spin` before it parks.
+    pub fn start(spin: Duration) -> Result<Self, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        Ok(Self(Program::start(command(me).args([FLAG, &spin.as_micros().to_string()]))?))
+    }
+
+    /// Adds a vsock port; gives its socket.
+    pub fn vsock(&mut self, cid: u32) -> Result<PathBuf, String> {
+        self.0.say(&format!("vsock {cid}"))?;
+        self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
+    }
+
+    /// What it has cost.
+    pub fn usage(&mut self) -> Result<Usage, String> {
+        self.0.say("usage")?;
+        self.0.hear(ANSWER, |line| {
+            let (busy, resident) = line.split_once(' ')?;
+            Some(Usage { busy_ns: busy.parse().ok()?, resident_kib: resident.parse().ok()? })
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! The host kernel's own way: two network namespaces, joined by a bridge and two
+//! veth pairs. Both include the kernel's protocol stack.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::process::run;
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER, pin};
+
+const FAR: &str = "10.199.0.2:7000";
+
+/// Two namespaces on one bridge; gone when dropped.
+#[derive(Debug)]
+struct Bridge {
+    names: [String; 3],
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    run(Command::new("ip").args(words.split_whitespace())).map(drop)
+}
+
+impl Bridge {
+    fn new() -> Result<Self, String> {
+        let names = ["a", "b", "s"].map(|n| format!("causeway-bench-{}-{n}", std::process::id()));
+        // Made first, so that whatever was made goes when a later step fails.
+        let bridge = Self { names };
+        let [_, _, switch] = &bridge.names;
+        for name in &bridge.names {
+            ip(&format!("netns add {name}"))?;
+        }
+        ip(&format!("-n {switch} link add br0 type bridge"))?;
+        ip(&format!("-n {switch} link set br0 up"))?;
+        for (i, name) in bridge.names.iter().take(2).enumerate() {
+            ip(&format!("-n {switch} link add p{i} type veth peer name eth0 netns {name}"))?;
+            ip(&format!("-n {switch} link set p{i} master br0 up"))?;
+            ip(&format!("-n {name} addr add 10.199.0.{}/24 dev eth0", i + 1))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+        }
+        Ok(bridge)
+    }
+
+    /// Puts this thread into one of the two.
+    fn enter(&self, index: usize) -> Result<(), String> {
+        let name = self.names.get(index).ok_or("no such namespace")?;
+        let file = File::open(format!("/run/netns/{name}")).map_err(|e| e.to_string())?;
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(file.as_fd(), kind).map_err(|e| format!("{name}: {e}"))
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// Runs the two sides in their namespaces, each on its core.
+fn both<T: Send>(
+    bridge: &Bridge,
+    receive: impl FnOnce() -> std::io::Result<T> + Send,
+    send: impl FnOnce() -> std::io::Result<()> + Send,
+) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            pin(SERVER);
+            bridge.enter(1)?;
+            receive().map_err(|e| e.to_string())
+        });
+        let sender = scope.spawn(|| {
+            pin(CLIENT);
+            bridge.enter(0)?;
+            // The receiver listens by then.
+            std::thread::sleep(Duration::from_millis(200));
+            send().map_err(|e| e.to_string())
+        });
+        let sent = sender.join().map_err(|_| "the sender died".to_owned())?;
+        let received = receiver.join().map_err(|_| "the receiver died".to_owned())?;
+        sent.and(received)
+    })
+}
+
+/// TCP with writes of 64 KiB, in GB/s.
+pub fn tcp_gbps(effort: &Effort) -> Result<Vec<f64>, String> {
+    const WRITE: usize = 64 << 10;
+    let bridge = Bridge::new()?;
+    let total = effort.rounds(4 << 30) as usize;
+    effort.each(|| {
+        let receive = || {
+            let (mut stream, _) = TcpListener::bind(FAR)?.accept()?;
+            let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
+            loop {
+                match stream.read(&mut room)? {
+                    0 => return Ok(got as f64 / since.elapsed().as_secs_f64() / 1e9),
+                    count => got += count,
+                }
+            }
+        };
+        let send = || {
+            let mut stream = TcpStream::connect(FAR)?;
+            let data = vec![7; WRITE];
+            for _ in 0..total / WRITE {
+                stream.write_all(&data)?;
+            }
+            Ok(())
+        };
+        both(&bridge, receive, send)
+    })
+}
+
+/// UDP datagrams of 1400 B that arrive, in millions per second.
+pub fn udp_mpps(effort: &Effort) -> Result<Vec<f64>, String> {
+    let bridge = Bridge::new()?;
+    let time = effort.time(Duration::from_secs(1));
+    effort.each(|| {
+        let (done, got) = (AtomicBool::new(false), AtomicU64::new(0));
+        let receive = || {
+            let socket = UdpSocket::bind(FAR)?;
+            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+            let mut room = [0; 2048];
+            while !done.load(Ordering::Relaxed) {
+                if socket.recv(&mut room).is_ok() {
+                    got.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        };
+        let mut rate = 0.0;
+        let send = || {
+            let result = flood(time, &got, &mut rate);
+            done.store(true, Ordering::Relaxed);
+            result
+        };
+        both(&bridge, receive, send)?;
+        Ok(rate)
+    })
+}
+
+fn flood(time: Duration, got: &AtomicU64, rate: &mut f64) -> std::io::Result<()> {
+    let socket = UdpSocket::bind("10.199.0.1:0")?;
+    socket.connect(FAR)?;
+    let data = [7; 1400];
+    let before = got.load(Ordering::Relaxed);
+    let since = Instant::now();
+    while since.elapsed() < time {
+        for _ in 0..64 {
+            socket.send(&data)?;
+        }
+    }
+    let came = got.load(Ordering::Relaxed) - before;
+    *rate = came as f64 / since.elapsed().as_secs_f64() / 1e6;
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! What a user could pick instead, as far as it is on this machine. Whatever is
+//! not there makes an error that says so, and the row stands without it.
+
+pub mod kernel;
+pub mod ovs;
+pub mod process;
+pub mod streams;
+pub mod testpmd;
+pub mod vsock;

@@ -1,0 +1,189 @@
+//! DPDK's testpmd: as generator with two virtio-user ports, and as a vhost switch.
+//!
+//! The generator is the same whatever it drives, ours or a peer's switch. Its
+//! ports receive on one and send by the other, and the first frames come from
+//! itself, so that a fixed number goes round in each direction: nothing has to
+//! be dropped, and the generator does the least that a guest's driver can do.
+//! In [`Load::Flood`] it makes new frames as fast as it can, whoever takes them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::process::{Folder, Program, command, wait_for};
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER};
+
+/// Frames on their way in each direction.
+const IN_FLIGHT: usize = 128;
+/// How long a figure is watched.
+const WATCH: Duration = Duration::from_millis(1500);
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// How frames come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// A fixed number goes round.
+    Round,
+    /// As many as the generator can make.
+    Flood,
+}
+
+/// What the generator sends.
+#[derive(Debug, Clone, Copy)]
+pub struct Traffic {
+    /// Bytes of each frame, 60 to 1514.
+    pub len: usize,
+    /// Frames in a burst, 1 to 32.
+    pub burst: usize,
+    /// Packed rings, else split.
+    pub packed: bool,
+    /// How frames come.
+    pub load: Load,
+}
+
+/// What both testpmd are started with.
+fn testpmd(core: usize, devices: [String; 2], options: &[String]) -> Result<Program, String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut program = command("stdbuf");
+    program.args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{core},1@{core}")]);
+    program.args(["--no-huge", "-m", "256", "--no-pci", "--iova-mode=va", "--no-telemetry"]);
+    program.args(["--file-prefix", &format!("causeway-bench-{}-{number}", std::process::id())]);
+    for device in &devices {
+        program.args(["--vdev", device]);
+    }
+    program.args(["--", "-i", "--no-mlockall", "--total-num-mbufs=16384"]).args(options);
+    if !Path::new("/usr/bin/dpdk-testpmd").exists() {
+        return Err("dpdk-testpmd is not installed (scripts/bench-peers.sh)".into());
+    }
+    Program::start(&mut program)
+}
+
+/// The running generator.
+#[derive(Debug)]
+pub struct Generator(Program);
+
+impl Generator {
+    /// Attaches to two vhost-user sockets as the guests with addresses `02:00:00:00:00:01` and
+    /// `…:02`.
+    pub fn attach(sockets: [&Path; 2], traffic: &Traffic) -> Result<Self, String> {
+        let device = |i: usize, socket: &Path| {
+            let packed = u8::from(traffic.packed);
+            let path = socket.display();
+            let mac = format!("02:00:00:00:00:{:02x}", i + 1);
+            format!("net_virtio_user{i},path={path},mac={mac},packed_vq={packed}")
+        };
+        let [a, b] = sockets;
+        let mode = if traffic.load == Load::Round { "io" } else { "flowgen" };
+        let options = [
+            format!("--forward-mode={mode}"),
+            format!("--txpkts={}", traffic.len),
+            format!("--burst={}", traffic.burst),
+            "--eth-peer=0,02:00:00:00:00:02".to_owned(),
+            "--eth-peer=1,02:00:00:00:00:01".to_owned(),
+        ];
+        let program = testpmd(CLIENT, [device(0, a), device(1, b)], &options)?;
+        // It names both ports' addresses when they are attached and set up.
+        for _ in 0..2 {
+            program.hear(ANSWER, |line| line.contains(": 02:00:00:00:00:0").then_some(()))?;
+        }
+        Ok(Self(program))
+    }
+
+    /// Sets the frames going.
+    pub fn start(&mut self, traffic: &Traffic) -> Result<(), String> {
+        match traffic.load {
+            Load::Round => {
+                self.0.say(&format!("start tx_first {}", (IN_FLIGHT / traffic.burst).max(1)))
+            }
+            Load::Flood => self.0.say("start"),
+        }
+    }
+
+    /// Frames per second that arrive at both ports together, in millions, for each run.
+    pub fn mpps(&mut self, effort: &Effort) -> Result<Vec<f64>, String> {
+        std::thread::sleep(effort.time(Duration::from_secs(1)));
+        self.show()?;
+        effort.each(|| {
+            std::thread::sleep(effort.time(WATCH));
+            let mpps = self.show()? / 1e6;
+            if mpps > 0.0 { Ok(mpps) } else { Err("no frame came through".into()) }
+        })
+    }
+
+    /// The rate since the last look, by the generator's own clock.
+    fn show(&mut self) -> Result<f64, String> {
+        self.0.say("show port stats all")?;
+        let one = || self.0.hear(ANSWER, rate);
+        Ok(one()? + one()?)
+    }
+}
+
+/// `Rx-pps: 747769   Rx-bps: …`
+fn rate(line: &str) -> Option<f64> {
+    line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse().ok()
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let _ = self.0.say("stop").and_then(|()| self.0.say("quit"));
+        self.0.wait_end(Duration::from_secs(3));
+    }
+}
+
+/// testpmd's own forwarding between two vhost ports, on the dispatcher's core.
+#[derive(Debug)]
+pub struct Switch {
+    program: Program,
+    folder: Folder,
+}
+
+impl Switch {
+    /// Starts it.
+    pub fn start() -> Result<Self, String> {
+        let folder = Folder::new("testpmd")?;
+        let device = |i: usize| {
+            format!("eth_vhost{i},iface={},queues=1", folder.file(&format!("v{i}")).display())
+        };
+        let options = ["--forward-mode=io".to_owned(), "--auto-start".to_owned()];
+        let program = testpmd(SERVER, [device(0), device(1)], &options)?;
+        let switch = Self { program, folder };
+        for socket in switch.sockets() {
+            wait_for(&socket, ANSWER)?;
+        }
+        Ok(switch)
+    }
+
+    /// Where guests attach.
+    pub fn sockets(&self) -> [PathBuf; 2] {
+        [self.folder.file("v0"), self.folder.file("v1")]
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = self.program.say("stop").and_then(|()| self.program.say("quit"));
+        self.program.wait_end(Duration::from_secs(3));
+    }
+}
+
+/// Frames per second through testpmd's vhost forwarding.
+pub fn forwarding(effort: &Effort, traffic: &Traffic) -> Result<Vec<f64>, String> {
+    let switch = Switch::start()?;
+    let [a, b] = switch.sockets();
+    let mut generator = Generator::attach([&a, &b], traffic)?;
+    generator.start(traffic)?;
+    generator.mpps(effort)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn rates_are_read() {
+        assert_eq!(rate("  Rx-pps:       747769          Rx-bps:    38"), Some(747_769.0));
+        assert_eq!(rate("  Tx-pps:       747769          Tx-bps:    38"), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! vhost-device-vsock: the one other daemon that joins sibling guests by vsock.
+//!
+//! Our native front end attaches to it as the guest, so that both daemons are
+//! driven by the same code. It is measured for the sizes that it survives: data
+//! of one packet must fit one receive buffer, else it is lost.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway_attach::native::{VsockOptions, VsockPort};
+
+use super::process::{Folder, Program, command, wait_for};
+use crate::pin::SERVER;
+
+/// Largest write that it carries into receive buffers of 4 KiB.
+pub const WRITE_MAX: usize = 3072;
+
+/// The running daemon with ports for CIDs 3 and 4.
+#[derive(Debug)]
+pub struct VhostDevice {
+    _program: Program,
+    folder: Folder,
+}
+
+/// Where scripts/bench-peers.sh puts it: beside the folder that we were built into.
+fn binary() -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let built = me.ancestors().map(|dir| dir.join("peers/bin/vhost-device-vsock"));
+    let found = built.into_iter().find(|path| path.exists());
+    found.ok_or_else(|| "vhost-device-vsock is not built (scripts/bench-peers.sh)".into())
+}
+
+impl VhostDevice {
+    /// Starts it on the dispatcher's core.
+    pub fn start() -> Result<Self, String> {
+        let folder = Folder::new("vsock")?;
+        let vm = |cid: u32| {
+            let path = |what: &str| folder.file(&format!("{what}{cid}")).display().to_string();
+            format!("guest-cid={cid},socket={},uds-path={},groups=bench", path("v"), path("u"))
+        };
+        let mut daemon = command("taskset");
+        daemon.args(["-c", &SERVER.to_string()]).arg(binary()?);
+        let program = Program::start(daemon.args(["--vm", &vm(3), "--vm", &vm(4)]))?;
+        for cid in [3, 4] {
+            wait_for(&folder.file(&format!("v{cid}")), Duration::from_secs(10))?;
+        }
+        Ok(Self { _program: program, folder })
+    }
+
+    /// Attaches the guest with this CID.
+    pub fn attach(&self, cid: u32, options: VsockOptions) -> Result<VsockPort, String> {
+        let path = self.folder.file(&format!("v{cid}"));
+        VsockPort::attach(&path, options).map_err(|e| e.to_string())
+    }
+}

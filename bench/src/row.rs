@@ -1,0 +1,276 @@
+//! One row: what is measured, beside what, and what is wanted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::effort::Effort;
+use crate::floor;
+use crate::stats::Spread;
+
+/// Times that a row is measured again when the floor moved under it.
+const REPEATS: usize = 3;
+/// Floors that differ by more than this factor are two different machines.
+const FLOOR_DRIFT: f64 = 1.4;
+
+/// What drives our side of a row. Kinds are never mixed in one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Guest {
+    /// A process with our native front end: rings and notifications as a guest's, no exits.
+    #[serde(rename = "native front end")]
+    Native,
+    /// A virtual processor without a kernel: real memory slots, doorbells and exits.
+    #[serde(rename = "bare KVM guest")]
+    BareKvm,
+    /// DPDK's virtio-user driver.
+    #[serde(rename = "DPDK virtio-user")]
+    VirtioUser,
+}
+
+impl Guest {
+    /// As in JSON and in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native front end",
+            Self::BareKvm => "bare KVM guest",
+            Self::VirtioUser => "DPDK virtio-user",
+        }
+    }
+}
+
+/// What an aim is held against.
+#[derive(Debug, Clone, Copy)]
+pub enum Against {
+    /// Our own median, in the row's unit.
+    Figure,
+    /// The ratio to the peer of this name.
+    Peer(&'static str),
+}
+
+/// Something wanted of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Aim {
+    against: Against,
+    wanted: f64,
+}
+
+/// An aim, and whether it is met.
+#[derive(Debug, Serialize)]
+pub struct Verdict {
+    /// In words.
+    pub aim: String,
+    /// The figure wanted.
+    pub wanted: f64,
+    /// The figure reached.
+    pub got: f64,
+    /// Whether that is enough.
+    pub met: bool,
+}
+
+/// The floor around a row: half round trip of a cache line between the two cores.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Floor {
+    /// What it is.
+    pub unit: &'static str,
+    /// Before the row.
+    pub before: f64,
+    /// After it.
+    pub after: f64,
+}
+
+/// One row as written to JSON.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Unique.
+    pub name: String,
+    /// Of all figures.
+    pub unit: &'static str,
+    /// What drove our side.
+    pub guest: Guest,
+    /// Whether more is better; else less is.
+    pub more_is_better: bool,
+    /// Our figure.
+    pub ours: Spread,
+    /// The floor before and after.
+    pub floor: Floor,
+    /// The peers' figures.
+    pub peers: BTreeMap<String, Spread>,
+    /// Ours against each peer; above 1 means that ours is better.
+    pub ratios: BTreeMap<String, f64>,
+    /// Peers without a figure, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, String>,
+    /// What was wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aims: Vec<Verdict>,
+    /// What one has to know to read the row.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub note: &'static str,
+    /// The plot that shows it, and where.
+    #[serde(skip)]
+    pub at: Option<(&'static str, f64)>,
+}
+
+/// Measures one side: a figure for each run, or why there is none.
+pub type Measure = Box<dyn Fn(&Effort) -> Result<Vec<f64>, String>>;
+
+/// A row to measure.
+pub struct Plan {
+    /// Unique.
+    pub name: String,
+    unit: &'static str,
+    guest: Guest,
+    ours: Measure,
+    peers: Vec<(&'static str, Measure)>,
+    aims: Vec<Aim>,
+    note: &'static str,
+    at: Option<(&'static str, f64)>,
+}
+
+/// Units of which less is better.
+const LESS_IS_BETTER: [&str; 5] = ["us", "%", "MiB", "KiB", "ns"];
+
+impl Plan {
+    /// A row of `ours` alone.
+    pub fn new(
+        name: impl Into<String>,
+        unit: &'static str,
+        guest: Guest,
+        ours: impl Fn(&Effort) -> Result<Vec<f64>, String> + 'static,
+    ) -> Self {
+        let (ours, name) = (Box::new(ours), name.into());
+        Self {
+            name,
+            unit,
+            guest,
+            ours,
+            peers: Vec::new(),
+            aims: Vec::new(),
+            note: "",
+            at: None,
+        }
+    }
+
+    /// Puts a peer beside it.
+    pub fn beside(
+        mut self,
+        name: &'static str,
+        peer: impl Fn(&Effort) -> Result<Vec<f64>, String> + 'static,
+    ) -> Self {
+        self.peers.push((name, Box::new(peer)));
+        self
+    }
+
+    /// Wants something.
+    pub fn aim(mut self, against: Against, wanted: f64) -> Self {
+        self.aims.push(Aim { against, wanted });
+        self
+    }
+
+    /// Says what one has to know.
+    pub fn note(mut self, note: &'static str) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// Shows it in a plot.
+    pub fn at(mut self, plot: &'static str, x: usize) -> Self {
+        self.at = Some((plot, x as f64));
+        self
+    }
+
+    /// Measures, again if the floor moved meanwhile; an error says why there is no row.
+    pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
+        let mut tries = 1;
+        loop {
+            let before = floor::cache_line_us();
+            let ours = Spread::of((self.ours)(effort)?);
+            let (mut peers, mut left_out) = (BTreeMap::new(), BTreeMap::new());
+            for (name, measure) in &self.peers {
+                match measure(effort) {
+                    Ok(values) => drop(peers.insert((*name).to_owned(), Spread::of(values))),
+                    Err(why) => drop(left_out.insert((*name).to_owned(), why)),
+                }
+            }
+            let after = floor::cache_line_us();
+            let moved = before.max(after) / before.min(after) > FLOOR_DRIFT;
+            if moved && tries < REPEATS && !effort.quick {
+                eprintln!("  the floor moved from {before:.3} to {after:.3} us: once more");
+                tries += 1;
+                continue;
+            }
+            let floor = Floor { unit: "us", before, after };
+            return Ok(self.row(ours, peers, left_out, floor));
+        }
+    }
+
+    fn row(
+        &self,
+        ours: Spread,
+        peers: BTreeMap<String, Spread>,
+        left_out: BTreeMap<String, String>,
+        floor: Floor,
+    ) -> Row {
+        let more_is_better = !LESS_IS_BETTER.contains(&self.unit);
+        let ratio = |peer: &Spread| {
+            if more_is_better { ours.median / peer.median } else { peer.median / ours.median }
+        };
+        let ratios: BTreeMap<String, f64> =
+            peers.iter().map(|(name, peer)| (name.clone(), ratio(peer))).collect();
+        let verdict = |aim: &Aim| {
+            let (name, got) = match aim.against {
+                Against::Figure => (self.unit, ours.median),
+                Against::Peer(name) => (name, *ratios.get(name)?),
+            };
+            let wanted = aim.wanted;
+            let least = more_is_better || matches!(aim.against, Against::Peer(_));
+            let (aim, met) = match (aim.against, least) {
+                (Against::Peer(_), _) => (format!(">= {wanted} x {name}"), got >= wanted),
+                (Against::Figure, true) => (format!(">= {wanted} {name}"), got >= wanted),
+                (Against::Figure, false) => (format!("<= {wanted} {name}"), got <= wanted),
+            };
+            Some(Verdict { aim, wanted, got, met })
+        };
+        let aims = self.aims.iter().filter_map(verdict).collect();
+        Row {
+            name: self.name.clone(),
+            unit: self.unit,
+            guest: self.guest,
+            more_is_better,
+            ours,
+            floor,
+            peers,
+            ratios,
+            left_out,
+            aims,
+            note: self.note,
+            at: self.at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(unit: &'static str, ours: f64, peer: f64, against: Against, wanted: f64) -> Row {
+        let plan = Plan::new("a row", unit, Guest::Native, move |_| Ok(vec![ours]));
+        let plan = plan.beside("peer", move |_| Ok(vec![peer])).aim(against, wanted);
+        let plan = plan.beside("gone", |_| Err("it is not installed".into()));
+        plan.measure(&Effort { runs: 1, quick: true }).unwrap()
+    }
+
+    #[test]
+    fn ratios_and_aims_follow_what_is_better() {
+        let rate = row("Mpps", 6.0, 3.0, Against::Peer("peer"), 2.0);
+        assert_eq!(rate.ratios["peer"], 2.0);
+        assert!(rate.aims[0].met && rate.left_out.contains_key("gone"));
+        let delay = row("us", 6.0, 3.0, Against::Peer("peer"), 1.0);
+        assert_eq!(delay.ratios["peer"], 0.5);
+        assert!(!delay.aims[0].met);
+        assert!(row("us", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
+        assert!(!row("GB/s", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
+        // An aim against a peer that is not there is no aim.
+        assert!(row("us", 1.0, 3.0, Against::Peer("gone"), 1.0).aims.is_empty());
+    }
+}

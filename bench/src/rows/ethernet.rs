@@ -1,0 +1,150 @@
+//! Ethernet rows of the native front end: frames from port to port, by size,
+//! burst and number of ports, and segments that pass uncut.
+
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+
+use crate::effort::Effort;
+use crate::floor;
+use crate::peers::kernel;
+use crate::rig::{RING, Rig, mac};
+use crate::row::{Against, Guest, Plan};
+
+/// VIRTIO_NET_F_MRG_RXBUF.
+const MERGE: u64 = 1 << 15;
+/// Without an arrival for this long, what is on the way is counted as lost.
+const LOST: Duration = Duration::from_millis(300);
+
+/// A frame between two ports.
+pub fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
+    // An experimental EtherType (IEEE 802): no protocol for us to look into.
+    const LOCAL_EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
+    let mut frame = [&to[..], &from, &LOCAL_EXPERIMENTAL].concat();
+    frame.resize(len, 0);
+    frame
+}
+
+/// How a port attaches for frames of `len` bytes.
+pub fn options(len: usize) -> NetOptions {
+    let features = if len > 4000 { RING | MERGE } else { RING };
+    NetOptions { features, ..NetOptions::default() }
+}
+
+/// One sender, one receiver, and what is sent between them, one frame after the other.
+#[derive(Debug)]
+pub struct Pair {
+    from: NetPort,
+    to: NetPort,
+    frames: Vec<Vec<u8>>,
+    window: u64,
+    sent: u64,
+    /// Frames that arrived, or were given up.
+    pub got: u64,
+    last: Instant,
+    room: Vec<u8>,
+}
+
+impl Pair {
+    /// Sends `frames` in turn; all of one length.
+    pub fn new(from: NetPort, to: NetPort, frames: Vec<Vec<u8>>) -> Self {
+        let len = frames.first().map_or(64, Vec::len);
+        // No more on the way than a cache holds: what a guest's own limits would leave.
+        let window = ((1_usize << 20) / len).clamp(8, 192) as u64;
+        let last = Instant::now();
+        Self { from, to, frames, window, sent: 0, got: 0, last, room: Vec::new() }
+    }
+
+    /// Sends at most a burst, and takes what has come.
+    pub fn turn(&mut self, burst: usize, until: u64) {
+        let header = [0; NET_HEADER_BYTES];
+        let mut queued = 0;
+        while queued < burst && self.sent < until && self.sent < self.got + self.window {
+            let frame = &self.frames[self.sent as usize % self.frames.len()];
+            if !self.from.queue(0, &header, frame).expect("the port lives") {
+                break;
+            }
+            self.sent += 1;
+            queued += 1;
+        }
+        if queued > 0 {
+            self.from.flush(0).expect("the port lives");
+        }
+        let before = self.got;
+        while self.to.receive(0, &mut self.room).expect("the port lives").is_some() {
+            self.got += 1;
+        }
+        if self.got != before {
+            self.last = Instant::now();
+        } else if self.sent > self.got && self.last.elapsed() > LOST {
+            self.got = self.sent;
+        }
+    }
+}
+
+/// Frames of `len` bytes in bursts over `pairs` pairs of ports, one after the other: millions of
+/// frames per second that arrived.
+fn mpps(effort: &Effort, len: usize, burst: usize, pairs: u8) -> Result<Vec<f64>, String> {
+    let each = effort.rounds(if len > 4000 { 60_000 } else { 3_000_000 }) / u64::from(pairs);
+    effort.each(|| {
+        let rig = Rig::new(Duration::from_millis(100));
+        let pair = |i: u8| {
+            let (a, b) = (i * 2 + 1, i * 2 + 2);
+            let frames = vec![frame(mac(a), mac(b), len)];
+            Pair::new(rig.net(a, options(len)), rig.net(b, options(len)), frames)
+        };
+        let mut pairs: Vec<Pair> = (0..pairs).map(pair).collect();
+        let since = Instant::now();
+        while pairs.iter().any(|pair| pair.got < each) {
+            pairs.iter_mut().for_each(|pair| pair.turn(burst, each));
+        }
+        let total = each * pairs.len() as u64;
+        Ok(total as f64 / since.elapsed().as_secs_f64() / 1e6)
+    })
+}
+
+fn gbps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
+    let rates = mpps(effort, len, burst, 1)?;
+    Ok(rates.into_iter().map(|mpps| mpps * len as f64 / 1e3).collect())
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let row = |name: String, len: usize, burst: usize, pairs: u8| {
+        Plan::new(name, "Mpps", Guest::Native, move |e| mpps(e, len, burst, pairs))
+    };
+    let mut plans = Vec::new();
+    for len in [64, 128, 256, 512, 1024, 1500, 9000] {
+        let plan = row(format!("Ethernet frames, {len} B"), len, 32, 1).at("ethernet-frames", len);
+        plans.push(plan);
+    }
+    let udp = row("Ethernet frames, 1442 B".into(), 1442, 32, 1);
+    plans.push(udp.beside("bridge + veth, UDP", kernel::udp_mpps).note(
+        "The peer's figure has the host kernel's protocol stack in it, with a system call for \
+         each datagram of 1400 B; ours has none.",
+    ));
+    for burst in [1, 4, 16, 32] {
+        let name = format!("Ethernet frames, 64 B, burst {burst}");
+        plans.push(row(name, 64, burst, 1).at("ethernet-burst", burst));
+    }
+    for pairs in [1, 2, 4, 8, 16] {
+        let ports = usize::from(pairs) * 2;
+        let name = format!("Ethernet frames, 64 B, {ports} busy ports");
+        let plan = row(name, 64, 32, pairs).at("ethernet-ports", ports);
+        plans.push(if pairs == 1 {
+            plan
+        } else {
+            let plan = plan.beside("ours, 2 ports", |e| mpps(e, 64, 32, 1));
+            plan.aim(Against::Peer("ours, 2 ports"), 0.9)
+        });
+    }
+    let plan = Plan::new("Ethernet segments, 64 KiB", "GB/s", Guest::Native, |effort| {
+        gbps(effort, 65_000, 8)
+    });
+    let plan = plan.beside("memcpy", |effort| Ok(effort.each(|| Ok(floor::memcpy_gbps(65_000)))?));
+    plans.push(plan.beside("bridge + veth, TCP", kernel::tcp_gbps).aim(Against::Figure, 8.0).note(
+        "The peer's figure is TCP with 64 KiB writes between two namespaces, the host kernel's \
+         protocol stack included; ours has none.",
+    ));
+    plans
+}

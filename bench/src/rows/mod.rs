@@ -1,0 +1,21 @@
+//! All rows, in the order they are shown.
+
+mod contain;
+mod ethernet;
+mod idle;
+mod scale;
+mod sockets;
+mod switch;
+
+use crate::row::Plan;
+
+/// Every row; each kind of guest together.
+pub fn all() -> Vec<Plan> {
+    let mut plans = sockets::plans();
+    plans.extend(ethernet::plans());
+    plans.extend(idle::plans());
+    plans.extend(scale::plans());
+    plans.extend(contain::plans());
+    plans.extend(switch::plans());
+    plans
+}

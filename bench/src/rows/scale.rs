@@ -1,0 +1,234 @@
+//! What growth costs: connections, rules, learnt addresses.
+
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::VsockPort;
+use causeway_fabric::spec::{RuleAction, RuleSpec};
+use causeway_wire::vsock::{Header, Op};
+
+use super::ethernet::{Pair, frame, options as net_options};
+use super::sockets::{header, next, options, say};
+use crate::effort::Effort;
+use crate::inner::Daemon;
+use crate::rig::{GROUP, Rig, mac};
+use crate::row::{Against, Guest, Plan};
+
+/// How long a dispatcher polls here.
+const SPIN: Duration = Duration::from_millis(100);
+const MANY: u32 = 10_000;
+
+/// From CID 3 to CID 4, on connection `number`.
+fn forth(number: u32, op: Op, len: u32) -> Header {
+    Header { src_port: number, ..header(3, 4, op, len, 0) }
+}
+
+/// The other way.
+fn back(number: u32, op: Op, consumed: u32) -> Header {
+    Header { dst_port: number, ..header(4, 3, op, 0, consumed) }
+}
+
+/// Opens connections, some at a time; `close` ends each at once again.
+fn connect(
+    a: &mut VsockPort,
+    b: &mut VsockPort,
+    numbers: impl Iterator<Item = u32>,
+    close: bool,
+) -> Result<(), String> {
+    const AT_ONCE: usize = 32;
+    let mut numbers = numbers.peekable();
+    let mut room = Vec::new();
+    let failed = |e: causeway_attach::native::NativeError| e.to_string();
+    while numbers.peek().is_some() {
+        let batch: Vec<u32> = numbers.by_ref().take(AT_ONCE).collect();
+        for &number in &batch {
+            a.queue(&forth(number, Op::Request, 0), &[]).map_err(failed)?;
+        }
+        a.flush().map_err(failed)?;
+        let mut asked = 0;
+        while asked < batch.len() {
+            let request = next(b, &mut room, false)?;
+            if request.operation() == Some(Op::Request) {
+                b.queue(&back(request.src_port, Op::Response, 0), &[]).map_err(failed)?;
+                asked += 1;
+            }
+        }
+        b.flush().map_err(failed)?;
+        for _ in &batch {
+            let response = next(a, &mut room, false)?;
+            if response.operation() != Some(Op::Response) {
+                return Err("a connect was refused".into());
+            }
+            if close {
+                a.queue(&forth(response.dst_port, Op::Reset, 0), &[]).map_err(failed)?;
+            }
+        }
+        a.flush().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Connects per second through `rules` rules that do not match, in thousands.
+fn connects(effort: &Effort, rules: u32) -> Result<Vec<f64>, String> {
+    let rig = Rig::new(SPIN);
+    for port in 0..rules {
+        let rule = |from: String| -> Result<RuleSpec, String> {
+            let from = from.parse().map_err(|e| format!("{e}"))?;
+            let to = "*".parse().map_err(|e| format!("{e}"))?;
+            Ok(RuleSpec { action: RuleAction::Reject, from, to })
+        };
+        rig.rule(rule(format!("{GROUP}/{}:{port}", 1_000_000 + port))?);
+    }
+    let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+    let mut first = 1;
+    let count = effort.rounds(20_000) as u32;
+    effort.each(|| {
+        let since = Instant::now();
+        connect(&mut a, &mut b, first..first + count, true)?;
+        first += count;
+        Ok(f64::from(count) / since.elapsed().as_secs_f64() / 1e3)
+    })
+}
+
+/// 64 B packets over `count` connections in turn, in millions per second.
+fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
+    /// Told after this many bytes, far below what is granted.
+    const TELL: u32 = 128 << 10;
+    const WINDOW: u64 = 128;
+    let rig = Rig::new(SPIN);
+    let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+    connect(&mut a, &mut b, 1..count + 1, false)?;
+    let total = effort.rounds(2_000_000);
+    let (mut room, data) = (Vec::new(), [7_u8; 64]);
+    let mut consumed = vec![0_u32; count as usize + 1];
+    let failed = |e: causeway_attach::native::NativeError| e.to_string();
+    effort.each(|| {
+        let (mut sent, mut bytes, since) = (0_u64, 0_u64, Instant::now());
+        let mut last = since;
+        while bytes < total * 64 {
+            let got = bytes / 64;
+            for _ in 0..32 {
+                let number = (sent % u64::from(count)) as u32 + 1;
+                let packet = forth(number, Op::Data, 64);
+                if sent >= total.min(got + WINDOW) || !a.queue(&packet, &data).map_err(failed)? {
+                    break;
+                }
+                sent += 1;
+            }
+            a.flush().map_err(failed)?;
+            while let Some(packet) = b.receive(&mut room).map_err(failed)? {
+                bytes += u64::from(packet.len);
+                last = Instant::now();
+                let Some(consumed) = consumed.get_mut(packet.src_port as usize) else { continue };
+                *consumed = consumed.wrapping_add(packet.len);
+                if *consumed / TELL != (consumed.wrapping_sub(packet.len)) / TELL {
+                    say(&mut b, &back(packet.src_port, Op::CreditUpdate, *consumed), &[])?;
+                }
+            }
+            b.flush().map_err(failed)?;
+            // Credit that comes back makes room for more; the daemon counts it.
+            while a.receive(&mut room).map_err(failed)?.is_some() {}
+            a.flush().map_err(failed)?;
+            if last.elapsed() > Duration::from_secs(5) {
+                return Err(format!("nothing comes any more after {got} packets"));
+            }
+        }
+        Ok(total as f64 / since.elapsed().as_secs_f64() / 1e6)
+    })
+}
+
+/// What each of 10,000 open connections adds to the daemon's resident memory, in KiB.
+fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
+    effort.each(|| {
+        let mut daemon = Daemon::start(Duration::from_micros(20))?;
+        let mut attach = |cid| {
+            let path = daemon.vsock(cid)?;
+            VsockPort::attach(&path, options()).map_err(|e| e.to_string())
+        };
+        let (mut a, mut b) = (attach(3)?, attach(4)?);
+        // Touches every buffer once, so that only connections are counted.
+        connect(&mut a, &mut b, 1..2000, true)?;
+        let before = daemon.usage()?.resident_kib;
+        connect(&mut a, &mut b, 10_001..10_001 + MANY, false)?;
+        let added = daemon.usage()?.resident_kib.saturating_sub(before);
+        Ok(added as f64 / f64::from(MANY))
+    })
+}
+
+/// Address number `i` behind port `port`.
+fn behind(port: u8, i: u16) -> [u8; 6] {
+    let [high, low] = i.to_be_bytes();
+    [2, 1, 0, port, high, low]
+}
+
+/// 64 B frames to `count` learnt addresses in turn, in millions per second.
+fn addresses(effort: &Effort, count: u16) -> Result<Vec<f64>, String> {
+    const PER_PORT: u16 = 1000;
+    let rig = Rig::new(SPIN);
+    let sender = rig.net(1, net_options(64));
+    let receiver = rig.net_in(GROUP, 2, true, net_options(64));
+    // All of them exist; those behind the receiver are sent to.
+    let mut others = Vec::new();
+    let teach = |port: &mut causeway_attach::native::NetPort, number: u8, count: u16| {
+        for i in 0..count {
+            let hello = frame(behind(number, i), mac(1), 64);
+            while !port.send(&hello).map_err(|e| e.to_string())? {
+                std::hint::spin_loop();
+            }
+        }
+        Ok::<(), String>(())
+    };
+    let mut receiver = receiver;
+    teach(&mut receiver, 2, count.min(PER_PORT))?;
+    for number in 3..3 + (count.saturating_sub(1) / PER_PORT) as u8 {
+        let mut port = rig.net_in(GROUP, number, true, net_options(64));
+        teach(&mut port, number, PER_PORT)?;
+        others.push(port);
+    }
+    // The sender has to empty its ring of what taught its port.
+    let (mut sender, mut room) = (sender, Vec::new());
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(300) {
+        while sender.receive(0, &mut room).map_err(|e| e.to_string())?.is_some() {}
+    }
+    let to = |i: u16| frame(mac(1), behind(2, i), 64);
+    let mut pair = Pair::new(sender, receiver, (0..count.min(PER_PORT)).map(to).collect());
+    let total = effort.rounds(3_000_000);
+    let mut until = 0;
+    effort.each(|| {
+        until += total;
+        let since = Instant::now();
+        while pair.got < until {
+            pair.turn(32, until);
+        }
+        Ok(total as f64 / since.elapsed().as_secs_f64() / 1e6)
+    })
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for count in [1, 100, MANY] {
+        let name = format!("socket packets, 64 B, {count} connections");
+        let plan = Plan::new(name, "Mpps", Guest::Native, move |e| packets(e, count));
+        plans.push(plan.at("socket-connections", count as usize));
+    }
+    let memory = "memory of a connection, of 10,000";
+    plans.push(Plan::new(memory, "KiB", Guest::Native, connection_kib));
+    for count in [0, 100, 4096] {
+        let name = format!("connects, {count} rules");
+        let plan = Plan::new(name, "k/s", Guest::Native, move |e| connects(e, count));
+        plans.push(plan.at("connect-rules", count.max(1) as usize));
+    }
+    for count in [1, 100, 1000, 4000] {
+        let name = format!("Ethernet frames, 64 B, {count} learnt addresses");
+        let plan = Plan::new(name, "Mpps", Guest::Native, move |e| addresses(e, count));
+        let plan = plan.at("ethernet-addresses", usize::from(count));
+        plans.push(if count == 1 {
+            plan
+        } else {
+            let plan = plan.beside("ours, 1 address", |e| addresses(e, 1));
+            plan.aim(Against::Peer("ours, 1 address"), 0.9)
+        });
+    }
+    plans
+}

@@ -1,0 +1,260 @@
+//! Socket rows: a stream by write size, and the way there and back.
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{VsockOptions, VsockPort};
+use causeway_wire::vsock::{Header, Op, Type};
+
+use crate::effort::Effort;
+use crate::floor;
+use crate::peers::streams;
+use crate::peers::vsock::{self, VhostDevice};
+use crate::rig::{RING, Rig};
+use crate::row::{Against, Guest, Plan};
+
+/// Receive space that both sides grant, in bytes.
+const WINDOW: u32 = 1 << 20;
+/// Without any progress for this long, a run has failed.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// What the rows' ports want.
+pub fn options() -> VsockOptions {
+    VsockOptions { features: RING, ..VsockOptions::default() }
+}
+
+/// A packet between the same port numbers as CIDs.
+pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
+    Header {
+        src_cid: from.into(),
+        dst_cid: to.into(),
+        src_port: from,
+        dst_port: to,
+        len,
+        kind: Type::Stream.raw(),
+        op: op.raw(),
+        flags: 0,
+        buf_alloc: WINDOW,
+        fwd_cnt: consumed,
+    }
+}
+
+/// Sends one packet at once.
+pub fn say(port: &mut VsockPort, header: &Header, data: &[u8]) -> Result<(), String> {
+    let since = Instant::now();
+    while !port.queue(header, data).map_err(|e| e.to_string())? {
+        spin_loop();
+        if since.elapsed() > STUCK {
+            return Err("nothing can be sent any more".into());
+        }
+    }
+    port.flush().map_err(|e| e.to_string())
+}
+
+/// The next packet, by looking without end, or by sleeping on the notification.
+pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Header, String> {
+    let mut looks = 0_u32;
+    let mut since = None;
+    loop {
+        if let Some(header) = port.receive(room).map_err(|e| e.to_string())? {
+            port.flush().map_err(|e| e.to_string())?;
+            return Ok(header);
+        }
+        if sleep {
+            port.wait(false, Some(STUCK)).map_err(|e| e.to_string())?;
+        } else {
+            spin_loop();
+        }
+        looks = looks.wrapping_add(1);
+        // The clock costs more than the look.
+        if (sleep || looks % 65_536 == 0)
+            && since.get_or_insert_with(Instant::now).elapsed() > STUCK
+        {
+            return Err("nothing comes any more".into());
+        }
+    }
+}
+
+/// Two ports and the connection from CID 3 to CID 4, and what they are attached to.
+struct Connected<D> {
+    a: VsockPort,
+    b: VsockPort,
+    _daemon: D,
+}
+
+fn connected<D>(daemon: D, mut a: VsockPort, mut b: VsockPort) -> Result<Connected<D>, String> {
+    let mut room = Vec::new();
+    say(&mut a, &header(3, 4, Op::Request, 0, 0), &[])?;
+    if next(&mut b, &mut room, true)?.operation() != Some(Op::Request) {
+        return Err("the request did not arrive".into());
+    }
+    say(&mut b, &header(4, 3, Op::Response, 0, 0), &[])?;
+    if next(&mut a, &mut room, true)?.operation() != Some(Op::Response) {
+        return Err("the connect was refused".into());
+    }
+    Ok(Connected { a, b, _daemon: daemon })
+}
+
+fn ours(spin: Duration) -> Result<Connected<Rig>, String> {
+    let rig = Rig::new(spin);
+    let (a, b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+    connected(rig, a, b)
+}
+
+fn theirs() -> Result<Connected<VhostDevice>, String> {
+    let daemon = VhostDevice::start()?;
+    let (a, b) = (daemon.attach(3, options())?, daemon.attach(4, options())?);
+    // It takes packets only once it has noticed both guests' rings.
+    std::thread::sleep(Duration::from_millis(200));
+    connected(daemon, a, b)
+}
+
+/// Bytes per second of one connection, written `write` bytes at a time into receive buffers of
+/// 4 KiB, in GB/s. One thread writes and reads; the daemon has the other core.
+fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, String> {
+    let data = vec![7_u8; write];
+    let (mut sent, mut got, mut told, mut credit) = (0_usize, 0_usize, 0_usize, 0_u32);
+    let mut room = Vec::new();
+    let (a, b) = (&mut two.a, &mut two.b);
+    let since = Instant::now();
+    let mut last = since;
+    let failed = |e: causeway_attach::native::NativeError| e.to_string();
+    while got < total {
+        let mut queued = 0;
+        while queued < 32 && sent < total {
+            let outstanding = (sent as u32).wrapping_sub(credit) as usize;
+            let packet = header(3, 4, Op::Data, write as u32, 0);
+            if outstanding + write > WINDOW as usize || !a.queue(&packet, &data).map_err(failed)? {
+                break;
+            }
+            sent += write;
+            queued += 1;
+        }
+        if queued > 0 {
+            a.flush().map_err(failed)?;
+        }
+        let mut taken = 0;
+        while taken < 256
+            && let Some(packet) = b.receive(&mut room).map_err(failed)?
+        {
+            got += packet.len as usize;
+            taken += 1;
+        }
+        if taken > 0 {
+            b.flush().map_err(failed)?;
+            last = Instant::now();
+        } else if last.elapsed() > STUCK {
+            return Err(format!("nothing comes any more after {got} bytes"));
+        }
+        if got - told >= WINDOW as usize / 4 {
+            told = got;
+            say(b, &header(4, 3, Op::CreditUpdate, 0, got as u32), &[])?;
+        }
+        while let Some(packet) = a.receive(&mut room).map_err(failed)? {
+            if packet.operation() == Some(Op::Reset) {
+                return Err("the connection was reset".into());
+            }
+            credit = packet.fwd_cnt;
+        }
+    }
+    Ok(total as f64 / since.elapsed().as_secs_f64() / 1e9)
+}
+
+/// Half a round trip of `bytes` between two ports, in microseconds. `sleep`: both sides sleep
+/// while there is nothing, else they poll.
+fn half_trip<D>(
+    two: &mut Connected<D>,
+    bytes: usize,
+    rounds: u64,
+    sleep: bool,
+) -> Result<f64, String> {
+    let data = vec![1_u8; bytes];
+    let (len, mut room) = (bytes as u32, Vec::new());
+    let (a, b) = (&mut two.a, &mut two.b);
+    let since = Instant::now();
+    for i in 0..rounds {
+        let consumed = (i as u32).wrapping_mul(len);
+        say(a, &header(3, 4, Op::Data, len, consumed), &data)?;
+        next(b, &mut room, sleep)?;
+        say(b, &header(4, 3, Op::Data, len, consumed.wrapping_add(len)), &data)?;
+        next(a, &mut room, sleep)?;
+    }
+    Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0)
+}
+
+const POLLED: Duration = Duration::from_millis(100);
+const VHOST_DEVICE: &str = "vhost-device-vsock";
+
+fn stream_plan(write: usize) -> Plan {
+    let total = move |e: &Effort, full: usize| e.rounds(full as u64) as usize / write * write;
+    let full = if write < 1024 { 16 << 20 } else { 1 << 30 };
+    let name = format!("socket stream, {write} B writes");
+    let plan = Plan::new(name, "GB/s", Guest::Native, move |e| {
+        e.each(|| stream(&mut ours(POLLED)?, write, total(e, full)))
+    });
+    let plan = plan
+        .beside("AF_UNIX", move |e| streams::unix_stream_gbps(e, write))
+        .beside("TCP loopback", move |e| streams::tcp_stream_gbps(e, write))
+        .beside("memcpy", move |e| e.each(|| Ok(floor::memcpy_gbps(write))))
+        .at("socket-stream", write);
+    let plan = if write <= vsock::WRITE_MAX {
+        let plan = plan.beside(VHOST_DEVICE, move |e| {
+            e.each(|| stream(&mut theirs()?, write, total(e, full / 16)))
+        });
+        plan.aim(Against::Peer(VHOST_DEVICE), 10.0)
+    } else {
+        plan
+    };
+    if write == 64 << 10 {
+        plan.aim(Against::Figure, 4.0).aim(Against::Peer("memcpy"), 0.6)
+    } else {
+        plan
+    }
+}
+
+fn polled_plan(bytes: usize) -> Plan {
+    let name = format!("socket half round trip, {bytes} B, polling");
+    let plan = Plan::new(name, "us", Guest::Native, move |e| {
+        e.each(|| half_trip(&mut ours(POLLED)?, bytes, e.rounds(100_000), false))
+    });
+    let plan = plan
+        .beside("cache line", |e| e.each(|| Ok(floor::cache_line_us())))
+        .at("socket-latency", bytes);
+    let plan = if bytes <= vsock::WRITE_MAX {
+        let plan = plan.beside(VHOST_DEVICE, move |e| {
+            e.each(|| half_trip(&mut theirs()?, bytes, e.rounds(10_000), false))
+        });
+        plan.aim(Against::Peer(VHOST_DEVICE), 10.0)
+    } else {
+        plan
+    };
+    if bytes == 64 {
+        // 20 times a cache line, and no more than 1.5 us.
+        plan.aim(Against::Figure, 1.5).aim(Against::Peer("cache line"), 0.05)
+    } else {
+        plan
+    }
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans: Vec<Plan> =
+        [64, 256, 1 << 10, 3072, 4 << 10, 16 << 10, 64 << 10].map(stream_plan).into();
+    plans.extend([64, 1 << 10, 3072, 16 << 10].map(polled_plan));
+    let parked = Plan::new("socket half round trip, 64 B, parked", "us", Guest::Native, |e| {
+        e.each(|| half_trip(&mut ours(Duration::ZERO)?, 64, e.rounds(5_000), true))
+    });
+    plans.push(
+        parked
+            .beside("eventfd", |e| e.each(|| Ok(floor::eventfd_us())))
+            .beside("AF_UNIX", |e| streams::unix_half_trip_us(e, 64))
+            .beside("TCP loopback", |e| streams::tcp_half_trip_us(e, 64))
+            .beside(VHOST_DEVICE, |e| {
+                e.each(|| half_trip(&mut theirs()?, 64, e.rounds(5_000), true))
+            })
+            // At most two of them.
+            .aim(Against::Peer("eventfd"), 0.5)
+            .aim(Against::Peer(VHOST_DEVICE), 10.0),
+    );
+    plans
+}
