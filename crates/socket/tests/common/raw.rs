@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,24 +13,49 @@ use causeway_ring::Notifier;
 use causeway_ring::driver::{Driver, Layout};
 use causeway_wire::vsock::{HEADER_LEN, Header};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// A file of this length has the rings and nothing behind them.
 pub const RINGS_END: u64 = 0x2_0000;
 const RECEIVE: Layout = Layout { base: 0, size: 64, table_entries: 0 };
-const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
+pub const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
 const BUFFER_BYTES: u32 = 4096;
 const BUFFERS: u16 = 32;
 /// Where packets are sent from.
 pub const SEND_AT: u64 = 0x8_0000;
-const MEMORY: u64 = 0x20_0000;
+/// Bytes that are granted; the file goes on behind them, on the same page.
+const MEMORY: u64 = 0x20_0000 - 0x800;
+const FILE: u64 = 0x20_0000;
+const CANARY: u8 = 0xc5;
 const VERSION_1: u64 = 1 << 32;
+
+/// A memory file that may shrink, with canaries behind what will be granted.
+pub fn memory() -> File {
+    let file = File::from(memfd_create("raw", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(FILE).unwrap();
+    file.write_all_at(&vec![CANARY; (FILE - MEMORY) as usize], MEMORY).unwrap();
+    file
+}
+
+/// That nobody wrote behind what was granted.
+pub fn assert_canaries(file: &File) {
+    let mut bytes = vec![0; (FILE - MEMORY) as usize];
+    file.read_exact_at(&mut bytes, MEMORY).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == CANARY), "bytes outside the grant were written");
+}
+
+/// All that is granted of `file`.
+pub fn map(file: &File) -> Map {
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
+    Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap()
+}
 
 pub struct Raw {
     pub client: Client,
     pub map: Map,
     pub file: File,
-    receive: Driver,
-    transmit: Driver,
+    pub receive: Driver,
+    pub transmit: Driver,
     kicks: [Notifier; 2],
     first: u16,
 }
@@ -44,14 +70,14 @@ fn event() -> OwnedFd {
 }
 
 impl Raw {
-    /// Attaches to the port at `path`, with its memory in a plain file beside it.
+    /// Attaches to the port at `path`, with memory of its own, and gives it receive buffers.
     pub fn attach(path: &Path) -> Self {
-        let name = path.with_extension("memory");
-        let file =
-            File::options().read(true).write(true).create(true).truncate(true).open(name).unwrap();
-        file.set_len(MEMORY).unwrap();
-        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
-        let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
+        Self::over(path, memory())
+    }
+
+    /// The same with the memory of an earlier attachment.
+    pub fn over(path: &Path, file: File) -> Self {
+        let map = map(&file);
         let mut client = Client::connect(path).unwrap();
         client.set_features(VERSION_1).unwrap();
         let region = RegionSpec { guest: 0, len: MEMORY, user: 0, offset: 0 };
@@ -74,6 +100,16 @@ impl Raw {
         let all: Vec<_> = std::iter::once(head).chain(spans.iter().copied()).collect();
         self.transmit.add(&self.map, &all, &[]).unwrap();
         self.transmit.publish().unwrap();
+        self.kicks[1].notify().unwrap();
+    }
+
+    /// Rings for what was added to either ring.
+    pub fn kick_all(&self) {
+        self.kicks.iter().for_each(|kick| kick.notify().unwrap());
+    }
+
+    /// Rings for what was added to the transmit ring.
+    pub fn kick(&self) {
         self.kicks[1].notify().unwrap();
     }
 
