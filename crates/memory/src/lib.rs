@@ -35,5 +35,5 @@ mod view;
 
 pub use copy::{Cursor, Span};
 pub use map::{Map, MapError, OutOfGrant, Region};
-pub use mapping::{Mapping, MappingError, create};
+pub use mapping::{Mapping, MappingError, create, is_memory};
 pub use view::View;

@@ -13,6 +13,9 @@ use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX};
 /// Why a file range could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MappingError {
+    /// The file is of a file system that could keep us waiting, or it is no file.
+    #[error("not a memory file: a memfd, or a file on tmpfs or hugetlbfs, is needed")]
+    NotMemory,
     /// The range is empty, too large, or wraps.
     #[error("a region of {len} bytes at file offset {offset} is empty, wraps or exceeds 16 TiB")]
     Range {
@@ -59,12 +62,16 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `file` at `offset`, readable and writable, shared.
     ///
-    /// The file must already have the bytes. It may shrink later; see [`crate::fault`].
+    /// The file must be one of memory (see [`is_memory`]) and already have the bytes. It may
+    /// shrink later; see [`crate::fault`].
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Self, MappingError> {
         let range = || MappingError::Range { offset, len };
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(range)?;
         if end > REGION_BYTES_MAX {
             return Err(range());
+        }
+        if !is_memory(file) {
+            return Err(MappingError::NotMemory);
         }
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if size < end {
@@ -135,6 +142,15 @@ impl Drop for Mapping {
         // (views and maps hold this by Arc), and the handler no longer knows the range.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
+}
+
+/// Whether `file` is a memfd, or a file on tmpfs or hugetlbfs.
+///
+/// Any other file system may take as long as it likes for a page fault, an `fstat` or a close,
+/// one in user space (FUSE) for ever. So the file system is not asked: only files of these kinds
+/// have seals, and the kernel knows that by itself.
+pub fn is_memory(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
 /// The page size that mappings of `file` need: huge on hugetlbfs.

@@ -93,7 +93,8 @@ fn credit(map: &Map, dice: &mut Dice) {
     let at = place(dice);
     let room = dice.one_of(&[1_u32 << 18, 1 << 18, 0, 1, u32::MAX]);
     map.write(at + BUF_ALLOC, &room.to_le_bytes()).unwrap();
-    let count = if dice.roll().is_multiple_of(512) { dice.one_of(&[1, 1 << 31, u32::MAX]) } else { 0 };
+    let count =
+        if dice.roll().is_multiple_of(512) { dice.one_of(&[1, 1 << 31, u32::MAX]) } else { 0 };
     map.write(at + FWD_CNT, &count.to_le_bytes()).unwrap();
 }
 

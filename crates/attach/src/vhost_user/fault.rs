@@ -306,7 +306,9 @@ impl Reason {
         match self {
             Self::Socket(_) => FaultKind::Connection,
             Self::Mapping { source, .. } | Self::InflightMapping(source) => match source {
-                MappingError::Range { .. } | MappingError::Short { .. } => FaultKind::Guest,
+                MappingError::NotMemory
+                | MappingError::Range { .. }
+                | MappingError::Short { .. } => FaultKind::Guest,
                 MappingError::Many => FaultKind::Host,
                 MappingError::Kernel(errno) if *errno == Errno::NOMEM => FaultKind::Host,
                 MappingError::Kernel(_) => FaultKind::Guest,
