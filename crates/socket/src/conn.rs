@@ -13,6 +13,7 @@ use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
+use crate::ledger::Open;
 use crate::limits::STAGED_PIECE_BYTES;
 
 /// Which side of a connection.
@@ -250,6 +251,17 @@ impl Conn {
         match which {
             Which::Caller => &self.caller,
             Which::Callee => &self.callee,
+        }
+    }
+
+    /// The connection as side `which` knows it.
+    pub fn open_of(&self, which: Which) -> Open {
+        let (own, peer) = (self.side(which), self.side(which.other()));
+        Open {
+            peer_cid: peer.cid,
+            local_port: own.port,
+            peer_port: peer.port,
+            kind: self.kind.raw(),
         }
     }
 

@@ -9,6 +9,8 @@ use causeway_wire::vsock::Header;
 use crate::conn::Which;
 use crate::counters::Counters;
 use crate::host::HostDoor;
+use crate::ledger::Ledger;
+use crate::revive::Revival;
 use crate::table::ConnId;
 use crate::wait::Waits;
 
@@ -62,6 +64,10 @@ pub struct Seat {
     pub host_connections: usize,
     /// Where host processes knock.
     pub door: Option<HostDoor>,
+    /// Its connections, for the next process to find.
+    pub ledger: Option<Ledger>,
+    /// Whether its device ran before this process did.
+    pub revival: Revival,
     /// What is counted.
     pub counters: Counters,
 }
@@ -88,6 +94,8 @@ impl Seat {
             connections: 0,
             host_connections: 0,
             door: None,
+            ledger: None,
+            revival: Revival::default(),
             counters: Counters::default(),
         }
     }

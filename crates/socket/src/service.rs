@@ -12,7 +12,9 @@ use crate::conn::{Conn, Party, Signals, Which};
 use crate::counters::bump;
 use crate::deadline::Deadlines;
 use crate::host::HostTokens;
+use crate::ledger::Ledger;
 use crate::limits::{DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RING_SIZE_MAX};
+use crate::revive::Revival;
 use crate::seat::Seat;
 use crate::table::{ConnId, Table};
 
@@ -20,6 +22,8 @@ use crate::table::{ConnId, Table};
 pub(crate) const RX: usize = 0;
 /// The queue that a guest sends by.
 pub(crate) const TX: usize = 1;
+/// The queue by which a guest is told of what happens to its device.
+pub(crate) const EVENT: usize = 2;
 /// Receive, transmit, event.
 const QUEUES: usize = 3;
 pub(crate) use causeway_fabric::spec::CID_HOST;
@@ -149,7 +153,7 @@ impl Socket {
                 return;
             }
             for to in seats {
-                if self.deliver(cx, to) == Progress::Worked {
+                if self.deliver(cx, to) != Progress::Parked {
                     cx.wake(to, RX);
                 }
             }
@@ -185,6 +189,9 @@ impl Socket {
             let to = side.guest();
             if let Some(seat) = to.and_then(|to| self.seats.get_mut(to)) {
                 seat.connections = seat.connections.saturating_sub(1);
+                if let Some(ledger) = &mut seat.ledger {
+                    ledger.forget(id);
+                }
                 if conn.side(which.other()).guest().is_none() {
                     seat.host_connections = seat.host_connections.saturating_sub(1);
                 }
@@ -300,7 +307,11 @@ impl Service for Socket {
                 "cid {cid}: port {name} of this group has it"
             )));
         }
+        let socket = added.spec.socket.clone();
         let mut seat = Seat::new(port, group, vsock.cid);
+        seat.ledger = Ledger::of(&socket).map_err(|error| {
+            CommandError::Host(format!("the ledger of {}: {error}", socket.display()))
+        })?;
         if let Some(path) = &vsock.host_socket {
             seat.door = Some(self.open_door(cx, port, path)?);
         }
@@ -315,13 +326,18 @@ impl Service for Socket {
             if let Some(door) = seat.door.take() {
                 self.close_door(door);
             }
+            if let Some(ledger) = seat.ledger.take() {
+                ledger.remove();
+            }
         }
         for seat in self.seats.iter_mut() {
             seat.waits.forget(port);
         }
     }
 
-    fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
+    fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
+        self.look_back(cx, port, queue);
+    }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
         match queue {
@@ -348,6 +364,10 @@ impl Service for Socket {
             seat.staged = 0;
             seat.waits.clear();
             seat.choked = false;
+            seat.revival = Revival::default();
+            if let Some(ledger) = &mut seat.ledger {
+                ledger.settled();
+            }
         }
         self.attend_all(cx);
     }
@@ -366,7 +386,7 @@ impl Service for Socket {
                 progress
             }
             TX => self.transmit(cx, port, budget),
-            // The event queue: buffers wait there for events that we never have.
+            EVENT => self.serve_events(cx, port),
             _ => Progress::Parked,
         }
     }

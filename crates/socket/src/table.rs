@@ -158,3 +158,13 @@ impl Table {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::ConnId;
+
+    /// Names of connections, all different.
+    pub fn ids(count: usize) -> Vec<ConnId> {
+        (0_u32..).take(count).map(|index| ConnId { index, serial: 1 }).collect()
+    }
+}

@@ -409,9 +409,13 @@ impl Socket {
         if guests.iter().flatten().any(|&id| self.seats.get(id).is_none_or(full)) {
             return Err(Refusal::Limit);
         }
+        let opens = [Which::Caller, Which::Callee].map(|which| conn.open_of(which));
         let id = self.table.insert(conn).ok_or(Refusal::Limit)?;
-        for guest in guests.into_iter().flatten() {
-            if let Some(seat) = self.seats.get_mut(guest) {
+        for (guest, open) in guests.into_iter().zip(opens) {
+            if let Some(seat) = guest.and_then(|guest| self.seats.get_mut(guest)) {
+                if let Some(ledger) = &mut seat.ledger {
+                    ledger.note(id, open);
+                }
                 seat.connections = seat.connections.saturating_add(1);
                 seat.host_connections = seat.host_connections.saturating_add(usize::from(host));
                 bump(&mut seat.counters.connects);

@@ -102,7 +102,13 @@ fn everything_at_once_arrives() {
             .zip(shapes)
             .map(|(cid, (ring_size, receive_bytes, piece_bytes))| {
                 let features = if seed % 2 == 0 { 1 << 28 | 1 << 29 } else { 0 };
-                let options = VsockOptions { ring_size, receive_bytes, piece_bytes, features };
+                let options = VsockOptions {
+                    ring_size,
+                    receive_bytes,
+                    piece_bytes,
+                    features,
+                    reconnect: None,
+                };
                 Sockets::new(rig.port_with("red", cid, options))
             })
             .collect();

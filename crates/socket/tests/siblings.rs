@@ -38,6 +38,7 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
                     piece_bytes,
                     features,
                     ring_size: 64,
+                    reconnect: None,
                 };
                 // Seven-byte pieces of a large packet would be more than the ring has.
                 let (total, write) =
