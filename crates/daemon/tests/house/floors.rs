@@ -21,7 +21,7 @@ const WITHIN: &[(&str, &str)] =
     &[("causeway-fabric", "causeway-attach"), ("causeway-daemon", "causeway-holder")];
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
-const BESIDE: &[&str] = &["vm/", "bench/", "sim/"];
+const BESIDE: &[&str] = &["vm/", "bench/", "sim/", "fuzz/"];
 
 fn parse(text: &str) -> DeTable<'_> {
     DeTable::parse(text).expect("a manifest that cargo took").into_inner()

@@ -1,0 +1,31 @@
+//! The targets under libFuzzer; `CAUSEWAY_FUZZ_TARGET` names the one, or is `list`: then each
+//! name and the longest input that says anything new are printed.
+#![no_main]
+#![allow(unsafe_code, reason = "libFuzzer calls an exported function")]
+
+use std::sync::OnceLock;
+
+use causeway_fuzz::Target;
+
+static TARGET: OnceLock<&'static Target> = OnceLock::new();
+
+fn chosen() -> &'static Target {
+    let name = std::env::var("CAUSEWAY_FUZZ_TARGET").unwrap_or_default();
+    if name == "list" {
+        for target in causeway_fuzz::TARGETS {
+            println!("{} {}", target.name, target.bytes_max);
+        }
+        std::process::exit(0);
+    }
+    causeway_fuzz::find(&name).unwrap_or_else(|| {
+        eprintln!("CAUSEWAY_FUZZ_TARGET={name:?}: expected one of {}", causeway_fuzz::names());
+        std::process::exit(2)
+    })
+}
+
+libfuzzer_sys::fuzz_target!(
+    init: {
+        TARGET.get_or_init(chosen);
+    },
+    |data: &[u8]| (TARGET.get_or_init(chosen).run)(data)
+);

@@ -1,0 +1,43 @@
+//! Hostile input for every door of Causeway.
+//!
+//! A [`Target`] takes any bytes as the story of a guest, a frontend or an operator that says what
+//! it likes, plays it, and panics when a promise is broken: not only by a crash of the code under
+//! test, but when memory outside of the grant changed, a count does not add up, or what comes out
+//! is not what a slow and plain model says. The same targets run under libFuzzer (`make fuzz`),
+//! as tests over the committed corpora (`tests/replay.rs`), and by hand (`causeway-fuzz replay`).
+
+mod ground;
+mod input;
+mod ring;
+
+pub use input::Input;
+
+/// One door, and who knocks at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, as of its folders under `corpus/` and `regressions/`.
+    pub name: &'static str,
+    /// Longest input that says anything new, in bytes.
+    pub bytes_max: usize,
+    /// Plays one input.
+    pub run: fn(&[u8]),
+    /// Inputs that get far, to begin from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "split", bytes_max: 1024, run: ring::split, seeds: ring::split_seeds },
+    Target { name: "packed", bytes_max: 1024, run: ring::packed, seeds: ring::packed_seeds },
+    Target { name: "indirect", bytes_max: 1024, run: ring::indirect, seeds: ring::indirect_seeds },
+];
+
+/// The target of that name.
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// All names, for a message.
+pub fn names() -> String {
+    TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ")
+}

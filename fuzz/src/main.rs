@@ -1,0 +1,50 @@
+//! Lists the fuzz targets, replays inputs, and makes the seeds of the corpora.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: causeway-fuzz list
+       causeway-fuzz replay TARGET FILE...   runs each input once
+       causeway-fuzz seeds TARGET DIRECTORY  writes the target's seeds";
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let target = |name: &String| {
+        let expected = || format!("no target {name:?}: expected one of {}", causeway_fuzz::names());
+        causeway_fuzz::find(name).ok_or_else(expected)
+    };
+    match arguments {
+        [word] if word == "list" => {
+            for target in causeway_fuzz::TARGETS {
+                println!("{}", target.name);
+            }
+        }
+        [word, name, files @ ..] if word == "replay" && !files.is_empty() => {
+            let target = target(name)?;
+            for file in files {
+                let input = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+                println!("{name}: {file}: {} bytes", input.len());
+                (target.run)(&input);
+            }
+        }
+        [word, name, directory] if word == "seeds" => {
+            for (number, seed) in (target(name)?.seeds)().iter().enumerate() {
+                let path = Path::new(directory).join(format!("seed-{number:02}"));
+                let shown = path.display();
+                std::fs::write(&path, seed).map_err(|error| format!("{shown}: {error}"))?;
+            }
+        }
+        _ => return Err(USAGE.to_owned()),
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::from(2)
+        }
+    }
+}

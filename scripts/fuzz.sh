@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets under libFuzzer, on stable Rust.
+#   --target NAME   only this one; may be given several times (default: all)
+#   --seconds N     per target (default: an hour over all)
+#   --jobs J        targets at a time (default: as many as processors)
+#   --asan          with the address sanitizer
+# New inputs are kept in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed ones; what was found
+# is kept in $CARGO_TARGET_DIR/fuzz-found, with the command that replays it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+
+die() {
+    printf 'fuzz: %s\n' "$@" >&2
+    exit 2
+}
+
+out=${CARGO_TARGET_DIR:-target}
+chosen=() seconds='' jobs=$(nproc) asan=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --target | --seconds | --jobs)
+        [ $# -ge 2 ] || die "$1 needs a value"
+        case $1 in
+        --target) chosen+=("$2") ;;
+        --seconds) seconds=$2 ;;
+        --jobs) jobs=$2 ;;
+        esac
+        shift 2
+        ;;
+    --asan) asan=yes && shift ;;
+    *) die "unknown option $1; expected --target NAME, --seconds N, --jobs J or --asan" ;;
+    esac
+done
+[[ $seconds =~ ^[0-9]*$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--seconds and --jobs take whole numbers"
+
+# Coverage by the compiler's own pass; a target triple keeps build scripts without it.
+host=$(rustc -vV | sed -n 's/^host: //p')
+flags='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
+flags+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters'
+flags+=' -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares'
+flags+=' -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Coverflow-checks -Cdebug-assertions'
+build="$out/fuzz-build"
+if [ -n "$asan" ]; then
+    export RUSTC_BOOTSTRAP=1
+    flags+=' -Zsanitizer=address'
+    build="$out/fuzz-build-asan"
+fi
+echo "fuzz: building"
+RUSTFLAGS="$flags" CARGO_TARGET_DIR="$build" cargo build --quiet --locked --release \
+    --target "$host" -p causeway-fuzz --features libfuzzer --bin causeway-fuzzer
+fuzzer="$build/$host/release/causeway-fuzzer"
+
+list=$(CAUSEWAY_FUZZ_TARGET=list "$fuzzer")
+all=$(cut -d ' ' -f 1 <<<"$list")
+[ ${#chosen[@]} -gt 0 ] || mapfile -t chosen <<<"$all"
+for target in "${chosen[@]}"; do
+    grep -qx "$target" <<<"$all" || die "no target $target; expected one of" "$all"
+done
+[ -n "$seconds" ] || seconds=$((3600 * jobs / ${#chosen[@]} + 1))
+echo "fuzz: ${#chosen[@]} targets, $seconds s each, $jobs at a time"
+
+# One target: a line of what came of it.
+fuzz_one() {
+    local target=$1 corpus found log status=0
+    corpus="$out/fuzz-corpus/$target" found="$out/fuzz-found/$target"
+    log="$out/fuzz-found/$target.log"
+    mkdir -p "$corpus" "$found"
+    # The memory limit is libFuzzer's own; SIGBUS belongs to the code under test.
+    CAUSEWAY_FUZZ_TARGET=$target "$fuzzer" "$corpus" "fuzz/corpus/$target" \
+        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -handle_bus=0 \
+        -max_len="$(sed -n "s/^$target //p" <<<"$list")" -print_final_stats=1 \
+        -artifact_prefix="$found/" >"$log" 2>&1 || status=$?
+    local execs rate new coverage
+    execs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
+    new=$(sed -n 's/^stat::new_units_added: *//p' "$log")
+    coverage=$(grep -o 'cov: [0-9]* ft: [0-9]*' "$log" | tail -n 1)
+    printf 'fuzz: %-12s %10s execs %7s/s  %s  %s new inputs  %s\n' "$target" "${execs:-?}" \
+        "${rate:-?}" "${coverage:-no coverage}" "${new:-?}" \
+        "$([ $status -eq 0 ] && echo ok || echo FOUND)"
+    [ $status -ne 0 ] || return 0
+    grep -E 'panicked at|ERROR|assertion|^  (left|right):' -A 1 "$log" | head -n 12 || true
+    local file
+    file=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
+    if [ -n "$file" ]; then
+        echo "fuzz: the input is $file; replay it with"
+        echo "    cargo run -p causeway-fuzz --bin causeway-fuzz replay $target $file"
+    else
+        tail -n 20 "$log"
+    fi
+    return 1
+}
+
+mkdir -p "$out/fuzz-found"
+failed=0
+for target in "${chosen[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+        wait -n || failed=1
+    done
+    fuzz_one "$target" &
+done
+while [ -n "$(jobs -p)" ]; do
+    wait -n || failed=1
+    [ -n "$(jobs -rp)" ] || break
+done
+wait || failed=1
+[ $failed -eq 0 ] || die "something was found"
