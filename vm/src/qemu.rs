@@ -80,7 +80,7 @@ impl Qemu {
             line.flag("-no-reboot");
         }
         for (i, nic) in spec.nics.iter().enumerate() {
-            self.nic(&mut line, i, nic, accel);
+            self.nic(&mut line, i, nic, accel, spec.reconnects);
         }
         if let Some(socket) = &spec.vsock {
             line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
@@ -89,12 +89,14 @@ impl Qemu {
         line.0
     }
 
-    fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator) {
+    fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator, reconnects: bool) {
         let mut device =
             format!("virtio-net-pci,netdev=net{i},mac={},host_mtu={},romfile=", nic.mac, nic.mtu);
         match &nic.backend {
             NicBackend::VhostUser(socket) => {
-                line.add("-chardev", &format!("socket,id=nic{i},path={}", socket.display()));
+                let again = if reconnects { ",reconnect=1" } else { "" };
+                let path = socket.display();
+                line.add("-chardev", &format!("socket,id=nic{i},path={path}{again}"));
                 line.add("-netdev", &format!("vhost-user,id=net{i},chardev=nic{i},queues=1"));
                 if self.net_without_vectors(accel) {
                     device.push_str(",vectors=0");

@@ -16,6 +16,8 @@ pub struct GuestSpec {
     pub vsock: Option<PathBuf>,
     /// Whether it may restart; one that may not ends when it tries.
     pub may_restart: bool,
+    /// Whether its network devices connect again when their ports hang up.
+    pub reconnects: bool,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
 }
@@ -30,6 +32,7 @@ impl GuestSpec {
             nics: Vec::new(),
             vsock: None,
             may_restart: false,
+            reconnects: false,
             namespace_of: None,
         }
     }

@@ -1,7 +1,7 @@
 //! `/init` of a test guest, and the same traffic as a command on any machine.
 
 use causeway_guest_tool::transport::Target;
-use causeway_guest_tool::{client, init, serve};
+use causeway_guest_tool::{client, hostile, init, serve};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,9 @@ const USAGE: &str = "usage:
   causeway-guest half-close TARGET BYTES
   causeway-guest messages TARGET BYTES...
   causeway-guest serve TARGET...
+  causeway-guest hostile net|vsock CASE PEER     (in a guest, as root: PEER is a MAC or a CID)
+  causeway-guest hostile last CASE PEER
+  causeway-guest hostile rebind net|vsock
 TARGET: tcp:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, unix:PATH, hybrid:PATH:PORT
 Each prints one JSON object; the exit code is 0 only when all content arrived intact.";
 
@@ -48,6 +51,9 @@ fn command(arguments: &[String]) -> Result<String, String> {
             let sizes = sizes.iter().map(|s| number(s)).collect::<Result<Vec<_>, _>>()?;
             json(client::messages(&target.parse()?, &sizes))
         }
+        ["hostile", "rebind", kind] => json(hostile::rebind(kind)),
+        ["hostile", "last", case, peer] => json(hostile::last(case, peer)),
+        ["hostile", kind, case, peer] => json(hostile::run(kind, case, peer)),
         ["serve", targets @ ..] if !targets.is_empty() => {
             for target in targets {
                 let target: Target = target.parse()?;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod bystanders;
+
 use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};
 use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;

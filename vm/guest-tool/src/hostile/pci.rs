@@ -1,0 +1,170 @@
+//! A virtio PCI device reached through its configuration space alone: the PCI
+//! configuration access capability (virtio 1.3, section 4.1.4.9) is a window onto
+//! its registers, and sysfs gives root that space as a file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+const DRIVER: &str = "/sys/bus/pci/drivers/virtio-pci";
+const VENDOR: &str = "0x1af4";
+/// Offset of the command register, and its bits for memory access and bus mastering.
+const COMMAND: u64 = 4;
+const MEMORY: u16 = 2;
+const MASTER: u16 = 4;
+/// Where the list of capabilities starts, and the one that vendors use.
+const CAPABILITIES: u64 = 0x34;
+const CAP_VENDOR: u8 = 9;
+/// Most capabilities in one configuration space.
+const CAPS_MAX: usize = 48;
+
+/// The parts of a virtio device's registers (virtio 1.3, section 4.1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Features, status and queues.
+    Common = 1,
+    /// Doorbells.
+    Notify = 2,
+    /// The configuration space of the kind of device.
+    Device = 4,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    kind: u8,
+    bar: u8,
+    offset: u32,
+}
+
+/// A device that no driver has.
+#[derive(Debug)]
+pub struct Pci {
+    config: File,
+    places: Vec<Place>,
+    /// Where the window is in the configuration space, and what it shows: bar, offset, length.
+    window: u64,
+    shown: Option<(u8, u32, u8)>,
+    /// Bytes between the doorbells of two queues.
+    pub notify_step: u32,
+}
+
+/// The address of the first device with one of these device numbers.
+fn find(numbers: &[&str]) -> io::Result<String> {
+    let read = |dir: &Path, name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    for entry in fs::read_dir(DEVICES)? {
+        let dir = entry?.path();
+        let number = read(&dir, "device");
+        if read(&dir, "vendor").trim() == VENDOR && numbers.contains(&number.trim()) {
+            return Ok(dir.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("no virtio device {numbers:?}")))
+}
+
+/// Gives the device back to the kernel's driver.
+///
+/// # Errors
+/// When there is no such device or the driver does not take it.
+pub fn rebind(numbers: &[&str]) -> io::Result<()> {
+    fs::write(Path::new(DRIVER).join("bind"), find(numbers)?)
+}
+
+impl Pci {
+    /// Takes the device from the kernel's driver, if that has it.
+    ///
+    /// # Errors
+    /// When there is no such device, or it lacks what a modern virtio device has.
+    pub fn take(numbers: &[&str]) -> io::Result<Self> {
+        let address = find(numbers)?;
+        let dir: PathBuf = Path::new(DEVICES).join(&address);
+        if dir.join("driver").exists() {
+            fs::write(dir.join("driver/unbind"), &address)?;
+        }
+        let config = OpenOptions::new().read(true).write(true).open(dir.join("config"))?;
+        let mut pci = Self { config, places: Vec::new(), window: 0, shown: None, notify_step: 0 };
+        pci.capabilities()?;
+        pci.master(true)?;
+        Ok(pci)
+    }
+
+    fn byte(&self, at: u64) -> io::Result<u8> {
+        let mut byte = [0];
+        self.config.read_exact_at(&mut byte, at)?;
+        Ok(byte[0])
+    }
+
+    fn long(&self, at: u64) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.config.read_exact_at(&mut bytes, at)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn capabilities(&mut self) -> io::Result<()> {
+        let mut at = u64::from(self.byte(CAPABILITIES)?);
+        for _ in 0..CAPS_MAX {
+            if at == 0 {
+                break;
+            }
+            if self.byte(at)? == CAP_VENDOR {
+                let kind = self.byte(at + 3)?;
+                match kind {
+                    5 => self.window = at,
+                    2 => self.notify_step = self.long(at + 16)?,
+                    _ => {}
+                }
+                let (bar, offset) = (self.byte(at + 4)?, self.long(at + 8)?);
+                self.places.push(Place { kind, bar, offset });
+            }
+            at = u64::from(self.byte(at + 1)?);
+        }
+        if self.window == 0 || self.places.len() < 4 {
+            return Err(io::Error::other("not a modern virtio device"));
+        }
+        Ok(())
+    }
+
+    /// Lets the device reach memory, or not.
+    ///
+    /// # Errors
+    /// What writing the command register reported.
+    pub fn master(&self, on: bool) -> io::Result<()> {
+        let command = if on { MEMORY | MASTER } else { MEMORY };
+        self.config.write_all_at(&command.to_le_bytes(), COMMAND)
+    }
+
+    fn show(&mut self, part: Part, at: u32, len: u8) -> io::Result<()> {
+        let place = self.places.iter().find(|p| p.kind == part as u8);
+        let place = place.ok_or_else(|| io::Error::other(format!("no registers {part:?}")))?;
+        let shown = (place.bar, place.offset + at, len);
+        if self.shown == Some(shown) {
+            return Ok(());
+        }
+        self.config.write_all_at(&[shown.0], self.window + 4)?;
+        self.config.write_all_at(&shown.1.to_le_bytes(), self.window + 8)?;
+        self.config.write_all_at(&u32::from(len).to_le_bytes(), self.window + 12)?;
+        self.shown = Some(shown);
+        Ok(())
+    }
+
+    /// Writes a register of 1, 2 or 4 bytes.
+    ///
+    /// # Errors
+    /// What the configuration space's file reported.
+    pub fn write(&mut self, part: Part, at: u32, value: &[u8]) -> io::Result<()> {
+        self.show(part, at, u8::try_from(value.len()).unwrap_or(4))?;
+        self.config.write_all_at(value, self.window + 16)
+    }
+
+    /// Reads a register of `N` bytes: 1, 2 or 4.
+    ///
+    /// # Errors
+    /// What the configuration space's file reported.
+    pub fn read<const N: usize>(&mut self, part: Part, at: u32) -> io::Result<[u8; N]> {
+        self.show(part, at, u8::try_from(N).unwrap_or(4))?;
+        let mut bytes = [0; N];
+        self.config.read_exact_at(&mut bytes, self.window + 16)?;
+        Ok(bytes)
+    }
+}
