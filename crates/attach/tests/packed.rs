@@ -1,0 +1,148 @@
+//! What is different for packed rings in the conversation: where they begin and stand, their
+//! lengths, and the record of what is in flight.
+
+mod common;
+
+use std::os::fd::AsFd;
+
+use causeway_attach::vhost_user::FrontendReq as R;
+use causeway_attach::vhost_user::message::{InflightSpec, emit_table};
+use causeway_attach::vhost_user::server::features;
+use causeway_ring::{Chain, Inflight};
+use common::*;
+
+const AVAIL: u16 = 1 << 7;
+
+/// As [`Bench::granted`], with packed rings agreed on.
+fn granted() -> Bench {
+    let mut bench = Bench::granted();
+    let acked = features::RING | features::RING_PACKED | features::PROTOCOL_FEATURES;
+    bench.say_number(R::SET_FEATURES, acked).unwrap();
+    bench
+}
+
+fn run(bench: &mut Bench, base: u32) {
+    bench.configure_queue(0);
+    bench.ring_value(R::SET_VRING_BASE, 0, base).unwrap();
+    bench.kick(0).unwrap();
+    bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
+    assert_eq!(bench.server.device().queues[0].ring.as_ref().unwrap().format(), "packed");
+}
+
+/// Makes the descriptors `from..to` of queue 0 available in the first turn of the ring.
+fn offer(bench: &Bench, from: u16, to: u16) {
+    for slot in from..to {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(GUEST + 0x8000).to_le_bytes());
+        bytes[8] = 16;
+        bytes[12..14].copy_from_slice(&slot.to_le_bytes());
+        bytes[14..].copy_from_slice(&AVAIL.to_le_bytes());
+        bench.server.device().map.write(GUEST + 16 * u64::from(slot), &bytes).unwrap();
+    }
+}
+
+fn pop(bench: &mut Bench) -> Option<u16> {
+    let (map, queue) = bench.server.device_mut().queue_mut(0).unwrap();
+    let mut chain = Chain::new();
+    let got = queue.ring.as_mut().unwrap().pop(map, &mut chain).unwrap();
+    got.then(|| chain.head())
+}
+
+fn base(bench: &mut Bench) -> u32 {
+    bench.ring_value(R::GET_VRING_BASE, 0, 0).unwrap();
+    let payload = bench.answer().unwrap().payload;
+    u32::from_ne_bytes(payload[4..8].try_into().unwrap())
+}
+
+#[test]
+fn the_base_of_a_packed_ring_is_where_both_sides_stand() {
+    // QEMU says both halves, DPDK the lower one, user-mode Linux nothing but zero.
+    for begin in [0x8000_8000, 0x8000, 0] {
+        let mut bench = granted();
+        run(&mut bench, begin);
+        offer(&bench, 0, 5);
+        for id in 0..3 {
+            assert_eq!(pop(&mut bench), Some(id));
+        }
+        assert_eq!(base(&mut bench), 0x8003_8003, "what was in flight is given back");
+        run(&mut bench, 0x8003_8003);
+        assert_eq!(pop(&mut bench), Some(3));
+    }
+    let mut bench = granted();
+    assert_eq!(base(&mut bench), 0x8000_8000, "of one that never ran");
+}
+
+#[test]
+fn a_packed_ring_may_have_any_length() {
+    let mut bench = granted();
+    bench.configure_queue(0);
+    bench.ring_value(R::SET_VRING_NUM, 0, 100).unwrap();
+    bench.ring_value(R::SET_VRING_BASE, 0, 0x8063).unwrap();
+    bench.kick(0).unwrap();
+    bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
+    assert!(bench.server.device().runs(0));
+}
+
+#[test]
+fn hostile_packed_bases() {
+    // A slot past the ring of 64, and sides further apart than it is long.
+    for base in [0x8040, 0x0040_0040, 0xffff_ffff, 0x8001_8000, 0x8000_0001] {
+        let mut bench = granted();
+        bench.configure_queue(0);
+        bench.ring_value(R::SET_VRING_BASE, 0, base).unwrap();
+        bench.kick(0).unwrap();
+        let result = bench.ring_value(R::SET_VRING_ENABLE, 0, 1);
+        assert_fault(&mut bench, result, &["position"]);
+    }
+}
+
+#[test]
+fn hostile_packed_base_of_a_ring_that_became_split() {
+    let mut bench = granted();
+    bench.configure_queue(0);
+    bench.ring_value(R::SET_VRING_BASE, 0, 0x8000_8000).unwrap();
+    bench.say_number(R::SET_FEATURES, features::RING | features::PROTOCOL_FEATURES).unwrap();
+    bench.kick(0).unwrap();
+    let result = bench.ring_value(R::SET_VRING_ENABLE, 0, 1);
+    assert_fault(&mut bench, result, &["base", "not packed"]);
+}
+
+#[test]
+fn hostile_packed_record_for_split_rings() {
+    let mut bench = granted();
+    let ask = InflightSpec { len: 0, offset: 0, queues: 1, ring_size: SIZE, padded: true };
+    bench.say(R::GET_INFLIGHT_FD, &ask.emit(), &[]).unwrap();
+    let buffer = bench.answer().unwrap();
+    bench.say(R::SET_INFLIGHT_FD, &buffer.payload, &[buffer.fds[0].as_fd()]).unwrap();
+    bench.say_number(R::SET_FEATURES, features::RING | features::PROTOCOL_FEATURES).unwrap();
+    bench.configure_queue(0);
+    bench.kick(0).unwrap();
+    let result = bench.ring_value(R::SET_VRING_ENABLE, 0, 1);
+    assert_fault(&mut bench, result, &["in-flight record"]);
+}
+
+#[test]
+fn what_was_in_flight_in_a_packed_ring_is_given_again() {
+    let mut first = granted();
+    let ask = InflightSpec { len: 0, offset: 0, queues: 2, ring_size: SIZE, padded: true };
+    first.say(R::GET_INFLIGHT_FD, &ask.emit(), &[]).unwrap();
+    let buffer = first.answer().unwrap();
+    let len = u64::from_ne_bytes(buffer.payload[..8].try_into().unwrap());
+    assert_eq!(len, 2 * Inflight::packed_bytes(SIZE) as u64);
+    first.say(R::SET_INFLIGHT_FD, &buffer.payload, &[buffer.fds[0].as_fd()]).unwrap();
+    run(&mut first, 0x8000);
+    offer(&first, 0, 4);
+    assert_eq!((pop(&mut first), pop(&mut first)), (Some(0), Some(1)));
+    let (_, queue) = first.server.device_mut().queue_mut(0).unwrap();
+    queue.ring.as_mut().unwrap().push(1, 0).unwrap();
+    queue.ring.as_mut().unwrap().publish().unwrap();
+    // The first backend dies here: nothing of it is dropped in good order.
+    let kept = std::mem::ManuallyDrop::new(first);
+    let mut second = granted();
+    let (table, memory) = (emit_table(&[region()]), kept.memory.try_clone().unwrap());
+    second.say(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
+    second.say(R::SET_INFLIGHT_FD, &buffer.payload, &[buffer.fds[0].as_fd()]).unwrap();
+    run(&mut second, 0x8000);
+    let given: Vec<u16> = std::iter::from_fn(|| pop(&mut second)).collect();
+    assert_eq!(given, [0, 2, 3], "the one in flight first, the used one not at all");
+}
