@@ -20,6 +20,7 @@
 
 pub mod limits;
 pub mod native;
+mod reaper;
 pub mod vhost_user;
 
 pub use vhost_user::fault::{Fault, FaultKind, Reason};

@@ -5,6 +5,13 @@
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
 /// Most descriptors with one message (the specification's limit for a memory table).
 pub const DESCRIPTORS_MAX: usize = 8;
+/// Most descriptors that the kernel lets come with one message; all are received, so that none is
+/// closed on the way, and more than [`DESCRIPTORS_MAX`] are refused.
+pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
+/// Most messages whose descriptors are received when a conversation has ended.
+pub const DRAINED_MESSAGES_MAX: usize = 1024;
+/// Most threads that close descriptors which could take long to close.
+pub const REAPERS_MAX: usize = 4;
 /// Most messages handled in one turn; the rest waits for the next one.
 pub const MESSAGES_PER_TURN: usize = 64;
 /// Most regions that a frontend may grant one by one.

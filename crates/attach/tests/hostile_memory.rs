@@ -122,12 +122,13 @@ fn hostile_descriptors_that_are_no_memory() {
         rustix::fs::Mode::empty(),
     );
     let small = RegionSpec { len: 1, ..region() };
-    let files = [event(), socket, directory.unwrap()];
-    for file in files.iter().chain(&write_only) {
+    let region = "region at guest address 0x100000";
+    let files = [(event(), region), (socket, region), (directory.unwrap(), "SET_MEM_TABLE")];
+    for (file, word) in files.into_iter().chain(write_only.map(|file| (file, region))) {
         let mut bench = Bench::new();
         let result = bench.say(R::SET_MEM_TABLE, &emit_table(&[small]), &[file.as_fd()]);
         assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
-        assert_fault(&mut bench, result, &["region at guest address 0x100000"]);
+        assert_fault(&mut bench, result, &[word]);
     }
 }
 

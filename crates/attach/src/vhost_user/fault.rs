@@ -103,6 +103,15 @@ pub enum Reason {
         "descriptors were cut off: more than {DESCRIPTORS_MAX} with one message, or none free here"
     )]
     DescriptorsCut,
+    /// A descriptor that could keep us waiting.
+    #[error(
+        "{request:?} came with a descriptor that is no eventfd, no Unix socket and no file of \
+         memory (a memfd, or on tmpfs or hugetlbfs)"
+    )]
+    DescriptorKind {
+        /// The message.
+        request: FrontendReq,
+    },
     /// The frontend closed the connection in the middle of a message.
     #[error("the connection ended in the middle of a message")]
     Truncated,

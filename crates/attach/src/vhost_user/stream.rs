@@ -17,7 +17,10 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
-use crate::limits::DESCRIPTORS_MAX;
+use crate::limits::{
+    DESCRIPTORS_MAX, DESCRIPTORS_RECEIVED_MAX, DRAINED_MESSAGES_MAX, PAYLOAD_BYTES_MAX,
+};
+use crate::reaper;
 
 /// A message as it came, not yet understood.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub struct Stream {
     /// Bytes of the header, and then of the payload, that are there.
     have: usize,
     fds: Vec<OwnedFd>,
+    /// A descriptor came that no message may have.
+    odd: bool,
 }
 
 /// How a single read ended.
@@ -61,6 +66,40 @@ enum Read {
     Some,
     WouldBlock,
     End,
+}
+
+/// How many bytes were read, and whether descriptors were lost.
+struct Got {
+    bytes: usize,
+    cut: bool,
+}
+
+/// Reads into `part`. Descriptors of a kind that messages may have go to `fds`; that there were
+/// others is said in `odd`.
+fn receive(
+    socket: &OwnedFd,
+    part: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    odd: &mut bool,
+) -> Result<Got, Errno> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut vectors = [IoSliceMut::new(part)];
+    let got = rustix::net::recvmsg(socket, &mut vectors, &mut control, flags)?;
+    for message in control.drain() {
+        let RecvAncillaryMessage::ScmRights(received) = message else { continue };
+        for fd in received {
+            if reaper::is_plain(&fd) {
+                fds.push(fd);
+            } else {
+                *odd = true;
+                reaper::close(fd);
+            }
+        }
+    }
+    Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 impl Stream {
@@ -73,6 +112,7 @@ impl Stream {
             payload: Vec::new(),
             have: 0,
             fds: Vec::new(),
+            odd: false,
         }
     }
 
@@ -97,6 +137,9 @@ impl Stream {
             self.have = 0;
             let payload = std::mem::take(&mut self.payload);
             let fds = std::mem::take(&mut self.fds);
+            if self.odd {
+                return Err(Reason::DescriptorKind { request });
+            }
             return Ok(Received::Message(Raw { header, request, payload, fds }));
         }
     }
@@ -116,24 +159,14 @@ impl Stream {
     fn fill(&mut self) -> Result<Read, Reason> {
         let part = if self.parsed.is_some() { &mut self.payload } else { &mut self.header[..] };
         let missing = part.get_mut(self.have..).unwrap_or_default();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut vectors = [IoSliceMut::new(missing)];
-        let got = match rustix::net::recvmsg(&self.socket, &mut vectors, &mut control, flags) {
+        let got = match receive(&self.socket, missing, &mut self.fds, &mut self.odd) {
             Ok(got) => got,
             Err(Errno::INTR) => return Ok(Read::Some),
             Err(Errno::AGAIN) => return Ok(Read::WouldBlock),
             Err(Errno::CONNRESET) => return Ok(Read::End),
             Err(errno) => return Err(Reason::Socket(errno)),
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds);
-            }
-        }
-        let cut = got.flags.contains(ReturnFlags::CTRUNC);
-        if cut || self.fds.len() > DESCRIPTORS_MAX {
+        if got.cut || self.fds.len() > DESCRIPTORS_MAX {
             return Err(Reason::DescriptorsCut);
         }
         if got.bytes == 0 {
@@ -165,6 +198,20 @@ impl Stream {
                 Err(Errno::INTR) => continue,
                 Err(errno) => Err(Reason::Socket(errno)),
             };
+        }
+    }
+}
+
+impl Drop for Stream {
+    /// What was sent and not received would be closed with the socket: it is received first.
+    fn drop(&mut self) {
+        let mut part = [0; PAYLOAD_BYTES_MAX];
+        for _ in 0..DRAINED_MESSAGES_MAX {
+            let got = receive(&self.socket, &mut part, &mut self.fds, &mut self.odd);
+            self.fds.clear();
+            if got.is_err() || got.is_ok_and(|got| got.bytes == 0) {
+                break;
+            }
         }
     }
 }

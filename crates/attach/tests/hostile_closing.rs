@@ -1,0 +1,100 @@
+//! Descriptors that could take long to close are refused unseen, and closed where nobody waits.
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use causeway_attach::FaultKind;
+use causeway_attach::vhost_user::FrontendReq as R;
+use causeway_attach::vhost_user::message::{Header, RingEvent};
+use common::*;
+
+/// Far longer than any test of this file may take.
+const LINGER: Duration = Duration::from_secs(100);
+
+/// A socket whose last close waits, because its peer never reads; and the peer.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let peer = door.accept().unwrap().0;
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    // Waits only where it may block.
+    socket.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER)).unwrap();
+    (socket.into(), peer)
+}
+
+/// Whoever says this is refused, and is told so at once.
+#[track_caller]
+fn refused(bench: &mut Bench, send: impl FnOnce(&mut Bench) -> Result<(), causeway_attach::Fault>) {
+    let start = Instant::now();
+    let result = send(bench);
+    assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
+    assert_fault(bench, result, &["no eventfd, no Unix socket"]);
+    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+}
+
+#[test]
+fn hostile_descriptors_of_odd_kinds() {
+    let (pipe, _end) = std::io::pipe().unwrap();
+    let odd: Vec<OwnedFd> = vec![
+        File::open("/").unwrap().into(),
+        File::open("/proc/self/status").unwrap().into(),
+        File::open("/dev/null").unwrap().into(),
+        TcpListener::bind("127.0.0.1:0").unwrap().into(),
+        pipe.into(),
+        rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap(),
+    ];
+    for fd in &odd {
+        for request in [R::SET_VRING_CALL, R::SET_VRING_KICK, R::SET_VRING_ERR] {
+            let mut bench = Bench::running();
+            refused(&mut bench, |b| b.say(request, &RingEvent::emit(1, true), &[fd.as_fd()]));
+        }
+        let mut bench = Bench::granted();
+        refused(&mut bench, |b| b.say(R::SET_BACKEND_REQ_FD, &[], &[fd.as_fd()]));
+        // Not even with a message that has none, nor beside others that are well.
+        let (mut bench, event) = (Bench::granted(), event());
+        refused(&mut bench, |b| b.say(R::SET_OWNER, &[], &[event.as_fd(), fd.as_fd()]));
+    }
+}
+
+#[test]
+fn hostile_sockets_that_linger_when_they_are_closed() {
+    let mut peers = Vec::new();
+    for count in [1, 5] {
+        let mut bench = Bench::running();
+        let (sockets, theirs): (Vec<_>, Vec<_>) = (0..count).map(|_| lingering()).unzip();
+        peers.extend(theirs);
+        let payload = RingEvent::emit(0, true);
+        let header = Header::request(R::SET_VRING_CALL, payload.len() as u32);
+        refused(&mut bench, |bench| {
+            let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            bench.peer.as_ref().unwrap().send(header, &payload, &fds).unwrap();
+            // From here on the server's are the last.
+            drop(fds);
+            drop(sockets);
+            bench.server.receive(&mut bench.events)
+        });
+    }
+}
+
+#[test]
+fn hostile_sockets_that_linger_left_behind_unread() {
+    let mut bench = Bench::running();
+    let (socket, _peer) = lingering();
+    let header = Header::request(R::SET_OWNER, 0);
+    let ours = bench.peer.as_ref().unwrap();
+    // A fault first, so that what follows is never handled.
+    ours.send(Header::request(R::SET_STATUS, 0), &[], &[]).unwrap();
+    ours.send(header, &[], &[socket.as_fd()]).unwrap();
+    drop(socket);
+    let start = Instant::now();
+    assert!(bench.server.receive(&mut bench.events).is_err());
+    drop(bench);
+    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+}
