@@ -128,7 +128,7 @@ pub fn show_slot<W: Words>(
     // Release: the other descriptors and the data are visible before these flags.
     ring.store(old.flags_at(), flags, Ordering::Release)?;
     W::full_fence();
-    // Acquire: who reads the new flags reads the position that belongs to them.
+    // Acquire: goes with the release in `ask_slot`.
     match theirs.load(packed::EVENT_FLAGS, Ordering::Acquire)? {
         packed::EVENT_DISABLE => Ok(false),
         packed::EVENT_DESC => {
@@ -156,7 +156,8 @@ pub fn ask_slot<W: Words>(
     match at {
         Some(at) => {
             mine.store(packed::EVENT_POSITION, at.bits(), Ordering::Relaxed)?;
-            // Release: no flags without their position.
+            // Release: no flags without their position. Our own reader has a fence before it and
+            // needs none of this; others' may.
             mine.store(packed::EVENT_FLAGS, packed::EVENT_DESC, Ordering::Release)?;
         }
         None => mine.store(packed::EVENT_FLAGS, packed::EVENT_ENABLE, Ordering::Relaxed)?,

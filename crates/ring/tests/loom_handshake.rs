@@ -3,9 +3,9 @@
 //! seen of a batch. The steps are the ring's own (`causeway_ring::handshake`), over words that
 //! the checker watches.
 //!
-//! Each of these fails without the fence, release or acquire that its step names: without
-//! `full_fence` the two sides of `…_never_both_sleep` both sleep, with relaxed flags or indices a
-//! reader sees a batch and not what is in it.
+//! Tried by hand: without `full_fence` the sides of `…_never_both_sleep`, `packed_positions…` and
+//! `parking…` sleep both; with a relaxed store of the slot's flags `packed_batches…` sees half a
+//! batch. The release of an event area's flags may go without any of these failing.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -131,10 +131,10 @@ fn packed_sides_never_both_sleep() {
     }
 }
 
-/// An event area that asks for another position is never read as the new flags with the old
-/// position: the sleeper moves on from one position to the next between two shows.
+/// An event area that is being changed is read with the new flags and the old position at worst
+/// when the sleeper sees what was shown: it moves on from one position to the next meanwhile.
 #[test]
-fn packed_positions_go_with_their_flags() {
+fn packed_positions_that_change_lose_no_wake_up() {
     loom::model(|| {
         const SIZE: u16 = 4;
         let (first, second) = (Position::START, Position::START.advance(1, SIZE));
