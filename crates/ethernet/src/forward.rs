@@ -8,7 +8,8 @@ use causeway_wire::ethernet::is_group;
 use crate::backlog::Sender;
 use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
-use crate::job::Job;
+use crate::job::{Job, Taken};
+use crate::limits::BATCH_FRAMES;
 use crate::port::{Directory, pair};
 use crate::service::Ethernet;
 use crate::table::Learnt;
@@ -39,22 +40,18 @@ impl Directory {
         if !port.spec.learn || is_group(source) || source == [0; 6] {
             return false;
         }
-        let group = port.group;
-        let Some(group) = self.groups.get_mut(&group) else { return false };
-        group.table.learn(source, place, now_ns) != Learnt::Forged
+        self.table.learn(source, place, now_ns) != Learnt::Forged
     }
 
     /// Where a frame from a port goes.
     pub(crate) fn route(&self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
-        let group = self.get(from).and_then(|port| self.groups.get(&port.group));
-        let Some(group) = group else { return Route::Drop(DropReason::UnknownDestination) };
         if is_group(destination) {
             return Route::All;
         }
-        match group.table.lookup(destination, now_ns) {
+        match self.table.lookup(destination, now_ns) {
             Some(to) if to == from => Route::Drop(DropReason::SamePort),
             Some(to) => Route::To(to),
-            None if group.learners.iter().any(|&p| p != from) => Route::Learners,
+            None if self.learners.iter().any(|&p| p != from) => Route::Learners,
             None => Route::Drop(DropReason::UnknownDestination),
         }
     }
@@ -69,39 +66,58 @@ impl Ethernet {
         queue: usize,
         budget: usize,
     ) -> Progress {
-        let Some(me) = self.directory.get(place) else { return Progress::Parked };
-        let (id, features) = (me.id, me.features);
+        let Some(id) = self.directory.get(place).map(|p| p.id) else { return Progress::Parked };
         let mut left = budget;
-        let mut worked = false;
+        let mut progress = Progress::Idle;
+        let mut batch = std::mem::take(&mut self.batch);
         while left > 0 {
-            left = left.saturating_sub(1);
-            let Some((map, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
-                return Progress::Parked;
-            };
-            let job = match ring.pop(map, &mut self.chain) {
-                Ok(true) => Job::read(map, &self.chain, features),
-                Ok(false) => break,
-                Err(error) => {
-                    fault(cx, id, queue, error);
-                    return Progress::Parked;
+            match take(cx, id, queue, &mut batch, left.min(BATCH_FRAMES)) {
+                Ok(0) => break,
+                Ok(count) => {
+                    left = left.saturating_sub(count);
+                    progress = Progress::Worked;
+                    self.send(cx, (place, queue), batch.iter_mut().take(count), &mut left);
                 }
-            };
-            worked = true;
-            let held = match job {
-                Ok(job) => self.forward(cx, (place, queue), job, &mut left),
+                Err(()) => {
+                    progress = Progress::Parked;
+                    break;
+                }
+            }
+        }
+        self.batch = batch;
+        self.ahead = 0;
+        if progress == Progress::Worked {
+            cx.touch(id, queue);
+        }
+        progress
+    }
+
+    /// Sends frames that were taken on their way.
+    fn send<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: Sender,
+        batch: impl ExactSizeIterator<Item = &'a mut Taken>,
+        left: &mut usize,
+    ) {
+        let (place, queue) = sender;
+        self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX);
+        for taken in batch {
+            self.ahead = self.ahead.saturating_sub(1);
+            let Some(me) = self.directory.get(place) else { return };
+            let (id, features) = (me.id, me.features);
+            let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
+            let held = match taken.job.read(map, &taken.chain, features) {
+                Ok(()) => self.forward(cx, sender, taken, left),
                 Err((why, len)) => {
                     self.refuse(place, why, len);
                     false
                 }
             };
             if !held {
-                give_back(cx, id, queue, self.chain.head());
+                give_back(cx, id, queue, taken.chain.head());
             }
         }
-        if worked {
-            cx.touch(id, queue);
-        }
-        if worked { Progress::Worked } else { Progress::Idle }
     }
 
     /// Counts a frame that is not even looked at.
@@ -112,16 +128,17 @@ impl Ethernet {
         }
     }
 
-    /// Sends the frame of `self.chain` on its way; says whether the chain is held.
+    /// Sends a frame on its way; says whether its chain is held.
     fn forward(
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        job: Job,
+        taken: &mut Taken,
         left: &mut usize,
     ) -> bool {
+        let job = &taken.job;
         let (place, _) = sender;
-        let route = self.decide(place, &job, cx.now_ns);
+        let route = self.decide(place, job, cx.now_ns);
         if let Route::Drop(why) = route {
             self.refuse(place, why, job.len);
             return false;
@@ -130,16 +147,16 @@ impl Ethernet {
             port.counters.transmitted(job.len);
         }
         if let Route::To(to) = route {
-            return self.offer(cx, sender, job, to);
+            return self.offer(cx, sender, taken, to);
         }
         let mut targets = std::mem::take(&mut self.targets);
         self.list_targets(place, route, &mut targets);
         // A frame for many is as much work as many frames.
         *left = left.saturating_sub(targets.len().saturating_sub(1));
         let held = match targets.as_slice() {
-            [only] => self.offer(cx, sender, job, *only),
+            [only] => self.offer(cx, sender, taken, *only),
             many => {
-                self.offer_all(cx, place, &job, many);
+                self.offer_all(cx, place, taken, many);
                 false
             }
         };
@@ -161,41 +178,40 @@ impl Ethernet {
     /// The ports of a frame for many.
     fn list_targets(&self, place: u32, route: Route, targets: &mut Vec<u32>) {
         targets.clear();
-        let group = self.directory.get(place).and_then(|p| self.directory.groups.get(&p.group));
-        if let Some(group) = group {
-            let all = if route == Route::All { &group.members } else { &group.learners };
-            targets.extend(all.iter().copied().filter(|&p| p != place));
-        }
+        let Directory { members, learners, .. } = &self.directory;
+        let all = if route == Route::All { members } else { learners };
+        targets.extend(all.iter().copied().filter(|&p| p != place));
     }
 
-    /// Offers the frame of `self.chain` to its only receiver. Holds it where that one has no room
+    /// Offers a frame to its only receiver. Holds it where that one has no room
     /// now, and says so.
-    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, job: Job, to: u32) -> bool {
-        let Some(queue) = self.directory.receive_queue(to, &job) else {
+    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, taken: &mut Taken, to: u32) -> bool {
+        let Some(queue) = self.directory.receive_queue(to, &taken.job) else {
             self.directory.dropped(to, DropReason::ReceiverDown);
             return false;
         };
         let mut done = 0;
         // What waits already goes first.
         if !self.directory.waits(to, queue) {
-            let from = (sender.0, &self.chain, &job);
+            let from = (sender.0, &taken.chain, &taken.job);
             let to = (to, queue);
             match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut done) {
                 Attempt::Settled => return false,
-                Attempt::Short(had) => return self.hold(cx, sender, job, done, to, Some(had)),
+                Attempt::Short(had) => return self.hold(cx, sender, taken, done, to, Some(had)),
             }
         }
-        self.hold(cx, sender, job, done, (to, queue), None)
+        self.hold(cx, sender, taken, done, (to, queue), None)
     }
 
-    /// Offers the frame of `self.chain` to many; those without room go without.
-    fn offer_all(&mut self, cx: &mut Context<'_>, place: u32, job: &Job, targets: &[u32]) {
+    /// Offers a frame to many; those without room go without.
+    fn offer_all(&mut self, cx: &mut Context<'_>, place: u32, taken: &Taken, targets: &[u32]) {
+        let job = &taken.job;
         for &to in targets {
             let why = match self.directory.receive_queue(to, job) {
                 None => Some(DropReason::ReceiverDown),
                 Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
                 Some(queue) => {
-                    let from = (place, &self.chain, job);
+                    let from = (place, &taken.chain, job);
                     let to = (to, queue);
                     match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut 0) {
                         Attempt::Settled => None,
@@ -228,6 +244,40 @@ impl Directory {
             port.counters.dropped(why);
         }
     }
+}
+
+/// Takes at most `most` frames from a ring into `batch`, and has the first bytes of each on their
+/// way to us before the first is looked at: they lie in another processor's cache. Says how many;
+/// an error has been reported.
+fn take(
+    cx: &mut Context<'_>,
+    id: PortId,
+    queue: usize,
+    batch: &mut Vec<Taken>,
+    most: usize,
+) -> Result<usize, ()> {
+    let Some((map, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
+        return Err(());
+    };
+    for count in 0..most {
+        if batch.len() == count {
+            batch.push(Taken::default());
+        }
+        let Some(Taken { chain, .. }) = batch.get_mut(count) else { return Ok(count) };
+        match ring.pop(map, chain) {
+            Ok(true) => {
+                if let Some(first) = chain.readable().first() {
+                    map.prefetch(first.addr);
+                }
+            }
+            Ok(false) => return Ok(count),
+            Err(error) => {
+                fault(cx, id, queue, error);
+                return Err(());
+            }
+        }
+    }
+    Ok(most)
 }
 
 /// What came of trying to deliver a frame.

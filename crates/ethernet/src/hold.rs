@@ -5,12 +5,12 @@ use causeway_fabric::{Context, Progress};
 use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
 use crate::forward::{Attempt, attempt, fault, give_back};
-use crate::job::Job;
+use crate::job::Taken;
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
 
 impl Ethernet {
-    /// Keeps the frame of `self.chain` for a receiver that is short of buffers, unless as many
+    /// Keeps a frame for a receiver that is short of buffers, unless as many
     /// wait as may; says whether it is kept.
     ///
     /// `had` is how many buffers the receiver has, where that was just found to be too few.
@@ -18,7 +18,7 @@ impl Ethernet {
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        job: Job,
+        taken: &mut Taken,
         done: usize,
         to: (u32, usize),
         had: Option<u16>,
@@ -29,11 +29,14 @@ impl Ethernet {
         let Some((size, in_flight)) = ring.map(|r| (r.size(), r.in_flight())) else { return false };
         let Some(port) = self.directory.get_mut(place) else { return false };
         let Some(backlog) = port.backlogs.get_mut(pair(queue)) else { return false };
+        // What was only taken ahead does not wait.
+        let in_flight = in_flight.saturating_sub(self.ahead);
         if !backlog.has_room(sender, size, in_flight) {
             port.counters.dropped(DropReason::NoBuffer);
             return false;
         }
-        let chain = std::mem::replace(&mut self.chain, self.pool.pop().unwrap_or_default());
+        let chain = std::mem::replace(&mut taken.chain, self.pool.pop().unwrap_or_default());
+        let job = taken.job.clone();
         let held = Held { sender, chain, job, done, since_ns: cx.now_ns };
         let deadline = held.deadline_ns();
         backlog.push(held);

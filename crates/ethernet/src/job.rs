@@ -19,6 +19,13 @@ pub(crate) fn header_len(features: u64) -> usize {
     if full { HEADER_LEN } else { HEADER_LEN_LEGACY }
 }
 
+/// A frame that was taken from its sender's ring.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub chain: Chain,
+    pub job: Job,
+}
+
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
@@ -34,11 +41,25 @@ pub(crate) struct Job {
     pub offload: Offload,
 }
 
+impl Default for Job {
+    fn default() -> Self {
+        let (frame, offload) = (Frame::default(), Offload::default());
+        Self { head: [0; HEADERS_MAX], head_len: 0, len: 0, rest_at: 0, frame, offload }
+    }
+}
+
 impl Job {
-    /// Copies the first bytes of a chain and checks them against what the driver negotiated.
+    /// Copies the first bytes of a chain and checks them against what the driver negotiated. In
+    /// place, because it happens for every frame.
     ///
-    /// Also gives the frame's length where it is known to be refused.
-    pub fn read(map: &Map, chain: &Chain, features: u64) -> Result<Self, (DropReason, usize)> {
+    /// # Errors
+    /// Why the frame is refused, and its length. Then this job is none.
+    pub fn read(
+        &mut self,
+        map: &Map,
+        chain: &Chain,
+        features: u64,
+    ) -> Result<(), (DropReason, usize)> {
         let header_len = header_len(features);
         let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
         let len = bytes.saturating_sub(header_len);
@@ -54,15 +75,14 @@ impl Job {
             _ => return Err((DropReason::Runt, len)),
         }
         let header = Header::parse(&header).map_err(|_| (DropReason::Runt, len))?;
-        let mut head = [0; HEADERS_MAX];
-        let head_len = len.min(HEADERS_MAX);
-        copy(head.get_mut(..head_len).unwrap_or(&mut []))?;
-        let seen = head.get(..head_len).unwrap_or(&[]);
-        let frame = Frame::parse(seen).map_err(|_| (DropReason::Runt, len))?;
-        let offload = Offload::check(&header, features, &frame, len)
+        self.head_len = len.min(HEADERS_MAX);
+        copy(self.head.get_mut(..self.head_len).unwrap_or(&mut []))?;
+        self.frame = Frame::parse(self.head()).map_err(|_| (DropReason::Runt, len))?;
+        self.offload = Offload::check(&header, features, &self.frame, len)
             .map_err(|_| (DropReason::BadHeader, len))?;
-        let rest_at = header_len.saturating_add(head_len) as u64;
-        Ok(Self { head, head_len, len, rest_at, frame, offload })
+        self.rest_at = header_len.saturating_add(self.head_len) as u64;
+        self.len = len;
+        Ok(())
     }
 
     /// The frame's first bytes, all headers among them.

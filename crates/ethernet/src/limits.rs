@@ -24,3 +24,5 @@ pub const HELD_PER_QUEUE_MAX: usize = 1024;
 
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
+/// Frames taken from a ring before the first is looked at.
+pub const BATCH_FRAMES: usize = 16;

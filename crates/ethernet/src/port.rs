@@ -1,21 +1,19 @@
-//! What the service knows of its ports and groups.
+//! What the service knows of its ports.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use causeway_fabric::spec::NetSpec;
-use causeway_fabric::{GroupId, Mac, Name, PortId};
+use causeway_fabric::{Mac, Name, PortId};
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
-use crate::table::Table;
+use crate::table::{Table, Taken};
 
 /// One net port.
 #[derive(Debug)]
 pub(crate) struct NetPort {
     pub id: PortId,
     pub name: Name,
-    pub group: GroupId,
     pub spec: NetSpec,
     /// What its driver negotiated; 0 while it does not run.
     pub features: u64,
@@ -42,12 +40,11 @@ pub(crate) const fn transmits(queue: usize) -> bool {
 }
 
 impl NetPort {
-    pub fn new(id: PortId, name: Name, group: GroupId, spec: NetSpec) -> Self {
+    pub fn new(id: PortId, name: Name, spec: NetSpec) -> Self {
         let pairs = usize::from(spec.queue_pairs);
         Self {
             id,
             name,
-            group,
             spec,
             features: 0,
             receive: Vec::new(),
@@ -70,30 +67,24 @@ impl NetPort {
     }
 }
 
-/// The ports that may talk to each other.
+/// The ports of a group. Each is named by its slot in the shard, which stays as long as it does.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct Directory {
+    places: Vec<Option<NetPort>>,
     pub table: Table<u32>,
     pub members: Vec<u32>,
     /// Those of `members` that learn: where frames to unknown addresses go.
     pub learners: Vec<u32>,
-}
-
-/// All ports and groups. Ports are named by their place, which stays as long as they do.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    places: Vec<Option<NetPort>>,
-    by_id: HashMap<PortId, u32>,
-    pub groups: HashMap<GroupId, Group>,
     /// Keyed anew in every process: guests choose the flows.
     flows: RandomState,
 }
 
 impl Directory {
-    /// The place of a port.
+    /// The place of a port, if it is there.
     #[inline]
     pub fn place(&self, id: PortId) -> Option<u32> {
-        self.by_id.get(&id).copied()
+        let place = u32::try_from(id.slot()).ok()?;
+        self.get(place).filter(|port| port.id == id).map(|_| place)
     }
 
     #[inline]
@@ -110,48 +101,39 @@ impl Directory {
         self.places.iter_mut().flatten()
     }
 
-    /// Adds a port; its address must have been entered before.
-    pub fn insert(&mut self, place: u32, port: NetPort) {
-        let group = self.groups.entry(port.group).or_default();
-        group.members.push(place);
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// [`Taken`]: another has its address.
+    pub fn insert(&mut self, port: NetPort) -> Result<(), Taken> {
+        let slot = port.id.slot();
+        let place = u32::try_from(slot).map_err(|_| Taken)?;
+        self.table.add(port.spec.mac.0, place)?;
+        self.members.push(place);
         if port.spec.learn {
-            group.learners.push(place);
+            self.learners.push(place);
         }
-        self.by_id.insert(port.id, place);
-        if let Some(slot) = self.places.get_mut(place as usize) {
-            *slot = Some(port);
+        if self.places.len() <= slot {
+            self.places.resize_with(slot.saturating_add(1), || None);
         }
+        if let Some(free) = self.places.get_mut(slot) {
+            *free = Some(port);
+        }
+        Ok(())
     }
 
-    /// A free place for one more port.
-    pub fn vacancy(&mut self) -> u32 {
-        let free = self.places.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len().saturating_sub(1)
-        });
-        u32::try_from(place).unwrap_or(u32::MAX)
-    }
-
-    /// Removes a port and its addresses, and its group with the last port.
+    /// Removes a port and its addresses.
     pub fn remove(&mut self, place: u32) -> Option<NetPort> {
         let port = self.places.get_mut(place as usize)?.take()?;
-        self.by_id.remove(&port.id);
-        if let Some(group) = self.groups.get_mut(&port.group) {
-            group.table.remove(place);
-            group.members.retain(|&p| p != place);
-            group.learners.retain(|&p| p != place);
-            if group.members.is_empty() {
-                self.groups.remove(&port.group);
-            }
-        }
+        self.table.remove(place);
+        self.members.retain(|&p| p != place);
+        self.learners.retain(|&p| p != place);
         Some(port)
     }
 
-    /// The port of a group that has an address configured.
-    pub fn owner(&self, group: GroupId, mac: Mac) -> Option<&NetPort> {
-        let members = &self.groups.get(&group)?.members;
-        members.iter().filter_map(|&p| self.get(p)).find(|p| p.spec.mac == mac)
+    /// The port that has an address configured.
+    pub fn owner(&self, mac: Mac) -> Option<&NetPort> {
+        self.places.iter().flatten().find(|p| p.spec.mac == mac)
     }
 
     /// The hash of a flow.

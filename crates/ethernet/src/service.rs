@@ -11,15 +11,18 @@ use causeway_ring::Chain;
 use crate::backlog::Held;
 use crate::deliver::Scratch;
 use crate::features;
+use crate::job::Taken;
 use crate::port::{Directory, NetPort, receive_queue, transmits};
 
-/// Carries frames between the net ports of each group.
+/// Carries frames between the net ports of a group.
 #[derive(Debug, Default)]
 pub struct Ethernet {
     pub(crate) directory: Directory,
     pub(crate) scratch: Scratch,
-    /// The chain of the frame at hand, and used ones of frames that waited.
-    pub(crate) chain: Chain,
+    /// Frames taken from a ring in one go; how many of them are not looked at yet.
+    pub(crate) batch: Vec<Taken>,
+    pub(crate) ahead: u16,
+    /// Chains of frames that waited, to be used again.
     pub(crate) pool: Vec<Chain>,
     /// Room for lists that are made and emptied again.
     pub(crate) targets: Vec<u32>,
@@ -78,20 +81,13 @@ impl Service for Ethernet {
         let port = cx.ports.get(port).ok_or_else(gone)?;
         let spec = net(&port.spec).ok_or_else(gone)?.clone();
         let name = &port.spec.name;
-        let place = self.directory.vacancy();
-        let group = self.directory.groups.entry(port.group).or_default();
-        if group.table.add(spec.mac.0, place).is_err() {
-            let owner = self.directory.owner(port.group, spec.mac);
-            return Err(CommandError::Conflict(format!(
-                "port {name}: mac {} is that of port {} in group {}",
-                spec.mac,
-                owner.map_or("?", |p| p.name.as_str()),
-                port.spec.group
-            )));
-        }
-        let net = NetPort::new(port.id(), name.clone(), port.group, spec);
-        self.directory.insert(place, net);
-        Ok(())
+        let mac = spec.mac;
+        self.directory.insert(NetPort::new(port.id(), name.clone(), spec)).map_err(|_| {
+            let owner = self.directory.owner(mac).map_or("?", |p| p.name.as_str());
+            let group = &port.spec.group;
+            let text = format!("port {name}: mac {mac} is that of port {owner} in group {group}");
+            CommandError::Conflict(text)
+        })
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
@@ -113,10 +109,7 @@ impl Service for Ethernet {
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(place) = self.refresh(cx, port) else { return };
         self.purge(cx, place);
-        let group = self.directory.get(place).map(|p| p.group);
-        if let Some(group) = group.and_then(|g| self.directory.groups.get_mut(&g)) {
-            group.table.unlearn(place);
-        }
+        self.directory.table.unlearn(place);
     }
 
     fn serve(

@@ -51,7 +51,7 @@ impl Ethernet {
             steps.push(format!("the port may send from {} only: it does not learn", net.spec.mac));
             return Err(DropReason::SpoofedSource);
         }
-        let owner = self.directory.owner(net.group, source);
+        let owner = self.directory.owner(source);
         if let Some(owner) = owner {
             steps.push(format!("the source is the address of port {}", owner.name));
             return Err(DropReason::SpoofedSource);
@@ -70,10 +70,7 @@ impl Ethernet {
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> (&'static str, Vec<u32>) {
-        let group = self.directory.get(place).and_then(|p| self.directory.groups.get(&p.group));
-        let others = |all: Option<&Vec<u32>>| -> Vec<u32> {
-            all.into_iter().flatten().copied().filter(|&p| p != place).collect()
-        };
+        let others = |all: &[u32]| all.iter().copied().filter(|&p| p != place).collect();
         match self.directory.route(place, destination.0, self.now_ns) {
             Route::To(to) => {
                 steps.push(format!("{destination} is at one port"));
@@ -81,11 +78,11 @@ impl Ethernet {
             }
             Route::All => {
                 steps.push(format!("{destination} is for every port of the group"));
-                ("flood", others(group.map(|g| &g.members)))
+                ("flood", others(&self.directory.members))
             }
             Route::Learners => {
                 steps.push(format!("{destination} is unknown: to every port that learns"));
-                ("flood", others(group.map(|g| &g.learners)))
+                ("flood", others(&self.directory.learners))
             }
             Route::Drop(why) => {
                 let text = match why {

@@ -160,6 +160,14 @@ impl Map {
         View::new(Arc::clone(&region.mapping), at, len).map_err(|_| wrong)
     }
 
+    /// Has the cache line at `addr` on its way to this processor; a hint, and never an error.
+    #[inline]
+    pub fn prefetch(&self, addr: u64) {
+        if let Some((pointer, _)) = self.pointer(addr) {
+            kernel::prefetch(pointer);
+        }
+    }
+
     /// Copies the bytes at `addr` out, once.
     #[inline]
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {

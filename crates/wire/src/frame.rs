@@ -74,7 +74,7 @@ pub struct Transport {
 }
 
 /// A frame's headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Frame {
     /// To whom.
     pub destination: [u8; 6],

@@ -51,9 +51,10 @@ pub struct Gso {
 }
 
 /// What is left to do for a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Offload {
     /// Nothing.
+    #[default]
     None,
     /// Complete the checksum.
     Checksum(ChecksumPlace),
