@@ -19,7 +19,7 @@ use rustix::event::EventfdFlags;
 
 use crate::control::CommandError;
 use crate::limits::{
-    EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SERVES_PER_LOOK, SHARD_SERVES_MAX,
+    COST_PER_LOOK, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SHARD_SERVES_MAX,
 };
 use crate::load::{Load, Meter};
 use crate::shard::{Shard, Turn};
@@ -196,7 +196,7 @@ impl Roster {
         }
     }
 
-    /// Gives each busy shard a turn; `most` bounds the queues served in all.
+    /// Gives each busy shard a turn, as long as it costs less than `most` in all.
     fn turns(&mut self, most: usize) -> Turn {
         let mut all = Turn::default();
         let (now, spin) = (self.now_ns, self.share.spin_ns());
@@ -208,11 +208,11 @@ impl Roster {
             let Some(index) = self.busy.pop_front() else { break };
             let Some(seat) = self.seat(index) else { continue };
             seat.shard.set_clock(now, spin);
-            let turn = seat.shard.turn(left.min(SHARD_SERVES_MAX));
+            let turn = seat.shard.turn(SHARD_SERVES_MAX);
             seat.busy = false;
             seat.turned = seat.turned.saturating_add(turn.worked);
             all.add(turn);
-            left = left.saturating_sub(turn.served());
+            left = left.saturating_sub(turn.cost());
             self.refresh(index);
         }
         all
@@ -314,11 +314,11 @@ impl Dispatcher {
         let mut left = 0_usize;
         while !self.worker.stop.load(Ordering::Acquire) {
             if self.roster.busy.is_empty() || left == 0 {
-                left = SERVES_PER_LOOK;
+                left = COST_PER_LOOK;
                 self.look(&mut events, &mut scheduler)?;
             }
             let turn = self.roster.turns(left);
-            left = left.saturating_sub(turn.served());
+            left = left.saturating_sub(turn.cost());
             self.turned.add(turn);
         }
         for (_, shard) in self.roster.shards() {

@@ -20,8 +20,11 @@ pub const MTU_MIN: u16 = 68;
 pub const SERVE_CHAINS_MAX: usize = 64;
 /// Events taken from the kernel at a time.
 pub const EVENTS_MAX: usize = 64;
-/// Queues served between two looks at the kernel's events while there is work.
-pub const SERVES_PER_LOOK: usize = 32;
+/// What serving a queue that has work costs, in looks at one that has none.
+pub const SERVE_COST: u32 = 8;
+/// What a dispatcher spends between two looks at the kernel's events, in looks at an empty queue:
+/// 32 queues with work, or some microseconds of polling in vain.
+pub const COST_PER_LOOK: usize = 256;
 /// Queues of one shard served before the next shard has its turn.
 pub const SHARD_SERVES_MAX: usize = 4;
 /// Orders waiting for a dispatcher; a caller beyond that waits.

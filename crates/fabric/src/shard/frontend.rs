@@ -133,6 +133,21 @@ impl Shard {
         }
         self.with(|s, cx| s.started(cx, id, queue));
         self.activate(id, queue);
+        self.notify_of_the_past(id, queue);
+    }
+
+    /// A process that died after it showed used entries and before it notified left its guest
+    /// asleep: one notification too many wakes it.
+    fn notify_of_the_past(&mut self, id: PortId, queue: usize) {
+        let Some(port) = self.ports.get_mut(id) else { return };
+        if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
+            return;
+        }
+        let told = port.device().and_then(|d| d.queues.get(queue)).map_or(Ok(()), |q| q.notify());
+        if let Err(error) = told {
+            port.bar(self.now_ns);
+            self.fault(id, format!("queue {queue}: {error}"));
+        }
     }
 
     fn queue_stopped(&mut self, id: PortId, queue: usize) {

@@ -13,7 +13,7 @@
 //! # Budget
 //! Serving costs no system call but the notifications that guests asked for. The kernel's events
 //! are looked at when the dispatcher says so: every
-//! [`SERVES_PER_LOOK`](crate::limits::SERVES_PER_LOOK) queues served.
+//! [`COST_PER_LOOK`](crate::limits::COST_PER_LOOK).
 
 mod frontend;
 pub(crate) mod ports;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX};
+use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
@@ -40,9 +40,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Queues served.
-    pub(crate) fn served(self) -> usize {
-        usize::try_from(self.worked.saturating_add(self.idle)).unwrap_or(usize::MAX)
+    /// What it took, in looks at an empty queue.
+    pub(crate) fn cost(self) -> usize {
+        let cost = self.worked.saturating_mul(SERVE_COST).saturating_add(self.idle);
+        usize::try_from(cost).unwrap_or(usize::MAX)
     }
 
     /// Counts another turn in.
@@ -281,6 +282,11 @@ impl Shard {
     /// Does what services asked for while they were called: publish, wake, close.
     fn settle(&mut self) {
         loop {
+            // What was sent is shown as used before it is shown as received: should this process
+            // die in between, a frame is lost, which may be, and not carried twice.
+            if self.dirty.len() > 1 {
+                self.dirty.sort_unstable_by_key(|(_, queue)| !is_transmit(*queue));
+            }
             // Emptied in place: these lists fill once a batch and keep their room.
             for index in 0..self.dirty.len() {
                 let Some(&(id, queue)) = self.dirty.get(index) else { break };
@@ -314,4 +320,9 @@ impl Shard {
             }
         }
     }
+}
+
+/// Whether guests send by this queue: in both device types the second of each pair.
+fn is_transmit(queue: usize) -> bool {
+    queue & 1 == 1
 }
