@@ -8,7 +8,7 @@ OUT := $(or $(CARGO_TARGET_DIR),target)
 help:
 	@echo 'make demo    two real guests talk through causewayd; one table'
 	@echo 'make test    lints and all tests, real guests among them'
-	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--only stream"'
+	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--quick --only stream"'
 	@echo 'make lint    formatting, clippy, licences'
 
 setup:
@@ -21,6 +21,7 @@ demo: build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
 
 bench: setup
+	@scripts/bench-peers.sh
 	cargo build --release -p causeway-bench
 	@'$(OUT)/release/causeway-bench' $(BENCH)
 

@@ -23,10 +23,7 @@ impl Effort {
     }
 
     /// A figure for each run.
-    pub fn each(
-        &self,
-        mut one: impl FnMut() -> Result<f64, String>,
-    ) -> Result<Vec<f64>, String> {
+    pub fn each(&self, mut one: impl FnMut() -> Result<f64, String>) -> Result<Vec<f64>, String> {
         (0..self.runs).map(|_| one()).collect()
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use causeway_fabric::Pacing;
+
 use crate::peers::process::{Program, command};
 use crate::rig::Rig;
 
@@ -30,11 +32,10 @@ fn resident_kib() -> u64 {
     line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Serves until its input ends: `vsock CID` adds a port and answers with its socket, `usage`
+/// Serves, with queues paced as the daemon does by default, until its input ends: `vsock CID` adds a port and answers with its socket, `usage`
 /// answers with time and memory.
 pub fn serve() -> ExitCode {
-    let spin_us = std::env::args().nth(2).and_then(|t| t.parse().ok()).unwrap_or(20);
-    let rig = Rig::new(Duration::from_micros(spin_us));
+    let rig = Rig::paced(Pacing::default());
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let answer = match line.split_once(' ') {
@@ -66,10 +67,10 @@ pub struct Usage {
 pub struct Daemon(Program);
 
 impl Daemon {
-    /// Starts it; its dispatcher looks at idle queues for `spin` before it parks.
-    pub fn start(spin: Duration) -> Result<Self, String> {
+    /// Starts it.
+    pub fn start() -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
-        Ok(Self(Program::start(command(me).args([FLAG, &spin.as_micros().to_string()]))?))
+        Ok(Self(Program::start(command(me).arg(FLAG))?))
     }
 
     /// Adds a vsock port; gives its socket.

@@ -9,6 +9,7 @@
 //!
 //! Every row names its kind of guest, and kinds are never mixed in a row.
 
+mod bare;
 mod effort;
 mod floor;
 mod inner;
@@ -26,8 +27,10 @@ mod stats;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(inner::FLAG) {
-        return inner::serve();
+    match std::env::args().nth(1).as_deref() {
+        Some(inner::FLAG) => return inner::serve(),
+        Some(bare::FLAG) => return bare::serve(),
+        _ => {}
     }
     let options = match options::Options::parse(std::env::args().skip(1)) {
         Ok(Some(options)) => options,

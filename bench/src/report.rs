@@ -108,6 +108,9 @@ mod tests {
 
     #[test]
     fn names_become_file_names() {
-        assert_eq!(slug("Ethernet, 64 B: port to port (packed)"), "ethernet-64-b-port-to-port-packed");
+        assert_eq!(
+            slug("Ethernet, 64 B: port to port (packed)"),
+            "ethernet-64-b-port-to-port-packed"
+        );
     }
 }

@@ -27,6 +27,13 @@ pub struct Rig {
 impl Rig {
     /// A dispatcher that polls idle queues for `spin` before it parks; not at all for zero.
     pub fn new(spin: Duration) -> Self {
+        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
+        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
+        Self::paced(Pacing { policy, spin_ns, ..Pacing::default() })
+    }
+
+    /// A dispatcher with queues that are paced so.
+    pub fn paced(pacing: Pacing) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("causeway-bench-{}-{number}", std::process::id());
@@ -36,9 +43,6 @@ impl Rig {
             || Box::new(causeway_ethernet::Ethernet::new()),
             || Box::new(causeway_socket::Socket::new()),
         ];
-        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
-        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
-        let pacing = Pacing { policy, spin_ns, ..Pacing::default() };
         let options = Options { dispatchers: 1, cpus: vec![SERVER], pacing };
         let fabric = Fabric::start(&services, options).expect("a dispatcher");
         pin(CLIENT);

@@ -139,16 +139,7 @@ impl Plan {
         ours: impl Fn(&Effort) -> Result<Vec<f64>, String> + 'static,
     ) -> Self {
         let (ours, name) = (Box::new(ours), name.into());
-        Self {
-            name,
-            unit,
-            guest,
-            ours,
-            peers: Vec::new(),
-            aims: Vec::new(),
-            note: "",
-            at: None,
-        }
+        Self { name, unit, guest, ours, peers: Vec::new(), aims: Vec::new(), note: "", at: None }
     }
 
     /// Puts a peer beside it.

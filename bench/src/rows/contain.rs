@@ -39,7 +39,11 @@ fn thread_s() -> f64 {
 /// The core of attackers: a third one where there is one.
 fn attackers_core() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores > 2 { (0..).find(|core| ![CLIENT, SERVER].contains(core)).unwrap_or(CLIENT) } else { CLIENT }
+    if cores > 2 {
+        (0..).find(|core| ![CLIENT, SERVER].contains(core)).unwrap_or(CLIENT)
+    } else {
+        CLIENT
+    }
 }
 
 /// 64 B frames per second of the victims while `attack` goes on, in millions.

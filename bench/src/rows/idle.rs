@@ -20,7 +20,7 @@ fn attach(daemon: &mut Daemon) -> Result<Vec<VsockPort>, String> {
 
 /// Processor time of 100 attached ports without traffic, in percent of one core.
 fn percent(effort: &Effort) -> Result<Vec<f64>, String> {
-    let mut daemon = Daemon::start(Duration::from_micros(20))?;
+    let mut daemon = Daemon::start()?;
     let ports = attach(&mut daemon)?;
     let time = effort.time(Duration::from_secs(3));
     std::thread::sleep(Duration::from_millis(500));
@@ -37,7 +37,7 @@ fn percent(effort: &Effort) -> Result<Vec<f64>, String> {
 /// What each of 100 attached ports without traffic adds to the daemon's resident memory, in MiB.
 fn memory_mib(effort: &Effort) -> Result<Vec<f64>, String> {
     effort.each(|| {
-        let mut daemon = Daemon::start(Duration::from_micros(20))?;
+        let mut daemon = Daemon::start()?;
         // The first command makes what is there once.
         daemon.vsock(2 + PORTS + 1)?;
         let before = daemon.usage()?.resident_kib;

@@ -1,7 +1,8 @@
 //! All rows, in the order they are shown.
 
+mod bare;
 mod contain;
-mod ethernet;
+pub mod ethernet;
 mod idle;
 mod scale;
 mod sockets;
@@ -17,5 +18,6 @@ pub fn all() -> Vec<Plan> {
     plans.extend(scale::plans());
     plans.extend(contain::plans());
     plans.extend(switch::plans());
+    plans.extend(bare::plans());
     plans
 }

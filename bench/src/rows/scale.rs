@@ -139,7 +139,7 @@ fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
 /// What each of 10,000 open connections adds to the daemon's resident memory, in KiB.
 fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
     effort.each(|| {
-        let mut daemon = Daemon::start(Duration::from_micros(20))?;
+        let mut daemon = Daemon::start()?;
         let mut attach = |cid| {
             let path = daemon.vsock(cid)?;
             VsockPort::attach(&path, options()).map_err(|e| e.to_string())

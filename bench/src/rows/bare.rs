@@ -1,0 +1,63 @@
+//! Rows of the bare KVM guest: frames through rings in a memory slot, and what a
+//! doorbell costs that leaves the guest.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::bare::Bare;
+use crate::effort::Effort;
+use crate::rig::{GROUP, Rig};
+use crate::row::{Guest, Plan};
+
+fn guest() -> Result<(Rig, Bare), String> {
+    let rig = Rig::new(Duration::from_millis(100));
+    let (a, b) = (rig.idle_net(GROUP, 1, false), rig.idle_net(GROUP, 2, false));
+    let bare = Bare::start([&a, &b])?;
+    Ok((rig, bare))
+}
+
+/// 64 B frames per second, in millions.
+fn mpps(effort: &Effort, burst: u64) -> Result<Vec<f64>, String> {
+    let (_rig, mut bare) = guest()?;
+    let count = effort.rounds(3_000_000);
+    bare.frames_s(count / 10 + 1, burst)?;
+    effort.each(|| Ok(count as f64 / bare.frames_s(count, burst)? / 1e6))
+}
+
+/// A doorbell of the guest, in microseconds.
+fn bell_us(effort: &Effort) -> Result<Vec<f64>, String> {
+    let (_rig, mut bare) = guest()?;
+    let count = effort.rounds(100_000);
+    effort.each(|| Ok(bare.bells_s(count)? * 1e6 / count as f64))
+}
+
+/// A doorbell of a process, in microseconds.
+fn write_us(effort: &Effort) -> Result<Vec<f64>, String> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.to_string())?;
+    let count = effort.rounds(1_000_000);
+    effort.each(|| {
+        let since = Instant::now();
+        for _ in 0..count {
+            rustix::io::write(bell.as_fd(), &1_u64.to_ne_bytes()).map_err(|e| e.to_string())?;
+        }
+        Ok(since.elapsed().as_secs_f64() * 1e6 / count as f64)
+    })
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for burst in [1, 4, 32] {
+        let name = format!("Ethernet frames of a bare guest, 64 B, burst {burst}");
+        let plan = Plan::new(name, "Mpps", Guest::BareKvm, move |e| mpps(e, burst));
+        plans.push(plan.at("bare-burst", burst as usize).note(
+            "One virtual processor drives both ports, in 64-bit user mode without a kernel; \
+             it polls and takes no interrupts.",
+        ));
+    }
+    let bell = Plan::new("doorbell of a bare guest", "us", Guest::BareKvm, bell_us);
+    plans.push(bell.beside("eventfd write", write_us));
+    plans
+}
