@@ -115,3 +115,46 @@ fn what_is_in_use_is_refused_and_what_is_gone_is_gone() {
     assert!(!host.control.socket.with_file_name("a-net.sock").exists());
     host.run("port add d --kind net --group blue --mac 52:54:00:00:00:01");
 }
+
+#[test]
+fn dispatchers_are_listed_and_groups_are_moved_between_them() {
+    let host = Host::start();
+    let list = host.run("dispatcher list");
+    let head = list.lines().next().unwrap();
+    let heads: Vec<&str> = head.split_whitespace().collect();
+    assert_eq!(
+        heads,
+        ["DISPATCHER", "CPU", "BUSY", "SPIN", "GROUP", "SERVICE", "PORTS", "BUSY", "MOVES"]
+    );
+    let shards = |text: &str| -> Vec<(usize, String, String)> {
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        let of = |dispatcher: &serde_json::Value| -> Vec<(usize, String, String)> {
+            let number = dispatcher["number"].as_u64().unwrap() as usize;
+            let text =
+                |shard: &serde_json::Value, key: &str| shard[key].as_str().unwrap().to_owned();
+            let shards = dispatcher["shards"].as_array().unwrap().iter();
+            shards.map(|s| (number, text(s, "group"), text(s, "service"))).collect()
+        };
+        let mut all: Vec<_> = json.as_array().unwrap().iter().flat_map(of).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(shards(&host.run("dispatcher list -j")).len(), 4, "two groups of two services");
+    let blue = |number| {
+        [(number, "blue".to_owned(), "net".to_owned()), (number, "blue".into(), "vsock".into())]
+    };
+    for number in [1, 0] {
+        let moved = shards(&host.run(&format!("dispatcher move blue {number} -j")));
+        assert!(blue(number).iter().all(|shard| moved.contains(shard)), "{moved:?}");
+    }
+    let moved = shards(&host.run("dispatcher move blue 1 --service vsock -j"));
+    assert!(moved.contains(&blue(1)[1]) && moved.contains(&blue(0)[0]), "{moved:?}");
+    let shown = host.run("port show a-vsock");
+    assert!(shown.lines().any(|l| l.split_whitespace().eq(["dispatcher", "1"])), "{shown}");
+    assert!(shown.contains("guest-driven"), "{shown}");
+    let (status, text) = host.output("dispatcher move blue 2");
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("expected 0 to 1"), "{text}");
+    let (status, text) = host.output("dispatcher move green 1");
+    assert!(text.contains("see `causeway group list`"), "{status} {text}");
+}
