@@ -1,0 +1,90 @@
+//! No frame is lost without a counter: what the backend took it delivered or counted as dropped.
+
+use std::collections::BTreeMap;
+
+use super::{Check, Violation, broken};
+use crate::event::{Event, Place, To};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Tallies {
+    /// Of each sender: the frames that it showed the backend, and how far they were taken.
+    sent: BTreeMap<Place, Vec<To>>,
+    len: BTreeMap<(Place, u16), u32>,
+    /// Of each frame at each receiver: pieces, and bytes.
+    got: BTreeMap<(Place, Place, u16), (u64, u32)>,
+    tally: BTreeMap<Place, (u64, u64)>,
+}
+
+impl Tallies {
+    fn owed(&self, stage: u8, ports: u8) -> u64 {
+        let all = self.sent.iter().filter(|(at, _)| at.stage == stage).flat_map(|(_, to)| to);
+        all.map(|to| if *to == To::All { u64::from(ports).saturating_sub(1) } else { 1 }).sum()
+    }
+
+    /// Frames delivered to a guest by the backend's count of frames and pieces.
+    fn delivered(&self, at: Place, given: u64) -> Result<u64, Violation> {
+        let (mut pieces, mut whole, mut cut) = (0_u64, 0_u64, false);
+        for ((_, from, serial), (count, bytes)) in
+            self.got.range((at, FIRST, 0)..).take_while(|((to, ..), _)| *to == at)
+        {
+            pieces += count;
+            whole += u64::from(self.len.get(&(*from, *serial)) == Some(bytes));
+            cut |= *count > 1;
+        }
+        let unseen = given.checked_sub(pieces);
+        let unseen = unseen.ok_or_else(|| {
+            broken("tally", format!("{at:?} got {pieces} frames, {given} are counted"))
+        })?;
+        // Frames that the guest left behind; none of them may be a piece.
+        if unseen > 0 && cut {
+            return Err(broken("tally", format!("{at:?}: {unseen} frames unseen")));
+        }
+        Ok(whole + unseen)
+    }
+}
+
+const FIRST: Place = Place { stage: 0, guest: 0 };
+
+impl Check for Tallies {
+    fn see(&mut self, event: &Event) -> Result<(), Violation> {
+        match *event {
+            Event::FrameSent { from, to, serial, len } => {
+                self.sent.entry(from).or_default().push(to);
+                self.len.insert((from, serial), len);
+            }
+            Event::Taken { at, count } => {
+                let sent = self.sent.entry(at).or_default();
+                if sent.len() < count as usize {
+                    let what = format!("{at:?} sent {} frames, {count} were taken", sent.len());
+                    return Err(broken("tally", what));
+                }
+                sent.truncate(count as usize);
+            }
+            Event::FrameGot { at, from, serial, len, .. } => {
+                let (pieces, bytes) = self.got.entry((at, from, serial)).or_default();
+                *pieces += 1;
+                *bytes = bytes.saturating_add(len);
+            }
+            Event::Tally { at, given, dropped } => {
+                self.tally.insert(at, (given, dropped));
+            }
+            Event::Balance { stage, ports } => {
+                let (mut delivered, mut dropped) = (0, 0);
+                for (at, tally) in self.tally.iter().filter(|(at, _)| at.stage == stage) {
+                    delivered += self.delivered(*at, tally.0)?;
+                    dropped += tally.1;
+                }
+                let owed = self.owed(stage, ports);
+                if owed != delivered + dropped {
+                    return Err(broken(
+                        "tally",
+                        format!("{owed} frames taken, {delivered} delivered, {dropped} dropped"),
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! `causeway-sim`: plays worlds, and tells how to play one again that broke a promise.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Random worlds of guests, each from one seed
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Play this many worlds
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Play the world of this seed alone
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print every step
+    #[arg(long)]
+    trace: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let (first, count) = match options.seed {
+        Some(seed) => (seed, 1),
+        None => (options.first, options.seeds),
+    };
+    let (mut events, mut failed) = (0, 0);
+    for seed in first..first.saturating_add(count) {
+        let outcome = causeway_sim::play(seed, options.trace, false);
+        events += outcome.count;
+        if let Some(violation) = outcome.violation {
+            failed += 1;
+            println!("seed {seed}: {violation}\n  again: causeway-sim --seed {seed} --trace");
+        } else if options.seed.is_some() {
+            println!("seed {seed}: hash {:016x}", outcome.hash);
+        }
+        if seed % 100 == 99 {
+            eprintln!("{} worlds, {events} events, {failed} broken", seed - first + 1);
+        }
+    }
+    println!("{count} worlds, {events} events, {failed} broken a promise");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

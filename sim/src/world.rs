@@ -1,0 +1,215 @@
+//! A world: one or two stages, random guests, and what happens to them, all from one seed.
+//!
+//! First guests do as they like and things go wrong; then they all behave, and everything that
+//! was under way must arrive by notifications alone; then they leave, and nothing may be left.
+
+use std::fmt;
+
+use causeway_fabric::{Pacing, Policy};
+use causeway_wire::virtio::{
+    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, mask,
+};
+
+use crate::check::{Violation, broken};
+use crate::ether::Cards;
+use crate::event::{Event, Place};
+use crate::rng::Rng;
+use crate::sock::Sockets;
+use crate::stage::{Stage, StageError};
+use crate::tape::Tape;
+
+/// Steps of a world in which guests do as they like.
+const STEPS: (u64, u64) = (100, 700);
+/// Rounds in which guests behave, at most; time moves by [`ROUND_NS`] in each.
+const ROUNDS_MAX: usize = 5000;
+const ROUND_NS: u64 = 20_000;
+/// Rounds without anything: the world is at rest.
+const ROUNDS_QUIET: usize = 60;
+/// Long enough for every deadline of the services, in nanoseconds.
+const AFTERWARDS_NS: u64 = 1_000_000_000_000;
+
+/// What may happen to the guests of a world.
+#[derive(Debug, Clone, Copy)]
+pub struct Temper {
+    /// Guests leave and come back, at any moment.
+    pub leaves: bool,
+    /// Ports are deleted and added.
+    pub deletes: bool,
+    /// Guests are paused, and their memory is granted anew.
+    pub pauses: bool,
+    /// How long a guest may take nothing, in nanoseconds.
+    pub away_ns: u64,
+}
+
+/// The guests of one stage.
+pub trait Play: fmt::Debug {
+    /// Where they play.
+    fn stage(&self) -> &Stage;
+    /// One of them does something.
+    ///
+    /// # Errors
+    /// A rule was broken against an honest guest.
+    fn turn(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
+    /// From now on all behave.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    fn settle(&mut self, tape: &mut Tape) -> Result<(), StageError>;
+    /// All do what they are notified of; says whether there was anything.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    fn behave(&mut self, tape: &mut Tape) -> Result<bool, StageError>;
+    /// All is at rest: tells of what is there.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    fn finish(&mut self, tape: &mut Tape) -> Result<(), StageError>;
+    /// All leave, and all ports are deleted.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    fn part(&mut self, tape: &mut Tape) -> Result<(), StageError>;
+}
+
+/// What came of a world.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The hash of all that happened.
+    pub hash: u64,
+    /// How many events there were.
+    pub count: u64,
+    /// The events, if they were to be kept.
+    pub events: Vec<Event>,
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+}
+
+/// A random choice of ring features: those to ask for, and those to leave out.
+pub fn ring_features(rng: &mut Rng) -> (u64, u64) {
+    let packed = if rng.chance(50) { mask(VIRTIO_F_RING_PACKED) } else { 0 };
+    let mut declined = 0;
+    for bit in [VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC] {
+        if rng.chance(30) {
+            declined |= mask(bit);
+        }
+    }
+    (packed, declined)
+}
+
+fn pacing(rng: &mut Rng) -> Pacing {
+    let policy = rng.pick(&[Policy::Adaptive, Policy::GuestDriven, Policy::VmmDriven]);
+    Pacing { policy, spin_ns: rng.below(200_000), period_ns: 1_000_000, ..Pacing::default() }
+}
+
+/// Plays the world of `seed`.
+pub fn play(seed: u64, print: bool, keep: bool) -> Outcome {
+    let mut tape = Tape::new(print, keep);
+    if let Err(error) = run(seed, &mut tape) {
+        tape.fail(broken("honest", error.to_string()));
+    }
+    let (hash, count, events, violation) = tape.close();
+    Outcome { hash, count, events, violation }
+}
+
+fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
+    let temper = Temper {
+        leaves: rng.chance(60),
+        deletes: rng.chance(40),
+        pauses: rng.chance(50),
+        away_ns: rng.pick(&[1_000_000, 300_000_000, 3_000_000_000]),
+    };
+    let sockets = rng.chance(60);
+    let stages = if rng.chance(30) { 2 } else { 1 };
+    let mut plays: Vec<Box<dyn Play>> = Vec::new();
+    for index in 0..stages {
+        let (ports, pacing) = (rng.within(2, 6) as u8, pacing(rng));
+        plays.push(if sockets {
+            Box::new(Sockets::new(index, ports, pacing, temper)?)
+        } else {
+            Box::new(Cards::new(index, ports, pacing, temper, rng)?)
+        });
+    }
+    Ok(plays)
+}
+
+fn run(seed: u64, tape: &mut Tape) -> Result<(), StageError> {
+    let mut rng = Rng::new(seed);
+    let mut plays = cast(&mut rng)?;
+    for _ in 0..rng.within(STEPS.0, STEPS.1) {
+        for play in &mut plays {
+            play.turn(&mut rng, tape)?;
+            elapse(play.as_ref(), &mut rng)?;
+        }
+        if tape.is_broken() {
+            return Ok(());
+        }
+    }
+    for play in &mut plays {
+        rest(play.as_mut(), tape)?;
+        play.finish(tape)?;
+        play.part(tape)?;
+        afterwards(play.as_ref(), tape)?;
+    }
+    Ok(())
+}
+
+/// The shard works for a while, or not, and time goes on.
+fn elapse(play: &dyn Play, rng: &mut Rng) -> Result<(), StageError> {
+    let stage = play.stage();
+    match rng.below(100) {
+        0..40 => {}
+        40..43 => {
+            stage.step_elsewhere(rng.within(1, 4) as usize)?;
+        }
+        _ => {
+            stage.step(rng.within(1, 4) as usize)?;
+        }
+    }
+    let soon = rng.below(200_000);
+    stage.advance(match rng.below(1000) {
+        0..5 => rng.below(400_000_000),
+        5..15 => match stage.deadline_ns() {
+            Some(at) => at.saturating_sub(stage.now_ns()).min(2_000_000_000),
+            None => soon,
+        },
+        _ => soon,
+    });
+    Ok(())
+}
+
+/// All behave until nothing happens any more.
+fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
+    play.settle(tape)?;
+    let mut quiet = 0;
+    for _ in 0..ROUNDS_MAX {
+        let worked = play.behave(tape)?;
+        let busy = play.stage().step(64)?;
+        play.stage().advance(ROUND_NS);
+        quiet = if worked || busy { 0 } else { quiet + 1 };
+        if tape.is_broken() || quiet > ROUNDS_QUIET {
+            return Ok(());
+        }
+    }
+    tape.fail(broken("remains", "guests that behave never come to rest"));
+    Ok(())
+}
+
+/// Nobody is there: nothing may be left.
+fn afterwards(play: &dyn Play, tape: &mut Tape) -> Result<(), StageError> {
+    let stage = play.stage();
+    for _ in 0..4 {
+        stage.advance(AFTERWARDS_NS);
+        stage.step(64)?;
+    }
+    let index = 0;
+    let ports = stage.with(|shard| shard.port_views().len() as u64);
+    let busy = u64::from(stage.step(64)?);
+    let deadlines = u64::from(stage.deadline_ns().is_some());
+    for (what, count) in [("ports", ports), ("work", busy), ("deadlines", deadlines)] {
+        tape.put(Event::Remains { stage: index, what, count });
+    }
+    let at = Place { stage: index, guest: 0 };
+    tape.put(Event::Act { now_ns: stage.now_ns(), at, what: "end", value: 0 });
+    Ok(())
+}
