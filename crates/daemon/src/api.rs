@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command, CommandError, GroupView, TraceQuery};
+use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -78,7 +78,7 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
     let parts: Vec<&str> = path.split('/').collect();
     let method = request.method.as_str();
     match (parts.as_slice(), method) {
-        (["info"], "GET") => Ok(info(about)),
+        (["info"], "GET") => Ok(info(fabric, about)),
         (["stats"], "GET") => stats(fabric, about),
         (["trace"], "POST") => {
             let query: TraceQuery = body(request)?;
@@ -183,11 +183,12 @@ fn dispatchers(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<
     }
 }
 
-fn info(about: &About) -> Reply {
+fn info(fabric: &dyn Fabric, about: &About) -> Reply {
     let value = json!({
         "name": "causewayd",
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
+        "holder_pid": fabric.holder(),
         "uptime_seconds": about.started.elapsed().as_secs_f64(),
         "control": about.control.display().to_string(),
         "run_dir": about.run_dir.display().to_string(),
@@ -222,10 +223,24 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
     Ok(Reply::json(200, &json!({ "uptime_seconds": uptime, "ports": ports })))
 }
 
+/// A port with what the holder does for it.
+fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
+    let mut value = json!(view);
+    if let Some(map) = value.as_object_mut() {
+        map.insert("held".into(), fabric.is_held(&view.spec.name).into());
+    }
+    value
+}
+
 /// Runs a command; its answer goes out with `status`, or as 204 if it has nothing to tell.
 fn call(fabric: &dyn Fabric, command: Command, status: u16) -> Result<Reply, Reply> {
     match fabric.call(command).map_err(refused)? {
         Answer::Done => Ok(Reply::done()),
+        Answer::Port(view) => Ok(Reply::json(status, &held(fabric, &view))),
+        Answer::Ports(views) => {
+            let views: Vec<_> = views.iter().map(|view| held(fabric, view)).collect();
+            Ok(Reply::json(status, &views))
+        }
         answer => Ok(Reply::json(status, &answer)),
     }
 }

@@ -26,6 +26,9 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
+    /// When stopped, leave held ports to the next causewayd: their guests stay connected
+    #[arg(long)]
+    pub keep: bool,
     /// Check the configuration and exit
     #[arg(long, group = "mode")]
     pub check_config: bool,

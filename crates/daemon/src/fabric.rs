@@ -4,6 +4,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError};
 use causeway_fabric::spec::{PortKind, PortSpec};
 
@@ -13,6 +14,16 @@ use crate::config::Config;
 pub trait Fabric: Send + Sync {
     /// Carries out one command and waits for its answer.
     fn call(&self, command: Command) -> Result<Answer, CommandError>;
+
+    /// Whether a port's frontend stays connected while causewayd is replaced.
+    fn is_held(&self, _port: &Name) -> bool {
+        false
+    }
+
+    /// The holder's process, if one runs.
+    fn holder(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Puts the groups, ports and rules of a configuration into a fabric that has none yet.
@@ -74,6 +85,14 @@ impl Fabric for SocketOwner {
             return Err(CommandError::Host(format!("port {}: {text}", spec.name)));
         }
         Ok(answer)
+    }
+
+    fn is_held(&self, port: &Name) -> bool {
+        self.inner.is_held(port)
+    }
+
+    fn holder(&self) -> Option<u32> {
+        self.inner.holder()
     }
 }
 

@@ -11,6 +11,7 @@ pub mod args;
 pub mod config;
 pub mod draft;
 pub mod fabric;
+pub mod hold;
 pub mod http;
 pub mod instance;
 pub mod life;

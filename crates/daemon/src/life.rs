@@ -11,8 +11,9 @@ use signal_hook::iterator::Signals;
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
-use crate::config::Config;
+use crate::config::{Config, DaemonConfig, Hold};
 use crate::fabric::{Fabric, SocketOwner, apply, close_ports};
+use crate::hold::Holding;
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
 use crate::notify::{Notify, watchdog_period};
@@ -60,17 +61,28 @@ impl Daemon {
 
     /// Fills the fabric and serves the control socket until a signal says stop, then closes
     /// every port. The fabric must be running, in another thread.
-    pub fn serve(mut self, fabric: Arc<dyn Fabric>) -> Result<(), StartError> {
+    ///
+    /// With `keep`, the process ends there with its ports as they are: the holder keeps their
+    /// frontends for the next one.
+    pub fn serve(mut self, fabric: Arc<dyn Fabric>, keep: bool) -> Result<(), StartError> {
         let notify = Arc::new(Notify::of_process());
+        let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
+        let hold = *hold;
+        let holding = Arc::new(Holding::new(fabric, hold, run_dir)?);
+        if hold == Hold::None {
+            holding.let_go();
+        }
         let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
-            inner: fabric,
+            inner: holding.clone(),
             mode: self.config.daemon.socket_mode,
             group: self.socket_group,
         });
         if let Err(error) = apply(&*fabric, &self.config) {
             close_ports(&*fabric);
+            holding.let_go();
             return Err(error.into());
         }
+        holding.synced()?;
         let mut server = self.start_server(fabric.clone())?;
         start_watchdog(&fabric, &notify)?;
         let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
@@ -79,7 +91,13 @@ impl Daemon {
         wait(&mut self.signals);
         notify.send("STOPPING=1");
         server.stop();
+        if keep && hold != Hold::None {
+            // Only the end of the process leaves rings as they are.
+            drop(self.control);
+            std::process::exit(0);
+        }
         close_ports(&*fabric);
+        holding.let_go();
         Ok(())
     }
 
@@ -95,10 +113,9 @@ impl Daemon {
     }
 }
 
-/// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
 /// Lets the process have as many descriptors as it may: each port takes up to 20, and many
 /// systems start programs with a soft limit of 1024.
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -107,6 +124,7 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
 fn catch_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {

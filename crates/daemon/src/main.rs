@@ -44,18 +44,18 @@ fn run(args: &Args) -> Result<(), StartError> {
         return print(text.as_bytes());
     }
     logger::start(config.daemon.log)?;
-    serve(config)
+    serve(config, args.keep)
 }
 
 /// Runs the dispatchers, and the rest beside them.
-fn serve(config: Config) -> Result<(), StartError> {
+fn serve(config: Config, keep: bool) -> Result<(), StartError> {
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config)?;
     let services: [Maker; 2] = [|| Box::new(Ethernet::new()), || Box::new(Socket::new())];
     let fabric = Fabric::start(&services, options)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
-        let served = daemon.serve(Arc::new(handle.clone()));
+        let served = daemon.serve(Arc::new(handle.clone()), keep);
         handle.stop();
         served
     })?;

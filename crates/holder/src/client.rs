@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -72,8 +73,7 @@ pub struct Client {
 impl Client {
     /// Reaches the holder of `dir`, starting `program` if there is none.
     pub fn reach(dir: &Path, program: &Path) -> Result<Self, HoldError> {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|error| HoldError::Dir { path: dir.to_owned(), error })?;
+        make_dir(dir)?;
         match Self::connect(dir) {
             Err(HoldError::System(Errno::NOENT | Errno::CONNREFUSED)) => {}
             other => return other,
@@ -113,6 +113,13 @@ impl Client {
         self.pid
     }
 
+    /// Whether it has not hung up. It never speaks first.
+    pub fn is_there(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&none)).is_ok_and(|ready| ready == 0)
+    }
+
     fn ask(&mut self, request: &Request) -> Result<Answer, HoldError> {
         send(&self.socket, request)?;
         Ok(receive(&self.socket, RecvFlags::empty())?)
@@ -145,6 +152,12 @@ impl Client {
     pub fn let_go(mut self) -> Result<(), HoldError> {
         self.tell(&Request::LetGo)
     }
+}
+
+/// Makes a holder's directory, for this user alone.
+pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| HoldError::Dir { path: dir.to_owned(), error })
 }
 
 /// Starts a holder that outlives us. It makes a session of its own; its log is a file, because

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use causeway_attach::limits::RING_SIZE_MAX;
+
 /// Bytes of one control message, either way.
 pub const CONTROL_BYTES_MAX: usize = 8192;
 /// Ports held at a time; as many as the fabric serves.

@@ -93,6 +93,14 @@ impl Queue {
         each!(self, q => q.next_available())
     }
 
+    /// Whether the ring begins at the beginning: no device has taken a chain of it yet. An index
+    /// may come by there again.
+    pub fn is_fresh(&self) -> bool {
+        // A packed ring begins with its wrap counter set (virtio 1.3, 2.8.1).
+        const WRAP: u16 = 1 << 15;
+        self.next_available() == if matches!(self, Self::Packed(_)) { WRAP } else { 0 }
+    }
+
     /// Chains that were taken and neither used nor put back.
     pub fn in_flight(&self) -> u16 {
         each!(self, q => q.in_flight())

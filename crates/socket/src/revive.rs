@@ -7,7 +7,7 @@
 //! the event queue to itself.
 
 use causeway_fabric::{Context, PortId, Progress};
-use causeway_ring::{Queue, RingError};
+use causeway_ring::RingError;
 use causeway_wire::vsock::{EVENT_TRANSPORT_RESET, Header, Op};
 
 use crate::service::{EVENT, RX, Socket, TX};
@@ -21,16 +21,6 @@ pub struct Revival {
     resumed: bool,
     /// The guest is owed the event.
     event_due: bool,
-}
-
-/// Whether a ring begins at the beginning.
-fn is_fresh(ring: &Queue) -> bool {
-    /// A packed ring's index 0 with its wrap counter set (virtio 1.3, 2.8.1).
-    const PACKED: u16 = 1 << 15;
-    match ring.format() {
-        "packed" => ring.next_available() == PACKED,
-        _ => ring.next_available() == 0,
-    }
 }
 
 impl Socket {
@@ -49,7 +39,7 @@ impl Socket {
         }
         seat.revival.met |= bit;
         let both = seat.revival.met & 3 == 3;
-        if is_fresh(ring) {
+        if ring.is_fresh() {
             // Only when both say so: an index may stand at zero in the middle of a life.
             if both
                 && !seat.revival.resumed
@@ -104,6 +94,9 @@ impl Socket {
             Ok(true) => {
                 seat.revival.event_due = false;
                 cx.touch(id, EVENT);
+                // It will drop those too that began meanwhile.
+                self.end_all_of(cx, id);
+                self.attend_all(cx);
             }
             Ok(false) => {}
             Err(error) => cx.fault(id, format_args!("event queue: {error}")),

@@ -226,7 +226,7 @@ impl Socket {
     }
 
     /// Ends every connection of a guest that is gone; the others are told.
-    fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
+    pub(crate) fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
         let of = |conn: &Conn| {
             [Which::Caller, Which::Callee].into_iter().any(|w| conn.side(w).guest() == Some(port))
         };

@@ -34,6 +34,29 @@ pub struct Config {
     pub rules: Vec<RuleSpec>,
 }
 
+/// Which ports the holder keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hold {
+    /// vsock ports: QEMU never connects these twice.
+    #[default]
+    Vsock,
+    /// All.
+    All,
+    /// None: no holder is started.
+    None,
+}
+
+impl Hold {
+    /// All of them, as the file says them.
+    pub const WORDS: [(&str, Self); 3] =
+        [("vsock", Self::Vsock), ("all", Self::All), ("none", Self::None)];
+
+    /// As the file says it.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
+    }
+}
+
 /// The `[daemon]` table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonConfig {
@@ -45,6 +68,8 @@ pub struct DaemonConfig {
     pub log: LevelFilter,
     /// `[dispatch]`.
     pub dispatch: causeway_fabric::Options,
+    /// Whose frontends stay connected while causewayd is replaced.
+    pub hold: Hold,
     /// Permissions of the control socket.
     pub control_mode: u32,
     /// Whose members may use the control socket, beside root and the daemon's own user.

@@ -47,6 +47,7 @@ fn daemon(out: &mut String, config: &Config) {
     let _ = writeln!(out, "[daemon]\ncontrol = {}", quoted(&daemon.control.to_string_lossy()));
     let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
     let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
+    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.word());
     let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
     if let Some(group) = &daemon.control_group {
         let _ = writeln!(out, "control_group = {}", quoted(group));

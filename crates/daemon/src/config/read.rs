@@ -14,12 +14,20 @@ use super::check::{self, Sited};
 use super::dispatch;
 use super::problem::Problems;
 use super::section::{At, Section, unknown};
-use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Surroundings};
+use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, Surroundings};
 use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
 
 const TABLES: [&str; 5] = ["daemon", "dispatch", "group", "port", "rule"];
-const DAEMON_KEYS: [&str; 7] =
-    ["control", "run_dir", "log", "control_mode", "control_group", "socket_mode", "socket_group"];
+const DAEMON_KEYS: [&str; 8] = [
+    "control",
+    "run_dir",
+    "log",
+    "hold",
+    "control_mode",
+    "control_group",
+    "socket_mode",
+    "socket_group",
+];
 const GROUP_KEYS: [&str; 1] = ["name"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const PORT_KEYS: [&str; 10] =
@@ -115,11 +123,19 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
         run_dir: run_dir.unwrap_or_default(),
         log: log.parse().unwrap_or(LevelFilter::Info),
         dispatch: dispatch(document, problems),
+        hold: hold(&section, problems),
         control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
         control_group: section.string("control_group", problems).map(|at| at.value),
         socket_mode: section.mode("socket_mode", problems),
         socket_group: section.string("socket_group", problems).map(|at| at.value),
     }
+}
+
+fn hold(section: &Section<'_, '_>, problems: &mut Problems) -> Hold {
+    let words = Hold::WORDS.map(|(word, _)| word);
+    let word = section.word("hold", &words, problems).map(|at| at.value);
+    let named = |word| Hold::WORDS.iter().find(|(name, _)| *name == word);
+    word.and_then(named).map(|(_, hold)| *hold).unwrap_or_default()
 }
 
 fn dispatch(document: &DeTable<'_>, problems: &mut Problems) -> causeway_fabric::Options {

@@ -105,11 +105,13 @@ impl Connection {
         }
     }
 
-    /// The connection is gone without a word of the other end.
-    pub(super) fn lose(&mut self) {
-        if matches!(self.state, State::Connecting | State::Open) {
+    /// The connection is gone without a word of the other end; says whether there was one.
+    pub(super) fn lose(&mut self) -> bool {
+        let lost = matches!(self.state, State::Connecting | State::Open);
+        if lost {
             self.state = State::Ended { reset: true };
         }
+        lost
     }
 
     pub(super) fn may_send(&self) -> Result<(), SocketError> {

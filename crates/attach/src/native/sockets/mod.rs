@@ -283,7 +283,7 @@ impl Sockets {
         // Before the packets: what comes after the event belongs to new connections.
         while let Some(event) = self.port.receive_event()? {
             if event == EVENT_TRANSPORT_RESET {
-                self.reset_all();
+                self.reset_all()?;
             }
         }
         let mut data = std::mem::take(&mut self.scratch);
@@ -303,12 +303,15 @@ impl Sockets {
         Ok(packets)
     }
 
-    /// The device was replaced: nobody knows of our connections any more.
-    fn reset_all(&mut self) {
+    /// The device was replaced: nobody knows of our connections any more. Should one have begun
+    /// since, its other end is told.
+    fn reset_all(&mut self) -> Result<(), SocketError> {
         self.backlog.clear();
-        for connection in self.connections.values_mut() {
-            connection.lose();
+        let lost = self.connections.iter_mut().filter_map(|(id, c)| c.lose().then_some(*id));
+        for id in lost.collect::<Vec<_>>() {
+            self.control(id, Op::Reset, 0)?;
         }
+        Ok(())
     }
 
     fn packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {

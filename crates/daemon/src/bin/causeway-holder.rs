@@ -1,0 +1,57 @@
+//! causeway-holder: keeps frontends connected while causewayd is away.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use causeway_daemon::life::StartError;
+use causeway_daemon::{life, logger};
+use causeway_holder::holder::{Holder, Options};
+use clap::Parser;
+use log::LevelFilter;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Keeps virtual machines connected while causewayd is away. causewayd starts it by itself; as a
+/// service of its own it also outlives causewayd's service.
+#[derive(Debug, Parser)]
+#[command(name = "causeway-holder", version)]
+struct Args {
+    /// Where causewayd finds it: the directory "held" in causewayd's run_dir
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Stay when nothing is held any more
+    #[arg(long)]
+    stay: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "causeway-holder: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
+    // A session of its own: what ends causewayd's does not end this one. A leader has one.
+    let _ = rustix::process::setsid();
+    logger::start(LevelFilter::Info)?;
+    life::raise_descriptor_limit();
+    causeway_holder::client::make_dir(&dir)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let holder = Holder::new(Options { dir, stay })?;
+    let stop = holder.stopper();
+    let wait = move || {
+        // A terminal that hangs up is none of its business.
+        if signals.forever().any(|signal| signal != SIGHUP) {
+            stop.stop();
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    causeway_daemon::notify::Notify::of_process().send("READY=1");
+    Ok(holder.run()?)
+}

@@ -1,0 +1,204 @@
+//! Ports whose frontends must not notice that causewayd is replaced.
+//!
+//! For a held port the dispatcher listens on an inner socket, and the holder
+//! ([`causeway_holder`]) on the one that frontends know. This is the seam: what
+//! passes here towards the fabric has the inner path, and what comes back the
+//! public one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_fabric::Name;
+use causeway_fabric::control::{Answer, Command, CommandError, PortView};
+use causeway_fabric::spec::{PortKind, PortSpec};
+use causeway_holder::client::{Client, HoldError};
+use causeway_holder::holder::dir_of;
+use causeway_holder::protocol::HeldPort;
+use causeway_socket::ledger::HELD_EXTENSION;
+
+use crate::config::Hold;
+use crate::fabric::Fabric;
+use crate::limits::SOCKET_PATH_BYTES_MAX;
+
+/// The holder's program, beside causewayd's own.
+const PROGRAM: &str = "causeway-holder";
+
+/// A fabric behind the holder.
+pub struct Holding {
+    inner: Arc<dyn Fabric>,
+    which: Hold,
+    dir: PathBuf,
+    program: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    client: Option<Client>,
+    ports: BTreeMap<Name, HeldPort>,
+}
+
+impl std::fmt::Debug for Holding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holding").field("which", &self.which).finish_non_exhaustive()
+    }
+}
+
+impl Holding {
+    /// Ports of `which` kinds are held in `run_dir`. A holder that runs there already is told
+    /// of us.
+    pub fn new(inner: Arc<dyn Fabric>, which: Hold, run_dir: &Path) -> Result<Self, HoldError> {
+        let dir = dir_of(run_dir);
+        let client = match Client::connect(&dir) {
+            Ok(client) => Some(client),
+            Err(HoldError::System(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let program = std::env::current_exe().unwrap_or_default().with_file_name(PROGRAM);
+        let state = Mutex::new(State { client, ports: BTreeMap::new() });
+        Ok(Self { inner, which, dir, program, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All configured ports have been added: the holder lets go of others.
+    pub fn synced(&self) -> Result<(), HoldError> {
+        self.state().client.as_mut().map_or(Ok(()), Client::synced)
+    }
+
+    /// The holder lets go of everything.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        state.ports.clear();
+        if let Some(Err(error)) = state.client.take().map(Client::let_go) {
+            log::warn!(error:% = error; "the holder was not told to let go");
+        }
+    }
+
+    fn holds(&self, kind: &PortKind) -> bool {
+        match self.which {
+            Hold::All => true,
+            Hold::Vsock => matches!(kind, PortKind::Vsock(_)),
+            Hold::None => false,
+        }
+    }
+
+    fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
+        if !self.holds(&spec.kind) {
+            if let Some(client) = &mut self.state().client {
+                // An earlier configuration may have held it.
+                client.delete(spec.name.as_str()).map_err(host)?;
+            }
+            return self.inner.call(Command::PortAdd(spec));
+        }
+        let name = spec.name.clone();
+        let held = describe(&spec, &self.dir)?;
+        let mut state = self.state();
+        // Before the dispatcher listens: the directory may have to be made.
+        let client = state.reach(&self.dir, &self.program).map_err(host)?;
+        let inner = PortSpec { socket: held.inner.clone(), ..spec };
+        let answer = self.inner.call(Command::PortAdd(inner))?;
+        if let Err(error) = client.add(held.clone()) {
+            let _ = self.inner.call(Command::PortDel(name));
+            return Err(host(error));
+        }
+        state.ports.insert(name, held);
+        Ok(answer)
+    }
+
+    fn delete(&self, name: Name) -> Result<Answer, CommandError> {
+        let answer = self.inner.call(Command::PortDel(name.clone()))?;
+        let mut state = self.state();
+        if state.ports.remove(&name).is_some()
+            && let Some(client) = &mut state.client
+            && let Err(error) = client.delete(name.as_str())
+        {
+            log::warn!(port:% = name, error:% = error; "the holder goes on holding a port");
+        }
+        Ok(answer)
+    }
+
+    /// Shows the path that frontends know.
+    fn show(&self, view: &mut PortView) {
+        if let Some(held) = self.state().ports.get(&view.spec.name) {
+            view.spec.socket.clone_from(&held.public);
+        }
+    }
+}
+
+impl State {
+    /// The holder; started if there is none, and told of what it must know.
+    fn reach(&mut self, dir: &Path, program: &Path) -> Result<&mut Client, HoldError> {
+        let client = match self.client.take().filter(Client::is_there) {
+            Some(client) => client,
+            None => {
+                let mut client = Client::reach(dir, program)?;
+                for port in self.ports.values() {
+                    client.add(port.clone())?;
+                }
+                client
+            }
+        };
+        Ok(self.client.insert(client))
+    }
+}
+
+impl Fabric for Holding {
+    fn call(&self, command: Command) -> Result<Answer, CommandError> {
+        let mut answer = match command {
+            Command::PortAdd(spec) => self.add(spec),
+            Command::PortDel(name) => self.delete(name),
+            other => self.inner.call(other),
+        }?;
+        match &mut answer {
+            Answer::Port(view) => self.show(view),
+            Answer::Ports(views) => views.iter_mut().for_each(|view| self.show(view)),
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    fn is_held(&self, name: &Name) -> bool {
+        self.state().ports.contains_key(name)
+    }
+
+    fn holder(&self) -> Option<u32> {
+        self.state().client.as_ref().map(Client::pid)
+    }
+}
+
+fn host(error: HoldError) -> CommandError {
+    CommandError::Host(error.to_string())
+}
+
+/// What the holder has to know of a port.
+fn describe(spec: &PortSpec, dir: &Path) -> Result<HeldPort, CommandError> {
+    // Short and always the same: a successor finds the port's ledger by it.
+    let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let inner = dir.join(format!("{hash:016x}.{HELD_EXTENSION}"));
+    if inner.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        return Err(CommandError::Invalid(format!(
+            "port {}: {} is too long for a Unix socket; give a shorter run_dir, or hold = \"none\" \
+             in [daemon]",
+            spec.name,
+            inner.display()
+        )));
+    }
+    let (queues, ring_size, device) = match &spec.kind {
+        PortKind::Net(net) => {
+            let queues = net.queue_pairs.saturating_mul(2);
+            let device = format!("net {} {} {}", net.mac, net.mtu, net.queue_pairs);
+            (queues, causeway_holder::limits::RING_SIZE_MAX, device)
+        }
+        PortKind::Vsock(vsock) => {
+            (3, causeway_socket::limits::RING_SIZE_MAX, format!("vsock {}", vsock.cid))
+        }
+    };
+    let public = spec.socket.clone();
+    Ok(HeldPort { name: spec.name.to_string(), public, inner, queues, ring_size, device })
+}

@@ -1,0 +1,332 @@
+//! causewayd is killed under load, again and again, and its front ends go on.
+//!
+//! Ethernet front ends connect again by themselves: no frame comes twice, out of order or
+//! changed. vsock front ends are held and notice nothing but resets: each stream ends whole, or
+//! with a reset at both ends, and a new one works at once. When to kill comes from a seed.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{
+    ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort,
+};
+use causeway_wire::vsock::Type;
+use common::{Dir, send};
+
+const KILLS: u32 = 50;
+const LIMIT: Duration = Duration::from_secs(30);
+const STREAM: usize = 300_000;
+const PORT: u32 = 7;
+
+fn config(dir: &Dir) -> std::path::PathBuf {
+    let (file, run) = (dir.file("causeway.toml"), dir.0.display());
+    let mut text = format!(
+        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\n[[group]]\nname = \"blue\"\n"
+    );
+    for (name, n) in [("a", 3), ("b", 4)] {
+        text += &format!(
+            "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
+             mac = \"52:54:00:00:00:0{n}\"\n\
+             [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {n}\n"
+        );
+    }
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+/// One life of causewayd; killed with the test.
+struct Life(Child);
+
+impl Life {
+    fn start(config: &Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_causewayd"))
+            .arg("--config")
+            .arg(config)
+            .stderr(Stdio::inherit())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn ready(mut self, dir: &Dir) -> Self {
+        let (socket, since) = (dir.file("control.sock"), Instant::now());
+        while std::os::unix::net::UnixStream::connect(&socket).is_err()
+            || send(&socket, "GET", "/v1/info", "").1["pid"] != self.0.id()
+        {
+            assert!(self.0.try_wait().unwrap().is_none(), "ended early");
+            assert!(since.elapsed() < LIMIT, "not ready");
+            thread::sleep(Duration::from_millis(2));
+        }
+        self
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn byte(seed: u64, at: usize) -> u8 {
+    ((seed.wrapping_mul(31).wrapping_add(at as u64)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56)
+        as u8
+}
+
+/// What the load has seen.
+#[derive(Default)]
+struct Seen {
+    stop: AtomicBool,
+    frames_sent: AtomicU64,
+    frames: AtomicU64,
+    whole: AtomicU64,
+    reset: AtomicU64,
+}
+
+fn net(dir: &Dir, name: &str) -> NetPort {
+    let options = NetOptions { reconnect: Some(LIMIT), ..NetOptions::default() };
+    NetPort::attach(&dir.file(&format!("{name}-net.sock")), options).unwrap()
+}
+
+/// Sends numbered frames; never more than the ring holds at once.
+fn send_frames(mut port: NetPort, seen: &Seen) {
+    let mut number = 0_u64;
+    while !seen.stop.load(Ordering::Relaxed) {
+        let len = 60 + (number % 900) as usize;
+        let mut frame = vec![0; len];
+        frame[..6].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 4]);
+        frame[6..12].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 3]);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[14..22].copy_from_slice(&number.to_le_bytes());
+        (22..len).for_each(|at| frame[at] = byte(number, at));
+        if port.queue(0, &[0; 12], &frame).unwrap() {
+            number += 1;
+            seen.frames_sent.store(number, Ordering::Relaxed);
+        } else {
+            port.flush(0).unwrap();
+            port.wait_room(0, Some(Duration::from_millis(20))).unwrap();
+        }
+        if number.is_multiple_of(16) {
+            port.flush(0).unwrap();
+            port.frontend().revive().unwrap();
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn receive_frames(mut port: NetPort, seen: &Seen) {
+    let (mut frame, mut next) = (Vec::new(), 0_u64);
+    while !seen.stop.load(Ordering::Relaxed) {
+        if port.receive(0, &mut frame).unwrap().is_none() {
+            port.wait(Some(Duration::from_millis(20))).unwrap();
+            continue;
+        }
+        let number = u64::from_le_bytes(frame[14..22].try_into().unwrap());
+        assert!(number >= next, "frame {number} came after {}: twice, or out of order", next - 1);
+        assert_eq!(frame.len(), 60 + (number % 900) as usize, "frame {number} was cut");
+        assert!(
+            (22..frame.len()).all(|at| frame[at] == byte(number, at)),
+            "frame {number} changed"
+        );
+        next = number + 1;
+        seen.frames.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn vsock(dir: &Dir, name: &str) -> Sockets {
+    let path = dir.file(&format!("{name}-vsock.sock"));
+    Sockets::new(VsockPort::attach(&path, VsockOptions::default()).unwrap())
+}
+
+/// One stream from `a` to `b`: whether it ended whole; if not, both ends were reset.
+fn stream(a: &mut Sockets, b: &mut Sockets, seed: u64) -> Result<(), SocketError> {
+    let out = a.connect_or_pump(b)?;
+    let since = Instant::now();
+    let accepted = loop {
+        match b.accept(Duration::from_millis(1)) {
+            Ok(id) if id.port == out.local => break id,
+            // Of an earlier connect that was reset.
+            Ok(_) | Err(SocketError::TimedOut) => {}
+            Err(error) => panic!("{error}"),
+        }
+        a.turn().unwrap();
+        if since.elapsed() > LIMIT {
+            panic!("connected, and never accepted");
+        }
+    };
+    let data: Vec<u8> = (0..STREAM).map(|at| byte(seed, at)).collect();
+    let (mut sent, mut got) = (0, 0);
+    let mut ends = [None, None];
+    while got < STREAM && ends.iter().any(Option::is_none) {
+        assert!(since.elapsed() < LIMIT, "{got} of {sent} bytes came, and no reset: {ends:?}");
+        if ends[0].is_none() {
+            // Also when all is sent, a reset is seen by one that reads.
+            let ended =
+                a.try_receive(out, &mut [0; 1]).and_then(|_| a.try_send(out, &data[sent..]));
+            match ended {
+                Ok(count) => sent += count,
+                Err(SocketError::Reset | SocketError::Closed) => ends[0] = Some(sent),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut part = [0; 4096];
+        if ends[1].is_none() {
+            match b.try_receive(accepted, &mut part) {
+                Ok(count) => {
+                    let fresh = &part[..count];
+                    assert!(fresh == &data[got..got + count], "bytes changed after {got}");
+                    got += count;
+                }
+                Err(SocketError::Reset | SocketError::Closed) => ends[1] = Some(got),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        thread::yield_now();
+    }
+    let _ = a.close(out);
+    let _ = b.close(accepted);
+    if got == STREAM { Ok(()) } else { Err(SocketError::Reset) }
+}
+
+trait Pump {
+    fn connect_or_pump(&mut self, other: &mut Sockets) -> Result<ConnectionId, SocketError>;
+}
+
+impl Pump for Sockets {
+    /// Connects while the other side, of this same thread, answers.
+    fn connect_or_pump(&mut self, other: &mut Sockets) -> Result<ConnectionId, SocketError> {
+        let cid = other.cid();
+        let done = AtomicBool::new(false);
+        let done = &done;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    other.turn().unwrap();
+                    thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let connected = self.connect(Type::Stream, cid, PORT, LIMIT);
+            done.store(true, Ordering::Relaxed);
+            connected
+        })
+    }
+}
+
+fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
+    b.listen(Type::Stream, PORT);
+    let mut seed = 0;
+    while !seen.stop.load(Ordering::Relaxed) {
+        seed += 1;
+        let count = match stream(&mut a, &mut b, seed) {
+            Ok(()) => &seen.whole,
+            Err(SocketError::Reset) => &seen.reset,
+            Err(error) => panic!("{error}"),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until a counter has grown by `more`.
+fn grows(what: &str, counter: &AtomicU64, more: u64) {
+    let (since, goal) = (Instant::now(), counter.load(Ordering::Relaxed) + more);
+    while counter.load(Ordering::Relaxed) < goal {
+        assert!(since.elapsed() < LIMIT, "{what} stand still");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn fifty_kills_under_load() {
+    let dir = Dir::new();
+    let file = config(&dir);
+    let mut life = Life::start(&file).ready(&dir);
+    let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
+    let holder = info["holder_pid"].clone();
+    assert!(holder.is_u64(), "{info}");
+    let seen = Arc::new(Seen::default());
+    let load: Vec<Box<dyn FnOnce(&Seen) + Send>> = vec![
+        Box::new({
+            let port = net(&dir, "a");
+            move |seen| send_frames(port, seen)
+        }),
+        Box::new({
+            let port = net(&dir, "b");
+            move |seen| receive_frames(port, seen)
+        }),
+        Box::new({
+            let (a, b) = (vsock(&dir, "a"), vsock(&dir, "b"));
+            move |seen| streams(a, b, seen)
+        }),
+    ];
+    let threads: Vec<_> = load
+        .into_iter()
+        .map(|part| {
+            let seen = seen.clone();
+            thread::spawn(move || part(&seen))
+        })
+        .collect();
+    grows("frames", &seen.frames, 1000);
+    grows("streams", &seen.whole, 1);
+    let mut random = Random(20_261_122);
+    for kill in 0..KILLS {
+        // Some die while they start.
+        thread::sleep(Duration::from_micros(random.below(60_000)));
+        life.kill();
+        assert!(threads.iter().all(|t| !t.is_finished()), "after kill {kill}");
+        life = Life::start(&file);
+        if kill % 10 == 9 {
+            life = life.ready(&dir);
+            grows("frames", &seen.frames, 100);
+            grows("streams", &seen.whole, 1);
+        }
+    }
+    life = life.ready(&dir);
+    let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
+    assert_eq!(info["holder_pid"], holder, "one holder all along");
+    let (_, port) = send(&dir.file("control.sock"), "GET", "/v1/ports/a-vsock", "");
+    assert_eq!(port["held"], true, "{port}");
+    assert!(port["socket"].as_str().unwrap().ends_with("a-vsock.sock"), "{port}");
+    grows("frames", &seen.frames, 1000);
+    grows("streams", &seen.whole, 3);
+    seen.stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    println!(
+        "{} of {} frames; {} streams whole, {} reset",
+        count(&seen.frames),
+        count(&seen.frames_sent),
+        count(&seen.whole),
+        count(&seen.reset)
+    );
+    assert!(count(&seen.reset) > 0, "no stream was under way at any kill");
+    life.stop();
+    assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
+}
