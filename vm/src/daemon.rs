@@ -17,6 +17,8 @@ use std::time::Instant;
 
 /// User and group `nobody`: whom the daemon runs as when we are root.
 const NOBODY: u32 = 65534;
+/// The holder's program.
+const HOLDER: &str = "causeway-holder";
 /// The CID by which guests call the host.
 pub const HOST_CID: u32 = 2;
 
@@ -63,6 +65,7 @@ pub struct Daemon {
     log: Console,
     dir: RunDir,
     cli: PathBuf,
+    program: PathBuf,
     members: Vec<Member>,
 }
 
@@ -77,29 +80,37 @@ impl Daemon {
         let dir = RunDir::new()?;
         let config = dir.join("causeway.toml");
         write(&config, configuration(dir.path(), members).as_bytes())?;
-        let mut command = if rustix::process::geteuid().is_root() {
+        let program = if rustix::process::geteuid().is_root() {
             // Our build may lie in a home that nobody else can enter.
             let copy = dir.join("causewayd");
             fs::copy(&program, &copy).map_err(Error::io(format!("copy {}", program.display())))?;
+            // It looks for its holder beside itself.
+            let holder = program.with_file_name(HOLDER);
+            fs::copy(&holder, dir.join(HOLDER))
+                .map_err(Error::io(format!("copy {}", holder.display())))?;
             chown(dir.path(), Some(NOBODY), Some(NOBODY))
                 .map_err(Error::io(format!("give {} to nobody", dir.path().display())))?;
-            process::tied_within(&as_nobody(), copy)
+            copy
         } else {
-            process::tied(program)
+            program
         };
-        command.arg("--config").arg(&config).current_dir(dir.path());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = Process::start("causewayd", command)?;
         let log = Console::default();
-        if let Some(stdout) = process.child().stdout.take() {
-            log.follow(stdout);
-        }
-        if let Some(stderr) = process.child().stderr.take() {
-            log.follow(stderr);
-        }
-        let mut daemon = Self { process, log, dir, cli, members: members.to_vec() };
+        let process = launch(&program, &dir, &log)?;
+        let mut daemon = Self { process, log, dir, cli, program, members: members.to_vec() };
         daemon.await_ready()?;
         Ok(daemon)
+    }
+
+    /// Kills it outright and starts another, which is ready when this returns.
+    ///
+    /// # Errors
+    /// When the other does not get ready.
+    pub fn replace(&mut self) -> Result<()> {
+        self.process.kill();
+        // Left behind, and no sign of the next one.
+        let _ = fs::remove_file(self.control_socket());
+        self.process = launch(&self.program, &self.dir, &self.log)?;
+        self.await_ready()
     }
 
     fn await_ready(&mut self) -> Result<()> {
@@ -227,6 +238,25 @@ impl Daemon {
     fn error(&self, what: String) -> Error {
         Error::Daemon { what, log: self.log.tail() }
     }
+}
+
+/// Starts causewayd with the configuration in `dir`.
+fn launch(program: &Path, dir: &RunDir, log: &Console) -> Result<Process> {
+    let mut command = if rustix::process::geteuid().is_root() {
+        process::tied_within(&as_nobody(), program.to_owned())
+    } else {
+        process::tied(program.to_owned())
+    };
+    command.arg("--config").arg(dir.join("causeway.toml")).current_dir(dir.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Process::start("causewayd", command)?;
+    if let Some(stdout) = process.child().stdout.take() {
+        log.follow(stdout);
+    }
+    if let Some(stderr) = process.child().stderr.take() {
+        log.follow(stderr);
+    }
+    Ok(process)
 }
 
 fn as_nobody() -> Vec<String> {
