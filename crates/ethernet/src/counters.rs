@@ -26,11 +26,13 @@ pub enum DropReason {
     BufferTooSmall,
     /// The sender's memory could not be read. Counted at the sender.
     SenderFault,
+    /// The sender's device stopped while the frame waited for its receiver. Counted at the sender.
+    SenderDown,
 }
 
 impl DropReason {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BadHeader,
         Self::Runt,
         Self::TooBig,
@@ -41,6 +43,7 @@ impl DropReason {
         Self::NoBuffer,
         Self::BufferTooSmall,
         Self::SenderFault,
+        Self::SenderDown,
     ];
 
     /// The reason as it stands in a counter's name.
@@ -56,6 +59,7 @@ impl DropReason {
             Self::NoBuffer => "no_buffer",
             Self::BufferTooSmall => "buffer_too_small",
             Self::SenderFault => "sender_fault",
+            Self::SenderDown => "sender_down",
         }
     }
 }
@@ -143,6 +147,7 @@ mod tests {
         assert_eq!(names.len(), 7 + DropReason::ALL.len());
         assert_eq!(names["drop_bad_header_total"], 1);
         assert_eq!(names["drop_sender_fault_total"], 10);
+        assert_eq!(names["drop_sender_down_total"], 11);
         assert_eq!((names["receive_bytes_total"], names["transmit_packets_total"]), (100, 1));
     }
 }

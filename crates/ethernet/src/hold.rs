@@ -147,10 +147,14 @@ impl Ethernet {
                 }
             }
         }
+        let received = gone.len();
         for port in self.directory.iter_mut() {
             for backlog in &mut port.backlogs {
                 gone.append(&mut backlog.take_from(place));
             }
+        }
+        for _ in received..gone.len() {
+            self.directory.dropped(place, DropReason::SenderDown);
         }
         for held in gone.drain(..) {
             self.let_go(cx, held);
