@@ -91,6 +91,8 @@ pub enum Event {
         serial: u16,
         /// Bytes of payload.
         len: u32,
+        /// Whether it may be cut into pieces.
+        large: bool,
     },
     /// A guest got a frame, or one piece of it.
     FrameGot {

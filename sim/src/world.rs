@@ -97,6 +97,13 @@ pub fn ring_features(rng: &mut Rng) -> (u64, u64) {
     (packed, declined)
 }
 
+/// How a guest cuts what it sends: not at all where its ring has no room for the longest chain.
+pub fn pieces(rng: &mut Rng, ring_size: u16, choices: &[Option<u32>]) -> Option<u32> {
+    /// A native port cuts into no more pieces.
+    const PIECES_MAX: u16 = 64;
+    rng.pick(choices).filter(|_| ring_size >= PIECES_MAX)
+}
+
 fn pacing(rng: &mut Rng) -> Pacing {
     let policy = rng.pick(&[Policy::Adaptive, Policy::GuestDriven, Policy::VmmDriven]);
     Pacing { policy, spin_ns: rng.below(200_000), period_ns: 1_000_000, ..Pacing::default() }

@@ -24,7 +24,7 @@ impl Check for Frames {
     fn see(&mut self, event: &Event) -> Result<(), Violation> {
         let fail = |what: String| Err(broken("frames", what));
         match *event {
-            Event::FrameSent { from, to, serial, len } => {
+            Event::FrameSent { from, to, serial, len, .. } => {
                 self.sent.insert((from, serial), (to, len));
                 Ok(())
             }

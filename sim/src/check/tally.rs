@@ -1,6 +1,6 @@
 //! No frame is lost without a counter: what the backend took it delivered or counted as dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Violation, broken};
 use crate::event::{Event, Place, To};
@@ -14,6 +14,8 @@ pub struct Tallies {
     /// Of each frame at each receiver: pieces, and bytes.
     got: BTreeMap<(Place, Place, u16), (u64, u32)>,
     tally: BTreeMap<Place, (u64, u64)>,
+    /// Stages in which frames may be cut.
+    cuts: BTreeSet<u8>,
 }
 
 impl Tallies {
@@ -23,24 +25,21 @@ impl Tallies {
     }
 
     /// Frames delivered to a guest by the backend's count of frames and pieces.
-    fn delivered(&self, at: Place, given: u64) -> Result<u64, Violation> {
-        let (mut pieces, mut whole, mut cut) = (0_u64, 0_u64, false);
+    ///
+    /// `None`: the guest left frames behind, and some may be pieces.
+    fn delivered(&self, at: Place, given: u64) -> Result<Option<u64>, Violation> {
+        let (mut pieces, mut whole) = (0_u64, 0_u64);
         for ((_, from, serial), (count, bytes)) in
             self.got.range((at, FIRST, 0)..).take_while(|((to, ..), _)| *to == at)
         {
             pieces += count;
             whole += u64::from(self.len.get(&(*from, *serial)) == Some(bytes));
-            cut |= *count > 1;
         }
         let unseen = given.checked_sub(pieces);
         let unseen = unseen.ok_or_else(|| {
             broken("tally", format!("{at:?} got {pieces} frames, {given} are counted"))
         })?;
-        // Frames that the guest left behind; none of them may be a piece.
-        if unseen > 0 && cut {
-            return Err(broken("tally", format!("{at:?}: {unseen} frames unseen")));
-        }
-        Ok(whole + unseen)
+        Ok((unseen == 0 || !self.cuts.contains(&at.stage)).then_some(whole + unseen))
     }
 }
 
@@ -49,7 +48,10 @@ const FIRST: Place = Place { stage: 0, guest: 0 };
 impl Check for Tallies {
     fn see(&mut self, event: &Event) -> Result<(), Violation> {
         match *event {
-            Event::FrameSent { from, to, serial, len } => {
+            Event::FrameSent { from, to, serial, len, large } => {
+                if large {
+                    self.cuts.insert(from.stage);
+                }
                 self.sent.entry(from).or_default().push(to);
                 self.len.insert((from, serial), len);
             }
@@ -72,7 +74,8 @@ impl Check for Tallies {
             Event::Balance { stage, ports } => {
                 let (mut delivered, mut dropped) = (0, 0);
                 for (at, tally) in self.tally.iter().filter(|(at, _)| at.stage == stage) {
-                    delivered += self.delivered(*at, tally.0)?;
+                    let Some(count) = self.delivered(*at, tally.0)? else { return Ok(()) };
+                    delivered += count;
                     dropped += tally.1;
                 }
                 let owed = self.owed(stage, ports);

@@ -108,7 +108,8 @@ impl Guest {
             return Ok(false);
         }
         self.serial += 1;
-        tape.put(Event::FrameSent { from, to, serial, len: len as u32 });
+        let large = header.gso_size > 0;
+        tape.put(Event::FrameSent { from, to, serial, len: len as u32, large });
         Ok(true)
     }
 

@@ -15,7 +15,7 @@ use crate::event::{Event, Place};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError, net_spec, plain_net};
 use crate::tape::Tape;
-use crate::world::{Play, Temper, ring_features};
+use crate::world::{Play, Temper, pieces, ring_features};
 use guest::Guest;
 
 const QUEUES: usize = 2;
@@ -86,16 +86,21 @@ impl Cards {
         let (ring, declined) = ring_features(rng);
         let features = guest::offloads(rng) | ring;
         let merges = has(features, VIRTIO_NET_F_MRG_RXBUF);
+        let ring_size = 1 << rng.within(if merges { 6 } else { 2 }, 8);
         let options = NetOptions {
-            ring_size: 1 << rng.within(if merges { 6 } else { 2 }, 8),
+            ring_size,
             receive_bytes: rng.pick(if merges { &[1526, 2048, 4096] } else { &[1526, 66_000] }),
             features,
-            piece_bytes: rng.pick(&[None, Some(64), Some(1000)]),
+            piece_bytes: pieces(rng, ring_size, &[None, Some(64), Some(1000)]),
             ..NetOptions::default()
         };
         let cut = self.temper.leaves && rng.chance(15);
         let patience = cut.then(|| rng.below(18) as usize);
         self.act(tape, guest, "join", patience.map_or(0, |p| p as u64 + 1));
+        self.act(tape, guest, "with features", features);
+        self.act(tape, guest, "without features", declined);
+        self.act(tape, guest, "ring", u64::from(ring_size));
+        self.act(tape, guest, "buffers", u64::from(options.receive_bytes));
         self.stage.patience(patience);
         let reset = self.temper.leaves && rng.chance(10);
         let attached = self.stage.client(&name(guest)?).and_then(|mut client| {

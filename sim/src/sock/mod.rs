@@ -13,7 +13,7 @@ use crate::event::{Event, Place};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError, vsock_spec};
 use crate::tape::Tape;
-use crate::world::{Play, Temper, ring_features};
+use crate::world::{Play, Temper, pieces, ring_features};
 use guest::{CID_FIRST, Guest};
 
 const QUEUES: usize = 3;
@@ -72,16 +72,21 @@ impl Sockets {
     /// Attaches a guest with random options, maybe not to the end.
     fn join(&mut self, guest: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         let (features, declined) = ring_features(rng);
+        let ring_size = 1 << rng.within(2, 8);
         let options = VsockOptions {
-            ring_size: 1 << rng.within(2, 7),
+            ring_size,
             receive_bytes: rng.pick(&[64, 200, 1500, 4096, 70_000]),
             features,
-            piece_bytes: rng.pick(&[None, Some(44), Some(1000)]),
+            piece_bytes: pieces(rng, ring_size, &[None, Some(44), Some(1000)]),
             ..VsockOptions::default()
         };
         let cut = self.temper.leaves && rng.chance(15);
         let patience = cut.then(|| rng.below(20) as usize);
         self.act(tape, guest, "join", patience.map_or(0, |p| p as u64 + 1));
+        self.act(tape, guest, "with features", features);
+        self.act(tape, guest, "without features", declined);
+        self.act(tape, guest, "ring", u64::from(ring_size));
+        self.act(tape, guest, "buffers", u64::from(options.receive_bytes));
         self.stage.patience(patience);
         let reset = self.temper.leaves && rng.chance(10);
         let attached = self.stage.client(&name(guest)?).and_then(|mut client| {
