@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
+
 use super::Shard;
 use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView};
 use crate::limits::PORTS_MAX;
@@ -108,6 +110,8 @@ impl Shard {
 
     fn view(&self, port: &Port) -> PortView {
         let device = port.device();
+        let packed = has(port.features(), VIRTIO_F_RING_PACKED);
+        let format = if packed { "packed" } else { "split" };
         let queue = |(index, work): (usize, &QueueWork)| {
             let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
             // A queue that sleeps is not judged until it wakes; its rate falls all the same.
@@ -118,7 +122,7 @@ impl Shard {
             QueueView {
                 index,
                 size: ring.map_or(0, causeway_ring::Queue::size),
-                format: ring.map_or("split", causeway_ring::Queue::format),
+                format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
                 mode: pace.mode(&self.pacing),
                 mode_reason: pace.reason(&self.pacing),
