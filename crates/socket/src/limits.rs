@@ -24,7 +24,7 @@ pub const HELD_PART_ALL: u16 = 2;
 /// How long a sender may wait for a receiver before the receiver's pace is judged; 1 s.
 pub const STALL_WINDOW_NS: u64 = 1_000_000_000;
 /// What a receiver must take in that time to be waited for again, in bytes.
-pub const STALL_BYTES_MIN: u64 = 64 << 10;
+pub const STALL_BYTES_MIN: u64 = 1 << 20;
 /// How long a connect may stay unanswered; 30 s, far above any guest's own limit (Linux: 2 s).
 pub const REQUEST_NS_MAX: u64 = 30_000_000_000;
 /// How long a connection may stay open after both directions were shut; Linux itself waits 8 s.
