@@ -243,9 +243,9 @@ impl Daemon {
 /// Starts causewayd with the configuration in `dir`.
 fn launch(program: &Path, dir: &RunDir, log: &Console) -> Result<Process> {
     let mut command = if rustix::process::geteuid().is_root() {
-        process::tied_within(&as_nobody(), program.to_owned())
+        process::tied_within(&as_nobody(), program)
     } else {
-        process::tied(program.to_owned())
+        process::tied(program)
     };
     command.arg("--config").arg(dir.join("causeway.toml")).current_dir(dir.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

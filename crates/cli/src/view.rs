@@ -28,6 +28,9 @@ pub struct Port {
     /// How often a frontend connected.
     #[serde(default)]
     pub connects_total: u64,
+    /// Whether its frontend stays connected while causewayd is replaced.
+    #[serde(default)]
+    pub held: bool,
     /// Negotiated features, hexadecimal.
     #[serde(default)]
     pub features: String,

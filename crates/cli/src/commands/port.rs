@@ -80,6 +80,9 @@ fn text(port: &Port) -> String {
         list.push(("last fault", format!("{reason} ({} in all)", port.faults_total)));
     }
     list.push(("socket", port.socket.clone()));
+    if port.held {
+        list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));
+    }
     list.push(("dispatcher", port.dispatcher.to_string()));
     let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
     add("mac", port.mac.clone());
