@@ -23,6 +23,7 @@ mod rig;
 mod row;
 mod rows;
 mod stats;
+mod sweep;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::effort::Effort;
 use crate::options::Options;
 use crate::row::{Plan, Row};
-use crate::{plots, rows};
+use crate::{plots, rows, sweep};
 
 /// Runs what `options` ask for, prints a table, and writes JSON and plots.
 pub fn run(options: &Options) -> Result<(), String> {
@@ -16,6 +16,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         plans.iter().for_each(|plan| println!("{}", plan.name));
         return Ok(());
     }
+    sweep::sweep();
     let effort = Effort { runs: options.runs, quick: options.quick };
     let failed = |e: std::io::Error| format!("{}: {e}", options.out.display());
     std::fs::create_dir_all(&options.out).map_err(failed)?;

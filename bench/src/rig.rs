@@ -9,6 +9,7 @@ use causeway_fabric::spec::{Mac, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpe
 use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
 
 use crate::pin::{CLIENT, SERVER, pin};
+use crate::sweep::PREFIX;
 
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;
@@ -36,7 +37,7 @@ impl Rig {
     pub fn paced(pacing: Pacing) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = format!("causeway-bench-{}-{number}", std::process::id());
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a directory for sockets");
         let services: [Maker; 2] = [

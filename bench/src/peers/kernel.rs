@@ -14,6 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::process::run;
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
+use crate::sweep::PREFIX;
 
 const FAR: &str = "10.199.0.2:7000";
 
@@ -29,7 +30,7 @@ fn ip(words: &str) -> Result<(), String> {
 
 impl Bridge {
     fn new() -> Result<Self, String> {
-        let names = ["a", "b", "s"].map(|n| format!("causeway-bench-{}-{n}", std::process::id()));
+        let names = ["a", "b", "s"].map(|n| format!("{PREFIX}{}-{n}", std::process::id()));
         // Made first, so that whatever was made goes when a later step fails.
         let bridge = Self { names };
         let [_, _, switch] = &bridge.names;

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use crate::sweep::PREFIX;
+
 /// A folder that goes when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -17,7 +19,7 @@ impl Folder {
     pub fn new(what: &str) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("causeway-bench-{}-{what}-{number}", std::process::id());
+        let name = format!("{PREFIX}{}-{what}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))

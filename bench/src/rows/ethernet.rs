@@ -13,6 +13,8 @@ use crate::row::{Against, Guest, Plan};
 
 /// VIRTIO_NET_F_MRG_RXBUF.
 const MERGE: u64 = 1 << 15;
+/// VIRTIO_F_RING_PACKED.
+pub const PACKED: u64 = 1 << 34;
 /// Without an arrival for this long, what is on the way is counted as lost.
 const LOST: Duration = Duration::from_millis(300);
 
@@ -29,6 +31,12 @@ pub fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
 pub fn options(len: usize) -> NetOptions {
     let features = if len > 4000 { RING | MERGE } else { RING };
     NetOptions { features, ..NetOptions::default() }
+}
+
+/// The same with packed rings.
+fn packed(len: usize) -> NetOptions {
+    let split = options(len);
+    NetOptions { features: split.features | PACKED, ..split }
 }
 
 /// One sender, one receiver, and what is sent between them, one frame after the other.
@@ -85,6 +93,16 @@ impl Pair {
 /// Frames of `len` bytes in bursts over `pairs` pairs of ports, one after the other: millions of
 /// frames per second that arrived.
 fn mpps(effort: &Effort, len: usize, burst: usize, pairs: u8) -> Result<Vec<f64>, String> {
+    mpps_with(effort, len, burst, pairs, options)
+}
+
+fn mpps_with(
+    effort: &Effort,
+    len: usize,
+    burst: usize,
+    pairs: u8,
+    options: fn(usize) -> NetOptions,
+) -> Result<Vec<f64>, String> {
     let each = effort.rounds(if len > 4000 { 60_000 } else { 3_000_000 }) / u64::from(pairs);
     effort.each(|| {
         let rig = Rig::new(Duration::from_millis(100));
@@ -123,6 +141,12 @@ pub fn plans() -> Vec<Plan> {
         "The peer's figure has the host kernel's protocol stack in it, with a system call for \
          each datagram of 1400 B; ours has none.",
     ));
+    for len in [64, 1500] {
+        let name = format!("Ethernet frames, {len} B, packed ring");
+        let ours = move |e: &Effort| mpps_with(e, len, 32, 1, packed);
+        let plan = Plan::new(name, "Mpps", Guest::Native, ours);
+        plans.push(plan.beside("ours, split ring", move |e| mpps(e, len, 32, 1)));
+    }
     for burst in [1, 4, 16, 32] {
         let name = format!("Ethernet frames, 64 B, burst {burst}");
         plans.push(row(name, 64, burst, 1).at("ethernet-burst", burst));

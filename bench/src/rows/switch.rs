@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use causeway_attach::native::Client;
 
+use super::ethernet::PACKED;
 use crate::effort::Effort;
 use crate::peers::ovs;
 use crate::peers::testpmd::{self, Generator, Load, Traffic};
 use crate::rig::{GROUP, Rig};
 use crate::row::{Against, Guest, Plan};
-
-/// VIRTIO_F_RING_PACKED.
-const PACKED: u64 = 1 << 34;
 
 const TESTPMD: &str = "testpmd vhost";
 const OVS: &str = "OVS-DPDK";

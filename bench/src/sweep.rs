@@ -1,0 +1,43 @@
+//! What runs that were interrupted left behind: folders, network namespaces.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::peers::process::run;
+
+/// Whatever we make is named so, with our process id behind it.
+pub const PREFIX: &str = "causeway-bench-";
+
+/// Whether a name is that of a process that is gone.
+fn is_stale(name: &str) -> bool {
+    let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+    let id = id.and_then(|id| id.parse::<u32>().ok());
+    id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists())
+}
+
+/// Removes what processes left behind that are gone.
+pub fn sweep() {
+    let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for folder in folders.filter(|f| f.file_name().to_str().is_some_and(is_stale)) {
+        let _ = std::fs::remove_dir_all(folder.path());
+    }
+    let spaces = run(Command::new("ip").args(["netns", "list"])).unwrap_or_default();
+    let names = spaces.lines().filter_map(|line| line.split_whitespace().next());
+    for name in names.filter(|name| is_stale(name)) {
+        let _ = run(Command::new("ip").args(["netns", "del", name]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_dead_are_stale() {
+        assert!(!is_stale(&format!("{PREFIX}{}-0", std::process::id())));
+        // Above the largest process id that Linux gives (2^22).
+        assert!(is_stale(&format!("{PREFIX}99999999-ovs-1")));
+        assert!(!is_stale("another-99999999-0"));
+        assert!(!is_stale(&format!("{PREFIX}x")));
+    }
+}
