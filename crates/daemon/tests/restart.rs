@@ -252,6 +252,9 @@ fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
     }
 }
 
+/// A part of the load, until told to stop.
+type Load = Box<dyn FnOnce(&Seen) + Send>;
+
 /// Waits until a counter has grown by `more`.
 fn grows(what: &str, counter: &AtomicU64, more: u64) {
     let (since, goal) = (Instant::now(), counter.load(Ordering::Relaxed) + more);
@@ -270,7 +273,7 @@ fn fifty_kills_under_load() {
     let holder = info["holder_pid"].clone();
     assert!(holder.is_u64(), "{info}");
     let seen = Arc::new(Seen::default());
-    let load: Vec<Box<dyn FnOnce(&Seen) + Send>> = vec![
+    let load: Vec<Load> = vec![
         Box::new({
             let port = net(&dir, "a");
             move |seen| send_frames(port, seen)
