@@ -222,10 +222,12 @@ impl PackedQueue {
     pub fn available(&mut self) -> Result<u16, RingError> {
         self.check()?;
         let counted = self.count();
-        self.latch(counted)
+        let (chains, _) = self.latch(counted)?;
+        Ok(chains.saturating_add(u16::try_from(self.again.len()).unwrap_or(u16::MAX)))
     }
 
-    fn count(&self) -> Result<u16, RingError> {
+    /// Chains that were not taken, and where the next one will come.
+    fn count(&self) -> Result<(u16, Position), RingError> {
         let mut chains = 0_u16;
         let mut at = self.next;
         let mut begins = true;
@@ -241,7 +243,7 @@ impl PackedQueue {
         }
         // One that does not end within the ring is there to be taken, and refused.
         let chains = if begins { chains } else { chains.saturating_add(1) };
-        Ok(chains.saturating_add(u16::try_from(self.again.len()).unwrap_or(u16::MAX)))
+        Ok((chains, at))
     }
 
     /// See [`crate::Queue::pop`].
@@ -492,11 +494,14 @@ impl PackedQueue {
     /// See [`crate::Queue::arm`].
     pub fn arm(&mut self) -> Result<bool, RingError> {
         self.check()?;
-        let at = self.setup.event_index.then_some(self.next);
-        let flags = ask_slot(&self.ours, &self.ring, at, self.next).map_err(RingError::Lost);
+        // Behind what was left or put back: the driver rings for a position once, as it passes it.
+        let counted = self.count();
+        let (chains, next) = self.latch(counted)?;
+        let at = self.setup.event_index.then_some(next);
+        let flags = ask_slot(&self.ours, &self.ring, at, next).map_err(RingError::Lost);
         self.quiet = false;
         let flags = self.latch(flags)?;
-        Ok(self.next.is_available(flags) || !self.again.is_empty())
+        Ok(chains > 0 || next.is_available(flags) || !self.again.is_empty())
     }
 
     /// See [`crate::Queue::disarm`]. Also with event index: positions come round so soon that the

@@ -40,3 +40,29 @@ fn a_device_that_polled_for_a_whole_turn_is_woken() {
         assert!(work(2, true), "the device sleeps");
     }
 }
+
+/// A device that took chains, found too few of them and put them back sleeps until there are more.
+#[test]
+fn a_device_that_put_chains_back_is_woken_by_the_next() {
+    for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {
+        let map = memory();
+        let layout = Layout { base: GUEST, size: 8, table_entries: 0 };
+        let (mut driver, mut queue) = pair(&map, layout, packed, event_index);
+        let mut add = || {
+            driver.add(&map, &[], &[Span { addr: DATA, len: 8 }]).unwrap();
+            driver.publish().unwrap()
+        };
+        let mut chain = Chain::new();
+        add();
+        add();
+        for _ in 0..2 {
+            assert!(queue.pop(&map, &mut chain).unwrap());
+        }
+        for head in [1, 0] {
+            queue.put_back(head);
+        }
+        assert!(queue.arm().unwrap(), "those that were put back are there");
+        assert_eq!(queue.available().unwrap(), 2);
+        assert!(add(), "packed: {packed}, event index: {event_index}");
+    }
+}
