@@ -305,6 +305,18 @@ fn a_frontend_that_leaves_takes_everything_along() {
 }
 
 #[test]
+fn a_frontend_that_leaves_before_its_answer_is_at_no_fault() {
+    let mut bench = Bench::running();
+    let peer = bench.peer.take().unwrap();
+    let header = Header::request(R::GET_FEATURES, 0);
+    peer.send(header, &[], &[]).unwrap();
+    drop(peer);
+    bench.server.receive(&mut bench.events).unwrap();
+    assert_eq!(bench.events, [Event::QueueStopped(0), Event::Closed]);
+    assert_released(&bench);
+}
+
+#[test]
 fn messages_may_come_in_any_pieces() {
     let mut bench = Bench::new();
     let header = Header::request(R::SET_FEATURES, 8).emit();

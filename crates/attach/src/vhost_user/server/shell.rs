@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Fault, Reason};
@@ -56,15 +57,16 @@ impl Server {
                 return Ok(());
             }
             match self.stream.receive()? {
-                Received::Message(raw) => {
-                    self.handle(raw, events)?;
-                    self.backend.check_notifications()?;
-                }
+                Received::Message(raw) => match self.handle(raw, events) {
+                    // It left without waiting for its answer.
+                    Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => self.part(events)?,
+                    handled => {
+                        handled?;
+                        self.backend.check_notifications()?;
+                    }
+                },
                 Received::Nothing => return Ok(()),
-                Received::Closed => {
-                    self.end(events)?;
-                    events.push(Event::Closed);
-                }
+                Received::Closed => self.part(events)?,
             }
         }
         Ok(())
@@ -99,6 +101,13 @@ impl Server {
         let size = u32::try_from(reply.payload.len()).unwrap_or(u32::MAX);
         let fds: Vec<BorrowedFd<'_>> = reply.fd.iter().map(AsFd::as_fd).collect();
         self.stream.send(Header::reply(request, size), &reply.payload, &fds)
+    }
+
+    /// The frontend is gone.
+    fn part(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        self.end(events)?;
+        events.push(Event::Closed);
+        Ok(())
     }
 
     /// Stops every queue and lets go of everything granted; nothing is read any more.
