@@ -6,9 +6,14 @@
 //! is not what a slow and plain model says. The same targets run under libFuzzer (`make fuzz`),
 //! as tests over the committed corpora (`tests/replay.rs`), and by hand (`causeway-fuzz replay`).
 
+mod frontend;
 mod ground;
+mod holder;
 mod input;
+mod offload;
 mod ring;
+mod stage;
+mod text;
 
 pub use input::Input;
 
@@ -30,6 +35,14 @@ pub const TARGETS: &[Target] = &[
     Target { name: "split", bytes_max: 1024, run: ring::split, seeds: ring::split_seeds },
     Target { name: "packed", bytes_max: 1024, run: ring::packed, seeds: ring::packed_seeds },
     Target { name: "indirect", bytes_max: 1024, run: ring::indirect, seeds: ring::indirect_seeds },
+    Target { name: "offload", bytes_max: 512, run: offload::run, seeds: offload::seeds },
+    Target { name: "frontend", bytes_max: 1024, run: frontend::run, seeds: frontend::seeds },
+    Target { name: "frames", bytes_max: 1024, run: stage::frames, seeds: stage::frames_seeds },
+    Target { name: "packets", bytes_max: 1024, run: stage::packets, seeds: stage::packets_seeds },
+    Target { name: "record", bytes_max: 512, run: holder::record, seeds: holder::record_seeds },
+    Target { name: "holder", bytes_max: 1024, run: holder::control, seeds: holder::control_seeds },
+    Target { name: "config", bytes_max: 4096, run: text::config, seeds: text::config_seeds },
+    Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
 ];
 
 /// The target of that name.

@@ -49,4 +49,4 @@ macro_rules! replays {
     };
 }
 
-replays!(split packed indirect);
+replays!(split packed indirect offload frontend frames packets record holder config control);

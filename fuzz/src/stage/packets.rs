@@ -1,0 +1,254 @@
+//! Sockets: two guests send any packet, answer what comes as a guest would or otherwise, and may
+//! write over their rings. What they get names its sender, and fits the room they gave.
+
+use std::collections::HashMap;
+
+use causeway_attach::native::{VsockOptions, VsockPort};
+use causeway_fabric::control::PortState;
+use causeway_sim::stage::{Stage, vsock_spec};
+use causeway_socket::Socket;
+use causeway_wire::vsock::{Header, Op};
+
+use super::{PACING, STEPS_MAX, name, scribble};
+use crate::Input;
+
+const CIDS: [u32; 2] = [3, 4];
+
+/// Room given on a connection, and bytes that came; none once it is unclear which connection
+/// packets belong to.
+type Room = Option<(u64, u64)>;
+
+struct Guest {
+    port: VsockPort,
+    last: Option<Header>,
+    /// By own port, peer's CID and port, and type.
+    rooms: HashMap<(u32, u64, u32, u16), Room>,
+    spoiled: bool,
+}
+
+struct Play {
+    stage: Stage,
+    guests: Vec<Guest>,
+    data: Vec<u8>,
+}
+
+/// Plays one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let packed = u64::from(input.u8() & 1) << 34;
+    let stage = Stage::new(name("g"), Box::new(Socket::new()), PACING).expect("descriptors");
+    let attach = |cid: u32| {
+        let port = name(&format!("v{cid}"));
+        stage.add(vsock_spec(stage.group(), &port, cid)).expect("a port that is not there yet");
+        let features = packed;
+        let options =
+            VsockOptions { ring_size: 16, receive_bytes: 1024, features, ..Default::default() };
+        let port = stage.vsock(&port, options, 0).expect("a set-up as it should be");
+        Guest { port, last: None, rooms: HashMap::new(), spoiled: false }
+    };
+    let guests = CIDS.map(attach).into();
+    let mut play = Play { stage, guests, data: Vec::new() };
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        play.step(&mut input);
+    }
+    play.end();
+}
+
+/// A packet of few ports and all operations; most are nearly right.
+fn header(input: &mut Input<'_>, from: u32, last: Option<Header>) -> Header {
+    let op = input.one_of(&[1, 2, 3, 4, 5, 5, 5, 6, 7, 0]);
+    let choice = input.u8();
+    let mut header = Header {
+        src_cid: from.into(),
+        dst_cid: u64::from(input.one_of(&[3_u32, 4, 4, 3, 2, 99])),
+        src_port: u32::from(choice & 3),
+        dst_port: u32::from(choice >> 2 & 3),
+        len: 0,
+        kind: if choice & 0x70 == 0x70 { input.u16() } else { 1 + u16::from(choice >> 4 & 1) },
+        op,
+        flags: u32::from(choice >> 6),
+        buf_alloc: input.one_of(&[0, 100, 4096, 1 << 16, 1 << 18, u32::MAX]),
+        fwd_cnt: 0,
+    };
+    match (input.below(4), last) {
+        (0 | 1, Some(last)) => {
+            // Answers what came.
+            (header.dst_cid, header.kind) = (last.src_cid, last.kind);
+            (header.src_port, header.dst_port) = (last.dst_port, last.src_port);
+        }
+        (3, _) => {
+            header.fwd_cnt = input.u32();
+            if input.bool() {
+                (header.src_cid, header.dst_cid) = (input.u64(), input.u64());
+            }
+        }
+        _ => {}
+    }
+    header
+}
+
+impl Play {
+    fn step(&mut self, input: &mut Input<'_>) {
+        let who = input.below(2);
+        match input.below(10) {
+            0..=4 => self.send(input, who),
+            5 | 6 => self.receive(who),
+            7 => self.ring(who),
+            8 => {
+                self.stage.advance(u64::from(input.u16()) << 20);
+                self.work();
+            }
+            _ => {
+                let guest = &mut self.guests[who];
+                guest.spoiled = true;
+                let (map, _) = guest.port.frontend().lane(input.below(2)).expect("three");
+                scribble(input, map);
+                self.ring(who);
+            }
+        }
+    }
+
+    fn work(&self) {
+        self.stage.step(16).expect("the host is well");
+    }
+
+    fn ring(&mut self, who: usize) {
+        for lane in 0..2 {
+            if let Ok((_, lane)) = self.guests[who].port.frontend().lane(lane) {
+                lane.ring();
+            }
+        }
+        self.work();
+    }
+
+    fn send(&mut self, input: &mut Input<'_>, who: usize) {
+        let guest = &mut self.guests[who];
+        let mut header = header(input, CIDS[who], guest.last);
+        let len = input.one_of(&[0_usize, 1, 100, 1000, 5000, 65_000]);
+        if header.op == Op::Data.raw() {
+            header.len = len as u32;
+        }
+        if input.below(16) == 0 {
+            header.len = input.u32();
+        }
+        guest.note_sent(&header);
+        self.data.resize(len, 0x5a);
+        let sent = guest.port.queue(&header, &self.data);
+        assert!(guest.spoiled || sent.is_ok(), "{sent:?}");
+        let shown = guest.port.flush();
+        assert!(guest.spoiled || shown.is_ok(), "{shown:?}");
+    }
+
+    fn receive(&mut self, who: usize) {
+        let guest = &mut self.guests[who];
+        let mut data = std::mem::take(&mut self.data);
+        loop {
+            match guest.port.receive(&mut data) {
+                Ok(Some(header)) => guest.note_received(&header, data.len(), CIDS[who]),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(guest.spoiled, "{error}");
+                    break;
+                }
+            }
+        }
+        let shown = guest.port.flush();
+        assert!(guest.spoiled || shown.is_ok(), "{shown:?}");
+        self.data = data;
+    }
+
+    /// A guest that kept its rings whole keeps its port, and gets its descriptors back.
+    fn end(&mut self) {
+        for _ in 0..40 {
+            for who in 0..2 {
+                self.receive(who);
+                self.ring(who);
+            }
+            self.stage.advance(1_000_000_000);
+            self.work();
+        }
+        for (guest, cid) in self.guests.iter_mut().zip(CIDS) {
+            if guest.spoiled {
+                continue;
+            }
+            let view = self.stage.view(&name(&format!("v{cid}"))).expect("it is there");
+            assert_eq!(view.state, PortState::Running, "{view:?}");
+            assert!(guest.port.is_idle().expect("whole rings"), "packets were not given back");
+        }
+    }
+}
+
+impl Guest {
+    fn note_sent(&mut self, header: &Header) {
+        let key = (header.src_port, header.dst_cid, header.dst_port, header.kind);
+        let edge = u64::from(header.fwd_cnt) + u64::from(header.buf_alloc);
+        match self.rooms.get_mut(&key) {
+            // A reset and a new beginning are not told apart here.
+            Some(room) if header.op == Op::Reset.raw() => *room = None,
+            Some(Some((most, _))) => *most = edge.max(*most),
+            Some(None) => {}
+            None => {
+                self.rooms.insert(key, Some((edge, 0)));
+            }
+        }
+    }
+
+    fn note_received(&mut self, header: &Header, len: usize, cid: u32) {
+        // A guest that writes over its buffers reads what it wrote.
+        if self.spoiled {
+            return;
+        }
+        assert_eq!(header.dst_cid, u64::from(cid), "it is for this guest");
+        assert!([2, 3, 4, 99].contains(&header.src_cid), "{header:?}");
+        let op = header.operation().expect("an operation that there is");
+        assert_eq!(header.len as usize, len, "as long as it says");
+        assert!(len == 0 || op == Op::Data, "{op:?} with data");
+        let key = (header.dst_port, header.src_cid, header.src_port, header.kind);
+        match op {
+            Op::Reset => {
+                self.rooms.insert(key, None);
+            }
+            Op::Data => {
+                let room = self.rooms.get_mut(&key).expect("a connection that it knows of");
+                if let Some((most, came)) = room {
+                    *came += len as u64;
+                    assert!(came <= most, "{came} bytes in room for {most}");
+                }
+            }
+            _ => {}
+        }
+        self.last = Some(*header);
+    }
+}
+
+/// Connections that are made, used and shut.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for packed in [0_u8, 1] {
+        for kind in [0_u8, 0x10] {
+            // Who, send, operation, ports and type, to whom, room, how it answers, how much.
+            let send = |who: u8, op: u8, to: u8, answers: u8, len: u8| {
+                vec![who, 0, op, 5 | kind, to, 4, answers, len, 1, who, 7]
+            };
+            let take = |who: u8| vec![who, 5];
+            let mut story = vec![packed];
+            story.extend(send(0, 0, 1, 2, 0));
+            story.extend(take(1));
+            story.extend(send(1, 1, 0, 0, 0));
+            story.extend(take(0));
+            for (who, len) in [(0, 3), (1, 2), (0, 5)] {
+                story.extend(send(who, 4, 1 - who, 0, len));
+                story.extend(take(1 - who));
+            }
+            story.extend(send(1, 7, 0, 0, 0));
+            story.extend(send(0, 3, 1, 0, 0));
+            story.extend([0, 8, 255, 255]);
+            story.extend(send(0, 2, 1, 0, 0));
+            all.push(story);
+        }
+    }
+    all
+}
