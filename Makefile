@@ -3,12 +3,14 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test bench lint setup build clean-guests
+.PHONY: help demo test bench fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make demo    two real guests talk through causewayd; one table'
 	@echo 'make test    lints and all tests, real guests among them'
 	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--quick --only stream"'
+	@echo 'make fuzz    hostile input for every door, an hour; FUZZ="--target NAME --seconds N --jobs J"'
+	@echo 'make sanitize  tests under the address and thread sanitizers'
 	@echo 'make lint    formatting, clippy, licences'
 
 setup:
@@ -24,6 +26,12 @@ bench: setup
 	@scripts/bench-peers.sh
 	cargo build --release -p causeway-bench
 	@'$(OUT)/release/causeway-bench' $(BENCH)
+
+fuzz: setup
+	@scripts/fuzz.sh $(FUZZ)
+
+sanitize: setup
+	@scripts/sanitize.sh $(SANITIZE)
 
 lint: setup
 	cargo fmt --all --check

@@ -6,9 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
-# make, gcc, libc6-dev: build; qemu, busybox: guests; iproute2, util-linux:
+# make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
 # namespaces, taps and dropped privileges; xz-utils: compressed kernel modules.
-packages=(make gcc libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils)
+packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils)
 
 die() {
     printf 'setup: %s\n' "$@" >&2

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Runs the tests of the crates that touch shared memory under the address sanitizer, and those
+# where threads meet under the thread sanitizer. What the toolchain lacks is skipped with a word.
+#   --only address|thread   one of the two
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+
+only=''
+case ${1:-} in
+'') ;;
+--only) only=${2:-} ;;
+*) echo "sanitize: expected nothing, or --only address|thread" >&2 && exit 2 ;;
+esac
+out=${CARGO_TARGET_DIR:-target}
+host=$(rustc -vV | sed -n 's/^host: //p')
+failed=0
+
+# run NAME SANITIZER TOOLCHAIN PACKAGE...
+run() {
+    local sanitizer=$1 toolchain=$2
+    shift 2
+    local packages=()
+    for package in "$@"; do packages+=(-p "causeway-$package"); done
+    echo "sanitize: $sanitizer: $*"
+    # Unstable flags are what RUSTC_BOOTSTRAP is for, on the stable compiler too.
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer -Copt-level=1" \
+        CARGO_TARGET_DIR="$out/sanitize-$sanitizer" \
+        cargo $toolchain test --quiet --locked --target "$host" --lib --tests "${packages[@]}" ||
+        { echo "sanitize: $sanitizer: FAILED" >&2 && failed=1; }
+}
+
+# Whether the toolchain has the sanitizer's runtime.
+has() {
+    local sysroot
+    sysroot=$(rustc $2 --print sysroot 2>/dev/null) &&
+        compgen -G "$sysroot/lib/rustlib/$host/lib/librustc-*_rt.$1.a" >/dev/null
+}
+
+if [ -z "$only" ] || [ "$only" = address ]; then
+    if has asan ''; then
+        # Threads that outlive a test keep what they own: leaks are looked for elsewhere.
+        # Our own handler recovers from SIGBUS; it must not be taken for a crash.
+        export ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1
+        run address '' memory ring attach fabric ethernet socket
+    else
+        echo "sanitize: address: skipped: this toolchain has no runtime for it"
+    fi
+fi
+if [ -z "$only" ] || [ "$only" = thread ]; then
+    # Guests and their backend share memory in one process here, and race on it by design, by
+    # inline assembly, which the sanitizer does not see, and atomics, which it knows.
+    export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.txt handle_sigbus=0"
+    if has tsan +nightly; then
+        run thread +nightly ring attach fabric
+    elif has tsan ''; then
+        run thread '' ring attach fabric
+    else
+        echo "sanitize: thread: skipped: no toolchain has a runtime for it"
+    fi
+fi
+exit $failed
