@@ -209,6 +209,15 @@ impl Guest {
                     self.conns.remove(&key);
                 }
             }
+            // Both ended it at once.
+            (State::Closing, Op::Shutdown) => {
+                conn.theirs |= header.flags & SHUTDOWN_BOTH;
+                if conn.is_shut_by_peer() {
+                    tape.put(Event::Over(way));
+                    self.tell(key, Op::Reset, 0, tape);
+                    self.conns.remove(&key);
+                }
+            }
             (State::Open, Op::CreditRequest) => self.tell(key, Op::CreditUpdate, 0, tape),
             _ => {}
         }
