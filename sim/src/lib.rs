@@ -18,4 +18,4 @@ pub mod tape;
 pub mod world;
 
 pub use stage::{Stage, StageError};
-pub use world::{Outcome, play};
+pub use world::{Outcome, Wish, play};

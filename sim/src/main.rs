@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use causeway_sim::Wish;
 use clap::Parser;
 
 /// Random worlds of guests, each from one seed
@@ -28,9 +29,10 @@ fn main() -> ExitCode {
         Some(seed) => (seed, 1),
         None => (options.first, options.seeds),
     };
+    let wish = Wish { print: options.trace, keep: false, descriptors: true };
     let (mut events, mut failed) = (0, 0);
     for seed in first..first.saturating_add(count) {
-        let outcome = causeway_sim::play(seed, options.trace, false);
+        let outcome = causeway_sim::play(seed, wish);
         events += outcome.count;
         if let Some(violation) = outcome.violation {
             failed += 1;
@@ -38,8 +40,9 @@ fn main() -> ExitCode {
         } else if options.seed.is_some() {
             println!("seed {seed}: hash {:016x}", outcome.hash);
         }
-        if seed % 100 == 99 {
-            eprintln!("{} worlds, {events} events, {failed} broken", seed - first + 1);
+        let played = seed - first + 1;
+        if played.is_multiple_of(100) {
+            eprintln!("{played} worlds, {events} events, {failed} broken");
         }
     }
     println!("{count} worlds, {events} events, {failed} broken a promise");

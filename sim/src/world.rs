@@ -19,7 +19,7 @@ use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
 
 /// Steps of a world in which guests do as they like.
-const STEPS: (u64, u64) = (100, 700);
+const STEPS: (u64, u64) = (80, 500);
 /// Rounds in which guests behave, at most; time moves by [`ROUND_NS`] in each.
 const ROUNDS_MAX: usize = 5000;
 const ROUND_NS: u64 = 20_000;
@@ -39,6 +39,8 @@ pub struct Temper {
     pub pauses: bool,
     /// How long a guest may take nothing, in nanoseconds.
     pub away_ns: u64,
+    /// Guests send a lot, and take nothing more often.
+    pub heavy: bool,
 }
 
 /// The guests of one stage.
@@ -109,10 +111,21 @@ fn pacing(rng: &mut Rng) -> Pacing {
     Pacing { policy, spin_ns: rng.below(200_000), period_ns: 1_000_000, ..Pacing::default() }
 }
 
+/// How a world is to be played.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wish {
+    /// Every event is written to standard output.
+    pub print: bool,
+    /// The events are kept.
+    pub keep: bool,
+    /// Descriptors of the process are counted: only where nobody else opens any.
+    pub descriptors: bool,
+}
+
 /// Plays the world of `seed`.
-pub fn play(seed: u64, print: bool, keep: bool) -> Outcome {
-    let mut tape = Tape::new(print, keep);
-    if let Err(error) = run(seed, &mut tape) {
+pub fn play(seed: u64, wish: Wish) -> Outcome {
+    let mut tape = Tape::new(wish.print, wish.keep);
+    if let Err(error) = run(seed, wish, &mut tape) {
         tape.fail(broken("honest", error.to_string()));
     }
     let (hash, count, events, violation) = tape.close();
@@ -125,6 +138,7 @@ fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
         deletes: rng.chance(40),
         pauses: rng.chance(50),
         away_ns: rng.pick(&[1_000_000, 300_000_000, 3_000_000_000]),
+        heavy: rng.chance(10),
     };
     let sockets = rng.chance(60);
     let stages = if rng.chance(30) { 2 } else { 1 };
@@ -140,9 +154,15 @@ fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
     Ok(plays)
 }
 
-fn run(seed: u64, tape: &mut Tape) -> Result<(), StageError> {
+/// Open descriptors of this process.
+fn descriptors() -> Result<u64, StageError> {
+    Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64)
+}
+
+fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
     let mut rng = Rng::new(seed);
     let mut plays = cast(&mut rng)?;
+    let before = if wish.descriptors { descriptors()? } else { 0 };
     for _ in 0..rng.within(STEPS.0, STEPS.1) {
         for play in &mut plays {
             play.turn(&mut rng, tape)?;
@@ -157,6 +177,10 @@ fn run(seed: u64, tape: &mut Tape) -> Result<(), StageError> {
         play.finish(tape)?;
         play.part(tape)?;
         afterwards(play.as_ref(), tape)?;
+    }
+    if wish.descriptors {
+        let count = descriptors()?.abs_diff(before);
+        tape.put(Event::Remains { stage: 0, what: "descriptors", count });
     }
     Ok(())
 }

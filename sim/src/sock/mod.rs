@@ -17,8 +17,10 @@ use crate::world::{Play, Temper, pieces, ring_features};
 use guest::{CID_FIRST, Guest};
 
 const QUEUES: usize = 3;
-/// Bytes that a guest wants to send at once.
-const WANT_BYTES_MAX: u64 = 60_000;
+/// Bytes that a guest wants to send at once, and of a heavy world.
+const WANT_BYTES_MAX: [u64; 2] = [60_000, 900_000];
+/// Receive buffers are 4 KiB times two to the power of less than this.
+const BUFFERS: [u64; 2] = [6, 9];
 /// Most ends of one guest.
 const ENDS_MAX: usize = 24;
 
@@ -97,7 +99,10 @@ impl Sockets {
         });
         self.stage.patience(None);
         match attached {
-            Ok(port) => self.guests[guest].join(port, rng.chance(50), tape),
+            Ok(port) => {
+                let buffers = BUFFERS[usize::from(self.temper.heavy)] as u32;
+                self.guests[guest].join(port, rng.chance(50), buffers, tape);
+            }
             Err(error) if patience.is_none() => return Err(error),
             Err(_) => {
                 self.stage.step(4)?;
@@ -142,7 +147,8 @@ impl Sockets {
             0 if guest.ends().len() < ENDS_MAX => {
                 let to = rng.below(others) as u8;
                 let (port, messages) = (rng.within(1, 3) as u32, rng.chance(30));
-                guest.connect(to, port, messages, 4096 << rng.below(6), tape);
+                let buffer = 4096 << rng.below(BUFFERS[usize::from(self.temper.heavy)]);
+                guest.connect(to, port, messages, buffer, tape);
             }
             1..6 => {
                 let ends = guest.ends();
@@ -151,7 +157,8 @@ impl Sockets {
                     .and_then(|key| guest.conn(key))
                     .filter(|c| c.may_send() && c.want == 0 && !c.shut_after)
                 {
-                    conn.want = rng.within(1, WANT_BYTES_MAX) as u32 >> rng.below(14);
+                    let most = WANT_BYTES_MAX[usize::from(self.temper.heavy)];
+                    conn.want = (rng.within(1, most) as u32 >> rng.below(14)).max(1);
                     conn.shut_after = rng.chance(8);
                 }
             }
@@ -162,7 +169,9 @@ impl Sockets {
                     guest.close(rng.pick(&ends), rng.chance(60), tape);
                 }
             }
-            8 if rng.chance(10) => guest.away_until_ns = now + rng.below(self.temper.away_ns),
+            8 if rng.chance(if self.temper.heavy { 50 } else { 10 }) => {
+                guest.away_until_ns = now + rng.below(self.temper.away_ns)
+            }
             _ => guest.consume(u32::MAX, tape),
         }
         if rng.chance(70) {

@@ -1,0 +1,42 @@
+//! A seed is all there is to a world.
+
+use std::collections::BTreeSet;
+
+use causeway_sim::{Wish, play};
+
+const KEEP: Wish = Wish { print: false, keep: true, descriptors: false };
+
+#[test]
+fn a_seed_played_twice_gives_the_same_tape() {
+    let mut hashes = BTreeSet::new();
+    for seed in 0..24 {
+        let (first, second) = (play(seed, KEEP), play(seed, KEEP));
+        let differ = first.events.iter().zip(&second.events).position(|(a, b)| a != b);
+        assert_eq!(differ, None, "seed {seed}: the first event that differs");
+        assert_eq!((first.count, first.hash), (second.count, second.hash), "seed {seed}");
+        hashes.insert(first.hash);
+    }
+    assert_eq!(hashes.len(), 24, "worlds of different seeds differ");
+}
+
+#[test]
+fn worlds_have_what_they_are_for() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..120 {
+        for event in play(seed, KEEP).events {
+            let text = format!("{event:?}");
+            let name = text.split(['(', ' ']).next().unwrap_or_default().to_owned();
+            seen.insert(match event {
+                causeway_sim::event::Event::Act { what, .. } => what.to_owned(),
+                causeway_sim::event::Event::FrameGot { offset, .. } if offset > 0 => "Piece".into(),
+                _ => name,
+            });
+        }
+    }
+    for wanted in [
+        "join", "leave", "delete", "add", "reset", "pause", "resume", "grant", "FrameGot", "Piece",
+        "Got", "Told", "Eof", "Over", "Closed", "Excuse", "Still", "Balance", "Left",
+    ] {
+        assert!(seen.contains(wanted), "no world has {wanted}: {seen:?}");
+    }
+}
