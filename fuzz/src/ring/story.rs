@@ -244,6 +244,8 @@ impl<'g> Story<'g> {
             assert!(head < self.setup.size, "head {head}");
             assert!(!self.held.contains(&head), "head {head} twice");
             self.assert_sound(&chain);
+            // A driver that offers what it has not got back confuses the record, to its own loss.
+            self.spoiled |= self.pushed.contains(&head);
             self.held.push(head);
             self.fresh.push(head);
         }

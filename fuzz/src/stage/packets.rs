@@ -24,6 +24,8 @@ struct Guest {
     /// By own port, peer's CID and port, and type.
     rooms: HashMap<(u32, u64, u32, u16), Room>,
     spoiled: bool,
+    /// It sent what costs a guest its port: another's CID, or a length that is not there.
+    outlaw: bool,
 }
 
 struct Play {
@@ -44,7 +46,7 @@ pub fn run(data: &[u8]) {
         let options =
             VsockOptions { ring_size: 16, receive_bytes: 1024, features, ..Default::default() };
         let port = stage.vsock(&port, options, 0).expect("a set-up as it should be");
-        Guest { port, last: None, rooms: HashMap::new(), spoiled: false }
+        Guest { port, last: None, rooms: HashMap::new(), spoiled: false, outlaw: false }
     };
     let guests = CIDS.map(attach).into();
     let mut play = Play { stage, guests, data: Vec::new() };
@@ -134,6 +136,7 @@ impl Play {
         if input.below(16) == 0 {
             header.len = input.u32();
         }
+        guest.outlaw |= header.src_cid != u64::from(CIDS[who]) || header.len as usize != len;
         guest.note_sent(&header);
         self.data.resize(len, 0x5a);
         let sent = guest.port.queue(&header, &self.data);
@@ -171,7 +174,7 @@ impl Play {
             self.work();
         }
         for (guest, cid) in self.guests.iter_mut().zip(CIDS) {
-            if guest.spoiled {
+            if guest.spoiled || guest.outlaw {
                 continue;
             }
             let view = self.stage.view(&name(&format!("v{cid}"))).expect("it is there");
