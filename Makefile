@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test bench fuzz sanitize lint setup build clean-guests
+.PHONY: help demo test bench sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make demo    two real guests talk through causewayd; one table'
@@ -11,6 +11,7 @@ help:
 	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--quick --only stream"'
 	@echo 'make fuzz    hostile input for every door, an hour; FUZZ="--target NAME --seconds N --jobs J"'
 	@echo 'make sanitize  tests under the address and thread sanitizers'
+	@echo 'make sim     random worlds of guests, each from a seed; SIM="--seeds 100000"'
 	@echo 'make lint    formatting, clippy, licences'
 
 setup:
@@ -32,6 +33,10 @@ fuzz: setup
 
 sanitize: setup
 	@scripts/sanitize.sh $(SANITIZE)
+
+sim: setup
+	cargo build --release -p causeway-sim
+	@'$(OUT)/release/causeway-sim' $(or $(SIM),--seeds 10000)
 
 lint: setup
 	cargo fmt --all --check

@@ -25,6 +25,8 @@ const ROUNDS_MAX: usize = 5000;
 const ROUND_NS: u64 = 20_000;
 /// Rounds without anything: the world is at rest.
 const ROUNDS_QUIET: usize = 60;
+/// How long guests of a world may take nothing.
+const AWAY_NS: [u64; 3] = [1_000_000, 300_000_000, 3_000_000_000];
 /// Long enough for every deadline of the services, in nanoseconds.
 const AFTERWARDS_NS: u64 = 1_000_000_000_000;
 
@@ -45,6 +47,8 @@ pub struct Temper {
 
 /// The guests of one stage.
 pub trait Play: fmt::Debug {
+    /// Whether they send a lot.
+    fn is_heavy(&self) -> bool;
     /// Where they play.
     fn stage(&self) -> &Stage;
     /// One of them does something.
@@ -133,12 +137,13 @@ pub fn play(seed: u64, wish: Wish) -> Outcome {
 }
 
 fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
+    let heavy = rng.chance(10);
     let temper = Temper {
         leaves: rng.chance(60),
         deletes: rng.chance(40),
         pauses: rng.chance(50),
-        away_ns: rng.pick(&[1_000_000, 300_000_000, 3_000_000_000]),
-        heavy: rng.chance(10),
+        away_ns: if heavy { AWAY_NS[2] } else { rng.pick(&AWAY_NS) },
+        heavy,
     };
     let sockets = rng.chance(60);
     let stages = if rng.chance(30) { 2 } else { 1 };
@@ -163,7 +168,9 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
     let mut rng = Rng::new(seed);
     let mut plays = cast(&mut rng)?;
     let before = if wish.descriptors { descriptors()? } else { 0 };
-    for _ in 0..rng.within(STEPS.0, STEPS.1) {
+    // A heavy world needs time until something is full.
+    let more = if plays.iter().any(|play| play.is_heavy()) { 2 } else { 1 };
+    for _ in 0..rng.within(STEPS.0, STEPS.1) * more {
         for play in &mut plays {
             play.turn(&mut rng, tape)?;
             elapse(play.as_ref(), &mut rng)?;
@@ -200,7 +207,7 @@ fn elapse(play: &dyn Play, rng: &mut Rng) -> Result<(), StageError> {
     let soon = rng.below(200_000);
     stage.advance(match rng.below(1000) {
         0..5 => rng.below(400_000_000),
-        5..15 => match stage.deadline_ns() {
+        5..20 => match stage.deadline_ns() {
             Some(at) => at.saturating_sub(stage.now_ns()).min(2_000_000_000),
             None => soon,
         },

@@ -221,6 +221,10 @@ impl Cards {
 }
 
 impl Play for Cards {
+    fn is_heavy(&self) -> bool {
+        self.temper.heavy
+    }
+
     fn stage(&self) -> &Stage {
         &self.stage
     }

@@ -38,8 +38,8 @@ pub struct Guest {
     pub asks: bool,
     /// Its doorbells.
     pub bells: Bells,
-    /// How many sizes its receive buffers have.
-    buffers: u32,
+    /// The sizes of its receive buffers: 4 KiB times two to the power of these.
+    buffers: (u64, u64),
     conns: BTreeMap<Key, Conn>,
     backlog: VecDeque<Header>,
     next_port: u32,
@@ -55,7 +55,7 @@ impl Guest {
             paused: None,
             away_until_ns: 0,
             asks: false,
-            buffers: 1,
+            buffers: (0, 0),
             bells: Bells::default(),
             conns: BTreeMap::new(),
             backlog: VecDeque::new(),
@@ -75,7 +75,7 @@ impl Guest {
     }
 
     /// A device begins its life.
-    pub fn join(&mut self, port: VsockPort, asks: bool, buffers: u32, tape: &mut Tape) {
+    pub fn join(&mut self, port: VsockPort, asks: bool, buffers: (u64, u64), tape: &mut Tape) {
         self.buffers = buffers;
         self.port = Some(port);
         self.asks = asks;
@@ -238,7 +238,8 @@ impl Guest {
                 callee: (self.place.guest, header.dst_port),
             };
             let way = Way { link, forth: false };
-            let buffer = 4096 << (header.src_port % self.buffers.max(1));
+            let (first, last) = self.buffers;
+            let buffer = 4096 << (first + u64::from(header.src_port) % (last - first + 1));
             let mut conn = Conn::new(way, kind, buffer, State::Open);
             conn.peer = *header;
             self.conns.insert(key, conn);

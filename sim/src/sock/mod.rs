@@ -19,8 +19,8 @@ use guest::{CID_FIRST, Guest};
 const QUEUES: usize = 3;
 /// Bytes that a guest wants to send at once, and of a heavy world.
 const WANT_BYTES_MAX: [u64; 2] = [60_000, 900_000];
-/// Receive buffers are 4 KiB times two to the power of less than this.
-const BUFFERS: [u64; 2] = [6, 9];
+/// Receive buffers are 4 KiB times two to the power of these.
+const BUFFERS: [(u64, u64); 2] = [(0, 5), (6, 8)];
 /// Most ends of one guest.
 const ENDS_MAX: usize = 24;
 
@@ -77,7 +77,10 @@ impl Sockets {
         let ring_size = 1 << rng.within(2, 8);
         let options = VsockOptions {
             ring_size,
-            receive_bytes: rng.pick(&[64, 200, 1500, 4096, 70_000]),
+            receive_bytes: match self.temper.heavy {
+                true => rng.pick(&[4096, 70_000]),
+                false => rng.pick(&[64, 200, 1500, 4096, 70_000]),
+            },
             features,
             piece_bytes: pieces(rng, ring_size, &[None, Some(44), Some(1000)]),
             ..VsockOptions::default()
@@ -100,7 +103,7 @@ impl Sockets {
         self.stage.patience(None);
         match attached {
             Ok(port) => {
-                let buffers = BUFFERS[usize::from(self.temper.heavy)] as u32;
+                let buffers = BUFFERS[usize::from(self.temper.heavy)];
                 self.guests[guest].join(port, rng.chance(50), buffers, tape);
             }
             Err(error) if patience.is_none() => return Err(error),
@@ -144,13 +147,16 @@ impl Sockets {
             return Ok(());
         }
         match rng.below(12) {
-            0 if guest.ends().len() < ENDS_MAX => {
+            0 if guest.ends().len() < ENDS_MAX && !(self.temper.heavy && at == 0) => {
                 let to = rng.below(others) as u8;
                 let (port, messages) = (rng.within(1, 3) as u32, rng.chance(30));
-                let buffer = 4096 << rng.below(BUFFERS[usize::from(self.temper.heavy)]);
+                let (first, last) = BUFFERS[usize::from(self.temper.heavy)];
+                let buffer = 4096 << rng.within(first, last);
+                // In heavy worlds most of it goes to one.
+                let to = if self.temper.heavy && rng.chance(70) { 0 } else { to };
                 guest.connect(to, port, messages, buffer, tape);
             }
-            1..6 => {
+            1..7 => {
                 let ends = guest.ends();
                 if let Some(conn) = (!ends.is_empty())
                     .then(|| rng.pick(&ends))
@@ -158,18 +164,19 @@ impl Sockets {
                     .filter(|c| c.may_send() && c.want == 0 && !c.shut_after)
                 {
                     let most = WANT_BYTES_MAX[usize::from(self.temper.heavy)];
-                    conn.want = (rng.within(1, most) as u32 >> rng.below(14)).max(1);
+                    let shift = rng.below(if self.temper.heavy { 3 } else { 14 });
+                    conn.want = (rng.within(1, most) as u32 >> shift).max(1);
                     conn.shut_after = rng.chance(8);
                 }
             }
-            6 => guest.consume(rng.below(8000) as u32, tape),
+            9 => guest.consume(rng.below(8000) as u32, tape),
             7 if rng.chance(30) => {
                 let ends = guest.ends();
                 if !ends.is_empty() {
                     guest.close(rng.pick(&ends), rng.chance(60), tape);
                 }
             }
-            8 if rng.chance(if self.temper.heavy { 50 } else { 10 }) => {
+            8 if rng.chance(10) || (self.temper.heavy && guest.ends().len() > 3) => {
                 guest.away_until_ns = now + rng.below(self.temper.away_ns)
             }
             _ => guest.consume(u32::MAX, tape),
@@ -247,6 +254,10 @@ impl Sockets {
 }
 
 impl Play for Sockets {
+    fn is_heavy(&self) -> bool {
+        self.temper.heavy
+    }
+
     fn stage(&self) -> &Stage {
         &self.stage
     }
@@ -305,6 +316,11 @@ impl Play for Sockets {
 
     fn finish(&mut self, tape: &mut Tape) -> Result<(), StageError> {
         self.excuse(tape);
+        for name in ["transmit_held_total", "transmit_staged_total", "transmit_waited_total"] {
+            let views = self.stage.with(|shard| shard.port_views());
+            let count = views.iter().filter_map(|view| view.counters.get(name)).sum();
+            self.act(tape, 0, name, count);
+        }
         for view in self.stage.with(|shard| shard.port_views()) {
             let count = u64::from(view.state == PortState::Faulted);
             if count > 0 {
