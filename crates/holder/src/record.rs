@@ -22,8 +22,8 @@ pub struct Ring {
     pub addresses: Option<RingAddresses>,
     /// Where it begins, as the frontend last said, or causewayd when it stopped.
     pub base: Option<u32>,
-    /// Where it stood when it stopped: a start elsewhere is a driver's new beginning.
-    pub stood: Option<u32>,
+    /// How it stood when it stopped: a start from elsewhere is a driver's new beginning.
+    pub stood: Option<Stand>,
     /// Its doorbell; started while there is one.
     pub kick: Event,
     /// Its notification.
@@ -34,7 +34,16 @@ pub struct Ring {
     pub enabled: Option<u32>,
 }
 
+/// What a queue that goes on has in common with the one that was stopped: where it lies, how
+/// large it is, and where it begins.
+pub type Stand = (Option<RingAddresses>, Option<u32>, Option<u32>);
+
 impl Ring {
+    /// As it is set up now.
+    pub fn stands(&self) -> Stand {
+        (self.addresses, self.size, self.base)
+    }
+
     fn stop(&mut self) {
         self.kick = None;
     }
@@ -157,7 +166,7 @@ impl Record {
         self.with_ring(index, |ring| {
             ring.stop();
             ring.base = Some(value);
-            ring.stood = Some(value);
+            ring.stood = Some(ring.stands());
         });
     }
 

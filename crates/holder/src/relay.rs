@@ -240,9 +240,10 @@ impl Relay {
             self.record.inflight = Some(self.make_inflight(packed)?);
         }
         let index = raw.payload.first().map_or(0, |index| u32::from(*index));
-        let anew = self.record.ring(index).is_some_and(|ring| {
-            ring.kick.is_none() && (ring.stood.is_none() || ring.stood != ring.base)
-        });
+        let anew = self
+            .record
+            .ring(index)
+            .is_some_and(|ring| ring.kick.is_none() && ring.stood != Some(ring.stands()));
         if anew && let Some(inflight) = &self.record.inflight {
             inflight.clear(index).map_err(|_| Trouble::Lacking("a record of chains in flight"))?;
         }

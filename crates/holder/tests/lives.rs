@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use causeway_attach::native;
@@ -88,6 +89,26 @@ fn a_driver_that_begins_anew_gets_a_new_record() {
     let (mut port, mut life) = attach(&held.path("p"), life);
     send(&mut port, 9..10);
     assert_eq!(life.pop().map(|(_, frame)| frame), Some(9));
+}
+
+#[test]
+fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
+    let held = Held::new();
+    let life = Life::new(&held, "p");
+    let (mut port, life) = attach(&held.path("p"), life);
+    let halt = background(life);
+    assert_eq!(port.frontend().client().stop_queue(1).unwrap(), 0, "nothing was taken");
+    let mut tell = |request, index: u32, value: u32, fds: &[BorrowedFd<'_>]| {
+        let words = [index.to_ne_bytes(), value.to_ne_bytes()].concat();
+        port.frontend().client().tell(request, &words, fds).unwrap();
+    };
+    // It begins where it stopped, at the beginning, and yet it is another ring.
+    tell(R::SET_VRING_NUM, 1, 8, &[]);
+    tell(R::SET_VRING_BASE, 1, 0, &[]);
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    tell(R::SET_VRING_KICK, 1, 0, &[bell.as_fd()]);
+    let mut life = halt();
+    life.until("the queue's start", |life| life.runs());
 }
 
 #[test]
