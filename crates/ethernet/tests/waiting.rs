@@ -184,3 +184,21 @@ fn hostile_runts_are_dropped() {
     assert!(is_silent(&mut b));
     assert_eq!(rig.view("a").faults_total, 0);
 }
+
+#[test]
+fn frames_that_wait_when_their_sender_leaves_are_counted() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let _b = small(&rig, "b", 2);
+    for n in 0..20 {
+        send(&mut a, &Header::default(), &numbered(n));
+    }
+    rig.wait_counter("a", "transmit_packets_total", 20);
+    drop(a);
+    wait(|| rig.view("a").state == PortState::Listening, || "a leaves".into());
+    // On a machine that stalls, some may have waited too long before it left.
+    let (left, late) =
+        (rig.counter("a", "drop_sender_down_total"), rig.counter("b", "drop_no_buffer_total"));
+    assert_eq!(rig.counter("b", "receive_packets_total") + left + late, 20);
+}
