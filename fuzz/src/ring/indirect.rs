@@ -82,7 +82,10 @@ fn expected(ground: &Ground, ring: &[Entry], packed: bool, indirect: bool) -> To
 
 fn table(ground: &Ground, named: Entry, packed: bool, spans: &mut Vec<Entry>) -> Option<()> {
     let count = named.len / 16;
-    if named.len == 0 || !named.len.is_multiple_of(16) || !ground.grants(named.addr, named.len.into()) {
+    if named.len == 0
+        || !named.len.is_multiple_of(16)
+        || !ground.grants(named.addr, named.len.into())
+    {
         return None;
     }
     // Of a packed ring all entries count; of a split ring those that are linked.

@@ -37,6 +37,8 @@ struct Story<'g> {
     /// Whether the last one of `held` may be put back: nothing was pushed since it was taken.
     fresh: Vec<u16>,
     recording: bool,
+    /// A chain was taken, if only to be put back.
+    began: bool,
     /// The driver wrote over what recovery relies on.
     spoiled: bool,
     /// The driver's own position and wrap counter.
@@ -113,6 +115,7 @@ impl<'g> Story<'g> {
             pushed: Vec::new(),
             fresh: Vec::new(),
             recording: false,
+            began: false,
             spoiled: false,
             tail,
             wrap,
@@ -241,6 +244,7 @@ impl<'g> Story<'g> {
         let popped = self.queue.pop(&self.ground.map, &mut chain);
         if self.judge(popped) == Some(true) {
             let head = chain.head();
+            self.began = true;
             assert!(head < self.setup.size, "head {head}");
             assert!(!self.held.contains(&head), "head {head} twice");
             self.assert_sound(&chain);
@@ -347,7 +351,7 @@ impl<'g> Story<'g> {
 
     fn begin_record(&mut self, record: &Ground) {
         // As at the start of a queue: nothing was taken yet.
-        if self.recording || self.queue.popped() != 0 || self.queue.broken().is_some() {
+        if self.recording || self.began || self.queue.broken().is_some() {
             return;
         }
         self.recording = self.take_record(record);
