@@ -8,6 +8,7 @@
 use causeway_memory::copy::{CopyError, copy};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Chain, Queue};
+use causeway_wire::frame::HEADERS_MAX;
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload, VIRTIO_NET_F_MRG_RXBUF};
 
@@ -53,6 +54,8 @@ pub(crate) struct Scratch {
     chains: Vec<Chain>,
     /// A whole frame, for checksums; empty until the first.
     frame: Vec<u8>,
+    /// The header and the first bytes of a frame, to be written in one go.
+    first: Vec<u8>,
 }
 
 /// Where the bytes of a frame or piece come from: private ones, then others.
@@ -66,7 +69,15 @@ enum Body<'a> {
     Private(&'a [u8]),
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// Takes the first bytes, at most `most`, and no more than all headers have.
+    fn take(&mut self, most: usize) -> &'a [u8] {
+        let most = most.min(HEADERS_MAX);
+        let (now, rest) = self.head.split_at_checked(most).unwrap_or((self.head, &[]));
+        self.head = rest;
+        now
+    }
+
     /// Copies the next `len` bytes to the writer.
     fn put(&mut self, map: &Map, writer: &mut Cursor<'_>, len: u64) -> Result<(), CopyError> {
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
@@ -239,7 +250,7 @@ impl Scratch {
 
     /// Writes header and frame into the first `count` chains and pushes them as used.
     fn scatter(
-        &self,
+        &mut self,
         to: &mut To<'_>,
         count: usize,
         offload: &Offload,
@@ -265,7 +276,7 @@ impl Scratch {
     }
 
     fn fill(
-        &self,
+        &mut self,
         to: &To<'_>,
         count: usize,
         offload: &Offload,
@@ -273,13 +284,24 @@ impl Scratch {
         len: usize,
     ) -> Result<(), CopyError> {
         let header = offload.to_header(u16::try_from(count).unwrap_or(u16::MAX)).emit();
-        let mut header = header.get(..header_len(to.features)).unwrap_or(&[]);
+        let header = header.get(..header_len(to.features)).unwrap_or(&[]);
+        let Self { chains, first, .. } = self;
+        first.clear();
+        first.extend_from_slice(header);
         let mut left = len as u64;
-        for chain in self.chains.iter().take(count) {
+        for chain in chains.iter().take(count) {
             let mut writer = chain.writer();
-            writer.write(to.map, header).map_err(CopyError::Destination)?;
-            let room = chain.writable_bytes().saturating_sub(header.len() as u64);
-            header = &[];
+            let mut room = chain.writable_bytes();
+            if !first.is_empty() {
+                // The receiver had room for the header when it was gathered.
+                let most = room.saturating_sub(first.len() as u64).min(left);
+                let taken = source.take(usize::try_from(most).unwrap_or(usize::MAX));
+                left = left.saturating_sub(taken.len() as u64);
+                first.extend_from_slice(taken);
+                writer.write(to.map, first).map_err(CopyError::Destination)?;
+                room = room.saturating_sub(first.len() as u64);
+                first.clear();
+            }
             let now = left.min(room);
             source.put(to.map, &mut writer, now)?;
             left = left.saturating_sub(now);

@@ -10,7 +10,7 @@ use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
 use crate::job::{Job, Taken};
 use crate::limits::BATCH_FRAMES;
-use crate::port::{Directory, pair};
+use crate::port::{Directory, Last, pair};
 use crate::service::Ethernet;
 use crate::table::Learnt;
 
@@ -41,6 +41,29 @@ impl Directory {
             return false;
         }
         self.table.learn(source, place, now_ns) != Learnt::Forged
+    }
+
+    /// As [`Self::route`], by what was found for the sender's last frame where that still holds.
+    #[inline]
+    fn find(&mut self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
+        let version = self.table.version();
+        let Some(port) = self.get_mut(from) else {
+            return Route::Drop(DropReason::UnknownDestination);
+        };
+        if let Some(last) = port.last
+            && (last.destination, last.version) == (destination, version)
+            && now_ns < last.until_ns
+        {
+            return Route::To(last.to);
+        }
+        let route = self.route(from, destination, now_ns);
+        if let Route::To(to) = route
+            && let Some(until_ns) = self.table.until(destination)
+            && let Some(port) = self.get_mut(from)
+        {
+            port.last = Some(Last { destination, to, version, until_ns });
+        }
+        route
     }
 
     /// Where a frame from a port goes.
@@ -101,9 +124,9 @@ impl Ethernet {
         left: &mut usize,
     ) {
         let (place, queue) = sender;
-        self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX);
+        // All of them but the one at hand, as long as none waits.
+        self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX).saturating_sub(1);
         for taken in batch {
-            self.ahead = self.ahead.saturating_sub(1);
             let Some(me) = self.directory.get(place) else { return };
             let (id, features) = (me.id, me.features);
             let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
@@ -114,10 +137,16 @@ impl Ethernet {
                     false
                 }
             };
-            if !held {
-                give_back(cx, id, queue, taken.chain.head());
+            if held {
+                self.ahead = self.ahead.saturating_sub(1);
+            } else {
+                self.done.push(taken.chain.head());
             }
         }
+        if let Some(id) = self.directory.get(place).map(|me| me.id) {
+            give_back(cx, id, queue, self.done.drain(..));
+        }
+        self.done.clear();
     }
 
     /// Counts a frame that is not even looked at.
@@ -172,7 +201,7 @@ impl Ethernet {
         if !self.directory.admit(place, job.frame.source, now_ns) {
             return Route::Drop(DropReason::SpoofedSource);
         }
-        self.directory.route(place, job.frame.destination, now_ns)
+        self.directory.find(place, job.frame.destination, now_ns)
     }
 
     /// The ports of a frame for many.
@@ -336,10 +365,15 @@ pub(crate) fn attempt(
     Attempt::Settled
 }
 
-/// Gives a chain back to its sender, who sees it when the queue is published.
-pub(crate) fn give_back(cx: &mut Context<'_>, id: PortId, queue: usize, head: u16) {
-    let pushed = cx.ports.get_mut(id).and_then(|p| p.queue(queue)).map(|(_, r)| r.push(head, 0));
-    if let Some(Err(error)) = pushed {
+/// Gives chains back to their sender, who sees them when the queue is published.
+pub(crate) fn give_back(
+    cx: &mut Context<'_>,
+    id: PortId,
+    queue: usize,
+    mut heads: impl Iterator<Item = u16>,
+) {
+    let Some((_, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else { return };
+    if let Err(error) = heads.try_for_each(|head| ring.push(head, 0)) {
         fault(cx, id, queue, error);
     }
 }

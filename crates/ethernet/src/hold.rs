@@ -105,7 +105,7 @@ impl Ethernet {
     /// Gives a frame that waited back to its sender.
     fn let_go(&mut self, cx: &mut Context<'_>, held: Held) {
         if let Some(id) = self.directory.get(held.sender.0).map(|p| p.id) {
-            give_back(cx, id, held.sender.1, held.chain.head());
+            give_back(cx, id, held.sender.1, std::iter::once(held.chain.head()));
             cx.touch(id, held.sender.1);
         }
         self.pool.push(held.chain);

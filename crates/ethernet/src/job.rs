@@ -13,6 +13,9 @@ use crate::limits::FRAME_BYTES_MAX;
 /// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
 const HEADER_LEN_LEGACY: usize = 10;
 
+/// The virtio-net header and all headers of a frame, in bytes.
+pub(crate) const FIRST_BYTES_MAX: usize = HEADER_LEN + HEADERS_MAX;
+
 /// Length of the virtio-net header that a driver uses, in bytes.
 pub(crate) fn header_len(features: u64) -> usize {
     let full = has(features, VIRTIO_F_VERSION_1) || has(features, VIRTIO_NET_F_MRG_RXBUF);
@@ -29,7 +32,9 @@ pub(crate) struct Taken {
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    head: [u8; HEADERS_MAX],
+    /// The virtio-net header and the frame's first bytes, as they were read in one go.
+    bytes: [u8; FIRST_BYTES_MAX],
+    head_at: usize,
     head_len: usize,
     /// Length of the frame, in bytes.
     pub len: usize,
@@ -44,7 +49,8 @@ pub(crate) struct Job {
 impl Default for Job {
     fn default() -> Self {
         let (frame, offload) = (Frame::default(), Offload::default());
-        Self { head: [0; HEADERS_MAX], head_len: 0, len: 0, rest_at: 0, frame, offload }
+        let bytes = [0; FIRST_BYTES_MAX];
+        Self { bytes, head_at: 0, head_len: 0, len: 0, rest_at: 0, frame, offload }
     }
 }
 
@@ -66,18 +72,20 @@ impl Job {
         if len > FRAME_BYTES_MAX {
             return Err((DropReason::TooBig, len));
         }
-        let mut cursor = chain.reader();
-        let mut copy =
-            |into: &mut [u8]| cursor.read(map, into).map_err(|_| (DropReason::SenderFault, len));
-        let mut header = [0; HEADER_LEN];
-        match header.get_mut(..header_len) {
-            Some(place) if bytes >= header_len => copy(place)?,
-            _ => return Err((DropReason::Runt, len)),
+        let runt = |_| (DropReason::Runt, len);
+        if bytes < header_len {
+            return Err((DropReason::Runt, len));
         }
-        let header = Header::parse(&header).map_err(|_| (DropReason::Runt, len))?;
-        self.head_len = len.min(HEADERS_MAX);
-        copy(self.head.get_mut(..self.head_len).unwrap_or(&mut []))?;
-        self.frame = Frame::parse(self.head()).map_err(|_| (DropReason::Runt, len))?;
+        (self.head_at, self.head_len) = (header_len, len.min(HEADERS_MAX));
+        let first = header_len.saturating_add(self.head_len);
+        let first = self.bytes.get_mut(..first).unwrap_or(&mut []);
+        chain.reader().read(map, first).map_err(|_| (DropReason::SenderFault, len))?;
+        let mut header = [0; HEADER_LEN];
+        for (to, from) in header.iter_mut().zip(first.iter().take(header_len)) {
+            *to = *from;
+        }
+        let header = Header::parse(&header).map_err(runt)?;
+        self.frame = Frame::parse(self.head()).map_err(runt)?;
         self.offload = Offload::check(&header, features, &self.frame, len)
             .map_err(|_| (DropReason::BadHeader, len))?;
         self.rest_at = header_len.saturating_add(self.head_len) as u64;
@@ -87,7 +95,8 @@ impl Job {
 
     /// The frame's first bytes, all headers among them.
     pub fn head(&self) -> &[u8] {
-        self.head.get(..self.head_len).unwrap_or(&[])
+        let bytes = self.bytes.get(self.head_at..).unwrap_or(&[]);
+        bytes.get(..self.head_len).unwrap_or(&[])
     }
 
     /// Whether the frame, or each piece of it, fits an MTU.

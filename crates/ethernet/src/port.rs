@@ -22,6 +22,17 @@ pub(crate) struct NetPort {
     /// Frames that wait, by queue pair.
     pub backlogs: Vec<Backlog>,
     pub counters: Counters,
+    /// Where its last frame went.
+    pub last: Option<Last>,
+}
+
+/// A way that was found, as long as the table does not change and the address does not age.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Last {
+    pub destination: [u8; 6],
+    pub to: u32,
+    pub version: u64,
+    pub until_ns: u64,
 }
 
 /// The receive queue of a pair, and the pair of a queue: receiveq1, transmitq1, receiveq2, …
@@ -50,6 +61,7 @@ impl NetPort {
             receive: Vec::new(),
             backlogs: std::iter::repeat_with(Backlog::default).take(pairs).collect(),
             counters: Counters::default(),
+            last: None,
         }
     }
 

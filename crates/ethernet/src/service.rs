@@ -19,9 +19,11 @@ use crate::port::{Directory, NetPort, receive_queue, transmits};
 pub struct Ethernet {
     pub(crate) directory: Directory,
     pub(crate) scratch: Scratch,
-    /// Frames taken from a ring in one go; how many of them are not looked at yet.
+    /// Frames taken from a ring in one go; how many of them do not wait for a receiver.
     pub(crate) batch: Vec<Taken>,
     pub(crate) ahead: u16,
+    /// Chains of the batch that are to be given back.
+    pub(crate) done: Vec<u16>,
     /// Chains of frames that waited, to be used again.
     pub(crate) pool: Vec<Chain>,
     /// Room for lists that are made and emptied again.

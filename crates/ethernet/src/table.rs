@@ -53,6 +53,8 @@ pub struct Table<P> {
     learnt: HashMap<P, usize>,
     learnt_total: usize,
     swept: Option<u64>,
+    /// Counts the changes of who is where.
+    version: u64,
 }
 
 impl<P: Copy + Eq + Hash> Default for Table<P> {
@@ -64,7 +66,8 @@ impl<P: Copy + Eq + Hash> Default for Table<P> {
 impl<P: Copy + Eq + Hash> Table<P> {
     /// An empty table.
     pub fn new() -> Self {
-        Self { places: HashMap::new(), learnt: HashMap::new(), learnt_total: 0, swept: None }
+        let (places, learnt) = (HashMap::new(), HashMap::new());
+        Self { places, learnt, learnt_total: 0, swept: None, version: 0 }
     }
 
     /// Enters the configured address of a port. An address learnt elsewhere is forgotten.
@@ -81,11 +84,13 @@ impl<P: Copy + Eq + Hash> Table<P> {
             _ => {}
         }
         self.places.insert(address, Place { port, seen: None });
+        self.changed();
         Ok(())
     }
 
     /// Removes a port with all its addresses.
     pub fn remove(&mut self, port: P) {
+        self.changed();
         self.places.retain(|_, place| place.port != port);
         let count = self.learnt.remove(&port).unwrap_or(0);
         self.learnt_total = self.learnt_total.saturating_sub(count);
@@ -93,9 +98,27 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// Forgets what was learnt at a port: its guest is another now.
     pub fn unlearn(&mut self, port: P) {
+        self.changed();
         self.places.retain(|_, place| place.port != port || place.seen.is_none());
         let count = self.learnt.remove(&port).unwrap_or(0);
         self.learnt_total = self.learnt_total.saturating_sub(count);
+    }
+
+    /// Another number whenever an address is added, moved or removed: what was looked up before
+    /// may no longer hold.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn changed(&mut self) {
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Until when what [`Self::lookup`] says of `address` holds, if nothing changes.
+    pub fn until(&self, address: Address) -> Option<u64> {
+        let seen = self.places.get(&address)?.seen;
+        Some(seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS)))
     }
 
     /// Where frames to `address` go; aged addresses are unknown.
@@ -122,6 +145,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
             return Learnt::Full;
         }
         let place = Place { port, seen: Some(now_ns) };
+        self.changed();
         if let Some(before) = self.places.insert(address, place) {
             self.forget(before.port);
         }
@@ -148,6 +172,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// Forgets aged addresses. Looks at the whole table: for a timer, not for every frame.
     pub fn sweep(&mut self, now_ns: u64) {
+        self.changed();
         let mut gone = Vec::new();
         self.places.retain(|_, place| {
             let aged = place.aged(now_ns);
