@@ -309,7 +309,7 @@ impl Scene {
         assert_eq!(there, self.popped < self.shown, "whether to look again");
         let (at, flags) = self.requests();
         match self.guest.setup.event_index {
-            true => assert_eq!((at, flags), (bits(self.popped, self.size), 2)),
+            true => assert_eq!((at, flags), (bits(self.shown, self.size), 2)),
             false => assert_eq!(flags, 0),
         }
     }
