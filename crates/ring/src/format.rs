@@ -56,14 +56,13 @@ pub(crate) mod packed {
         /// Of its bytes.
         #[inline]
         pub fn parse(bytes: [u8; DESCRIPTOR_BYTES]) -> Self {
-            let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, i0, i1, f0, f1] = bytes;
+            // Whole words: put together byte by byte, each read would wait for several writes.
+            let word = u128::from_le_bytes(bytes);
+            let (addr, high) = (word as u64, (word >> 64) as u64);
             Self {
-                span: Span {
-                    addr: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-                    len: u32::from_le_bytes([l0, l1, l2, l3]),
-                },
-                id: u16::from_le_bytes([i0, i1]),
-                flags: u16::from_le_bytes([f0, f1]),
+                span: Span { addr, len: high as u32 },
+                id: (high >> 32) as u16,
+                flags: (high >> 48) as u16,
             }
         }
 

@@ -53,14 +53,13 @@ struct Descriptor {
 }
 
 fn descriptor(bytes: [u8; DESCRIPTOR_BYTES]) -> Descriptor {
-    let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
+    // Whole words: put together byte by byte, each read would wait for several writes.
+    let word = u128::from_le_bytes(bytes);
+    let (addr, high) = (word as u64, (word >> 64) as u64);
     Descriptor {
-        span: Span {
-            addr: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-            len: u32::from_le_bytes([l0, l1, l2, l3]),
-        },
-        flags: u16::from_le_bytes([f0, f1]),
-        next: u16::from_le_bytes([n0, n1]),
+        span: Span { addr, len: high as u32 },
+        flags: (high >> 32) as u16,
+        next: (high >> 48) as u16,
     }
 }
 

@@ -7,7 +7,7 @@ mod offload;
 
 pub use offload::{ChecksumPlace, GSO_PIECES_MAX, GSO_SIZE_MIN, Gso, GsoKind, Invalid, Offload};
 
-use crate::field::{Reader, Truncated, Writer};
+use crate::field::{Reader, Truncated};
 
 /// Length of [`Header`] with VERSION_1 or MRG_RXBUF, in bytes.
 pub const HEADER_LEN: usize = 12;
@@ -99,27 +99,30 @@ impl Header {
     /// [`Truncated`] when there are fewer.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("virtio-net header", HEADER_LEN, bytes)?;
+        // Whole words, because every frame has one.
+        let (low, high) = (r.u64_le(), r.u32_le());
         Ok(Self {
-            flags: r.u8(),
-            gso_type: r.u8(),
-            hdr_len: r.u16_le(),
-            gso_size: r.u16_le(),
-            csum_start: r.u16_le(),
-            csum_offset: r.u16_le(),
-            num_buffers: r.u16_le(),
+            flags: low as u8,
+            gso_type: (low >> 8) as u8,
+            hdr_len: (low >> 16) as u16,
+            gso_size: (low >> 32) as u16,
+            csum_start: (low >> 48) as u16,
+            csum_offset: high as u16,
+            num_buffers: (high >> 16) as u16,
         })
     }
 
     /// The header's bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
-        let mut bytes = [0; HEADER_LEN];
-        let mut w = Writer::new(&mut bytes);
-        w.put([self.flags, self.gso_type]);
-        w.put(self.hdr_len.to_le_bytes());
-        w.put(self.gso_size.to_le_bytes());
-        w.put(self.csum_start.to_le_bytes());
-        w.put(self.csum_offset.to_le_bytes());
-        w.put(self.num_buffers.to_le_bytes());
+        let field = |value: u16, at: u32| u128::from(value).wrapping_shl(at);
+        let word = u128::from(self.flags)
+            | u128::from(self.gso_type).wrapping_shl(8)
+            | field(self.hdr_len, 16)
+            | field(self.gso_size, 32)
+            | field(self.csum_start, 48)
+            | field(self.csum_offset, 64)
+            | field(self.num_buffers, 80);
+        let [bytes @ .., _, _, _, _] = word.to_le_bytes();
         bytes
     }
 }
