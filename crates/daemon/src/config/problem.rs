@@ -60,8 +60,10 @@ fn render_one(out: &mut String, problem: &Problem, file: &Path, source: &str) {
     let line_start = source[..start].rfind('\n').map_or(0, |n| n + 1);
     let text = source[line_start..].lines().next().unwrap_or("");
     let column = 1 + source[line_start..start].chars().count();
-    let end = floor_boundary(source, problem.span.end).clamp(start, line_start + text.len());
-    let length = source[start..end.max(start)].chars().count();
+    // The mistake may be the end of the line itself, which is no part of its text.
+    let text_end = start.max(line_start + text.len());
+    let end = floor_boundary(source, problem.span.end).clamp(start, text_end);
+    let length = source[start..end].chars().count();
 
     // A line too long for a terminal is shown from a little before the mistake.
     let skip = if column < SHOWN_CHARS_MAX { 0 } else { column - 20 };
@@ -122,6 +124,18 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_may_be_the_end_of_a_line() {
+        for source in ["ab\r\ncd", "ab\ncd", "ab\r\n", "ab"] {
+            for at in 0..=source.len() {
+                let mut problems = Problems::default();
+                problems.add(at..at + 1, "wrong");
+                let text = problems.render(Path::new("c.toml"), source);
+                assert!(text.contains("wrong") && text.contains('^'), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn the_line_is_shown_with_marks_under_the_value() {
