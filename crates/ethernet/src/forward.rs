@@ -297,6 +297,7 @@ fn take(
             Ok(true) => {
                 if let Some(first) = chain.readable().first() {
                     map.prefetch(first.addr);
+                    map.prefetch(first.addr.wrapping_add(64));
                 }
             }
             Ok(false) => return Ok(count),

@@ -168,6 +168,14 @@ impl Map {
         }
     }
 
+    /// As [`Self::prefetch`], for a line that will be written.
+    #[inline]
+    pub fn prefetch_write(&self, addr: u64) {
+        if let Some((pointer, _)) = self.pointer(addr) {
+            kernel::prefetch_write(pointer);
+        }
+    }
+
     /// Copies the bytes at `addr` out, once.
     #[inline]
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {

@@ -60,6 +60,14 @@ impl View {
         Ok(bytes)
     }
 
+    /// Has the cache line at `at` on its way to this processor; a hint, and never an error.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        if let Ok(pointer) = self.pointer(at, 1) {
+            kernel::prefetch(pointer);
+        }
+    }
+
     /// Copies `bytes` in at `at`.
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfGrant> {

@@ -16,7 +16,7 @@ use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::inflight::{Inflight, SplitInflight};
-use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::limits::{BUFFERS_AHEAD, DESCRIPTOR_BYTES, DESCRIPTORS_AHEAD, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::queue::Setup;
 
@@ -251,6 +251,7 @@ impl SplitQueue {
         chain.clear(head);
         self.walk(map, head, chain)?;
         if fresh {
+            self.look_ahead(map);
             self.next = self.next.wrapping_add(1);
             if let Some(record) = &mut self.record {
                 record.take(head)?;
@@ -261,6 +262,33 @@ impl SplitQueue {
         self.taken.add(head);
         self.popped = self.popped.wrapping_add(1);
         Ok(true)
+    }
+
+    /// Has what later pops will touch on its way: descriptors well ahead, receive buffers nearer by.
+    /// What is read here only says where; it is read again, and checked, by its own pop.
+    #[inline]
+    fn look_ahead(&self, map: &Map) {
+        let ready = self.seen.wrapping_sub(self.next);
+        let head = |ahead: u16| {
+            let slot = self.avail_slot(self.next.wrapping_add(ahead));
+            let head = self.avail.load(slot, Ordering::Relaxed).ok()?;
+            Some(usize::from(head).wrapping_mul(DESCRIPTOR_BYTES))
+        };
+        if ready > DESCRIPTORS_AHEAD
+            && let Some(at) = head(DESCRIPTORS_AHEAD)
+        {
+            self.desc.prefetch(at);
+        }
+        if ready > BUFFERS_AHEAD
+            && let Some(at) = head(BUFFERS_AHEAD)
+            && let Ok(bytes) = self.desc.read(at)
+        {
+            let one = descriptor(bytes);
+            if one.flags & FLAG_WRITE != 0 {
+                map.prefetch_write(one.span.addr);
+                map.prefetch_write(one.span.addr.wrapping_add(64));
+            }
+        }
     }
 
     #[inline]
