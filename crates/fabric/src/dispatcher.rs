@@ -116,8 +116,11 @@ impl Roster {
         Self { poller, seats, busy, deadlines: BTreeSet::new(), serial: 0, now_ns: 0, share }
     }
 
+    /// A seat whose shard is about to be called: it has the time and the spin of now.
     fn seat(&mut self, index: usize) -> Option<&mut Seat> {
-        self.seats.get_mut(index)?.as_mut()
+        let seat = self.seats.get_mut(index)?.as_mut()?;
+        seat.shard.set_clock(self.now_ns, self.share.spin_ns());
+        Some(seat)
     }
 
     fn find(&self, key: &Key) -> Option<usize> {
@@ -164,9 +167,7 @@ impl Roster {
     /// Does something with one shard.
     pub(crate) fn with<R>(&mut self, key: &Key, call: impl FnOnce(&mut Shard) -> R) -> Option<R> {
         let index = self.find(key)?;
-        let (now, spin) = (self.now_ns, self.share.spin_ns());
         let seat = self.seat(index)?;
-        seat.shard.set_clock(now, spin);
         let result = call(&mut seat.shard);
         self.refresh(index);
         Some(result)
@@ -199,7 +200,6 @@ impl Roster {
     /// Gives each busy shard a turn, as long as it costs less than `most` in all.
     fn turns(&mut self, most: usize) -> Turn {
         let mut all = Turn::default();
-        let (now, spin) = (self.now_ns, self.share.spin_ns());
         let mut left = most;
         for _ in 0..self.busy.len() {
             if left == 0 {
@@ -207,7 +207,6 @@ impl Roster {
             }
             let Some(index) = self.busy.pop_front() else { break };
             let Some(seat) = self.seat(index) else { continue };
-            seat.shard.set_clock(now, spin);
             let turn = seat.shard.turn(SHARD_SERVES_MAX);
             seat.busy = false;
             seat.turned = seat.turned.saturating_add(turn.worked);
@@ -221,12 +220,10 @@ impl Roster {
     /// Calls the shards whose deadlines have passed.
     fn due(&mut self) {
         let now = self.now_ns;
-        let spin = self.share.spin_ns();
         let passed =
             self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index);
         for index in passed.collect::<Vec<_>>() {
             if let Some(seat) = self.seat(index) {
-                seat.shard.set_clock(now, spin);
                 seat.shard.tick();
             }
             self.refresh(index);
@@ -236,9 +233,7 @@ impl Roster {
     /// One shard has events.
     fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
         let index = usize::from(slot);
-        let (now, spin) = (self.now_ns, self.share.spin_ns());
         let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
-        seat.shard.set_clock(now, spin);
         seat.shard.look()?;
         self.refresh(index);
         Ok(())

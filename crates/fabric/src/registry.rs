@@ -228,10 +228,7 @@ impl Registry {
     /// Makes a shard, on the dispatcher that has least to do.
     fn open(&mut self, key: &Key, make: Maker) -> Result<(), CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {}: {e}", key.group));
-        let mut shard = Shard::new(key.group.clone(), make(), self.pacing).map_err(host)?;
-        for view in self.rules.view() {
-            shard.rules_mut().add(None, view.rule)?;
-        }
+        let shard = self.vacant(&key.group, make)?;
         let now = self.now_ns();
         let burden = |number: &usize| {
             let busy = self.workers.get(*number).map_or(0, |w| w.gauges.load.percent(now));
@@ -307,13 +304,14 @@ impl Registry {
         if let Some(group) = of {
             self.has_group(group)?;
         }
+        let nobody: Name = "none".parse().map_err(|_| lost())?;
         for (make, service) in &self.services {
             let key = of.map(|group| Key { group: group.clone(), service: service.name() });
             let query = query.clone();
             let answer = match key.filter(|key| self.shards.contains_key(key)) {
                 Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
                 // It has no ports there: ask one that has none.
-                None => self.vacant(of, *make)?.trace(&query),
+                None => self.vacant(of.unwrap_or(&nobody), *make)?.trace(&query),
             };
             if let Some(answer) = answer {
                 return answer.map(Answer::Trace);
@@ -322,12 +320,10 @@ impl Registry {
         Err(CommandError::Invalid("no service knows this kind of query".into()))
     }
 
-    /// A shard without ports, for questions only.
-    fn vacant(&self, group: Option<&Name>, make: Maker) -> Result<Shard, CommandError> {
-        let host = |e: std::io::Error| CommandError::Host(e.to_string());
-        let nobody = || "none".parse().map_err(|_| lost());
-        let group = group.map_or_else(nobody, |group| Ok(group.clone()))?;
-        let mut shard = Shard::new(group, make(), self.pacing).map_err(host)?;
+    /// A shard with the rules, and without ports.
+    fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
+        let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
+        let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
         for view in self.rules.view() {
             shard.rules_mut().add(None, view.rule)?;
         }
