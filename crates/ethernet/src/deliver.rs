@@ -1,20 +1,18 @@
 //! Into the receiver's buffers: the one copy, and the software fallbacks.
 //!
 //! # Budget
-//! A frame that passes costs one copy of its bytes, of which the first at most 192 come from the
-//! private headers. A completed checksum costs a second copy through a private buffer; a cut frame
+//! A frame that passes costs one copy of its bytes; the first 64, or all headers where it asks for
+//! an offload, go by way of a private copy in which they were checked. A completed checksum costs a second copy through a private buffer; a cut frame
 //! whose receiver completes checksums does not.
 
 use causeway_memory::copy::{CopyError, copy};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Chain, Queue};
-use causeway_wire::frame::HEADERS_MAX;
 use causeway_wire::virtio::has;
-use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload, VIRTIO_NET_F_MRG_RXBUF};
+use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
 
 use crate::counters::{Counters, DropReason};
-use crate::job::{Job, header_len};
-use crate::limits::FRAME_BYTES_MAX;
+use crate::job::{Job, header_len, put_header};
 use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, checksum, plan};
 
@@ -30,11 +28,11 @@ pub(crate) enum Trouble {
 }
 
 /// Where a frame comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct From<'a> {
     pub map: &'a Map,
     pub chain: &'a Chain,
-    pub job: &'a Job,
+    pub job: &'a mut Job,
 }
 
 /// Where it goes.
@@ -52,45 +50,30 @@ pub(crate) struct To<'a> {
 pub(crate) struct Scratch {
     /// Receive buffers of the frame at hand.
     chains: Vec<Chain>,
-    /// A whole frame, for checksums; empty until the first.
+    /// A whole frame, for checksums, behind room for a header; empty until the first.
     frame: Vec<u8>,
-    /// The header and the first bytes of a frame, to be written in one go.
+    /// The header and the headers of a piece.
     first: Vec<u8>,
 }
 
-/// Where the bytes of a frame or piece come from: private ones, then others.
-struct Source<'a> {
-    head: &'a [u8],
-    body: Body<'a>,
-}
-
+/// What follows the first bytes of a frame or piece.
 enum Body<'a> {
     Guest(&'a Map, Cursor<'a>),
     Private(&'a [u8]),
 }
 
-impl<'a> Source<'a> {
-    /// Takes the first bytes, at most `most`, and no more than all headers have.
-    fn take(&mut self, most: usize) -> &'a [u8] {
-        let most = most.min(HEADERS_MAX);
-        let (now, rest) = self.head.split_at_checked(most).unwrap_or((self.head, &[]));
-        self.head = rest;
-        now
-    }
-
+impl Body<'_> {
     /// Copies the next `len` bytes to the writer.
+    #[inline]
     fn put(&mut self, map: &Map, writer: &mut Cursor<'_>, len: u64) -> Result<(), CopyError> {
-        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut private = |bytes: &mut &[u8], left: &mut usize| {
-            let (now, rest) = bytes.split_at_checked(*left).unwrap_or((*bytes, &[]));
-            *bytes = rest;
-            *left = left.saturating_sub(now.len());
-            writer.write(map, now).map_err(CopyError::Destination)
-        };
-        private(&mut self.head, &mut left)?;
-        match &mut self.body {
-            Body::Private(bytes) => private(bytes, &mut left),
-            Body::Guest(from, cursor) => copy((from, cursor), (map, writer), left as u64),
+        match self {
+            Self::Guest(from, cursor) => copy((from, cursor), (map, writer), len),
+            Self::Private(bytes) => {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                let (now, rest) = bytes.split_at_checked(len).unwrap_or((*bytes, &[]));
+                *bytes = rest;
+                writer.write(map, now).map_err(CopyError::Destination)
+            }
         }
     }
 }
@@ -111,12 +94,13 @@ impl Scratch {
         }
     }
 
+    #[inline]
     fn pass(&mut self, from: From<'_>, to: &mut To<'_>) -> Result<(), Trouble> {
         let len = from.job.len;
         let count = self.gather(to, len)?;
-        let cursor = Cursor::at(from.chain.readable(), from.job.rest_at);
-        let source = Source { head: from.job.head(), body: Body::Guest(from.map, cursor) };
-        self.scatter(to, count, &from.job.offload, source, len)
+        let rest = Cursor::at(from.chain.readable(), from.job.rest_at);
+        let first = from.job.first(count, header_len(to.features));
+        self.scatter(to, count, first, Body::Guest(from.map, rest), len)
     }
 
     fn complete(
@@ -127,11 +111,12 @@ impl Scratch {
     ) -> Result<(), Trouble> {
         let len = from.job.len;
         let count = self.gather(to, len)?;
-        let mut frame = self.whole(from).inspect_err(|_| self.put_back(to, count))?;
-        let bytes = frame.get_mut(..len).unwrap_or(&mut []);
-        checksum::complete(bytes, place);
-        let source = Source { head: bytes, body: Body::Private(&[]) };
-        let scattered = self.scatter(to, count, &Offload::None, source, len);
+        let mut frame = self.whole(&from).inspect_err(|_| self.put_back(to, count))?;
+        checksum::complete(frame.get_mut(HEADER_LEN..).unwrap_or(&mut []), place);
+        let header_len = header_len(to.features);
+        put_header(&mut frame, header(&Offload::None, count), header_len);
+        let first = frame.get(HEADER_LEN.saturating_sub(header_len)..).unwrap_or(&[]);
+        let scattered = self.scatter(to, count, first, Body::Private(&[]), len);
         self.frame = frame;
         to.counters.checksummed = to.counters.checksummed.wrapping_add(1);
         scattered
@@ -146,18 +131,18 @@ impl Scratch {
         complete: bool,
         done: &mut usize,
     ) -> Result<(), Trouble> {
-        let job = from.job;
+        let job = &*from.job;
         let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
             .ok_or(Trouble::Drop(DropReason::BadHeader))?;
         segmenter.skip(*done);
         if *done == 0 {
             to.counters.cut = to.counters.cut.wrapping_add(1);
         }
-        let frame = if complete { self.whole(from)? } else { Vec::new() };
+        let frame = if complete { self.whole(&from)? } else { Vec::new() };
         let mut result = Ok(());
         while let Some(piece) = segmenter.next_piece() {
-            let private = complete.then_some(frame.as_slice());
-            result = self.piece(from, to, piece, private);
+            let private = frame.get(HEADER_LEN..).filter(|_| complete);
+            result = self.piece(&from, to, piece, private);
             if result.is_err() {
                 break;
             }
@@ -173,7 +158,7 @@ impl Scratch {
     /// the checksum completed, else straight from the sender.
     fn piece(
         &mut self,
-        from: From<'_>,
+        from: &From<'_>,
         to: &mut To<'_>,
         mut piece: Piece<'_>,
         frame: Option<&[u8]>,
@@ -194,7 +179,14 @@ impl Scratch {
                 (piece.offload(), Body::Guest(from.map, cursor))
             }
         };
-        self.scatter(to, count, &offload, Source { head: piece.headers, body }, len)
+        let mut first = std::mem::take(&mut self.first);
+        first.clear();
+        let header = header(&offload, count);
+        first.extend_from_slice(header.get(..header_len(to.features)).unwrap_or(&[]));
+        first.extend_from_slice(piece.headers);
+        let scattered = self.scatter(to, count, &first, body, len);
+        self.first = first;
+        scattered
     }
 
     /// Takes receive buffers for a frame or piece of `len` bytes; says how many.
@@ -248,23 +240,26 @@ impl Scratch {
         }
     }
 
-    /// Writes header and frame into the first `count` chains and pushes them as used.
+    /// Writes a frame of `len` bytes with its header into the first `count` chains and pushes them
+    /// as used. `first` is the header and the frame's first bytes; the body follows.
+    #[inline]
     fn scatter(
         &mut self,
         to: &mut To<'_>,
         count: usize,
-        offload: &Offload,
-        source: Source<'_>,
+        first: &[u8],
+        body: Body<'_>,
         len: usize,
     ) -> Result<(), Trouble> {
-        if let Err(error) = self.fill(to, count, offload, source, len) {
+        let all = (header_len(to.features) as u64).saturating_add(len as u64);
+        if let Err(error) = self.fill(to, count, first, body, all) {
             self.put_back(to, count);
             return Err(match error {
                 CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
                 CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
             });
         }
-        let mut left = (header_len(to.features) as u64).saturating_add(len as u64);
+        let mut left = all;
         for chain in self.chains.iter().take(count) {
             let written = left.min(chain.writable_bytes());
             left = left.saturating_sub(written);
@@ -275,48 +270,37 @@ impl Scratch {
         Ok(())
     }
 
+    #[inline]
     fn fill(
         &mut self,
         to: &To<'_>,
         count: usize,
-        offload: &Offload,
-        mut source: Source<'_>,
-        len: usize,
+        mut first: &[u8],
+        mut body: Body<'_>,
+        all: u64,
     ) -> Result<(), CopyError> {
-        let header = offload.to_header(u16::try_from(count).unwrap_or(u16::MAX)).emit();
-        let header = header.get(..header_len(to.features)).unwrap_or(&[]);
-        let Self { chains, first, .. } = self;
-        first.clear();
-        first.extend_from_slice(header);
-        let mut left = len as u64;
-        for chain in chains.iter().take(count) {
+        let mut left = all;
+        for chain in self.chains.iter().take(count) {
             let mut writer = chain.writer();
-            let mut room = chain.writable_bytes();
-            if !first.is_empty() {
-                // The receiver had room for the header when it was gathered.
-                let most = room.saturating_sub(first.len() as u64).min(left);
-                let taken = source.take(usize::try_from(most).unwrap_or(usize::MAX));
-                left = left.saturating_sub(taken.len() as u64);
-                first.extend_from_slice(taken);
-                writer.write(to.map, first).map_err(CopyError::Destination)?;
-                room = room.saturating_sub(first.len() as u64);
-                first.clear();
-            }
-            let now = left.min(room);
-            source.put(to.map, &mut writer, now)?;
+            let now = left.min(chain.writable_bytes());
             left = left.saturating_sub(now);
+            let room = usize::try_from(now).unwrap_or(usize::MAX);
+            let (part, later) = first.split_at_checked(room).unwrap_or((first, &[]));
+            first = later;
+            writer.write(to.map, part).map_err(CopyError::Destination)?;
+            body.put(to.map, &mut writer, now.saturating_sub(part.len() as u64))?;
         }
         Ok(())
     }
 
-    /// The whole frame in private memory: the checked headers, and the rest from the sender.
-    /// The buffer is this scratch's own; its user puts it back.
-    fn whole(&mut self, from: From<'_>) -> Result<Vec<u8>, Trouble> {
+    /// The whole frame in private memory, behind room for a header: the checked first bytes, and
+    /// the rest from the sender. The buffer is this scratch's own; its user puts it back.
+    fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
         let mut frame = std::mem::take(&mut self.frame);
-        frame.resize(FRAME_BYTES_MAX, 0);
-        let job = from.job;
+        let job = &*from.job;
+        frame.resize(HEADER_LEN.saturating_add(job.len), 0);
         let (head, rest) = frame
-            .get_mut(..job.len)
+            .get_mut(HEADER_LEN..)
             .and_then(|bytes| bytes.split_at_mut_checked(job.head().len()))
             .ok_or(Trouble::Drop(DropReason::TooBig))?;
         head.copy_from_slice(job.head());
@@ -324,4 +308,9 @@ impl Scratch {
         read.map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
         Ok(frame)
     }
+}
+
+/// The virtio-net header of a frame spread over `count` buffers.
+fn header(offload: &Offload, count: usize) -> [u8; HEADER_LEN] {
+    offload.to_header(u16::try_from(count).unwrap_or(u16::MAX)).emit()
 }

@@ -1,14 +1,22 @@
 //! From a sender's ring to its receivers: who may send, and who gets a frame.
+//!
+//! # Budget
+//! Frames are taken in batches of at most 32, in steps that keep several cache misses under way at
+//! a time, because everything of a frame lies in another processor's cache: the batch's
+//! descriptors; the first two lines of its frames; then, for each run of frames to one receive
+//! queue, the descriptors and the first two lines of the receive buffers. What does not change
+//! from frame to frame (ports, maps, rings) is looked up once a run.
 
 use causeway_fabric::{Context, Port, PortId, Progress};
 use causeway_memory::Map;
 use causeway_ring::{Chain, RingError};
 use causeway_wire::ethernet::is_group;
+use causeway_wire::virtio_net::Offload;
 
 use crate::backlog::Sender;
 use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
-use crate::job::{Job, Taken};
+use crate::job::{Job, Taken, Way};
 use crate::limits::BATCH_FRAMES;
 use crate::port::{Directory, Last, pair};
 use crate::service::Ethernet;
@@ -99,7 +107,8 @@ impl Ethernet {
                 Ok(count) => {
                     left = left.saturating_sub(count);
                     progress = Progress::Worked;
-                    self.send(cx, (place, queue), batch.iter_mut().take(count), &mut left);
+                    let batch = batch.get_mut(..count).unwrap_or(&mut []);
+                    self.send(cx, (place, queue), batch, &mut left);
                 }
                 Err(()) => {
                     progress = Progress::Parked;
@@ -116,136 +125,131 @@ impl Ethernet {
     }
 
     /// Sends frames that were taken on their way.
-    fn send<'a>(
+    fn send(
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        batch: impl ExactSizeIterator<Item = &'a mut Taken>,
+        batch: &mut [Taken],
         left: &mut usize,
     ) {
-        let (place, queue) = sender;
         // All of them but the one at hand, as long as none waits.
         self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX).saturating_sub(1);
-        for taken in batch {
-            let Some(me) = self.directory.get(place) else { return };
-            let (id, features) = (me.id, me.features);
-            let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
-            let held = match taken.job.read(map, &taken.chain, features) {
-                Ok(()) => self.forward(cx, sender, taken, left),
-                Err((why, len)) => {
-                    self.refuse(place, why, len);
-                    false
-                }
-            };
-            if held {
-                self.ahead = self.ahead.saturating_sub(1);
-            } else {
-                self.done.push(taken.chain.head());
+        self.sort(cx, sender.0, batch);
+        let mut rest = batch;
+        while let Some(way) = rest.first().map(|taken| taken.way) {
+            let same = rest.iter().take_while(|taken| taken.way == way).count();
+            let Some((run, later)) = rest.split_at_mut_checked(same) else { break };
+            rest = later;
+            match way {
+                Way::Done => self.done.extend(run.iter().map(|taken| taken.chain.head())),
+                Way::To(to, queue) => self.offer(cx, sender, run, (to, queue)),
+                Way::Many { learners } => self.offer_all(cx, sender, run, learners, left),
             }
         }
-        if let Some(id) = self.directory.get(place).map(|me| me.id) {
-            give_back(cx, id, queue, self.done.drain(..));
+        if let Some(id) = self.directory.get(sender.0).map(|me| me.id) {
+            give_back(cx, id, sender.1, self.done.drain(..));
         }
         self.done.clear();
     }
 
-    /// Counts a frame that is not even looked at.
-    fn refuse(&mut self, place: u32, why: DropReason, len: usize) {
-        if let Some(port) = self.directory.get_mut(place) {
-            port.counters.transmitted(len);
-            port.counters.dropped(why);
+    /// Copies and checks the first bytes of each frame, and finds its way.
+    fn sort(&mut self, cx: &Context<'_>, place: u32, batch: &mut [Taken]) {
+        let Some((id, features)) = self.directory.get(place).map(|me| (me.id, me.features)) else {
+            return;
+        };
+        let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
+        for taken in batch {
+            let way = taken.job.read(map, &taken.chain, features);
+            let way = way.and_then(|()| {
+                let way = self.directory.way(place, map, taken, cx.now_ns);
+                way.map_err(|why| (why, taken.job.len))
+            });
+            let Some(me) = self.directory.get_mut(place) else { return };
+            taken.way = match way {
+                Ok(way) => {
+                    me.counters.transmitted(taken.job.len);
+                    way
+                }
+                Err((why, len)) => {
+                    me.counters.transmitted(len);
+                    me.counters.dropped(why);
+                    Way::Done
+                }
+            };
         }
     }
 
-    /// Sends a frame on its way; says whether its chain is held.
-    fn forward(
+    /// Offers frames to their only receiver. Those that it has no room for now are held.
+    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, run: &mut [Taken], to: (u32, usize)) {
+        let mut settled = 0;
+        let mut short = None;
+        let mut done = 0;
+        // What waits already goes first.
+        if !self.directory.waits(to.0, to.1) {
+            let frames = run.iter_mut().map(|taken| (&taken.chain, &mut taken.job));
+            let Self { directory, scratch, .. } = self;
+            let attempt = attempt(directory, scratch, cx, sender.0, to, frames, &mut done);
+            (settled, short) = (attempt.settled, attempt.short);
+        }
+        let (through, wait) = run.split_at_mut_checked(settled).unwrap_or((&mut [], &mut []));
+        self.done.extend(through.iter().map(|taken| taken.chain.head()));
+        for taken in wait {
+            let head = taken.chain.head();
+            if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short.take()) {
+                self.ahead = self.ahead.saturating_sub(1);
+            } else {
+                self.done.push(head);
+            }
+        }
+    }
+
+    /// Offers frames to many; those without room go without.
+    fn offer_all(
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        taken: &mut Taken,
+        run: &mut [Taken],
+        learners: bool,
         left: &mut usize,
-    ) -> bool {
-        let job = &taken.job;
-        let (place, _) = sender;
-        let route = self.decide(place, job, cx.now_ns);
-        if let Route::Drop(why) = route {
-            self.refuse(place, why, job.len);
-            return false;
-        }
-        if let Some(port) = self.directory.get_mut(place) {
-            port.counters.transmitted(job.len);
-        }
-        if let Route::To(to) = route {
-            return self.offer(cx, sender, taken, to);
-        }
+    ) {
         let mut targets = std::mem::take(&mut self.targets);
-        self.list_targets(place, route, &mut targets);
-        // A frame for many is as much work as many frames.
-        *left = left.saturating_sub(targets.len().saturating_sub(1));
-        let held = match targets.as_slice() {
-            [only] => self.offer(cx, sender, taken, *only),
-            many => {
-                self.offer_all(cx, place, taken, many);
-                false
+        self.directory.list_targets(sender.0, learners, &mut targets);
+        for taken in run {
+            // A frame for many is as much work as many frames.
+            *left = left.saturating_sub(targets.len().saturating_sub(1));
+            match targets.as_slice() {
+                [only] => match self.directory.receive_queue(*only, &taken.job) {
+                    Some(queue) => {
+                        let taken = std::slice::from_mut(taken);
+                        self.offer(cx, sender, taken, (*only, queue));
+                        continue;
+                    }
+                    None => self.directory.dropped(*only, DropReason::ReceiverDown),
+                },
+                many => self.copy_to_each(cx, sender.0, taken, many),
             }
-        };
+            self.done.push(taken.chain.head());
+        }
         self.targets = targets;
-        held
     }
 
-    /// Checks source and size, and finds the way.
-    fn decide(&mut self, place: u32, job: &Job, now_ns: u64) -> Route {
-        if !self.directory.get(place).is_some_and(|p| job.fits(p.spec.mtu)) {
-            return Route::Drop(DropReason::TooBig);
-        }
-        if !self.directory.admit(place, job.frame.source, now_ns) {
-            return Route::Drop(DropReason::SpoofedSource);
-        }
-        self.directory.find(place, job.frame.destination, now_ns)
-    }
-
-    /// The ports of a frame for many.
-    fn list_targets(&self, place: u32, route: Route, targets: &mut Vec<u32>) {
-        targets.clear();
-        let Directory { members, learners, .. } = &self.directory;
-        let all = if route == Route::All { members } else { learners };
-        targets.extend(all.iter().copied().filter(|&p| p != place));
-    }
-
-    /// Offers a frame to its only receiver. Holds it where that one has no room
-    /// now, and says so.
-    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, taken: &mut Taken, to: u32) -> bool {
-        let Some(queue) = self.directory.receive_queue(to, &taken.job) else {
-            self.directory.dropped(to, DropReason::ReceiverDown);
-            return false;
-        };
-        let mut done = 0;
-        // What waits already goes first.
-        if !self.directory.waits(to, queue) {
-            let from = (sender.0, &taken.chain, &taken.job);
-            let to = (to, queue);
-            match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut done) {
-                Attempt::Settled => return false,
-                Attempt::Short(had) => return self.hold(cx, sender, taken, done, to, Some(had)),
-            }
-        }
-        self.hold(cx, sender, taken, done, (to, queue), None)
-    }
-
-    /// Offers a frame to many; those without room go without.
-    fn offer_all(&mut self, cx: &mut Context<'_>, place: u32, taken: &Taken, targets: &[u32]) {
-        let job = &taken.job;
+    fn copy_to_each(
+        &mut self,
+        cx: &mut Context<'_>,
+        place: u32,
+        taken: &mut Taken,
+        targets: &[u32],
+    ) {
         for &to in targets {
-            let why = match self.directory.receive_queue(to, job) {
+            let why = match self.directory.receive_queue(to, &taken.job) {
                 None => Some(DropReason::ReceiverDown),
                 Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
                 Some(queue) => {
-                    let from = (place, &taken.chain, job);
+                    let frame = std::iter::once((&taken.chain, &mut taken.job));
+                    let Self { directory, scratch, .. } = self;
                     let to = (to, queue);
-                    match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut 0) {
-                        Attempt::Settled => None,
-                        Attempt::Short(_) => Some(DropReason::NoBuffer),
-                    }
+                    let attempt = attempt(directory, scratch, cx, place, to, frame, &mut 0);
+                    attempt.short.map(|_| DropReason::NoBuffer)
                 }
             };
             if let Some(why) = why {
@@ -256,6 +260,51 @@ impl Ethernet {
 }
 
 impl Directory {
+    /// Checks source and size of a frame, and finds its way.
+    fn way(
+        &mut self,
+        place: u32,
+        map: &Map,
+        taken: &mut Taken,
+        now_ns: u64,
+    ) -> Result<Way, DropReason> {
+        let job = &mut taken.job;
+        if !self.get(place).is_some_and(|p| job.fits(p.spec.mtu)) {
+            return Err(DropReason::TooBig);
+        }
+        if !self.admit(place, job.frame.source, now_ns) {
+            return Err(DropReason::SpoofedSource);
+        }
+        let way = self.find(place, job.frame.destination, now_ns);
+        let flows = match way {
+            Route::Drop(why) => return Err(why),
+            Route::To(to) => self.get(to).is_some_and(|port| port.receive.len() > 1),
+            Route::All | Route::Learners => true,
+        };
+        // Only where queues are chosen by flow.
+        if flows && job.offload == Offload::None {
+            job.look_deeper(map, &taken.chain)?;
+        }
+        Ok(match way {
+            Route::To(to) => match self.receive_queue(to, job) {
+                Some(queue) => Way::To(to, queue),
+                None => {
+                    self.dropped(to, DropReason::ReceiverDown);
+                    Way::Done
+                }
+            },
+            Route::Learners => Way::Many { learners: true },
+            _ => Way::Many { learners: false },
+        })
+    }
+
+    /// The ports of a frame for many.
+    fn list_targets(&self, place: u32, learners: bool, targets: &mut Vec<u32>) {
+        targets.clear();
+        let all = if learners { &self.learners } else { &self.members };
+        targets.extend(all.iter().copied().filter(|&p| p != place));
+    }
+
     /// The receive queue of a port for a frame; `None` when none runs.
     fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
         self.get(to)?.receive_queue_for(|| self.flow(job.frame.flow_key(job.head())))
@@ -275,9 +324,7 @@ impl Directory {
     }
 }
 
-/// Takes at most `most` frames from a ring into `batch`, and has the first bytes of each on their
-/// way to us before the first is looked at: they lie in another processor's cache. Says how many;
-/// an error has been reported.
+/// Takes at most `most` frames from a ring into `batch`. Says how many; an error has been reported.
 fn take(
     cx: &mut Context<'_>,
     id: PortId,
@@ -288,18 +335,15 @@ fn take(
     let Some((map, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
         return Err(());
     };
+    ring.look_ahead(map, u16::try_from(most).unwrap_or(u16::MAX));
     for count in 0..most {
         if batch.len() == count {
             batch.push(Taken::default());
         }
-        let Some(Taken { chain, .. }) = batch.get_mut(count) else { return Ok(count) };
+        let Some(Taken { chain, way, .. }) = batch.get_mut(count) else { return Ok(count) };
+        *way = Way::Done;
         match ring.pop(map, chain) {
-            Ok(true) => {
-                if let Some(first) = chain.readable().first() {
-                    map.prefetch(first.addr);
-                    map.prefetch(first.addr.wrapping_add(64));
-                }
-            }
+            Ok(true) => {}
             Ok(false) => return Ok(count),
             Err(error) => {
                 fault(cx, id, queue, error);
@@ -310,60 +354,74 @@ fn take(
     Ok(most)
 }
 
-/// What came of trying to deliver a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    /// Delivered, or dropped and counted.
-    Settled,
-    /// The receiver has too few buffers; it has this many.
-    Short(u16),
+/// What came of trying to deliver frames.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Attempt {
+    /// How many were delivered, or dropped and counted.
+    pub settled: usize,
+    /// Why it ended before the last: the receiver has too few buffers, it has this many.
+    pub short: Option<u16>,
 }
 
-/// Tries to deliver a frame to receive queue `to.1` of port `to.0`, going on behind `done` pieces.
-pub(crate) fn attempt(
+/// Tries to deliver frames of the port at `from` to receive queue `to.1` of port `to.0`, the first
+/// of them going on behind `done` pieces.
+pub(crate) fn attempt<'a>(
     directory: &mut Directory,
     scratch: &mut Scratch,
     cx: &mut Context<'_>,
-    from: (u32, &Chain, &Job),
+    from: u32,
     to: (u32, usize),
+    frames: impl ExactSizeIterator<Item = (&'a Chain, &'a mut Job)>,
     done: &mut usize,
 ) -> Attempt {
-    let (place, chain, job) = from;
     let (to, queue) = to;
-    let Some(sender) = directory.get(place).map(|p| p.id) else { return Attempt::Settled };
-    let Some(receiver) = directory.get_mut(to) else { return Attempt::Settled };
-    let id = receiver.id;
-    let delivered = if job.fits(receiver.spec.mtu) {
-        let down = Err(Trouble::Drop(DropReason::ReceiverDown));
-        cx.ports.pair(sender, id).map_or(down.clone(), |(sender, port)| {
-            let (Some(from_map), Some((map, ring))) = (sender.map(), port.queue(queue)) else {
-                return down;
-            };
-            let from = From { map: from_map, chain, job };
-            let (features, counters) = (receiver.features, &mut receiver.counters);
-            let delivered = scratch.deliver(from, &mut To { map, ring, features, counters }, done);
-            match map.poisoned() {
-                true => Err(Trouble::Fault(SHRANK.into())),
-                false => delivered,
-            }
-        })
-    } else {
-        Err(Trouble::Drop(DropReason::TooBig))
+    let mut attempt = Attempt { settled: frames.len(), short: None };
+    let Some(sender) = directory.get(from).map(|p| p.id) else { return attempt };
+    let Some(receiver) = directory.get_mut(to) else { return attempt };
+    let (id, mtu, features) = (receiver.id, receiver.spec.mtu, receiver.features);
+    let pair = cx.ports.pair(sender, id).and_then(|(s, r)| Some((s.map()?, r.queue(queue)?)));
+    let Some((from_map, (map, ring))) = pair else {
+        frames.for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
+        return attempt;
     };
-    cx.touch(id, queue);
-    match delivered {
-        Ok(()) => {}
-        Err(Trouble::Short(had)) => return Attempt::Short(had),
-        Err(Trouble::Drop(DropReason::SenderFault)) => {
-            directory.dropped(place, DropReason::SenderFault);
+    ring.look_ahead(map, u16::try_from(frames.len()).unwrap_or(u16::MAX));
+    let (mut fault, mut sender_faults) = (None, 0_usize);
+    let mut to = To { map, ring, features, counters: &mut receiver.counters };
+    for (index, (chain, job)) in frames.enumerate() {
+        let delivered = match fault {
+            // What it got before is lost too, but was written.
+            Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
+            None if !job.fits(mtu) => Err(Trouble::Drop(DropReason::TooBig)),
+            None => scratch.deliver(From { map: from_map, chain, job }, &mut to, done),
+        };
+        match delivered {
+            Ok(()) => {}
+            Err(Trouble::Short(had)) => {
+                attempt = Attempt { settled: index, short: Some(had) };
+                break;
+            }
+            Err(Trouble::Drop(DropReason::SenderFault)) => {
+                sender_faults = sender_faults.saturating_add(1);
+            }
+            Err(Trouble::Drop(why)) => to.counters.dropped(why),
+            Err(Trouble::Fault(reason)) => {
+                to.counters.dropped(DropReason::ReceiverDown);
+                fault = Some(reason);
+            }
         }
-        Err(Trouble::Drop(why)) => directory.dropped(to, why),
-        Err(Trouble::Fault(reason)) => {
-            cx.fault(id, reason);
-            directory.dropped(to, DropReason::ReceiverDown);
-        }
+        *done = 0;
     }
-    Attempt::Settled
+    if map.poisoned() {
+        fault = Some(SHRANK.into());
+    }
+    cx.touch(id, queue);
+    if let Some(reason) = fault {
+        cx.fault(id, reason);
+    }
+    for _ in 0..sender_faults {
+        directory.dropped(from, DropReason::SenderFault);
+    }
+    attempt
 }
 
 /// Gives chains back to their sender, who sees them when the queue is published.

@@ -4,7 +4,7 @@ use causeway_fabric::{Context, Progress};
 
 use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
-use crate::forward::{Attempt, attempt, fault, give_back};
+use crate::forward::{attempt, fault, give_back};
 use crate::job::Taken;
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
@@ -86,11 +86,12 @@ impl Ethernet {
                 return Progress::Parked;
             };
             let Some(mut held) = backlog.pop() else { return Progress::Parked };
-            let from = (held.sender.0, &held.chain, &held.job);
-            let to = (place, queue);
-            match attempt(&mut self.directory, &mut self.scratch, cx, from, to, &mut held.done) {
-                Attempt::Settled => self.let_go(cx, held),
-                Attempt::Short(had) => {
+            let Held { sender: (from, _), chain, job, done, .. } = &mut held;
+            let frame = std::iter::once((&*chain, job));
+            let Self { directory, scratch, .. } = self;
+            match attempt(directory, scratch, cx, *from, (place, queue), frame, done).short {
+                None => self.let_go(cx, held),
+                Some(had) => {
                     let port = self.directory.get_mut(place);
                     if let Some(backlog) = port.and_then(|p| p.backlogs.get_mut(pair(queue))) {
                         backlog.put_back(held);

@@ -1,22 +1,25 @@
 //! One frame that a guest sends: its headers, copied once and checked.
 
-use causeway_memory::Map;
+use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has};
-use causeway_wire::virtio_net::{HEADER_LEN, Header, Offload, VIRTIO_NET_F_MRG_RXBUF};
+use causeway_wire::virtio_net::{
+    GSO_NONE, HDR_F_NEEDS_CSUM, HEADER_LEN, Header, Offload, VIRTIO_NET_F_MRG_RXBUF,
+};
 
 use crate::counters::DropReason;
-use crate::limits::FRAME_BYTES_MAX;
+use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 
 /// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
 /// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
 const HEADER_LEN_LEGACY: usize = 10;
 
-/// The virtio-net header and all headers of a frame, in bytes.
-pub(crate) const FIRST_BYTES_MAX: usize = HEADER_LEN + HEADERS_MAX;
+/// The longest virtio-net header and all headers of a frame, in bytes.
+const FIRST_BYTES_MAX: usize = HEADER_LEN + HEADERS_MAX;
 
 /// Length of the virtio-net header that a driver uses, in bytes.
+#[inline]
 pub(crate) fn header_len(features: u64) -> usize {
     let full = has(features, VIRTIO_F_VERSION_1) || has(features, VIRTIO_NET_F_MRG_RXBUF);
     if full { HEADER_LEN } else { HEADER_LEN_LEGACY }
@@ -27,20 +30,38 @@ pub(crate) fn header_len(features: u64) -> usize {
 pub(crate) struct Taken {
     pub chain: Chain,
     pub job: Job,
+    /// What is to become of it.
+    pub way: Way,
+}
+
+/// What is to become of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Way {
+    /// Nothing: it was dropped and counted.
+    #[default]
+    Done,
+    /// It goes to one receive queue: the port's place, and the queue.
+    To(u32, usize),
+    /// It goes to every port of the group, or to those that learn.
+    Many {
+        /// Only to those that learn.
+        learners: bool,
+    },
 }
 
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// The virtio-net header and the frame's first bytes, as they were read in one go.
+    /// Room for a virtio-net header, then the frame's first bytes: a receiver gets both in one
+    /// go, as they were read.
     bytes: [u8; FIRST_BYTES_MAX],
-    head_at: usize,
     head_len: usize,
     /// Length of the frame, in bytes.
     pub len: usize,
     /// Where in the chain the bytes behind [`Self::head`] start.
     pub rest_at: u64,
-    /// What the first bytes say.
+    /// What the first bytes say; of a frame that asks for nothing only the Ethernet header, until
+    /// [`Self::look_deeper`].
     pub frame: Frame,
     /// What is left to do.
     pub offload: Offload,
@@ -49,8 +70,7 @@ pub(crate) struct Job {
 impl Default for Job {
     fn default() -> Self {
         let (frame, offload) = (Frame::default(), Offload::default());
-        let bytes = [0; FIRST_BYTES_MAX];
-        Self { bytes, head_at: 0, head_len: 0, len: 0, rest_at: 0, frame, offload }
+        Self { bytes: [0; FIRST_BYTES_MAX], head_len: 0, len: 0, rest_at: 0, frame, offload }
     }
 }
 
@@ -72,36 +92,89 @@ impl Job {
         if len > FRAME_BYTES_MAX {
             return Err((DropReason::TooBig, len));
         }
-        let runt = |_| (DropReason::Runt, len);
         if bytes < header_len {
             return Err((DropReason::Runt, len));
         }
-        (self.head_at, self.head_len) = (header_len, len.min(HEADERS_MAX));
-        let first = header_len.saturating_add(self.head_len);
-        let first = self.bytes.get_mut(..first).unwrap_or(&mut []);
+        (self.len, self.head_len) = (len, len.min(HEAD_BYTES));
+        let first = HEADER_LEN.saturating_sub(header_len)..HEADER_LEN.saturating_add(self.head_len);
+        let first = self.bytes.get_mut(first).unwrap_or(&mut []);
         chain.reader().read(map, first).map_err(|_| (DropReason::SenderFault, len))?;
-        let mut header = [0; HEADER_LEN];
-        for (to, from) in header.iter_mut().zip(first.iter().take(header_len)) {
-            *to = *from;
+        self.rest_at = first.len() as u64;
+        let header = header(first, header_len);
+        if header.flags & HDR_F_NEEDS_CSUM == 0 && header.gso_type == GSO_NONE {
+            self.frame = Frame::link(self.head()).map_err(|_| (DropReason::Runt, len))?;
+            self.offload = Offload::None;
+            return Ok(());
         }
-        let header = Header::parse(&header).map_err(runt)?;
-        self.frame = Frame::parse(self.head()).map_err(runt)?;
+        self.look_deeper(map, chain).map_err(|why| (why, len))?;
         self.offload = Offload::check(&header, features, &self.frame, len)
             .map_err(|_| (DropReason::BadHeader, len))?;
-        self.rest_at = header_len.saturating_add(self.head_len) as u64;
-        self.len = len;
         Ok(())
     }
 
-    /// The frame's first bytes, all headers among them.
+    /// Copies what there may be of headers behind the first bytes, and looks at all of them.
+    ///
+    /// # Errors
+    /// Why the frame is refused.
+    pub fn look_deeper(&mut self, map: &Map, chain: &Chain) -> Result<(), DropReason> {
+        let head_len = self.len.min(HEADERS_MAX);
+        let new = HEADER_LEN.saturating_add(self.head_len)..HEADER_LEN.saturating_add(head_len);
+        // Nothing is read twice: what was looked at stays what it was.
+        if let Some(new) = self.bytes.get_mut(new) {
+            let mut reader = Cursor::at(chain.readable(), self.rest_at);
+            reader.read(map, new).map_err(|_| DropReason::SenderFault)?;
+            self.rest_at = self.rest_at.saturating_add(new.len() as u64);
+            self.head_len = head_len;
+        }
+        self.frame = Frame::parse(self.head()).map_err(|_| DropReason::Runt)?;
+        Ok(())
+    }
+
+    /// The frame's first bytes.
+    #[inline]
     pub fn head(&self) -> &[u8] {
-        let bytes = self.bytes.get(self.head_at..).unwrap_or(&[]);
+        let bytes = self.bytes.get(HEADER_LEN..).unwrap_or(&[]);
         bytes.get(..self.head_len).unwrap_or(&[])
     }
 
+    /// A header of `header_len` bytes for a receiver of `buffers` buffers, and the frame's first
+    /// bytes.
+    #[inline]
+    pub fn first(&mut self, buffers: usize, header_len: usize) -> &[u8] {
+        let header = self.offload.to_header(u16::try_from(buffers).unwrap_or(u16::MAX)).emit();
+        put_header(&mut self.bytes, header, header_len);
+        let end = HEADER_LEN.saturating_add(self.head_len);
+        self.bytes.get(HEADER_LEN.saturating_sub(header_len)..end).unwrap_or(&[])
+    }
+
     /// Whether the frame, or each piece of it, fits an MTU.
+    #[inline]
     pub fn fits(&self, mtu: u16) -> bool {
         let payload = self.offload.piece_len(self.len).saturating_sub(self.frame.header_len);
         payload <= usize::from(mtu)
+    }
+}
+
+/// The header before a frame, of `header_len` bytes; what it leaves out is zero.
+#[inline]
+fn header(first: &[u8], header_len: usize) -> Header {
+    if let Some(full) = first.first_chunk::<HEADER_LEN>()
+        && header_len == HEADER_LEN
+    {
+        return Header::parse(full).unwrap_or_default();
+    }
+    let mut full = [0; HEADER_LEN];
+    for (to, from) in full.iter_mut().zip(first.iter().take(header_len)) {
+        *to = *from;
+    }
+    Header::parse(&full).unwrap_or_default()
+}
+
+/// Puts the first `header_len` bytes of a header right before byte [`HEADER_LEN`].
+#[inline]
+pub(crate) fn put_header(bytes: &mut [u8], header: [u8; HEADER_LEN], header_len: usize) {
+    let room = bytes.get_mut(HEADER_LEN.saturating_sub(header_len)..HEADER_LEN);
+    if let (Some(room), Some(header)) = (room, header.get(..header_len)) {
+        room.copy_from_slice(header);
     }
 }

@@ -22,7 +22,11 @@ pub const HELD_PER_SENDER_DIVISOR: u16 = 2;
 /// Most frames that wait for one receive queue, from all senders.
 pub const HELD_PER_QUEUE_MAX: usize = 1024;
 
+/// Most frames taken from a ring before the first is looked at.
+pub const BATCH_FRAMES: usize = 32;
+/// First bytes of a frame that are copied to be looked at; more where it asks for more.
+pub const HEAD_BYTES: usize = 64;
+
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
-/// Frames taken from a ring before the first is looked at.
-pub const BATCH_FRAMES: usize = 16;
+const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);

@@ -79,8 +79,33 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The guest address of the next `len` bytes if they lie in the span at hand; moves on by
+    /// them.
+    #[inline]
+    fn within(&mut self, len: usize) -> Option<u64> {
+        let (first, rest) = self.spans.split_first()?;
+        let left = first.len.saturating_sub(self.done);
+        let addr = first.addr.wrapping_add(u64::from(self.done));
+        // More than fits u32 is more than is left.
+        let len = u32::try_from(len).ok().filter(|&len| len <= left)?;
+        if len < left {
+            self.done = self.done.wrapping_add(len);
+        } else {
+            (self.spans, self.done) = (rest, 0);
+        }
+        Some(addr)
+    }
+
     /// Copies the next bytes out of `map`; all of `into` or an error.
+    #[inline]
     pub fn read(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        match self.within(into.len()) {
+            Some(addr) => map.read(addr, into),
+            None => self.read_spans(map, into),
+        }
+    }
+
+    fn read_spans(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let mut into = into;
         while !into.is_empty() {
             let ended = OutOfGrant { addr: 0, len: into.len() as u64 };
@@ -95,7 +120,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// Copies `from` to the next bytes of `map`; all of it or an error.
+    #[inline]
     pub fn write(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
+        match self.within(from.len()) {
+            Some(addr) => map.write(addr, from),
+            None => self.write_spans(map, from),
+        }
+    }
+
+    fn write_spans(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
         let mut from = from;
         while !from.is_empty() {
             let ended = OutOfGrant { addr: 0, len: from.len() as u64 };

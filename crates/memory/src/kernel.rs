@@ -33,6 +33,68 @@ pub(crate) fn prefetch_write(_at: *const u8) {}
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn prefetch(_at: *const u8) {}
 
+/// Loads the two words at `src`, each once: a descriptor, straight into registers.
+///
+/// # Safety
+/// 16 bytes must be mapped there; they need no alignment.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
+    let (low, high): (u64, u64);
+    // SAFETY: the caller vouches for the 16 bytes.
+    unsafe {
+        std::arch::asm!(
+            "mov {low}, qword ptr [{src}]",
+            "mov {high}, qword ptr [{src} + 8]",
+            src = in(reg) src,
+            low = out(reg) low,
+            high = out(reg) high,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    [low, high]
+}
+
+/// Stores one word at `dst`.
+///
+/// # Safety
+/// 8 bytes must be mapped there; they need no alignment.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
+    // SAFETY: the caller vouches for the 8 bytes.
+    unsafe {
+        std::arch::asm!(
+            "mov qword ptr [{dst}], {word}",
+            dst = in(reg) dst,
+            word = in(reg) word,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
+    let mut bytes = [[0_u8; 8]; 2];
+    // SAFETY: the caller vouches for the 16 bytes; `bytes` is private and has as many.
+    unsafe { copy(bytes.as_mut_ptr().cast(), src, 16) };
+    bytes.map(u64::from_ne_bytes)
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
+    // SAFETY: the caller vouches for the 8 bytes; the array is private and has as many.
+    unsafe { copy(dst, word.to_ne_bytes().as_ptr(), 8) };
+}
+
 /// Copies `len` bytes from `src` to `dst`; either or both may be shared.
 ///
 /// # Safety

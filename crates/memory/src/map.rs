@@ -1,5 +1,6 @@
 //! A guest's memory as granted: regions by guest address, translated and checked.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::kernel;
@@ -54,12 +55,28 @@ impl Region {
     }
 }
 
+/// Where a region lies, side by side with the others' so that a look-up touches one cache line.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    guest: u64,
+    len: u64,
+    start: NonNull<u8>,
+}
+
 /// All regions of one guest in one epoch. Immutable; replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Map {
+    /// Of `regions`, in their order.
+    windows: Vec<Window>,
     /// Largest first: most accesses hit the first one looked at.
     regions: Vec<Region>,
 }
+
+// SAFETY: the windows point into the regions' mappings, which may be used from any thread and
+// live as long as this; no reference to the bytes is ever made.
+unsafe impl Send for Map {}
+// SAFETY: as for Send.
+unsafe impl Sync for Map {}
 
 impl Map {
     /// Checks the regions against each other and makes the map.
@@ -85,7 +102,13 @@ impl Map {
             }
         }
         regions.sort_by_key(|r| std::cmp::Reverse(r.len()));
-        Ok(Self { regions })
+        let window = |r: &Region| {
+            let start = r.mapping.at(0).and_then(|(start, _)| NonNull::new(start));
+            start.map(|start| Window { guest: r.guest, len: r.len(), start })
+        };
+        // A mapping has at least one byte, so every region has its window.
+        let windows = regions.iter().filter_map(window).collect();
+        Ok(Self { windows, regions })
     }
 
     /// The regions, largest first.
@@ -125,8 +148,16 @@ impl Map {
     /// Host pointer and contiguous length at `addr`, for this crate's copies.
     #[inline]
     pub(crate) fn pointer(&self, addr: u64) -> Option<(*mut u8, usize)> {
-        let (region, at, _) = self.locate(addr)?;
-        region.mapping.at(at)
+        for window in &self.windows {
+            // Below the window this wraps, to more than any length.
+            let at = addr.wrapping_sub(window.guest);
+            if at < window.len {
+                // SAFETY: at < len, and as many bytes are mapped behind `start`. Both fit usize.
+                let pointer = unsafe { window.start.as_ptr().add(at as usize) };
+                return Some((pointer, window.len.wrapping_sub(at) as usize));
+            }
+        }
+        None
     }
 
     /// Marks the region of `addr` as lost.
@@ -142,7 +173,7 @@ impl Map {
         let mut addr = addr;
         let mut len = len;
         loop {
-            let Some((.., left)) = self.locate(addr) else { return false };
+            let Some((_, left)) = self.pointer(addr) else { return false };
             let left = left as u64;
             if len <= left {
                 return true;
@@ -173,6 +204,26 @@ impl Map {
     pub fn prefetch_write(&self, addr: u64) {
         if let Some((pointer, _)) = self.pointer(addr) {
             kernel::prefetch_write(pointer);
+        }
+    }
+
+    /// The two little-endian words at `addr`, each loaded once: a descriptor of a table that lies
+    /// anywhere. They need no alignment.
+    #[inline]
+    pub fn load_pair(&self, addr: u64) -> Result<[u64; 2], OutOfGrant> {
+        const BYTES: usize = 16;
+        match self.pointer(addr) {
+            Some((from, left)) if left >= BYTES => {
+                // SAFETY: `pointer` gives `left` mapped bytes.
+                Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
+            }
+            // It goes on in another region, or not at all.
+            _ => {
+                let mut bytes = [0; BYTES];
+                self.read(addr, &mut bytes)?;
+                let word = u128::from_le_bytes(bytes);
+                Ok([word as u64, (word >> 64) as u64])
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! A window onto one mapping: how rings reach their indices and descriptors.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -11,19 +12,25 @@ use crate::mapping::Mapping;
 /// over a change of the memory table; a new epoch's window is taken from the new map.
 #[derive(Debug, Clone)]
 pub struct View {
-    mapping: Arc<Mapping>,
-    base: usize,
+    /// Its first byte, in `mapping`; looked up once, because rings are reached for every chain.
+    start: NonNull<u8>,
     len: usize,
+    mapping: Arc<Mapping>,
 }
+
+// SAFETY: `start` lies in the mapping, which may itself be used from any thread; no reference to
+// the bytes is ever made.
+unsafe impl Send for View {}
+// SAFETY: as for Send.
+unsafe impl Sync for View {}
 
 impl View {
     /// The window of `len` bytes at `base` of `mapping`.
     pub fn new(mapping: Arc<Mapping>, base: usize, len: usize) -> Result<Self, OutOfGrant> {
-        let fits = base.checked_add(len).is_some_and(|end| end <= mapping.len());
-        if fits {
-            Ok(Self { mapping, base, len })
-        } else {
-            Err(OutOfGrant { addr: base as u64, len: len as u64 })
+        let start = mapping.at(base).filter(|&(_, left)| len <= left);
+        match start.and_then(|(start, _)| NonNull::new(start)) {
+            Some(start) => Ok(Self { start, len, mapping }),
+            None => Err(OutOfGrant { addr: base as u64, len: len as u64 }),
         }
     }
 
@@ -45,9 +52,28 @@ impl View {
 
     #[inline]
     fn pointer(&self, at: usize, len: usize) -> Result<*mut u8, OutOfGrant> {
-        let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
-        let pointer = self.mapping.at(self.base.wrapping_add(at)).filter(|_| fits);
-        pointer.map(|(p, _)| p).ok_or(OutOfGrant { addr: at as u64, len: len as u64 })
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(OutOfGrant { addr: at as u64, len: len as u64 });
+        }
+        // SAFETY: at <= self.len, and `new` found as many bytes mapped behind `start`.
+        Ok(unsafe { self.start.as_ptr().add(at) })
+    }
+
+    /// The two little-endian words at `at`, each loaded once; they need no alignment.
+    #[inline]
+    pub fn load_pair(&self, at: usize) -> Result<[u64; 2], OutOfGrant> {
+        let from = self.pointer(at, 16)?;
+        // SAFETY: `pointer` checked that 16 bytes lie in the mapping.
+        Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
+    }
+
+    /// Stores a little-endian word at `at`; it needs no alignment.
+    #[inline]
+    pub fn store_word(&self, at: usize, word: u64) -> Result<(), OutOfGrant> {
+        let to = self.pointer(at, 8)?;
+        // SAFETY: `pointer` checked that 8 bytes lie in the mapping.
+        unsafe { kernel::store_word(to, word.to_le()) };
+        Ok(())
     }
 
     /// Copies `N` bytes at `at` out, once.

@@ -3,7 +3,8 @@
 use causeway_memory::{Cursor, Map, OutOfGrant, Span};
 
 use crate::error::RingError;
-use crate::limits::CHAIN_BYTES_MAX;
+use crate::format::{FLAG_INDIRECT, FLAG_WRITE};
+use crate::limits::{CACHE_LINE, CHAIN_BYTES_MAX};
 
 /// A chain of descriptors as plain values: what the device may read, then what it may write.
 ///
@@ -91,5 +92,19 @@ impl Chain {
             self.readable_bytes = self.readable_bytes.saturating_add(len);
         }
         Ok(())
+    }
+}
+
+/// Has the first two lines of what a descriptor names on their way: a header and the first bytes
+/// of a frame or packet, a receive buffer's, or an indirect table's.
+#[inline]
+pub(crate) fn prefetch(map: &Map, span: Span, flags: u16) {
+    let second = span.addr.wrapping_add(CACHE_LINE);
+    if flags & (FLAG_WRITE | FLAG_INDIRECT) == FLAG_WRITE {
+        map.prefetch_write(span.addr);
+        map.prefetch_write(second);
+    } else {
+        map.prefetch(span.addr);
+        map.prefetch(second);
     }
 }

@@ -53,12 +53,9 @@ pub(crate) mod packed {
     }
 
     impl Descriptor {
-        /// Of its bytes.
+        /// Of its two words.
         #[inline]
-        pub fn parse(bytes: [u8; DESCRIPTOR_BYTES]) -> Self {
-            // Whole words: put together byte by byte, each read would wait for several writes.
-            let word = u128::from_le_bytes(bytes);
-            let (addr, high) = (word as u64, (word >> 64) as u64);
+        pub fn parse([addr, high]: [u64; 2]) -> Self {
             Self {
                 span: Span { addr, len: high as u32 },
                 id: (high >> 32) as u16,

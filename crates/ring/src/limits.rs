@@ -10,7 +10,5 @@ pub const DESCRIPTOR_BYTES: usize = 16;
 pub const WATCH_BUSY_MS: u64 = 10;
 /// The same while it notifies nobody.
 pub const WATCH_IDLE_MS: u64 = 100;
-/// How many chains ahead descriptors are fetched into the cache.
-pub const DESCRIPTORS_AHEAD: u16 = 8;
-/// How many chains ahead the first lines of buffers are.
-pub const BUFFERS_AHEAD: u16 = 3;
+/// What processors move between them, in bytes.
+pub const CACHE_LINE: u64 = 64;

@@ -32,7 +32,7 @@ use std::collections::VecDeque;
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, prefetch};
 use crate::error::RingError;
 use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
@@ -42,6 +42,9 @@ use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::position::Position;
 use crate::queue::Setup;
+
+/// Descriptors in a cache line.
+const PER_LINE: u16 = 4;
 
 /// What is known of a chain by its buffer id.
 #[derive(Debug, Clone, Copy)]
@@ -246,6 +249,28 @@ impl PackedQueue {
         Ok((chains, at))
     }
 
+    /// See [`crate::Queue::look_ahead`].
+    #[inline]
+    pub fn look_ahead(&mut self, map: &Map, most: u16) {
+        let size = self.setup.size;
+        let most = most.min(size.saturating_sub(self.slots));
+        let mut at = self.next;
+        for _ in 0..most.div_ceil(PER_LINE) {
+            self.ring.prefetch(at.at());
+            at = at.advance(PER_LINE.min(size), size);
+        }
+        at = self.next;
+        for _ in 0..most {
+            let Ok(words) = self.ring.load_pair(at.at()) else { return };
+            let one = Descriptor::parse(words);
+            if !at.is_available(one.flags) {
+                return;
+            }
+            prefetch(map, one.span, one.flags);
+            at = at.advance(1, size);
+        }
+    }
+
     /// See [`crate::Queue::pop`].
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
@@ -269,8 +294,8 @@ impl PackedQueue {
         let mut slot = at;
         let mut flags = Some(flags);
         let (id, slots) = self.walk(map, chain, room, || {
-            let bytes = self.ring.read(slot.at()).map_err(RingError::Lost)?;
-            let mut one = Descriptor::parse(bytes);
+            let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
+            let mut one = Descriptor::parse(words);
             // The first flags were read with the order that they need, and count.
             one.flags = flags.take().unwrap_or(one.flags);
             slot = slot.advance(1, size);
@@ -294,9 +319,9 @@ impl PackedQueue {
         };
         let mut at = entry;
         let (id, _) = self.walk(map, chain, slots, || {
-            let (bytes, next) = record.descriptor(at)?;
+            let (words, next) = record.descriptor(at)?;
             at = next;
-            Ok(Descriptor::parse(bytes))
+            Ok(Descriptor::parse(words))
         })?;
         self.hold(id, Held { at: self.next, slots, entry, again: true })?;
         self.again.pop_front();
@@ -377,9 +402,8 @@ impl PackedQueue {
         }
         for offset in (0..len).step_by(DESCRIPTOR_BYTES) {
             let at = addr.checked_add(u64::from(offset)).ok_or(RingError::Descriptor(gap))?;
-            let mut bytes = [0; DESCRIPTOR_BYTES];
-            map.read(at, &mut bytes).map_err(RingError::Descriptor)?;
-            let one = Descriptor::parse(bytes);
+            let words = map.load_pair(at).map_err(RingError::Descriptor)?;
+            let one = Descriptor::parse(words);
             if one.flags & FLAG_INDIRECT != 0 {
                 return Err(RingError::Nested);
             }
@@ -456,7 +480,7 @@ impl PackedQueue {
             self.flags.push((self.pushed, flags));
         } else {
             let entry = entry | u64::from(flags).wrapping_shl(48);
-            return self.ring.write(at, &entry.to_le_bytes());
+            return self.ring.store_word(at, entry);
         }
         let [l0, l1, l2, l3, i0, i1, _, _] = entry.to_le_bytes();
         self.ring.write(at, &[l0, l1, l2, l3, i0, i1])

@@ -117,6 +117,14 @@ impl Queue {
         each!(self, q => q.available())
     }
 
+    /// Has what the next at most `most` pops and their users will touch on its way: descriptors,
+    /// then the first lines of buffers, all of them at once instead of one after the other. What
+    /// is read for it only says where; each pop reads and checks it again.
+    #[inline]
+    pub fn look_ahead(&mut self, map: &Map, most: u16) {
+        each!(self, q => q.look_ahead(map, most));
+    }
+
     /// Takes the next available chain into `chain`; `false` when there is none.
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {

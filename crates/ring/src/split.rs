@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, prefetch};
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::inflight::{Inflight, SplitInflight};
-use crate::limits::{BUFFERS_AHEAD, DESCRIPTOR_BYTES, DESCRIPTORS_AHEAD, QUEUE_SIZE_MAX};
+use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::queue::Setup;
 
@@ -52,10 +52,8 @@ struct Descriptor {
     next: u16,
 }
 
-fn descriptor(bytes: [u8; DESCRIPTOR_BYTES]) -> Descriptor {
-    // Whole words: put together byte by byte, each read would wait for several writes.
-    let word = u128::from_le_bytes(bytes);
-    let (addr, high) = (word as u64, (word >> 64) as u64);
+#[inline]
+fn descriptor([addr, high]: [u64; 2]) -> Descriptor {
     Descriptor {
         span: Span { addr, len: high as u32 },
         flags: (high >> 32) as u16,
@@ -74,16 +72,14 @@ impl Table<'_> {
     #[inline]
     fn get(&self, index: u16) -> Result<Descriptor, RingError> {
         let at = usize::from(index).wrapping_mul(DESCRIPTOR_BYTES);
-        let bytes = match self {
-            Self::Ring(view) => view.read(at).map_err(RingError::Lost)?,
+        let words = match self {
+            Self::Ring(view) => view.load_pair(at).map_err(RingError::Lost)?,
             Self::Indirect { map, addr } => {
-                let mut bytes = [0; DESCRIPTOR_BYTES];
                 let addr = addr.checked_add(at as u64).ok_or(RingError::Bytes)?;
-                map.read(addr, &mut bytes).map_err(RingError::Descriptor)?;
-                bytes
+                map.load_pair(addr).map_err(RingError::Descriptor)?
             }
         };
-        Ok(descriptor(bytes))
+        Ok(descriptor(words))
     }
 }
 
@@ -232,6 +228,7 @@ impl SplitQueue {
         self.latch(taken)
     }
 
+    #[inline]
     fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         let fresh = self.again.is_empty();
         let head = match self.again.front() {
@@ -251,7 +248,6 @@ impl SplitQueue {
         chain.clear(head);
         self.walk(map, head, chain)?;
         if fresh {
-            self.look_ahead(map);
             self.next = self.next.wrapping_add(1);
             if let Some(record) = &mut self.record {
                 record.take(head)?;
@@ -264,29 +260,26 @@ impl SplitQueue {
         Ok(true)
     }
 
-    /// Has what later pops will touch on its way: descriptors well ahead, receive buffers nearer by.
-    /// What is read here only says where; it is read again, and checked, by its own pop.
+    /// See [`crate::Queue::look_ahead`].
     #[inline]
-    fn look_ahead(&self, map: &Map) {
-        let ready = self.seen.wrapping_sub(self.next);
-        let head = |ahead: u16| {
-            let slot = self.avail_slot(self.next.wrapping_add(ahead));
-            let head = self.avail.load(slot, Ordering::Relaxed).ok()?;
-            Some(usize::from(head).wrapping_mul(DESCRIPTOR_BYTES))
-        };
-        if ready > DESCRIPTORS_AHEAD
-            && let Some(at) = head(DESCRIPTORS_AHEAD)
-        {
-            self.desc.prefetch(at);
+    pub fn look_ahead(&mut self, map: &Map, most: u16) {
+        if self.next == self.seen && self.broken.is_none() {
+            // An error shows again at the pop.
+            let _ = self.refresh();
         }
-        if ready > BUFFERS_AHEAD
-            && let Some(at) = head(BUFFERS_AHEAD)
-            && let Ok(bytes) = self.desc.read(at)
-        {
-            let one = descriptor(bytes);
-            if one.flags & FLAG_WRITE != 0 {
-                map.prefetch_write(one.span.addr);
-                map.prefetch_write(one.span.addr.wrapping_add(64));
+        let ready = self.seen.wrapping_sub(self.next).min(most);
+        let place = |ahead: u16| {
+            let slot = self.avail_slot(self.next.wrapping_add(ahead));
+            let head = self.avail.load(slot, Ordering::Relaxed).unwrap_or(0);
+            usize::from(head).wrapping_mul(DESCRIPTOR_BYTES)
+        };
+        for ahead in 0..ready {
+            self.desc.prefetch(place(ahead));
+        }
+        for ahead in 0..ready {
+            if let Ok(words) = self.desc.load_pair(place(ahead)) {
+                let one = descriptor(words);
+                prefetch(map, one.span, one.flags);
             }
         }
     }
@@ -380,7 +373,7 @@ impl SplitQueue {
         let slot = self.pushed & self.setup.size.wrapping_sub(1);
         let at = usize::from(slot).wrapping_mul(8).wrapping_add(RING);
         let entry = u64::from(head) | u64::from(written).wrapping_shl(32);
-        let stored = self.used.write(at, &entry.to_le_bytes()).map_err(RingError::Lost);
+        let stored = self.used.store_word(at, entry).map_err(RingError::Lost);
         self.latch(stored)?;
         if let Some(record) = &mut self.record {
             let noted = record.push(head);

@@ -31,6 +31,11 @@ pub const fn is_group(address: [u8; 6]) -> bool {
     first & 1 == 1
 }
 
+/// Whether a VLAN tag follows.
+const fn is_tag(ether_type: u16) -> bool {
+    matches!(ether_type, TYPE_VLAN | TYPE_VLAN_SERVICE)
+}
+
 /// One VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
@@ -65,15 +70,32 @@ impl Header {
     ///
     /// # Errors
     /// [`Truncated`] when the header or a tag is cut off.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
+        let header = Self::untagged(bytes)?;
+        if is_tag(header.ether_type) { header.with_tags(bytes) } else { Ok(header) }
+    }
+
+    /// Reads the header as if there were no tags.
+    ///
+    /// # Errors
+    /// [`Truncated`] when the header is cut off.
+    #[inline]
+    pub fn untagged(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("Ethernet header", HEADER_LEN, bytes)?;
-        let destination = r.take();
-        let source = r.take();
-        let mut ether_type = r.u16_be();
+        let (destination, source, ether_type) = (r.take(), r.take(), r.u16_be());
+        Ok(Self { destination, source, tags: [None; TAGS_MAX], ether_type })
+    }
+
+    /// Reads the tags behind the addresses.
+    fn with_tags(self, bytes: &[u8]) -> Result<Self, Truncated> {
+        let Self { destination, source, mut ether_type, .. } = self;
+        let mut r = Reader::new("Ethernet header", HEADER_LEN, bytes)?;
+        let _: [u8; HEADER_LEN] = r.take();
         let mut tags = [None; TAGS_MAX];
         let mut need = HEADER_LEN;
         for tag in &mut tags {
-            if ether_type != TYPE_VLAN && ether_type != TYPE_VLAN_SERVICE {
+            if !is_tag(ether_type) {
                 break;
             }
             need = need.saturating_add(TAG_LEN);

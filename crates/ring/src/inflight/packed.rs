@@ -222,17 +222,14 @@ impl PackedInflight {
     }
 
     /// The descriptor in `entry`, as in the ring, and the entry of the next one of its chain.
-    pub(crate) fn descriptor(
-        &self,
-        entry: u16,
-    ) -> Result<([u8; DESCRIPTOR_BYTES], u16), RingError> {
+    pub(crate) fn descriptor(&self, entry: u16) -> Result<([u64; 2], u16), RingError> {
         if entry >= self.size {
             return Err(RingError::Inflight);
         }
-        let copy: [u8; DESCRIPTOR_BYTES] = self.view.read(Self::at(entry, ID)).map_err(lost)?;
-        let [i0, i1, f0, f1, l0, l1, l2, l3, a0, a1, a2, a3, a4, a5, a6, a7] = copy;
-        let bytes = [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, i0, i1, f0, f1];
-        Ok((bytes, self.get(Self::at(entry, NEXT))?))
+        let [low, addr] = self.view.load_pair(Self::at(entry, ID)).map_err(lost)?;
+        // Id, flags and length lie the other way round than in the ring.
+        let words = [addr, low.rotate_left(32)];
+        Ok((words, self.get(Self::at(entry, NEXT))?))
     }
 
     /// The chain of `head` was put back into the ring.
