@@ -279,15 +279,23 @@ impl Scratch {
         mut body: Body<'_>,
         all: u64,
     ) -> Result<(), CopyError> {
+        let header_len = header_len(to.features);
         let mut left = all;
-        for chain in self.chains.iter().take(count) {
+        for (index, chain) in self.chains.iter().take(count).enumerate() {
             let mut writer = chain.writer();
             let now = left.min(chain.writable_bytes());
             left = left.saturating_sub(now);
             let room = usize::try_from(now).unwrap_or(usize::MAX);
             let (part, later) = first.split_at_checked(room).unwrap_or((first, &[]));
             first = later;
-            writer.write(to.map, part).map_err(CopyError::Destination)?;
+            if index == 0 {
+                // Most frames have the same header, and a buffer still has it from the last one.
+                let (header, part) = part.split_at_checked(header_len).unwrap_or((part, &[]));
+                writer.write_changed(to.map, header).map_err(CopyError::Destination)?;
+                writer.write(to.map, part).map_err(CopyError::Destination)?;
+            } else {
+                writer.write(to.map, part).map_err(CopyError::Destination)?;
+            }
             body.put(to.map, &mut writer, now.saturating_sub(part.len() as u64))?;
         }
         Ok(())

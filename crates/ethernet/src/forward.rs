@@ -10,7 +10,7 @@
 use causeway_fabric::{Context, Port, PortId, Progress};
 use causeway_memory::Map;
 use causeway_ring::{Chain, RingError};
-use causeway_wire::ethernet::is_group;
+use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::virtio_net::Offload;
 
 use crate::backlog::Sender;
@@ -40,11 +40,14 @@ pub(crate) enum Route {
 
 impl Directory {
     /// Whether a port may send from an address. Notes the address where the port learns.
-    fn admit(&mut self, place: u32, source: [u8; 6], now_ns: u64) -> bool {
+    #[inline]
+    fn admit(&mut self, place: u32, source: u64, now_ns: u64) -> bool {
         let Some(port) = self.get(place) else { return false };
-        if source == port.spec.mac.0 {
-            return true;
-        }
+        source == port.mac || self.learn(place, ethernet::address(source), now_ns)
+    }
+
+    fn learn(&mut self, place: u32, source: [u8; 6], now_ns: u64) -> bool {
+        let Some(port) = self.get(place) else { return false };
         if !port.spec.learn || is_group(source) || source == [0; 6] {
             return false;
         }
@@ -53,7 +56,7 @@ impl Directory {
 
     /// As [`Self::route`], by what was found for the sender's last frame where that still holds.
     #[inline]
-    fn find(&mut self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
+    fn find(&mut self, from: u32, destination: u64, now_ns: u64) -> Route {
         let version = self.table.version();
         let Some(port) = self.get_mut(from) else {
             return Route::Drop(DropReason::UnknownDestination);
@@ -64,9 +67,10 @@ impl Directory {
         {
             return Route::To(last.to);
         }
-        let route = self.route(from, destination, now_ns);
+        let address = ethernet::address(destination);
+        let route = self.route(from, address, now_ns);
         if let Route::To(to) = route
-            && let Some(until_ns) = self.table.until(destination)
+            && let Some(until_ns) = self.table.until(address)
             && let Some(port) = self.get_mut(from)
         {
             port.last = Some(Last { destination, to, version, until_ns });
@@ -143,7 +147,8 @@ impl Ethernet {
             match way {
                 Way::Done => self.done.extend(run.iter().map(|taken| taken.chain.head())),
                 Way::To(to, queue) => self.offer(cx, sender, run, (to, queue)),
-                Way::Many { learners } => self.offer_all(cx, sender, run, learners, left),
+                Way::All => self.offer_all(cx, sender, run, false, left),
+                Way::Learners => self.offer_all(cx, sender, run, true, left),
             }
         }
         if let Some(id) = self.directory.get(sender.0).map(|me| me.id) {
@@ -159,23 +164,15 @@ impl Ethernet {
         };
         let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
         for taken in batch {
-            let way = taken.job.read(map, &taken.chain, features);
-            let way = way.and_then(|()| {
-                let way = self.directory.way(place, map, taken, cx.now_ns);
-                way.map_err(|why| (why, taken.job.len))
-            });
-            let Some(me) = self.directory.get_mut(place) else { return };
-            taken.way = match way {
-                Ok(way) => {
-                    me.counters.transmitted(taken.job.len);
-                    way
-                }
-                Err((why, len)) => {
-                    me.counters.transmitted(len);
-                    me.counters.dropped(why);
-                    Way::Done
-                }
+            let sent = match taken.job.read(map, &taken.chain, features) {
+                Ok(()) => self.directory.send(place, map, taken, cx.now_ns),
+                refused => refused,
             };
+            let Some(me) = self.directory.get_mut(place) else { return };
+            me.counters.transmitted(taken.job.len);
+            if let Err(why) = sent {
+                me.counters.dropped(why);
+            }
         }
     }
 
@@ -261,31 +258,33 @@ impl Ethernet {
 
 impl Directory {
     /// Checks source and size of a frame, and finds its way.
-    fn way(
+    fn send(
         &mut self,
         place: u32,
         map: &Map,
         taken: &mut Taken,
         now_ns: u64,
-    ) -> Result<Way, DropReason> {
-        let job = &mut taken.job;
+    ) -> Result<(), DropReason> {
+        let Taken { chain, job, way } = taken;
         if !self.get(place).is_some_and(|p| job.fits(p.spec.mtu)) {
             return Err(DropReason::TooBig);
         }
-        if !self.admit(place, job.frame.source, now_ns) {
+        if !self.admit(place, job.source, now_ns) {
             return Err(DropReason::SpoofedSource);
         }
-        let way = self.find(place, job.frame.destination, now_ns);
-        let flows = match way {
+        let route = self.find(place, job.destination, now_ns);
+        let flows = match route {
             Route::Drop(why) => return Err(why),
             Route::To(to) => self.get(to).is_some_and(|port| port.receive.len() > 1),
             Route::All | Route::Learners => true,
         };
         // Only where queues are chosen by flow.
         if flows && job.offload == Offload::None {
-            job.look_deeper(map, &taken.chain)?;
+            job.look_deeper(map, chain)?;
         }
-        Ok(match way {
+        *way = match route {
+            Route::All => Way::All,
+            Route::Learners => Way::Learners,
             Route::To(to) => match self.receive_queue(to, job) {
                 Some(queue) => Way::To(to, queue),
                 None => {
@@ -293,9 +292,9 @@ impl Directory {
                     Way::Done
                 }
             },
-            Route::Learners => Way::Many { learners: true },
-            _ => Way::Many { learners: false },
-        })
+            Route::Drop(_) => Way::Done,
+        };
+        Ok(())
     }
 
     /// The ports of a frame for many.

@@ -2,6 +2,7 @@
 
 use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
+use causeway_wire::ethernet;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has};
 use causeway_wire::virtio_net::{
@@ -40,13 +41,12 @@ pub(crate) enum Way {
     /// Nothing: it was dropped and counted.
     #[default]
     Done,
+    /// It goes to every other port of the group.
+    All,
+    /// It goes to every other port of the group that learns.
+    Learners,
     /// It goes to one receive queue: the port's place, and the queue.
     To(u32, usize),
-    /// It goes to every port of the group, or to those that learn.
-    Many {
-        /// Only to those that learn.
-        learners: bool,
-    },
 }
 
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
@@ -60,8 +60,13 @@ pub(crate) struct Job {
     pub len: usize,
     /// Where in the chain the bytes behind [`Self::head`] start.
     pub rest_at: u64,
-    /// What the first bytes say; of a frame that asks for nothing only the Ethernet header, until
-    /// [`Self::look_deeper`].
+    /// To whom and from whom: see [`ethernet::number`].
+    pub destination: u64,
+    pub source: u64,
+    /// Length of the Ethernet header with its tags, in bytes.
+    link_len: usize,
+    /// What all headers say, once [`Self::look_deeper`] was called: at frames that ask for nothing
+    /// it mostly is not.
     pub frame: Frame,
     /// What is left to do.
     pub offload: Offload,
@@ -69,8 +74,17 @@ pub(crate) struct Job {
 
 impl Default for Job {
     fn default() -> Self {
-        let (frame, offload) = (Frame::default(), Offload::default());
-        Self { bytes: [0; FIRST_BYTES_MAX], head_len: 0, len: 0, rest_at: 0, frame, offload }
+        Self {
+            bytes: [0; FIRST_BYTES_MAX],
+            head_len: 0,
+            len: 0,
+            rest_at: 0,
+            destination: 0,
+            source: 0,
+            link_len: 0,
+            frame: Frame::default(),
+            offload: Offload::default(),
+        }
     }
 }
 
@@ -79,36 +93,38 @@ impl Job {
     /// place, because it happens for every frame.
     ///
     /// # Errors
-    /// Why the frame is refused, and its length. Then this job is none.
-    pub fn read(
-        &mut self,
-        map: &Map,
-        chain: &Chain,
-        features: u64,
-    ) -> Result<(), (DropReason, usize)> {
+    /// Why the frame is refused. Then only its length is known.
+    pub fn read(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
         let header_len = header_len(features);
         let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
-        let len = bytes.saturating_sub(header_len);
-        if len > FRAME_BYTES_MAX {
-            return Err((DropReason::TooBig, len));
+        self.len = bytes.saturating_sub(header_len);
+        self.head_len = self.len.min(HEAD_BYTES);
+        if self.len > FRAME_BYTES_MAX {
+            return Err(DropReason::TooBig);
         }
         if bytes < header_len {
-            return Err((DropReason::Runt, len));
+            return Err(DropReason::Runt);
         }
-        (self.len, self.head_len) = (len, len.min(HEAD_BYTES));
         let first = HEADER_LEN.saturating_sub(header_len)..HEADER_LEN.saturating_add(self.head_len);
         let first = self.bytes.get_mut(first).unwrap_or(&mut []);
-        chain.reader().read(map, first).map_err(|_| (DropReason::SenderFault, len))?;
+        chain.reader().read(map, first).map_err(|_| DropReason::SenderFault)?;
         self.rest_at = first.len() as u64;
-        let header = header(first, header_len);
-        if header.flags & HDR_F_NEEDS_CSUM == 0 && header.gso_type == GSO_NONE {
-            self.frame = Frame::link(self.head()).map_err(|_| (DropReason::Runt, len))?;
-            self.offload = Offload::None;
-            return Ok(());
+        // Flags and type of segmentation stand first.
+        let plain = matches!(first, [flags, GSO_NONE, ..] if *flags & HDR_F_NEEDS_CSUM == 0);
+        let header = if plain { None } else { Some(header(first, header_len)) };
+        let Some((destination, source, follows)) = ethernet::numbers(self.head()) else {
+            return Err(DropReason::Runt);
+        };
+        (self.destination, self.source) = (destination, source);
+        self.link_len = ethernet::HEADER_LEN;
+        if ethernet::is_tag(follows) {
+            self.link_len = Frame::parse(self.head()).map_or(self.link_len, |f| f.header_len);
         }
-        self.look_deeper(map, chain).map_err(|why| (why, len))?;
-        self.offload = Offload::check(&header, features, &self.frame, len)
-            .map_err(|_| (DropReason::BadHeader, len))?;
+        self.offload = Offload::None;
+        let Some(header) = header else { return Ok(()) };
+        self.look_deeper(map, chain)?;
+        let offload = Offload::check(&header, features, &self.frame, self.len);
+        self.offload = offload.map_err(|_| DropReason::BadHeader)?;
         Ok(())
     }
 
@@ -150,7 +166,7 @@ impl Job {
     /// Whether the frame, or each piece of it, fits an MTU.
     #[inline]
     pub fn fits(&self, mtu: u16) -> bool {
-        let payload = self.offload.piece_len(self.len).saturating_sub(self.frame.header_len);
+        let payload = self.offload.piece_len(self.len).saturating_sub(self.link_len);
         payload <= usize::from(mtu)
     }
 }

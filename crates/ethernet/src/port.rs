@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use causeway_fabric::spec::NetSpec;
 use causeway_fabric::{Mac, Name, PortId};
+use causeway_wire::ethernet;
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
@@ -15,6 +16,8 @@ pub(crate) struct NetPort {
     pub id: PortId,
     pub name: Name,
     pub spec: NetSpec,
+    /// Its address: see [`ethernet::number`].
+    pub mac: u64,
     /// What its driver negotiated; 0 while it does not run.
     pub features: u64,
     /// Receive queues that run.
@@ -29,7 +32,8 @@ pub(crate) struct NetPort {
 /// A way that was found, as long as the table does not change and the address does not age.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Last {
-    pub destination: [u8; 6],
+    /// See [`ethernet::number`].
+    pub destination: u64,
     pub to: u32,
     pub version: u64,
     pub until_ns: u64,
@@ -56,6 +60,7 @@ impl NetPort {
         Self {
             id,
             name,
+            mac: ethernet::number(spec.mac.0),
             spec,
             features: 0,
             receive: Vec::new(),

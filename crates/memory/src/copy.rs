@@ -128,6 +128,16 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// As [`Self::write`], of at most 16 bytes that may well be there already: see
+    /// [`Map::write_changed`].
+    #[inline]
+    pub fn write_changed(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
+        match self.within(from.len()) {
+            Some(addr) => map.write_changed(addr, from),
+            None => self.write_spans(map, from),
+        }
+    }
+
     fn write_spans(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
         let mut from = from;
         while !from.is_empty() {

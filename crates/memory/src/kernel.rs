@@ -17,12 +17,20 @@ pub(crate) fn prefetch(at: *const u8) {
     unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
 }
 
-/// As [`prefetch`], for a line that will be written: others give theirs up now, not then.
+/// As [`prefetch`], for a line that will be written: others give theirs up now, not then. By name,
+/// because compilers for the oldest processors turn the hint into one for reading; every 64-bit
+/// processor takes the instruction.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch_write(at: *const u8) {
-    // SAFETY: as above.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast()) }
+    // SAFETY: the instruction changes nothing that the program can see, and never faults.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw byte ptr [{at}]",
+            at = in(reg) at,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
 }
 
 /// Does nothing here.
@@ -55,6 +63,46 @@ pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
     [low, high]
 }
 
+/// Loads the word at `src`.
+///
+/// # Safety
+/// 8 bytes must be mapped there; they need no alignment.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
+    let word: u64;
+    // SAFETY: the caller vouches for the 8 bytes.
+    unsafe {
+        std::arch::asm!(
+            "mov {word}, qword ptr [{src}]",
+            src = in(reg) src,
+            word = out(reg) word,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    word
+}
+
+/// Loads the half word at `src`.
+///
+/// # Safety
+/// 4 bytes must be mapped there; they need no alignment.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
+    let half: u32;
+    // SAFETY: the caller vouches for the 4 bytes.
+    unsafe {
+        std::arch::asm!(
+            "mov {half:e}, dword ptr [{src}]",
+            src = in(reg) src,
+            half = out(reg) half,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    half
+}
+
 /// Stores one word at `dst`.
 ///
 /// # Safety
@@ -83,6 +131,30 @@ pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
     // SAFETY: the caller vouches for the 16 bytes; `bytes` is private and has as many.
     unsafe { copy(bytes.as_mut_ptr().cast(), src, 16) };
     bytes.map(u64::from_ne_bytes)
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
+    let mut bytes = [0_u8; 8];
+    // SAFETY: the caller vouches for the 8 bytes; `bytes` is private and has as many.
+    unsafe { copy(bytes.as_mut_ptr(), src, 8) };
+    u64::from_ne_bytes(bytes)
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
+    let mut bytes = [0_u8; 4];
+    // SAFETY: the caller vouches for the 4 bytes; `bytes` is private and has as many.
+    unsafe { copy(bytes.as_mut_ptr(), src, 4) };
+    u32::from_ne_bytes(bytes)
 }
 
 /// As on x86-64.

@@ -94,6 +94,14 @@ impl View {
         }
     }
 
+    /// As [`Self::prefetch`], for a line that will be written.
+    #[inline]
+    pub fn prefetch_write(&self, at: usize) {
+        if let Ok(pointer) = self.pointer(at, 1) {
+            kernel::prefetch_write(pointer);
+        }
+    }
+
     /// Copies `bytes` in at `at`.
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfGrant> {

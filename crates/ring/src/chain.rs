@@ -95,16 +95,17 @@ impl Chain {
     }
 }
 
-/// Has the first two lines of what a descriptor names on their way: a header and the first bytes
+/// Has the first two lines of what a descriptor names on their way: the header and the first bytes
 /// of a frame or packet, a receive buffer's, or an indirect table's.
 #[inline]
 pub(crate) fn prefetch(map: &Map, span: Span, flags: u16) {
     let second = span.addr.wrapping_add(CACHE_LINE);
+    // Of a receive buffer the first often holds the header only, which seldom changes: others
+    // may keep it.
+    map.prefetch(span.addr);
     if flags & (FLAG_WRITE | FLAG_INDIRECT) == FLAG_WRITE {
-        map.prefetch_write(span.addr);
         map.prefetch_write(second);
     } else {
-        map.prefetch(span.addr);
         map.prefetch(second);
     }
 }

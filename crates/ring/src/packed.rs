@@ -209,16 +209,30 @@ impl PackedQueue {
     }
 
     /// Remembers the error, so that a broken queue stays broken and is not tried again.
+    #[inline]
     fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
-        if let Err(error) = result {
-            self.broken = Some(error);
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.breaks(error)),
         }
-        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn breaks(&mut self, error: RingError) -> RingError {
+        *self.broken.insert(error)
     }
 
     #[inline]
     fn check(&self) -> Result<(), RingError> {
-        self.broken.map_or(Ok(()), Err)
+        if self.broken.is_some() { Err(self.broke()) } else { Ok(()) }
+    }
+
+    /// Apart, so that whoever finds all well copies no error.
+    #[cold]
+    #[inline(never)]
+    fn broke(&self) -> RingError {
+        self.broken.unwrap_or(RingError::Inflight)
     }
 
     /// See [`crate::Queue::available`]. Walks the ring, for it says nowhere how many there are.
@@ -256,7 +270,8 @@ impl PackedQueue {
         let most = most.min(size.saturating_sub(self.slots));
         let mut at = self.next;
         for _ in 0..most.div_ceil(PER_LINE) {
-            self.ring.prefetch(at.at());
+            // Used entries will be written here.
+            self.ring.prefetch_write(at.at());
             at = at.advance(PER_LINE.min(size), size);
         }
         at = self.next;

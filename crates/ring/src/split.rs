@@ -20,6 +20,9 @@ use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::queue::Setup;
 
+/// Used entries in a cache line.
+const USED_PER_LINE: usize = 8;
+
 /// The device side of one split ring.
 #[derive(Debug)]
 pub struct SplitQueue {
@@ -180,16 +183,30 @@ impl SplitQueue {
     }
 
     /// Remembers the error, so that a broken queue stays broken and is not tried again.
+    #[inline]
     fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
-        if let Err(error) = result {
-            self.broken = Some(error);
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.breaks(error)),
         }
-        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn breaks(&mut self, error: RingError) -> RingError {
+        *self.broken.insert(error)
     }
 
     #[inline]
     fn check(&self) -> Result<(), RingError> {
-        self.broken.map_or(Ok(()), Err)
+        if self.broken.is_some() { Err(self.broke()) } else { Ok(()) }
+    }
+
+    /// Apart, so that whoever finds all well copies no error.
+    #[cold]
+    #[inline(never)]
+    fn broke(&self) -> RingError {
+        self.broken.unwrap_or(RingError::Inflight)
     }
 
     /// See [`crate::Queue::available`].
@@ -276,6 +293,10 @@ impl SplitQueue {
         for ahead in 0..ready {
             self.desc.prefetch(place(ahead));
         }
+        // The driver read the used entries of the last turn: they are its lines still.
+        for ahead in (0..ready).step_by(USED_PER_LINE) {
+            self.used.prefetch_write(self.used_slot(self.pushed.wrapping_add(ahead)));
+        }
         for ahead in 0..ready {
             if let Ok(words) = self.desc.load_pair(place(ahead)) {
                 let one = descriptor(words);
@@ -288,6 +309,12 @@ impl SplitQueue {
     fn avail_slot(&self, index: u16) -> usize {
         let slot = index & self.setup.size.wrapping_sub(1);
         usize::from(slot).wrapping_mul(2).wrapping_add(RING)
+    }
+
+    #[inline]
+    fn used_slot(&self, index: u16) -> usize {
+        let slot = index & self.setup.size.wrapping_sub(1);
+        usize::from(slot).wrapping_mul(8).wrapping_add(RING)
     }
 
     /// Copies the chain at `head` out, checking each descriptor; never more than `size` of them.
@@ -370,8 +397,7 @@ impl SplitQueue {
         if !self.taken.remove(head) {
             return Ok(());
         }
-        let slot = self.pushed & self.setup.size.wrapping_sub(1);
-        let at = usize::from(slot).wrapping_mul(8).wrapping_add(RING);
+        let at = self.used_slot(self.pushed);
         let entry = u64::from(head) | u64::from(written).wrapping_shl(32);
         let stored = self.used.store_word(at, entry).map_err(RingError::Lost);
         self.latch(stored)?;

@@ -25,6 +25,33 @@ pub const TYPE_VLAN_SERVICE: u16 = 0x88a8;
 /// EtherType of IPv6.
 pub const TYPE_IPV6: u16 = 0x86dd;
 
+/// An address as a number: quicker to carry and to compare than six bytes.
+#[inline]
+pub const fn number(address: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// The address of a number.
+#[inline]
+pub const fn address(number: u64) -> [u8; 6] {
+    let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// Destination and source as numbers, and the EtherType or tag behind them; none of fewer than
+/// [`HEADER_LEN`] bytes.
+#[inline]
+pub fn numbers(bytes: &[u8]) -> Option<(u64, u64, u16)> {
+    // As they lie in words: a frame stands 4 bytes before a word behind its virtio-net header.
+    let (first, rest) = bytes.split_first_chunk::<4>()?;
+    let (second, rest) = rest.split_first_chunk::<8>()?;
+    let third = rest.first_chunk::<2>()?;
+    let (first, second) = (u32::from_le_bytes(*first), u64::from_le_bytes(*second));
+    let destination = u64::from(first) | (second & 0xffff).wrapping_shl(32);
+    Some((destination, second.wrapping_shr(16), u16::from_be_bytes(*third)))
+}
+
 /// Whether the group bit is set: a multicast address or the broadcast address.
 pub const fn is_group(address: [u8; 6]) -> bool {
     let [first, ..] = address;
@@ -32,7 +59,7 @@ pub const fn is_group(address: [u8; 6]) -> bool {
 }
 
 /// Whether a VLAN tag follows.
-const fn is_tag(ether_type: u16) -> bool {
+pub const fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, TYPE_VLAN | TYPE_VLAN_SERVICE)
 }
 

@@ -92,40 +92,19 @@ impl Frame {
     /// # Errors
     /// [`Truncated`] when not even an Ethernet header is there.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
-        let (link, ether_type) = Self::link_and_type(bytes)?;
-        let packet = bytes.get(link.header_len..).unwrap_or(&[]);
-        let network = match ether_type {
-            Some(ethernet::TYPE_IPV4) => network_v4(packet, link.header_len),
-            Some(ethernet::TYPE_IPV6) => network_v6(packet, link.header_len),
-            _ => None,
-        };
-        Ok(Self { network, ..link })
-    }
-
-    /// As [`Self::parse`], of the Ethernet header alone: the first 22 bytes are enough.
-    ///
-    /// # Errors
-    /// [`Truncated`] when it is not there.
-    #[inline]
-    pub fn link(bytes: &[u8]) -> Result<Self, Truncated> {
-        Self::link_and_type(bytes).map(|(link, _)| link)
-    }
-
-    #[inline]
-    fn link_and_type(bytes: &[u8]) -> Result<(Self, Option<u16>), Truncated> {
-        Truncated::check("Ethernet header", ethernet::HEADER_LEN, bytes.len())?;
         let (header, known) = match ethernet::Header::parse(bytes) {
             Ok(header) => (header, true),
             // A cut-off tag: an Ethernet frame all the same, of nothing known.
             Err(_) => (ethernet::Header::untagged(bytes)?, false),
         };
-        let link = Self {
-            destination: header.destination,
-            source: header.source,
-            header_len: header.len(),
-            network: None,
+        let header_len = header.len();
+        let packet = bytes.get(header_len..).unwrap_or(&[]);
+        let network = match header.ether_type {
+            ethernet::TYPE_IPV4 if known => network_v4(packet, header_len),
+            ethernet::TYPE_IPV6 if known => network_v6(packet, header_len),
+            _ => None,
         };
-        Ok((link, known.then_some(header.ether_type)))
+        Ok(Self { destination: header.destination, source: header.source, header_len, network })
     }
 
     /// What tells this frame's flow from others: addresses, ports and protocol, with zeroes for
