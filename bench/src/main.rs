@@ -3,9 +3,10 @@
 //! Every row is the median of several runs with its spread, taken on two pinned
 //! cores: the dispatcher (or the peer's switch) on one, whoever sends and
 //! receives on the other. The floor (a cache line handed over between the two
-//! cores) is measured before and after each row; a row whose floors differ is
-//! measured again, because on shared machines the two cores move. Figures are
-//! ratios in one run; absolute ones mean nothing without the floor beside them.
+//! cores) is measured before and after each round of a row; a round whose floors
+//! differ is made again, because on shared machines the two cores move
+//! ([`rounds`]). Ratios are of one round; absolute figures mean nothing without
+//! the floor beside them.
 //!
 //! Every row names its kind of guest, and kinds are never mixed in a row.
 
@@ -20,6 +21,7 @@ mod plot;
 mod plots;
 mod report;
 mod rig;
+mod rounds;
 mod row;
 mod rows;
 mod stats;

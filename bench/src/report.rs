@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::effort::Effort;
 use crate::options::Options;
 use crate::row::{Plan, Row};
+use crate::stats::Spread;
 use crate::{plots, rows, sweep};
 
 /// Runs what `options` ask for, prints a table, and writes JSON and plots.
@@ -76,15 +77,17 @@ fn table(rows: &[Row]) -> String {
         );
         for row in rows.iter().filter(|row| row.guest.name() == kind) {
             let spread = format!("{:.2}..{:.2}", row.ours.min, row.ours.max);
-            let ratio = |(peer, ratio): (&String, &f64)| format!("{peer} {ratio:.2}");
-            let ratios: Vec<String> = row.ratios.iter().map(ratio).collect();
+            let ratio = |(peer, of): (&String, &Spread)| {
+                format!("{peer} {:.2} ({:.2}..{:.2})", of.median, of.min, of.max)
+            };
+            let ratios: Vec<String> = row.ratio_spreads.iter().map(ratio).collect();
             let _ = writeln!(
                 out,
                 "{:<58} {:>9.2} {spread:>19}  {:<5} {:>8.3}  {}",
                 row.name,
                 row.ours.median,
                 row.unit,
-                f64::midpoint(row.floor.before, row.floor.after),
+                row.floor.spread.median,
                 ratios.join(", ")
             );
         }

@@ -5,13 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::floor;
+use crate::rounds::Rounds;
 use crate::stats::Spread;
-
-/// Times that a row is measured again when the floor moved under it.
-const REPEATS: usize = 3;
-/// Floors that differ by more than this factor are two different machines.
-const FLOOR_DRIFT: f64 = 1.4;
 
 /// What drives our side of a row. Kinds are never mixed in one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -72,10 +67,9 @@ pub struct Verdict {
 pub struct Floor {
     /// What it is.
     pub unit: &'static str,
-    /// Before the row.
-    pub before: f64,
-    /// After it.
-    pub after: f64,
+    /// Before and after every round.
+    #[serde(flatten)]
+    pub spread: Spread,
 }
 
 /// One row as written to JSON.
@@ -91,12 +85,16 @@ pub struct Row {
     pub more_is_better: bool,
     /// Our figure.
     pub ours: Spread,
-    /// The floor before and after.
+    /// The floor before and after each round.
     pub floor: Floor,
+    /// Rounds that were thrown away because the floor moved in them.
+    pub rounds_discarded: usize,
     /// The peers' figures.
     pub peers: BTreeMap<String, Spread>,
-    /// Ours against each peer; above 1 means that ours is better.
+    /// Ours against each peer, the median of the rounds; above 1 means that ours is better.
     pub ratios: BTreeMap<String, f64>,
+    /// How far the rounds went apart in that.
+    pub ratio_spreads: BTreeMap<String, Spread>,
     /// Peers without a figure, and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, String>,
@@ -170,44 +168,18 @@ impl Plan {
         self
     }
 
-    /// Measures, again if the floor moved meanwhile; an error says why there is no row.
+    /// Measures; an error says why there is no row.
     pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
-        let mut tries = 1;
-        loop {
-            let before = floor::cache_line_us();
-            let ours = Spread::of((self.ours)(effort)?);
-            let (mut peers, mut left_out) = (BTreeMap::new(), BTreeMap::new());
-            for (name, measure) in &self.peers {
-                match measure(effort) {
-                    Ok(values) => drop(peers.insert((*name).to_owned(), Spread::of(values))),
-                    Err(why) => drop(left_out.insert((*name).to_owned(), why)),
-                }
-            }
-            let after = floor::cache_line_us();
-            let moved = before.max(after) / before.min(after) > FLOOR_DRIFT;
-            if moved && tries < REPEATS && !effort.quick {
-                eprintln!("  the floor moved from {before:.3} to {after:.3} us: once more");
-                tries += 1;
-                continue;
-            }
-            let floor = Floor { unit: "us", before, after };
-            return Ok(self.row(ours, peers, left_out, floor));
-        }
+        let more = !LESS_IS_BETTER.contains(&self.unit);
+        let better = |ours: f64, peer: f64| if more { ours / peer } else { peer / ours };
+        Ok(self.row(Rounds::make(effort, &self.ours, &self.peers, better)?))
     }
 
-    fn row(
-        &self,
-        ours: Spread,
-        peers: BTreeMap<String, Spread>,
-        left_out: BTreeMap<String, String>,
-        floor: Floor,
-    ) -> Row {
+    fn row(&self, rounds: Rounds) -> Row {
         let more_is_better = !LESS_IS_BETTER.contains(&self.unit);
-        let ratio = |peer: &Spread| {
-            if more_is_better { ours.median / peer.median } else { peer.median / ours.median }
-        };
+        let (ours, ratio_spreads) = (rounds.ours(), rounds.ratios());
         let ratios: BTreeMap<String, f64> =
-            peers.iter().map(|(name, peer)| (name.clone(), ratio(peer))).collect();
+            ratio_spreads.iter().map(|(name, spread)| (name.clone(), spread.median)).collect();
         let verdict = |aim: &Aim| {
             let (name, got) = match aim.against {
                 Against::Figure => (self.unit, ours.median),
@@ -229,10 +201,12 @@ impl Plan {
             guest: self.guest,
             more_is_better,
             ours,
-            floor,
-            peers,
+            floor: Floor { unit: "us", spread: rounds.floors() },
+            rounds_discarded: rounds.discarded,
+            peers: rounds.peers(),
             ratios,
-            left_out,
+            ratio_spreads,
+            left_out: rounds.left_out,
             aims,
             note: self.note,
             at: self.at,
