@@ -6,7 +6,7 @@
 //! whose receiver completes checksums does not.
 
 use causeway_memory::copy::{CopyError, copy};
-use causeway_memory::{Cursor, Map};
+use causeway_memory::{Cursor, Map, Span};
 use causeway_ring::{Chain, Queue};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
@@ -79,6 +79,7 @@ impl Body<'_> {
 }
 
 impl Scratch {
+    #[inline]
     /// Delivers a frame, whole or from piece `done` on, which counts the pieces delivered.
     /// What was pushed to the receiver's ring is not yet published.
     pub fn deliver(
@@ -87,6 +88,9 @@ impl Scratch {
         to: &mut To<'_>,
         done: &mut usize,
     ) -> Result<(), Trouble> {
+        if from.job.offload == Offload::None {
+            return self.pass(from, to);
+        }
         match plan(&from.job.offload, to.features) {
             Plan::Pass => self.pass(from, to),
             Plan::Complete(place) => self.complete(from, to, place),
@@ -99,8 +103,49 @@ impl Scratch {
         let len = from.job.len;
         let count = self.gather(to, len)?;
         let rest = Cursor::at(from.chain.readable(), from.job.rest_at);
+        // What most frames are: to be left alone, and into one piece of memory.
+        if from.job.offload == Offload::None
+            && let Some([chain]) = self.chains.get(..count)
+            && let [span] = chain.writable()
+        {
+            let (head, span) = (chain.head(), *span);
+            return self.plain(from, to, head, span, rest);
+        }
         let first = from.job.first(count, header_len(to.features));
         self.scatter(to, count, first, Body::Guest(from.map, rest), len)
+    }
+
+    /// Writes a frame that asks for nothing to the only span of chain `head`, which has room.
+    #[inline]
+    fn plain(
+        &mut self,
+        from: From<'_>,
+        to: &mut To<'_>,
+        head: u16,
+        span: Span,
+        mut rest: Cursor<'_>,
+    ) -> Result<(), Trouble> {
+        let (len, first) = (from.job.len, from.job.head());
+        let header_len = header_len(to.features);
+        let header = PLAIN_HEADER.get(..header_len).unwrap_or(&[]);
+        let body = span.addr.wrapping_add(header_len as u64);
+        let written =
+            to.map.write_changed(span.addr, header).and_then(|()| to.map.write(body, first));
+        let mut written = written.map_err(CopyError::Destination);
+        let more = len.saturating_sub(first.len()) as u64;
+        if more > 0 && written.is_ok() {
+            let addr = body.wrapping_add(first.len() as u64);
+            let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
+            written = copy((from.map, &mut rest), (to.map, &mut Cursor::new(&room)), more);
+        }
+        if let Err(error) = written {
+            self.put_back(to, 1);
+            return Err(trouble(error));
+        }
+        let all = u32::try_from(header_len.saturating_add(len)).unwrap_or(u32::MAX);
+        to.ring.push(head, all).map_err(|e| Trouble::Fault(e.to_string()))?;
+        to.counters.received(len);
+        Ok(())
     }
 
     fn complete(
@@ -254,10 +299,7 @@ impl Scratch {
         let all = (header_len(to.features) as u64).saturating_add(len as u64);
         if let Err(error) = self.fill(to, count, first, body, all) {
             self.put_back(to, count);
-            return Err(match error {
-                CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
-                CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
-            });
+            return Err(trouble(error));
         }
         let mut left = all;
         for chain in self.chains.iter().take(count) {
@@ -296,7 +338,10 @@ impl Scratch {
             } else {
                 writer.write(to.map, part).map_err(CopyError::Destination)?;
             }
-            body.put(to.map, &mut writer, now.saturating_sub(part.len() as u64))?;
+            let rest = now.saturating_sub(part.len() as u64);
+            if rest > 0 {
+                body.put(to.map, &mut writer, rest)?;
+            }
         }
         Ok(())
     }
@@ -315,6 +360,17 @@ impl Scratch {
         let read = Cursor::at(from.chain.readable(), job.rest_at).read(from.map, rest);
         read.map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
         Ok(frame)
+    }
+}
+
+/// Of a frame that asks for nothing, in one buffer.
+const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+#[cold]
+fn trouble(error: CopyError) -> Trouble {
+    match error {
+        CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
+        CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
     }
 }
 

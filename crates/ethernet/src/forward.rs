@@ -39,13 +39,8 @@ pub(crate) enum Route {
 }
 
 impl Directory {
-    /// Whether a port may send from an address. Notes the address where the port learns.
-    #[inline]
-    fn admit(&mut self, place: u32, source: u64, now_ns: u64) -> bool {
-        let Some(port) = self.get(place) else { return false };
-        source == port.mac || self.learn(place, ethernet::address(source), now_ns)
-    }
-
+    /// Whether a port may send from an address that is not its own. Notes the address where the
+    /// port learns.
     fn learn(&mut self, place: u32, source: [u8; 6], now_ns: u64) -> bool {
         let Some(port) = self.get(place) else { return false };
         if !port.spec.learn || is_group(source) || source == [0; 6] {
@@ -54,19 +49,9 @@ impl Directory {
         self.table.learn(source, place, now_ns) != Learnt::Forged
     }
 
-    /// As [`Self::route`], by what was found for the sender's last frame where that still holds.
-    #[inline]
+    /// As [`Self::route`], and remembers what it found for the sender's next frame.
     fn find(&mut self, from: u32, destination: u64, now_ns: u64) -> Route {
         let version = self.table.version();
-        let Some(port) = self.get_mut(from) else {
-            return Route::Drop(DropReason::UnknownDestination);
-        };
-        if let Some(last) = port.last
-            && (last.destination, last.version) == (destination, version)
-            && now_ns < last.until_ns
-        {
-            return Route::To(last.to);
-        }
         let address = ethernet::address(destination);
         let route = self.route(from, address, now_ns);
         if let Route::To(to) = route
@@ -265,14 +250,33 @@ impl Directory {
         taken: &mut Taken,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let Taken { chain, job, way } = taken;
-        if !self.get(place).is_some_and(|p| job.fits(p.spec.mtu)) {
+        let Some(me) = self.get(place) else { return Ok(()) };
+        let job = &taken.job;
+        let (own, last) = (me.mac == job.source, me.last);
+        if !job.fits(me.spec.mtu) {
             return Err(DropReason::TooBig);
         }
-        if !self.admit(place, job.source, now_ns) {
+        if !own && !self.learn(place, ethernet::address(job.source), now_ns) {
             return Err(DropReason::SpoofedSource);
         }
-        let route = self.find(place, job.destination, now_ns);
+        let version = self.table.version();
+        let route = match last {
+            Some(last) if last.holds(job.destination, version, now_ns) => Route::To(last.to),
+            _ => self.find(place, job.destination, now_ns),
+        };
+        // What most are: to a port with one queue.
+        if let Route::To(to) = route
+            && let Some([only]) = self.get(to).map(|port| port.receive.as_slice())
+        {
+            taken.way = Way::To(to, *only);
+            return Ok(());
+        }
+        self.choose(map, taken, route)
+    }
+
+    /// Finds the way of a frame to many, or to a port with several queues or none.
+    fn choose(&mut self, map: &Map, taken: &mut Taken, route: Route) -> Result<(), DropReason> {
+        let Taken { chain, job, way } = taken;
         let flows = match route {
             Route::Drop(why) => return Err(why),
             Route::To(to) => self.get(to).is_some_and(|port| port.receive.len() > 1),

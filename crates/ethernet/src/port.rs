@@ -39,6 +39,14 @@ pub(crate) struct Last {
     pub until_ns: u64,
 }
 
+impl Last {
+    /// Whether it is the way of a frame now.
+    #[inline]
+    pub fn holds(&self, destination: u64, version: u64, now_ns: u64) -> bool {
+        (self.destination, self.version) == (destination, version) && now_ns < self.until_ns
+    }
+}
+
 /// The receive queue of a pair, and the pair of a queue: receiveq1, transmitq1, receiveq2, …
 pub(crate) const fn receive_queue(pair: usize) -> usize {
     pair.saturating_mul(2)

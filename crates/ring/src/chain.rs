@@ -69,6 +69,25 @@ impl Chain {
         self.writable_bytes = 0;
     }
 
+    /// Makes it a chain of one descriptor, as most are; `false`, and nothing done, where
+    /// [`Self::add`] has more to say.
+    #[inline]
+    pub(crate) fn only(&mut self, map: &Map, head: u16, span: Span, writable: bool) -> bool {
+        let len = u64::from(span.len);
+        if len == 0 || !map.contains(span.addr, len) {
+            return false;
+        }
+        self.clear(head);
+        if writable {
+            self.writable.push(span);
+            self.writable_bytes = len;
+        } else {
+            self.readable.push(span);
+            self.readable_bytes = len;
+        }
+        true
+    }
+
     /// Adds one descriptor's bytes, which have to be granted.
     #[inline]
     pub(crate) fn add(&mut self, map: &Map, span: Span, writable: bool) -> Result<(), RingError> {

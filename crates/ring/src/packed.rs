@@ -305,17 +305,22 @@ impl PackedQueue {
         if !at.is_available(flags) {
             return Ok(false);
         }
-        let room = size.saturating_sub(self.slots);
-        let mut slot = at;
-        let mut flags = Some(flags);
-        let (id, slots) = self.walk(map, chain, room, || {
-            let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
-            let mut one = Descriptor::parse(words);
-            // The first flags were read with the order that they need, and count.
-            one.flags = flags.take().unwrap_or(one.flags);
-            slot = slot.advance(1, size);
-            Ok(one)
-        })?;
+        let (id, slots) = match self.single(map, flags, chain) {
+            Some(id) => (id, 1),
+            None => {
+                let room = size.saturating_sub(self.slots);
+                let mut slot = at;
+                let mut flags = Some(flags);
+                self.walk(map, chain, room, || {
+                    let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
+                    let mut one = Descriptor::parse(words);
+                    // The first flags were read with the order that they need, and count.
+                    one.flags = flags.take().unwrap_or(one.flags);
+                    slot = slot.advance(1, size);
+                    Ok(one)
+                })?
+            }
+        };
         let mut entry = 0;
         if let Some(record) = &mut self.record {
             entry = record.take(&self.ring, at, slots)?;
@@ -325,6 +330,19 @@ impl PackedQueue {
         self.slots = self.slots.wrapping_add(slots);
         self.next = at.advance(slots, size);
         Ok(true)
+    }
+
+    /// Copies the next chain out if it is one descriptor in the ring and all is well, and gives its
+    /// buffer id; else [`Self::walk`] tells what is wrong, or goes on. `flags` are the
+    /// descriptor's, read with the order that they need.
+    #[inline]
+    fn single(&self, map: &Map, flags: u16, chain: &mut Chain) -> Option<u16> {
+        if flags & (FLAG_NEXT | FLAG_INDIRECT) != 0 || self.slots >= self.setup.size {
+            return None;
+        }
+        let Descriptor { span, id, .. } =
+            Descriptor::parse(self.ring.load_pair(self.next.at()).ok()?);
+        chain.only(map, id, span, flags & FLAG_WRITE != 0).then_some(id)
     }
 
     /// Takes the oldest chain that an earlier process took and did not finish.
@@ -359,7 +377,6 @@ impl PackedQueue {
 
     /// Copies a chain out of what `next` gives, checking each descriptor; never more than `room`
     /// of them. Gives its buffer id and how many slots of the ring it takes.
-    #[inline]
     fn walk(
         &self,
         map: &Map,

@@ -262,8 +262,10 @@ impl SplitQueue {
                     .map_err(RingError::Lost)?
             }
         };
-        chain.clear(head);
-        self.walk(map, head, chain)?;
+        if !self.single(map, head, chain) {
+            chain.clear(head);
+            self.walk(map, head, chain)?;
+        }
         if fresh {
             self.next = self.next.wrapping_add(1);
             if let Some(record) = &mut self.record {
@@ -315,6 +317,20 @@ impl SplitQueue {
     fn used_slot(&self, index: u16) -> usize {
         let slot = index & self.setup.size.wrapping_sub(1);
         usize::from(slot).wrapping_mul(8).wrapping_add(RING)
+    }
+
+    /// Copies the chain at `head` out if it is one descriptor in the ring's table and all is well;
+    /// else [`Self::walk`] tells what is wrong, or goes on.
+    #[inline]
+    fn single(&self, map: &Map, head: u16, chain: &mut Chain) -> bool {
+        if head >= self.setup.size || self.taken.has(head) {
+            return false;
+        }
+        let at = usize::from(head).wrapping_mul(DESCRIPTOR_BYTES);
+        let Ok(words) = self.desc.load_pair(at) else { return false };
+        let Descriptor { span, flags, .. } = descriptor(words);
+        flags & (FLAG_NEXT | FLAG_INDIRECT) == 0
+            && chain.only(map, head, span, flags & FLAG_WRITE != 0)
     }
 
     /// Copies the chain at `head` out, checking each descriptor; never more than `size` of them.
