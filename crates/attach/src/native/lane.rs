@@ -191,18 +191,47 @@ impl Lane {
         if len > room {
             return Err(NativeError::Long { len, room });
         }
-        // Once a batch, so that the buffers used last, still in the cache, are used again.
-        if self.unshown == 0 || self.free.is_empty() {
-            self.reclaim()?;
-        }
-        let Some(slot) = self.free.pop() else { return Ok(false) };
+        let Some(slot) = self.vacant()? else { return Ok(false) };
         let start = self.slot(slot);
         let mut at = start;
         for part in parts {
             map.write(at, part)?;
             at = at.saturating_add(part.len() as u64);
         }
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.offer(map, slot, u32::try_from(len).unwrap_or(u32::MAX), piece)
+    }
+
+    /// As [`Self::send`], of the first `len` bytes that an earlier one left in the buffer.
+    #[inline]
+    pub(super) fn send_as_is(
+        &mut self,
+        map: &Map,
+        len: u32,
+        piece: Option<u32>,
+    ) -> Result<bool, NativeError> {
+        let Some(slot) = self.vacant()? else { return Ok(false) };
+        self.offer(map, slot, len.min(self.slot_bytes), piece)
+    }
+
+    /// A buffer to send from.
+    #[inline]
+    fn vacant(&mut self) -> Result<Option<u16>, DriverError> {
+        // Once a batch, so that the buffers used last, still in the cache, are used again.
+        if self.unshown == 0 || self.free.is_empty() {
+            self.reclaim()?;
+        }
+        Ok(self.free.pop())
+    }
+
+    #[inline]
+    fn offer(
+        &mut self,
+        map: &Map,
+        slot: u16,
+        len: u32,
+        piece: Option<u32>,
+    ) -> Result<bool, NativeError> {
+        let start = self.slot(slot);
         let added = match piece {
             None => self.driver.add(map, &[Span { addr: start, len }], &[]),
             Some(piece) => self.add_pieces(map, start, len, piece),

@@ -126,6 +126,38 @@ impl NetPort {
         lane.send(map, &[header, frame], piece)
     }
 
+    /// As [`Self::queue`], of header and frame that stand in the next buffer from an earlier time,
+    /// `len` bytes together: for generators, which send the same again and again. Buffers are used
+    /// again in the order that keeps them in the cache, so as many as were ever under way at a
+    /// time have to be filled first.
+    #[inline]
+    pub fn queue_as_is(&mut self, pair: u16, len: u32) -> Result<bool, NativeError> {
+        let piece = self.options.piece_bytes;
+        let (map, lane) = self.frontend.lane(sender(pair))?;
+        lane.send_as_is(map, len, piece)
+    }
+
+    /// Takes the next frame of queue pair `pair` and gives its buffers back unread: its length,
+    /// none if there is no frame. For sinks.
+    #[inline]
+    pub fn discard(&mut self, pair: u16) -> Result<Option<usize>, NativeError> {
+        let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
+        let (map, lane) = self.frontend.lane(receiver(pair))?;
+        let (mut len, mut left) = (0_usize, 1_u16);
+        while left > 0 {
+            let Some((slot, written)) = lane.next_written()? else { break };
+            if len == 0 && merged {
+                let mut count = [1, 0];
+                lane.read(map, slot, NUM_BUFFERS.start as u32, &mut count)?;
+                left = u16::from_le_bytes(count).max(1);
+            }
+            lane.give(map, slot)?;
+            len = len.saturating_add(written as usize);
+            left = left.saturating_sub(1);
+        }
+        Ok((len > 0).then(|| len.saturating_sub(NET_HEADER_BYTES)))
+    }
+
     /// Shows the backend all that was queued.
     #[inline]
     pub fn flush(&mut self, pair: u16) -> Result<(), NativeError> {
