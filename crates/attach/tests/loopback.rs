@@ -54,6 +54,7 @@ macro_rules! in_both_formats {
 in_both_formats![
     frames_of_all_sizes_come_back,
     frames_in_pieces_and_several_pairs_come_back,
+    frames_left_in_their_buffers_come_back_and_are_discarded,
     long_runs_wrap_the_rings,
     what_does_not_fit_is_refused,
     a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
@@ -219,6 +220,33 @@ fn frames_of_all_sizes_come_back(format: u64) {
 fn frames_in_pieces_and_several_pairs_come_back(format: u64) {
     let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..net(format) };
     echo_with(options, &[60, 1514, 9014, 65_553]);
+}
+
+fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
+    for receive_bytes in [1600, 200] {
+        let features = net(format).features | net_features::MRG_RXBUF;
+        let options = NetOptions { ring_size: 64, receive_bytes, features, ..net(format) };
+        let attach = |client| NetPort::over(client, options).unwrap();
+        let (mut port, _backend) = over(net_model(1), echo_frames, attach);
+        let mut frame = Vec::new();
+        // One under way at a time: always the same buffer.
+        assert!(port.send(&[0x5a; 700]).unwrap());
+        for round in 0..300 {
+            assert!(port.wait(Some(LONG)).unwrap());
+            if round % 2 == 0 {
+                assert!(port.receive(0, &mut frame).unwrap().is_some());
+                assert_eq!(frame, [0x5a; 700]);
+            } else {
+                assert_eq!(port.discard(0).unwrap(), Some(700));
+            }
+            while !port.is_idle(0).unwrap() {
+                std::thread::yield_now();
+            }
+            assert_eq!(port.discard(0).unwrap(), None);
+            assert!(port.queue_as_is(0, 712).unwrap());
+            port.flush(0).unwrap();
+        }
+    }
 }
 
 fn long_runs_wrap_the_rings(format: u64) {

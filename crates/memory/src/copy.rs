@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As [`Self::write`], of at most 16 bytes that may well be there already: see
+    /// As [`Self::write`], of a header that may well be there already: see
     /// [`Map::write_changed`].
     #[inline]
     pub fn write_changed(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {

@@ -246,7 +246,7 @@ impl Map {
     }
 
     /// Copies `from` in at `addr` unless it is there already: what does not change does not have
-    /// to move between processors. For headers of 8 to 16 bytes; others are always written.
+    /// to move between processors. For headers of 8 to 12 bytes; others are always written.
     #[inline]
     pub fn write_changed(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
         if let Some((first, last)) = from.first_chunk::<8>().zip(from.last_chunk::<4>())

@@ -39,6 +39,47 @@ fn accesses_cross_adjacent_regions_and_stop_at_holes() {
 }
 
 #[test]
+fn words_are_loaded_whole_wherever_they_lie() {
+    let map = three_regions();
+    // The last one crosses from one region to the next.
+    for at in [PAGE, PAGE + 5, 3 * PAGE - 16, 3 * PAGE - 7] {
+        map.write(at, &(1..=16).collect::<Vec<u8>>()).unwrap();
+        let pair = [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09];
+        assert_eq!(map.load_pair(at), Ok(pair), "{at:#x}");
+    }
+    for at in [4 * PAGE - 15, 9 * PAGE - 8, u64::MAX - 7] {
+        assert!(map.load_pair(at).is_err(), "{at:#x}");
+    }
+    let view = map.view(PAGE, 40).unwrap();
+    view.store_word(19, 0x1122_3344_5566_7788).unwrap();
+    assert_eq!(view.load_pair(19).unwrap()[0], 0x1122_3344_5566_7788);
+    for at in [33, 40, usize::MAX] {
+        assert!(view.store_word(at, 1).is_err());
+        assert!(view.load_pair(at.saturating_sub(8)).is_err());
+    }
+}
+
+#[test]
+fn what_is_written_only_where_it_changes_is_there_afterwards() {
+    let map = three_regions();
+    for at in [PAGE, 3 * PAGE - 5] {
+        for len in [0, 3, 7, 8, 10, 12, 13, 16] {
+            for changed in 0..len {
+                let mut bytes = vec![7; len];
+                map.write(at, &bytes).unwrap();
+                map.write_changed(at, &bytes).unwrap();
+                bytes[changed] = 9;
+                map.write_changed(at, &bytes).unwrap();
+                let mut there = vec![0; len];
+                map.read(at, &mut there).unwrap();
+                assert_eq!(there, bytes, "byte {changed} of {len} at {at:#x}");
+            }
+        }
+    }
+    assert!(map.write_changed(4 * PAGE - 4, &[0; 12]).is_err());
+}
+
+#[test]
 fn hostile_region_tables_are_refused() {
     let file = unsealed(2 * PAGE);
     let overlap = vec![region(&file, 0, 0, 2 * PAGE), region(&file, 0, PAGE, PAGE)];

@@ -207,6 +207,8 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
+        // A look ahead changes nothing.
+        self.ours.look_ahead(&self.both.ours, 5);
         let got = self.ours.pop(&self.both.ours, &mut self.chain).unwrap();
         let theirs = self.theirs.pop_descriptor_chain(&self.both.theirs);
         assert_eq!(got, theirs.is_some(), "whether there is a chain");

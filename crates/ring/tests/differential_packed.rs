@@ -225,6 +225,8 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
+        // A look ahead changes nothing.
+        self.queue.look_ahead(&self.guest.map, 5);
         let got = self.queue.pop(&self.guest.map, &mut self.chain).unwrap();
         let next = self.waiting.front().filter(|_| self.popped < self.shown);
         assert_eq!(got, next.is_some(), "whether there is a chain");

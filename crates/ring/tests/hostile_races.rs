@@ -188,6 +188,7 @@ fn offer(map: &Map, dice: &mut Dice, packed: bool) {
 fn turn(queue: &mut Queue, chain: &mut Chain, guest: &Memory, peer: &Memory) -> u32 {
     let mut given = 0;
     for _ in 0..3 {
+        queue.look_ahead(&guest.map, 8);
         match queue.pop(&guest.map, chain) {
             Ok(true) => {}
             Ok(false) => break,

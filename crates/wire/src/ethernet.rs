@@ -164,3 +164,20 @@ impl Header {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_addresses_that_the_header_has() {
+        let bytes: Vec<u8> = (1..=14).collect();
+        let header = Header::parse(&bytes).unwrap();
+        let (destination, source, follows) = numbers(&bytes).unwrap();
+        assert_eq!(address(destination), header.destination);
+        assert_eq!(address(source), header.source);
+        assert_eq!((number(header.source), follows), (source, header.ether_type));
+        assert_eq!(destination >> 48 | source >> 48, 0);
+        assert_eq!(numbers(&bytes[..13]), None);
+    }
+}

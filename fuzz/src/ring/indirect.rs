@@ -175,6 +175,7 @@ pub fn run(data: &[u8]) {
         }
         let mut queue = queue.expect("the usual places");
         let mut chain = Chain::new();
+        queue.look_ahead(&ground.map, u16::MAX);
         let got = queue.pop(&ground.map, &mut chain);
         match expected(ground, &ring, packed, indirect) {
             Some((readable, writable)) => {

@@ -241,6 +241,7 @@ impl<'g> Story<'g> {
 
     fn pop(&mut self) {
         let mut chain = std::mem::take(&mut self.chain);
+        self.queue.look_ahead(&self.ground.map, u16::MAX);
         let popped = self.queue.pop(&self.ground.map, &mut chain);
         if self.judge(popped) == Some(true) {
             let head = chain.head();
