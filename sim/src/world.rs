@@ -3,8 +3,6 @@
 //! First guests do as they like and things go wrong; then they all behave, and everything that
 //! was under way must arrive by notifications alone; then they leave, and nothing may be left.
 
-use std::fmt;
-
 use causeway_fabric::{Pacing, Policy};
 use causeway_wire::virtio::{
     VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, mask,
@@ -13,9 +11,10 @@ use causeway_wire::virtio::{
 use crate::check::{Violation, broken};
 use crate::ether::Cards;
 use crate::event::{Event, Place};
+use crate::play::{Play, Temper};
 use crate::rng::Rng;
 use crate::sock::Sockets;
-use crate::stage::{Stage, StageError};
+use crate::stage::StageError;
 use crate::tape::Tape;
 
 /// Steps of a world in which guests do as they like.
@@ -29,54 +28,6 @@ const ROUNDS_QUIET: usize = 60;
 const AWAY_NS: [u64; 3] = [1_000_000, 300_000_000, 3_000_000_000];
 /// Long enough for every deadline of the services, in nanoseconds.
 const AFTERWARDS_NS: u64 = 1_000_000_000_000;
-
-/// What may happen to the guests of a world.
-#[derive(Debug, Clone, Copy)]
-pub struct Temper {
-    /// Guests leave and come back, at any moment.
-    pub leaves: bool,
-    /// Ports are deleted and added.
-    pub deletes: bool,
-    /// Guests are paused, and their memory is granted anew.
-    pub pauses: bool,
-    /// How long a guest may take nothing, in nanoseconds.
-    pub away_ns: u64,
-    /// Guests send a lot, and take nothing more often.
-    pub heavy: bool,
-}
-
-/// The guests of one stage.
-pub trait Play: fmt::Debug {
-    /// Whether they send a lot.
-    fn is_heavy(&self) -> bool;
-    /// Where they play.
-    fn stage(&self) -> &Stage;
-    /// One of them does something.
-    ///
-    /// # Errors
-    /// A rule was broken against an honest guest.
-    fn turn(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
-    /// From now on all behave.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    fn settle(&mut self, tape: &mut Tape) -> Result<(), StageError>;
-    /// All do what they are notified of; says whether there was anything.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    fn behave(&mut self, tape: &mut Tape) -> Result<bool, StageError>;
-    /// All is at rest: tells of what is there.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    fn finish(&mut self, tape: &mut Tape) -> Result<(), StageError>;
-    /// All leave, and all ports are deleted.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    fn part(&mut self, tape: &mut Tape) -> Result<(), StageError>;
-}
 
 /// What came of a world.
 #[derive(Debug)]
@@ -169,7 +120,7 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
     let mut plays = cast(&mut rng)?;
     let before = if wish.descriptors { descriptors()? } else { 0 };
     // A heavy world needs time until something is full.
-    let more = if plays.iter().any(|play| play.is_heavy()) { 2 } else { 1 };
+    let more = if plays.iter().any(|play| play.scene().temper.heavy) { 2 } else { 1 };
     for _ in 0..rng.within(STEPS.0, STEPS.1) * more {
         for play in &mut plays {
             play.turn(&mut rng, tape)?;
@@ -194,7 +145,7 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
 
 /// The shard works for a while, or not, and time goes on.
 fn elapse(play: &dyn Play, rng: &mut Rng) -> Result<(), StageError> {
-    let stage = play.stage();
+    let stage = &play.scene().stage;
     match rng.below(100) {
         0..40 => {}
         40..43 => {
@@ -222,8 +173,8 @@ fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
     let mut quiet = 0;
     for _ in 0..ROUNDS_MAX {
         let worked = play.behave(tape)?;
-        let busy = play.stage().step(64)?;
-        play.stage().advance(ROUND_NS);
+        let busy = play.scene().stage.step(64)?;
+        play.scene().stage.advance(ROUND_NS);
         quiet = if worked || busy { 0 } else { quiet + 1 };
         if tape.is_broken() || quiet > ROUNDS_QUIET {
             return Ok(());
@@ -235,7 +186,7 @@ fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
 
 /// Nobody is there: nothing may be left.
 fn afterwards(play: &dyn Play, tape: &mut Tape) -> Result<(), StageError> {
-    let stage = play.stage();
+    let stage = &play.scene().stage;
     for _ in 0..4 {
         stage.advance(AFTERWARDS_NS);
         stage.step(64)?;

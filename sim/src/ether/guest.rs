@@ -7,6 +7,7 @@ use causeway_wire::virtio_net::*;
 use super::frame;
 use crate::bells::Bells;
 use crate::event::{Event, Place, To};
+use crate::play::Life;
 use crate::rng::Rng;
 use crate::tape::Tape;
 
@@ -19,12 +20,8 @@ pub struct Guest {
     pub place: Place,
     /// Its device, while it runs.
     pub port: Option<NetPort>,
-    /// Where its queues stood when it was paused.
-    pub paused: Option<[u16; 2]>,
-    /// It takes nothing before.
-    pub away_until_ns: u64,
-    /// Its doorbells.
-    pub bells: Bells,
+    /// What it has whatever its device.
+    pub life: Life,
     /// Longest payload that its port takes, in bytes.
     pub mtu: u16,
     serial: u16,
@@ -34,16 +31,7 @@ pub struct Guest {
 impl Guest {
     /// A guest without a device.
     pub fn new(place: Place, mtu: u16) -> Self {
-        Self {
-            place,
-            port: None,
-            paused: None,
-            away_until_ns: 0,
-            bells: Bells::default(),
-            mtu,
-            serial: 0,
-            frame: Vec::new(),
-        }
+        Self { place, port: None, life: Life::default(), mtu, serial: 0, frame: Vec::new() }
     }
 
     /// A device begins its life.
@@ -57,8 +45,8 @@ impl Guest {
         if self.port.take().is_some() {
             tape.put(Event::Left(self.place));
         }
-        self.paused = None;
-        self.bells = Bells::default();
+        self.life.paused = None;
+        self.life.bells = Bells::default();
     }
 
     /// Sends a random frame to one of `guests`, to all or to nobody; `false`: the ring is full.
@@ -158,12 +146,12 @@ impl Guest {
         let mut worked = false;
         loop {
             let Some(port) = &mut self.port else { return Ok(worked) };
-            if !self.bells.wakes(port.frontend(), RECEIVE)? {
+            if !self.life.bells.wakes(port.frontend(), RECEIVE)? {
                 return Ok(worked);
             }
             worked |= self.receive(usize::MAX, tape)? > 0;
             let Some(port) = &mut self.port else { return Ok(worked) };
-            self.bells.sleep(port.frontend(), RECEIVE, false)?;
+            self.life.bells.sleep(port.frontend(), RECEIVE, false)?;
         }
     }
 

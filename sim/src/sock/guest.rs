@@ -9,6 +9,7 @@ use super::conn::{Conn, State};
 use crate::bells::Bells;
 use crate::bytes;
 use crate::event::{Event, Link, Place, Way};
+use crate::play::Life;
 use crate::tape::Tape;
 
 const RECEIVE: usize = 0;
@@ -30,14 +31,10 @@ pub struct Guest {
     pub place: Place,
     /// Its device, while it runs.
     pub port: Option<VsockPort>,
-    /// Where its queues stood when it was paused.
-    pub paused: Option<[u16; 3]>,
-    /// It takes nothing before.
-    pub away_until_ns: u64,
+    /// What it has whatever its device.
+    pub life: Life,
     /// It asks for credit when it has none.
     pub asks: bool,
-    /// Its doorbells.
-    pub bells: Bells,
     /// The sizes of its receive buffers: 4 KiB times two to the power of these.
     buffers: (u64, u64),
     conns: BTreeMap<Key, Conn>,
@@ -52,11 +49,9 @@ impl Guest {
         Self {
             place,
             port: None,
-            paused: None,
-            away_until_ns: 0,
+            life: Life::default(),
             asks: false,
             buffers: (0, 0),
-            bells: Bells::default(),
             conns: BTreeMap::new(),
             backlog: VecDeque::new(),
             next_port: 1 << 16,
@@ -71,7 +66,7 @@ impl Guest {
 
     /// Whether it runs.
     pub fn runs(&self) -> bool {
-        self.port.is_some() && self.paused.is_none()
+        self.port.is_some() && self.life.paused.is_none()
     }
 
     /// A device begins its life.
@@ -87,10 +82,10 @@ impl Guest {
         if self.port.take().is_some() {
             tape.put(Event::Left(self.place));
         }
-        self.paused = None;
+        self.life.paused = None;
         self.conns.clear();
         self.backlog.clear();
-        self.bells = Bells::default();
+        self.life.bells = Bells::default();
     }
 
     /// Names of the ends that are there.
@@ -373,12 +368,12 @@ impl Guest {
 
     fn wakes(&mut self, queue: usize) -> Result<bool, NativeError> {
         let Some(port) = &mut self.port else { return Ok(false) };
-        self.bells.wakes(port.frontend(), queue)
+        self.life.bells.wakes(port.frontend(), queue)
     }
 
     fn sleep(&mut self, queue: usize, sender: bool) -> Result<bool, NativeError> {
         let Some(port) = &mut self.port else { return Ok(true) };
-        self.bells.sleep(port.frontend(), queue, sender)
+        self.life.bells.sleep(port.frontend(), queue, sender)
     }
 }
 

@@ -3,17 +3,18 @@
 mod conn;
 pub mod guest;
 
-use causeway_attach::native::{NativeError, VsockOptions};
+use causeway_attach::native::{Frontend, VsockOptions, VsockPort};
 use causeway_attach::vhost_user::FrontendReq;
+use causeway_fabric::Pacing;
 use causeway_fabric::control::PortState;
-use causeway_fabric::{Name, Pacing};
 use causeway_socket::Socket;
 
 use crate::event::{Event, Place};
+use crate::play::{Entry, Life, Play, Scene, Temper};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError, vsock_spec};
 use crate::tape::Tape;
-use crate::world::{Play, Temper, pieces, ring_features};
+use crate::world::{pieces, ring_features};
 use guest::{CID_FIRST, Guest};
 
 const QUEUES: usize = 3;
@@ -27,19 +28,10 @@ const ENDS_MAX: usize = 24;
 /// See the module.
 #[derive(Debug)]
 pub struct Sockets {
-    stage: Stage,
-    index: u8,
+    scene: Scene,
     guests: Vec<Guest>,
-    /// Which of the ports exist.
-    there: Vec<bool>,
     /// Connections that the backend ended for a counted reason, of ports that are gone too.
     excused: u64,
-    temper: Temper,
-}
-
-fn name(guest: usize) -> Result<Name, StageError> {
-    let text = format!("v{guest}");
-    text.parse().map_err(|_| StageError::Host(std::io::Error::other("a name")))
 }
 
 impl Sockets {
@@ -51,33 +43,61 @@ impl Sockets {
         let group = "group".parse().map_err(|_| StageError::Host(std::io::Error::other("name")))?;
         let stage = Stage::new(group, Box::new(Socket::new()), pacing)?;
         let guests = (0..ports).map(|guest| Guest::new(Place { stage: index, guest })).collect();
-        let mut play =
-            Self { stage, index, guests, there: vec![false; ports.into()], excused: 0, temper };
+        let scene = Scene::new(stage, index, ports, temper, 'v');
+        let mut play = Self { scene, guests, excused: 0 };
         for guest in 0..play.guests.len() {
             play.add(guest)?;
         }
         Ok(play)
     }
 
-    fn add(&mut self, guest: usize) -> Result<(), StageError> {
-        let cid = u32::try_from(CID_FIRST as usize + guest).unwrap_or(u32::MAX);
-        self.stage.add(vsock_spec(self.stage.group(), &name(guest)?, cid))?;
-        self.there[guest] = true;
+    fn leave(&mut self, guest: usize, tape: &mut Tape) -> Result<(), StageError> {
+        self.guests[guest].leave(tape);
+        // The frontend's end is closed; the shard finds out when it looks.
+        self.scene.stage.step(4)?;
         Ok(())
     }
 
-    fn act(&self, tape: &mut Tape, guest: usize, what: &'static str, value: u64) {
-        let at = Place { stage: self.index, guest: u8::try_from(guest).unwrap_or(u8::MAX) };
-        tape.put(Event::Act { now_ns: self.stage.now_ns(), at, what, value });
+    /// What guests have lost for a counted reason, of all ports that are there.
+    fn excuses(&self) -> u64 {
+        let views = self.scene.stage.with(|shard| shard.port_views());
+        let count = |view: &causeway_fabric::control::PortView| {
+            let of = |name: &str| view.counters.get(name).copied().unwrap_or(0);
+            of("reset_stalled_total") + of("reset_unanswered_total") + of("reject_limit_total")
+        };
+        views.iter().map(count).sum()
+    }
+}
+
+impl Play for Sockets {
+    fn scene(&self) -> &Scene {
+        &self.scene
     }
 
-    /// Attaches a guest with random options, maybe not to the end.
-    fn join(&mut self, guest: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
+    fn queues(&self) -> usize {
+        QUEUES
+    }
+
+    fn device(&mut self, at: usize) -> (Option<&mut Frontend>, &mut Life) {
+        let Guest { port, life, .. } = &mut self.guests[at];
+        (port.as_mut().map(VsockPort::frontend), life)
+    }
+
+    fn add(&mut self, at: usize) -> Result<(), StageError> {
+        let Scene { stage, .. } = &self.scene;
+        let cid = u32::try_from(CID_FIRST as usize + at).unwrap_or(u32::MAX);
+        stage.add(vsock_spec(stage.group(), &self.scene.name(at)?, cid))?;
+        self.scene.there[at] = true;
+        Ok(())
+    }
+
+    fn join(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
+        let heavy = self.scene.temper.heavy;
         let (features, declined) = ring_features(rng);
         let ring_size = 1 << rng.within(2, 8);
         let options = VsockOptions {
             ring_size,
-            receive_bytes: match self.temper.heavy {
+            receive_bytes: match heavy {
                 true => rng.pick(&[4096, 70_000]),
                 false => rng.pick(&[64, 200, 1500, 4096, 70_000]),
             },
@@ -85,75 +105,38 @@ impl Sockets {
             piece_bytes: pieces(rng, ring_size, &[None, Some(44), Some(1000)]),
             ..VsockOptions::default()
         };
-        let cut = self.temper.leaves && rng.chance(15);
-        let patience = cut.then(|| rng.below(20) as usize);
-        self.act(tape, guest, "join", patience.map_or(0, |p| p as u64 + 1));
-        self.act(tape, guest, "with features", features);
-        self.act(tape, guest, "without features", declined);
-        self.act(tape, guest, "ring", u64::from(ring_size));
-        self.act(tape, guest, "buffers", u64::from(options.receive_bytes));
-        self.stage.patience(patience);
-        let reset = self.temper.leaves && rng.chance(10);
-        let attached = self.stage.client(&name(guest)?).and_then(|mut client| {
-            if reset {
-                client.tell(FrontendReq::RESET_DEVICE, &[], &[])?;
-            }
-            self.stage.vsock_over(client, options, declined)
-        });
-        self.stage.patience(None);
-        match attached {
-            Ok(port) => {
-                let buffers = BUFFERS[usize::from(self.temper.heavy)];
-                self.guests[guest].join(port, rng.chance(50), buffers, tape);
-            }
-            Err(error) if patience.is_none() => return Err(error),
-            Err(_) => {
-                self.stage.step(4)?;
-            }
+        let receive_bytes = options.receive_bytes;
+        let entry = Entry { features, declined, ring_size, receive_bytes, messages: 20 };
+        let over = |stage: &Stage, client| stage.vsock_over(client, options, declined);
+        if let Some(port) = self.scene.attach(at, entry, rng, tape, over)? {
+            self.guests[at].join(port, rng.chance(50), BUFFERS[usize::from(heavy)], tape);
         }
         Ok(())
     }
 
-    fn leave(&mut self, guest: usize, tape: &mut Tape) -> Result<(), StageError> {
-        self.guests[guest].leave(tape);
-        // The frontend's end is closed; the shard finds out when it looks.
-        self.stage.step(4)?;
-        Ok(())
-    }
-
-    /// What guests have lost for a counted reason, of all ports that are there.
-    fn excuses(&self) -> u64 {
-        let views = self.stage.with(|shard| shard.port_views());
-        let count = |view: &causeway_fabric::control::PortView| {
-            let of = |name: &str| view.counters.get(name).copied().unwrap_or(0);
-            of("reset_stalled_total") + of("reset_unanswered_total") + of("reject_limit_total")
-        };
-        views.iter().map(count).sum()
-    }
-
-    fn excuse(&mut self, tape: &mut Tape) {
+    fn count(&mut self, tape: &mut Tape) {
         let now = self.excuses();
         if now > self.excused {
-            tape.put(Event::Excuse { stage: self.index });
+            tape.put(Event::Excuse { stage: self.scene.index });
         }
         self.excused = now;
     }
 
     fn traffic(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
-        let now = self.stage.now_ns();
+        let now = self.scene.stage.now_ns();
         let others = self.guests.len() as u64;
         let guest = &mut self.guests[at];
-        if guest.away_until_ns > now {
+        if guest.life.away_until_ns > now {
             return Ok(());
         }
         match rng.below(12) {
-            0 if guest.ends().len() < ENDS_MAX && !(self.temper.heavy && at == 0) => {
+            0 if guest.ends().len() < ENDS_MAX && !(self.scene.temper.heavy && at == 0) => {
                 let to = rng.below(others) as u8;
                 let (port, messages) = (rng.within(1, 3) as u32, rng.chance(30));
-                let (first, last) = BUFFERS[usize::from(self.temper.heavy)];
+                let (first, last) = BUFFERS[usize::from(self.scene.temper.heavy)];
                 let buffer = 4096 << rng.within(first, last);
                 // In heavy worlds most of it goes to one.
-                let to = if self.temper.heavy && rng.chance(70) { 0 } else { to };
+                let to = if self.scene.temper.heavy && rng.chance(70) { 0 } else { to };
                 guest.connect(to, port, messages, buffer, tape);
             }
             1..7 => {
@@ -163,8 +146,8 @@ impl Sockets {
                     .and_then(|key| guest.conn(key))
                     .filter(|c| c.may_send() && c.want == 0 && !c.shut_after)
                 {
-                    let most = WANT_BYTES_MAX[usize::from(self.temper.heavy)];
-                    let shift = rng.below(if self.temper.heavy { 3 } else { 14 });
+                    let most = WANT_BYTES_MAX[usize::from(self.scene.temper.heavy)];
+                    let shift = rng.below(if self.scene.temper.heavy { 3 } else { 14 });
                     conn.want = (rng.within(1, most) as u32 >> shift).max(1);
                     conn.shut_after = rng.chance(8);
                 }
@@ -176,8 +159,8 @@ impl Sockets {
                     guest.close(rng.pick(&ends), rng.chance(60), tape);
                 }
             }
-            8 if rng.chance(10) || (self.temper.heavy && guest.ends().len() > 3) => {
-                guest.away_until_ns = now + rng.below(self.temper.away_ns)
+            8 if rng.chance(10) || (self.scene.temper.heavy && guest.ends().len() > 3) => {
+                guest.life.away_until_ns = now + rng.below(self.scene.temper.away_ns)
             }
             _ => guest.consume(u32::MAX, tape),
         }
@@ -193,24 +176,24 @@ impl Sockets {
     fn disturb(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         match rng.below(5) {
             0 => {
-                self.act(tape, at, "leave", 0);
+                self.scene.act(tape, at, "leave", 0);
                 self.leave(at, tape)?;
             }
-            1 if self.there[at] => {
-                self.act(tape, at, "delete", 0);
+            1 if self.scene.there[at] => {
+                self.scene.act(tape, at, "delete", 0);
                 if rng.chance(50) {
                     self.leave(at, tape)?;
                 }
-                self.excuse(tape);
-                self.stage.delete(&name(at)?)?;
+                self.count(tape);
+                self.scene.stage.delete(&self.scene.name(at)?)?;
                 self.excused = self.excuses();
-                self.there[at] = false;
+                self.scene.there[at] = false;
                 self.guests[at].leave(tape);
             }
             2 => {
-                self.act(tape, at, "reset", 0);
-                if let Some(port) = &mut self.guests[at].port {
-                    port.frontend().client().tell(FrontendReq::RESET_DEVICE, &[], &[])?;
+                self.scene.act(tape, at, "reset", 0);
+                if let (Some(frontend), _) = self.device(at) {
+                    frontend.client().tell(FrontendReq::RESET_DEVICE, &[], &[])?;
                 }
                 self.leave(at, tape)?;
             }
@@ -219,112 +202,21 @@ impl Sockets {
         Ok(())
     }
 
-    fn pause(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
-        self.act(tape, at, "pause", 0);
-        let guest = &mut self.guests[at];
-        let Some(port) = &mut guest.port else { return Ok(()) };
-        let mut bases = [0; QUEUES];
-        for (queue, base) in bases.iter_mut().enumerate() {
-            *base = port.frontend().pause(queue)?;
-        }
-        guest.paused = Some(bases);
-        Ok(())
-    }
-
-    fn resume(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
-        let guest = &mut self.guests[at];
-        let (Some(port), Some(bases)) = (&mut guest.port, guest.paused.take()) else {
-            return Ok(());
-        };
-        for (queue, base) in bases.into_iter().enumerate() {
-            port.frontend().resume(queue, base)?;
-        }
-        self.act(tape, at, "resume", 0);
-        Ok(())
-    }
-
-    fn ring(&mut self, at: usize, rng: Option<&mut Rng>) -> Result<(), NativeError> {
-        let now = self.stage.now_ns();
-        let guest = &mut self.guests[at];
-        match &mut guest.port {
-            Some(port) => guest.bells.ring(port.frontend(), QUEUES, now, rng),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Play for Sockets {
-    fn is_heavy(&self) -> bool {
-        self.temper.heavy
-    }
-
-    fn stage(&self) -> &Stage {
-        &self.stage
-    }
-
-    fn turn(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
-        let at = rng.below(self.guests.len() as u64) as usize;
-        // What the backend counted comes before what its guests hear of it.
-        self.excuse(tape);
-        if !self.there[at] {
-            if rng.chance(20) {
-                self.act(tape, at, "add", 0);
-                self.add(at)?;
-            }
-        } else if self.guests[at].port.is_none() {
-            if rng.chance(30) {
-                self.join(at, rng, tape)?;
-            }
-        } else if self.guests[at].paused.is_some() {
-            if rng.chance(20) {
-                self.resume(at, tape)?;
-            }
-        } else if self.temper.leaves && rng.chance(2) {
-            self.disturb(at, rng, tape)?;
-        } else if self.temper.pauses && rng.chance(2) {
-            self.pause(at, tape)?;
-        } else if self.temper.pauses && rng.chance(2) {
-            self.act(tape, at, "grant", 0);
-            if let Some(port) = &mut self.guests[at].port {
-                port.frontend().grant_again()?;
-            }
-        } else {
-            self.traffic(at, rng, tape)?;
-            self.ring(at, Some(rng))?;
-        }
-        Ok(())
-    }
-
-    fn settle(&mut self, tape: &mut Tape) -> Result<(), StageError> {
-        for at in 0..self.guests.len() {
-            self.resume(at, tape)?;
-            self.guests[at].bells.wake_all();
-            self.guests[at].away_until_ns = 0;
-        }
-        Ok(())
-    }
-
-    fn behave(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
-        let mut worked = false;
-        for at in 0..self.guests.len() {
-            self.excuse(tape);
-            worked |= self.guests[at].attend(tape)?;
-            self.ring(at, None)?;
-        }
-        Ok(worked)
+    fn attend(&mut self, at: usize, tape: &mut Tape) -> Result<bool, StageError> {
+        Ok(self.guests[at].attend(tape)?)
     }
 
     fn finish(&mut self, tape: &mut Tape) -> Result<(), StageError> {
-        self.excuse(tape);
+        self.count(tape);
         for name in ["transmit_held_total", "transmit_staged_total", "transmit_waited_total"] {
-            let views = self.stage.with(|shard| shard.port_views());
+            let views = self.scene.stage.with(|shard| shard.port_views());
             let count = views.iter().filter_map(|view| view.counters.get(name)).sum();
-            self.act(tape, 0, name, count);
+            self.scene.act(tape, 0, name, count);
         }
-        for view in self.stage.with(|shard| shard.port_views()) {
+        for view in self.scene.stage.with(|shard| shard.port_views()) {
             let count = u64::from(view.state == PortState::Faulted);
             if count > 0 {
-                self.act(tape, 0, "fault", 0);
+                self.scene.act(tape, 0, "fault", 0);
                 tape.fail(crate::check::broken("remains", format!("a fault: {:?}", view.fault)));
             }
             let breaches = view.counters.get("reset_breach_total").copied().unwrap_or(0);
@@ -340,7 +232,7 @@ impl Play for Sockets {
             }
             if let Some(port) = &mut guest.port {
                 let count = u64::from(!port.is_idle()?);
-                tape.put(Event::Remains { stage: self.index, what: "chains kept", count });
+                tape.put(Event::Remains { stage: self.scene.index, what: "chains kept", count });
             }
         }
         Ok(())
@@ -350,13 +242,13 @@ impl Play for Sockets {
         for at in 0..self.guests.len() {
             self.leave(at, tape)?;
         }
-        for view in self.stage.with(|shard| shard.port_views()) {
+        for view in self.scene.stage.with(|shard| shard.port_views()) {
             let count = view.counters.get("connections").copied().unwrap_or(0);
-            tape.put(Event::Remains { stage: self.index, what: "connections", count });
+            tape.put(Event::Remains { stage: self.scene.index, what: "connections", count });
         }
         for at in 0..self.guests.len() {
-            if self.there[at] {
-                self.stage.delete(&name(at)?)?;
+            if self.scene.there[at] {
+                self.scene.stage.delete(&self.scene.name(at)?)?;
             }
         }
         Ok(())
