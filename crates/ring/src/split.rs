@@ -4,7 +4,8 @@
 //! Of a chain of one or two descriptors, in a batch of n: one 2-byte load of the available ring,
 //! one 16-byte copy a descriptor, one 8-byte store to the used ring; per batch one load of the
 //! available index, one store of the used index, and one look at whether a notification is wanted.
-//! The driver's lines come over once each; nothing is read twice.
+//! The driver's lines come over once each. Nothing that counts is read twice: a look ahead reads
+//! heads and descriptors to know what to fetch, and forgets them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
