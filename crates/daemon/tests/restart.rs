@@ -14,20 +14,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{
-    ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort,
+    ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
 use common::{Dir, send};
 
-const KILLS: u32 = 50;
 const LIMIT: Duration = Duration::from_secs(30);
 const STREAM: usize = 300_000;
 const PORT: u32 = 7;
 
-fn config(dir: &Dir) -> std::path::PathBuf {
+/// Who holds what, and on which rings.
+#[derive(Clone, Copy)]
+struct Setting {
+    /// `[daemon] hold`.
+    hold: &'static str,
+    /// Ring features of every front end.
+    ring: u64,
+    /// Whether Ethernet front ends connect again by themselves: else they must not notice.
+    reconnect: bool,
+    kills: u32,
+}
+
+fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
     let (file, run) = (dir.file("causeway.toml"), dir.0.display());
     let mut text = format!(
-        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\n[[group]]\nname = \"blue\"\n"
+        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\nhold = \"{}\"\n\
+         [[group]]\nname = \"blue\"\n",
+        setting.hold
     );
     for (name, n) in [("a", 3), ("b", 4)] {
         text += &format!(
@@ -109,8 +122,11 @@ struct Seen {
     reset: AtomicU64,
 }
 
-fn net(dir: &Dir, name: &str) -> NetPort {
-    let options = NetOptions { reconnect: Some(LIMIT), ..NetOptions::default() };
+fn net(dir: &Dir, name: &str, setting: Setting) -> NetPort {
+    let plain = NetOptions::default();
+    let features = plain.features | setting.ring;
+    let reconnect = setting.reconnect.then_some(LIMIT);
+    let options = NetOptions { features, reconnect, ..plain };
     NetPort::attach(&dir.file(&format!("{name}-net.sock")), options).unwrap()
 }
 
@@ -159,9 +175,10 @@ fn receive_frames(mut port: NetPort, seen: &Seen) {
     }
 }
 
-fn vsock(dir: &Dir, name: &str) -> Sockets {
+fn vsock(dir: &Dir, name: &str, setting: Setting) -> Sockets {
     let path = dir.file(&format!("{name}-vsock.sock"));
-    Sockets::new(VsockPort::attach(&path, VsockOptions::default()).unwrap())
+    let options = VsockOptions { features: setting.ring, ..VsockOptions::default() };
+    Sockets::new(VsockPort::attach(&path, options).unwrap())
 }
 
 /// One stream from `a` to `b`: whether it ended whole; if not, both ends were reset.
@@ -266,8 +283,18 @@ fn grows(what: &str, counter: &AtomicU64, more: u64) {
 
 #[test]
 fn fifty_kills_under_load() {
+    kills_under_load(Setting { hold: "vsock", ring: 0, reconnect: true, kills: 50 });
+}
+
+#[test]
+fn kills_under_load_with_packed_rings_and_every_front_end_held() {
+    let ring = net_features::RING_PACKED;
+    kills_under_load(Setting { hold: "all", ring, reconnect: false, kills: 20 });
+}
+
+fn kills_under_load(setting: Setting) {
     let dir = Dir::new();
-    let file = config(&dir);
+    let file = config(&dir, setting);
     let mut life = Life::start(&file).ready(&dir);
     let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
     let holder = info["holder_pid"].clone();
@@ -275,15 +302,15 @@ fn fifty_kills_under_load() {
     let seen = Arc::new(Seen::default());
     let load: Vec<Load> = vec![
         Box::new({
-            let port = net(&dir, "a");
+            let port = net(&dir, "a", setting);
             move |seen| send_frames(port, seen)
         }),
         Box::new({
-            let port = net(&dir, "b");
+            let port = net(&dir, "b", setting);
             move |seen| receive_frames(port, seen)
         }),
         Box::new({
-            let (a, b) = (vsock(&dir, "a"), vsock(&dir, "b"));
+            let (a, b) = (vsock(&dir, "a", setting), vsock(&dir, "b", setting));
             move |seen| streams(a, b, seen)
         }),
     ];
@@ -297,7 +324,7 @@ fn fifty_kills_under_load() {
     grows("frames", &seen.frames, 1000);
     grows("streams", &seen.whole, 1);
     let mut random = Random(20_261_122);
-    for kill in 0..KILLS {
+    for kill in 0..setting.kills {
         // Some die while they start.
         thread::sleep(Duration::from_micros(random.below(60_000)));
         life.kill();
@@ -315,6 +342,8 @@ fn fifty_kills_under_load() {
     let (_, port) = send(&dir.file("control.sock"), "GET", "/v1/ports/a-vsock", "");
     assert_eq!(port["held"], true, "{port}");
     assert!(port["socket"].as_str().unwrap().ends_with("a-vsock.sock"), "{port}");
+    let (_, port) = send(&dir.file("control.sock"), "GET", "/v1/ports/a-net", "");
+    assert_eq!(port["held"], setting.hold == "all", "{port}");
     grows("frames", &seen.frames, 1000);
     grows("streams", &seen.whole, 3);
     seen.stop.store(true, Ordering::Relaxed);
