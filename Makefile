@@ -23,7 +23,7 @@ build: setup
 demo: build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
 
-bench: setup
+bench: build
 	@scripts/bench-peers.sh
 	cargo build --release -p causeway-bench
 	@'$(OUT)/release/causeway-bench' $(BENCH)

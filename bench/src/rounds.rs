@@ -43,19 +43,20 @@ struct Round {
 }
 
 impl Rounds {
-    /// Makes as many rounds as the effort says. `better` gives the ratio of ours to a peer's
+    /// Makes as many rounds as the effort says. In `steady` ones the floor may not move. `better` gives the ratio of ours to a peer's
     /// figure, above 1 where ours is better.
     ///
     /// # Errors
     /// Ours cannot be measured.
     pub fn make(
         effort: &Effort,
+        steady: bool,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
-        let mut patience = if effort.quick { 0 } else { effort.runs.saturating_mul(2) };
+        let mut patience = if effort.quick || !steady { 0 } else { effort.runs.saturating_mul(2) };
         let mut best = floor::cache_line_us();
         while rounds.ours.len() < effort.runs {
             let round = rounds.one(effort, ours, peers, &mut best)?;
@@ -167,7 +168,7 @@ mod tests {
         let gone: Measure = Box::new(|_| Err("it is not installed".into()));
         let effort = Effort { runs: 2, quick: true };
         let peers = [("peer", peer), ("gone", gone)];
-        let rounds = Rounds::make(&effort, &ours, &peers, |ours, peer| ours / peer).unwrap();
+        let rounds = Rounds::make(&effort, true, &ours, &peers, |ours, peer| ours / peer).unwrap();
         let ratio = rounds.ratios()["peer"];
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
         assert!(rounds.ours().max / rounds.ours().min > 2.0);

@@ -20,6 +20,9 @@ pub enum Guest {
     /// DPDK's virtio-user driver.
     #[serde(rename = "DPDK virtio-user")]
     VirtioUser,
+    /// A machine of QEMU with its own kernel's stack.
+    #[serde(rename = "QEMU guest")]
+    Qemu,
 }
 
 impl Guest {
@@ -29,6 +32,7 @@ impl Guest {
             Self::Native => "native front end",
             Self::BareKvm => "bare KVM guest",
             Self::VirtioUser => "DPDK virtio-user",
+            Self::Qemu => "QEMU guest",
         }
     }
 }
@@ -123,6 +127,8 @@ pub struct Plan {
     aims: Vec<Aim>,
     note: &'static str,
     at: Option<(&'static str, f64)>,
+    /// Whether a round is made again when the floor moved in it.
+    steady: bool,
 }
 
 /// Units of which less is better.
@@ -137,7 +143,8 @@ impl Plan {
         ours: impl Fn(&Effort) -> Result<Vec<f64>, String> + 'static,
     ) -> Self {
         let (ours, name) = (Box::new(ours), name.into());
-        Self { name, unit, guest, ours, peers: Vec::new(), aims: Vec::new(), note: "", at: None }
+        let (peers, aims) = (Vec::new(), Vec::new());
+        Self { name, unit, guest, ours, peers, aims, note: "", at: None, steady: true }
     }
 
     /// Puts a peer beside it.
@@ -156,6 +163,11 @@ impl Plan {
         self
     }
 
+    /// For rounds that are so long that the floor moves in every one.
+    pub fn whatever_the_floor(self) -> Self {
+        Self { steady: false, ..self }
+    }
+
     /// Says what one has to know.
     pub fn note(mut self, note: &'static str) -> Self {
         self.note = note;
@@ -172,7 +184,7 @@ impl Plan {
     pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
         let more = !LESS_IS_BETTER.contains(&self.unit);
         let better = |ours: f64, peer: f64| if more { ours / peer } else { peer / ours };
-        Ok(self.row(Rounds::make(effort, &self.ours, &self.peers, better)?))
+        Ok(self.row(Rounds::make(effort, self.steady, &self.ours, &self.peers, better)?))
     }
 
     fn row(&self, rounds: Rounds) -> Row {

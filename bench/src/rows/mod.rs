@@ -3,6 +3,7 @@
 mod bare;
 mod contain;
 pub mod ethernet;
+mod guests;
 mod idle;
 mod scale;
 mod sockets;
@@ -19,5 +20,6 @@ pub fn all() -> Vec<Plan> {
     plans.extend(contain::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());
+    plans.extend(guests::plans());
     plans
 }

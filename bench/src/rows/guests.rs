@@ -1,0 +1,114 @@
+//! Whole guests: two QEMU machines and their own kernels' stacks, over causewayd and over a Linux
+//! bridge with taps.
+//!
+//! These are the figures of `make demo`: one run of it per round gives all rows their figures,
+//! because the guests have to boot. Where the host has no KVM the guests are emulated, and what
+//! is measured is mostly the emulation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::effort::Effort;
+use crate::peers::process::{Folder, command, run};
+use crate::row::{Guest, Plan};
+
+const PEER: &str = "bridge + taps";
+/// The demo's rows that are shown here, and their units.
+const ROWS: [(&str, &str); 6] = [
+    ("Ethernet ping, 56 B", "us"),
+    ("TCP throughput, 64 KiB writes", "MB/s"),
+    ("AF_VSOCK ping-pong, 64 B", "us"),
+    ("AF_VSOCK ping-pong, 4 KiB", "us"),
+    ("AF_VSOCK ping-pong, 1 MiB", "us"),
+    ("AF_VSOCK stream, 64 KiB writes", "MB/s"),
+];
+
+/// Of each row: over causewayd, and over the bridge.
+type Figures = BTreeMap<String, [Option<f64>; 2]>;
+
+/// Runs of the demo, as far as they were needed.
+#[derive(Debug, Default)]
+struct Demo(RefCell<Vec<Result<Rc<Figures>, String>>>);
+
+impl Demo {
+    /// What run `number` gave.
+    fn run(&self, number: usize, effort: &Effort) -> Result<Rc<Figures>, String> {
+        let mut runs = self.0.borrow_mut();
+        while runs.len() <= number {
+            runs.push(demo(effort).map(Rc::new));
+        }
+        runs.get(number).cloned().unwrap_or_else(|| Err("no run".into()))
+    }
+}
+
+fn demo(effort: &Effort) -> Result<Figures, String> {
+    let programs = std::env::current_exe().map_err(|e| e.to_string())?;
+    let programs = programs.parent().ok_or("this program lies nowhere")?;
+    let (folder, program) = (Folder::new("guests")?, programs.join("causeway-demo"));
+    if !program.exists() {
+        return Err(format!("{} is not there: make build", program.display()));
+    }
+    let json = folder.file("demo.json");
+    let seconds = effort.time(Duration::from_secs(2)).as_secs_f64().to_string();
+    // A row of the demo may fail and others not: what it says of each counts.
+    let ended = run(command(&program)
+        .env("CAUSEWAY_BIN_DIR", programs)
+        .args(["--seconds", &seconds, "--json"])
+        .arg(&json));
+    let text = std::fs::read(&json).map_err(|_| ended.err().unwrap_or_default())?;
+    read(&serde_json::from_slice(&text).map_err(|e| e.to_string())?)
+}
+
+/// Takes the verified rows out of the demo's JSON.
+fn read(json: &serde_json::Value) -> Result<Figures, String> {
+    let rows = json["rows"].as_array().ok_or("the demo wrote no rows")?;
+    let row = |row: &serde_json::Value| {
+        let name = row["name"].as_str()?.to_owned();
+        let verified = row["verified"].as_bool()?;
+        let figure = |key: &str| row[key].as_f64().filter(|_| verified);
+        Some((name, [figure("causeway"), figure("bridge_tap")]))
+    };
+    Ok(rows.iter().filter_map(row).collect())
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let demo = Rc::new(Demo::default());
+    let plan = |(name, unit): (&'static str, &'static str)| {
+        // Each side asks once a round, and both get the same run's figures.
+        let side = |which: usize| {
+            let (demo, next) = (Rc::clone(&demo), Cell::new(0));
+            move |effort: &Effort| {
+                let figures = demo.run(next.get(), effort)?;
+                next.set(next.get() + 1);
+                let figure = figures.get(name).and_then(|both| both[which]);
+                figure.map(|figure| vec![figure]).ok_or_else(|| "the demo has no figure".into())
+            }
+        };
+        Plan::new(format!("QEMU guests, {name}"), unit, Guest::Qemu, side(0))
+            .beside(PEER, side(1))
+            .whatever_the_floor()
+            .note("Guests without KVM are emulated: then little of this is Causeway's or the bridge's.")
+    };
+    ROWS.into_iter().map(plan).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn only_verified_figures_are_taken() {
+        let text = r#"{"rows": [
+            {"name": "a", "causeway": 2.0, "bridge_tap": 3.0, "verified": true},
+            {"name": "b", "causeway": 2.0, "bridge_tap": null, "verified": true},
+            {"name": "c", "causeway": 2.0, "bridge_tap": 3.0, "verified": false}]}"#;
+        let figures = read(&serde_json::from_str(text).unwrap()).unwrap();
+        assert_eq!(figures["a"], [Some(2.0), Some(3.0)]);
+        assert_eq!(figures["b"], [Some(2.0), None]);
+        assert_eq!(figures["c"], [None, None]);
+        assert!(read(&serde_json::from_str("{}").unwrap()).is_err());
+    }
+}
