@@ -56,7 +56,7 @@ impl Rounds {
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
-        let mut patience = if effort.quick || !steady { 0 } else { effort.runs.saturating_mul(2) };
+        let mut patience = if effort.quick || !steady { 0 } else { effort.runs };
         let mut best = floor::cache_line_us();
         while rounds.ours.len() < effort.runs {
             let round = rounds.one(effort, ours, peers, &mut best)?;
