@@ -180,16 +180,32 @@ impl Scratch {
         let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
             .ok_or(Trouble::Drop(DropReason::BadHeader))?;
         segmenter.skip(*done);
-        if *done == 0 {
-            to.counters.cut = to.counters.cut.wrapping_add(1);
-        }
-        let frame = if complete { self.whole(&from)? } else { Vec::new() };
+        let frame = if complete {
+            // Not for nothing: who has no buffer now is asked often.
+            let count = self.gather(to, 1)?;
+            self.put_back(to, count);
+            self.whole(&from)?
+        } else {
+            Vec::new()
+        };
+        // Where the frame's first byte stands in the chain, and a cursor that goes through it once.
+        let start = job.rest_at.saturating_sub(job.head().len() as u64);
+        let (mut rest, mut at) = (Cursor::new(from.chain.readable()), 0_u64);
         let mut result = Ok(());
         while let Some(piece) = segmenter.next_piece() {
-            let private = frame.get(HEADER_LEN..).filter(|_| complete);
-            result = self.piece(&from, to, piece, private);
+            let begins = start.saturating_add(piece.payload.start as u64);
+            rest.skip(begins.saturating_sub(at));
+            at = at.max(begins);
+            let body = match frame.get(HEADER_LEN..).filter(|_| complete) {
+                Some(frame) => Body::Private(frame.get(piece.payload.clone()).unwrap_or(&[])),
+                None => Body::Guest(from.map, rest),
+            };
+            result = self.piece(to, piece, body);
             if result.is_err() {
                 break;
+            }
+            if *done == 0 {
+                to.counters.cut = to.counters.cut.wrapping_add(1);
             }
             *done = done.saturating_add(1);
         }
@@ -199,30 +215,21 @@ impl Scratch {
         result
     }
 
-    /// Delivers one piece: its payload from the private frame where there is one, and then with
-    /// the checksum completed, else straight from the sender.
+    /// Delivers one piece: where its payload is private, with the checksum completed.
     fn piece(
         &mut self,
-        from: &From<'_>,
         to: &mut To<'_>,
         mut piece: Piece<'_>,
-        frame: Option<&[u8]>,
+        body: Body<'_>,
     ) -> Result<(), Trouble> {
         let len = piece.len();
         let count = self.gather(to, len)?;
-        let (offload, body) = match frame {
-            Some(frame) => {
-                let payload = frame.get(piece.payload.clone()).unwrap_or(&[]);
+        let offload = match &body {
+            Body::Private(payload) => {
                 piece.complete(payload);
-                (Offload::None, Body::Private(payload))
+                Offload::None
             }
-            None => {
-                // Where the frame's first byte stands in the chain.
-                let start = from.job.rest_at.saturating_sub(from.job.head().len() as u64);
-                let at = start.saturating_add(piece.payload.start as u64);
-                let cursor = Cursor::at(from.chain.readable(), at);
-                (piece.offload(), Body::Guest(from.map, cursor))
-            }
+            Body::Guest(..) => piece.offload(),
         };
         let mut first = std::mem::take(&mut self.first);
         first.clear();

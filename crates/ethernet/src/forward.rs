@@ -121,9 +121,11 @@ impl Ethernet {
         batch: &mut [Taken],
         left: &mut usize,
     ) {
+        let sorted = self.sort(cx, sender.0, batch, *left);
+        let Some((batch, beyond)) = batch.split_at_mut_checked(sorted) else { return };
+        put_back(cx, self.directory.get(sender.0).map(|me| me.id), sender.1, beyond);
         // All of them but the one at hand, as long as none waits.
         self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX).saturating_sub(1);
-        self.sort(cx, sender.0, batch);
         let mut rest = batch;
         while let Some(way) = rest.first().map(|taken| taken.way) {
             let same = rest.iter().take_while(|taken| taken.way == way).count();
@@ -142,23 +144,41 @@ impl Ethernet {
         self.done.clear();
     }
 
-    /// Copies and checks the first bytes of each frame, and finds its way.
-    fn sort(&mut self, cx: &Context<'_>, place: u32, batch: &mut [Taken]) {
+    /// Copies and checks the first bytes of each frame, and finds its way. Says of how many: not of
+    /// those behind frames for many that are more work together than `left` frames.
+    fn sort(
+        &mut self,
+        cx: &Context<'_>,
+        place: u32,
+        batch: &mut [Taken],
+        mut left: usize,
+    ) -> usize {
+        let all = batch.len();
         let Some((id, features)) = self.directory.get(place).map(|me| (me.id, me.features)) else {
-            return;
+            return all;
         };
-        let Some(map) = cx.ports.get(id).and_then(Port::map) else { return };
-        for taken in batch {
+        let Some(map) = cx.ports.get(id).and_then(Port::map) else { return all };
+        for (index, taken) in batch.iter_mut().enumerate() {
             let sent = match taken.job.read(map, &taken.chain, features) {
                 Ok(()) => self.directory.send(place, map, taken, cx.now_ns),
                 refused => refused,
             };
-            let Some(me) = self.directory.get_mut(place) else { return };
+            let Some(me) = self.directory.get_mut(place) else { return all };
             me.counters.transmitted(taken.job.len);
             if let Err(why) = sent {
                 me.counters.dropped(why);
             }
+            let receivers = match taken.way {
+                Way::All => self.directory.members.len(),
+                Way::Learners => self.directory.learners.len(),
+                Way::Done | Way::To(..) => continue,
+            };
+            left = left.saturating_sub(receivers);
+            if left == 0 {
+                return index.saturating_add(1);
+            }
         }
+        all
     }
 
     /// Offers frames to their only receiver. Those that it has no room for now are held.
@@ -177,7 +197,9 @@ impl Ethernet {
         self.done.extend(through.iter().map(|taken| taken.chain.head()));
         for taken in wait {
             let head = taken.chain.head();
-            if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short.take()) {
+            if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short) {
+                // Who was told of the first need not be told of the others.
+                short = None;
                 self.ahead = self.ahead.saturating_sub(1);
             } else {
                 self.done.push(head);
@@ -208,6 +230,7 @@ impl Ethernet {
                     }
                     None => self.directory.dropped(*only, DropReason::ReceiverDown),
                 },
+                [] => self.directory.dropped(sender.0, DropReason::UnknownDestination),
                 many => self.copy_to_each(cx, sender.0, taken, many),
             }
             self.done.push(taken.chain.head());
@@ -355,6 +378,14 @@ fn take(
         }
     }
     Ok(most)
+}
+
+/// Puts frames that were taken back into their ring: they are the next ones to be taken.
+fn put_back(cx: &mut Context<'_>, id: Option<PortId>, queue: usize, frames: &[Taken]) {
+    let Some((_, ring)) = id.and_then(|id| cx.ports.get_mut(id)?.queue(queue)) else { return };
+    for taken in frames.iter().rev() {
+        ring.put_back(taken.chain.head());
+    }
 }
 
 /// What came of trying to deliver frames.

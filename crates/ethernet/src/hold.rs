@@ -6,6 +6,7 @@ use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
 use crate::forward::{attempt, fault, give_back};
 use crate::job::Taken;
+use crate::limits::{HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
 
@@ -18,7 +19,7 @@ impl Ethernet {
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        taken: &mut Taken,
+        taken: &Taken,
         done: usize,
         to: (u32, usize),
         had: Option<u16>,
@@ -31,11 +32,14 @@ impl Ethernet {
         let Some(backlog) = port.backlogs.get_mut(pair(queue)) else { return false };
         // What was only taken ahead does not wait.
         let in_flight = in_flight.saturating_sub(self.ahead);
-        if !backlog.has_room(sender, size, in_flight) {
+        let long = taken.chain.readable().len() > HELD_SPANS_MAX;
+        if long || !backlog.has_room(sender, size, in_flight) {
             port.counters.dropped(DropReason::NoBuffer);
             return false;
         }
-        let chain = std::mem::replace(&mut taken.chain, self.pool.pop().unwrap_or_default());
+        // A copy: what was taken may have room for the longest chain that there ever was.
+        let mut chain = self.pool.pop().unwrap_or_default();
+        chain.copy_from(&taken.chain);
         let job = taken.job.clone();
         let held = Held { sender, chain, job, done, since_ns: cx.now_ns };
         let deadline = held.deadline_ns();
@@ -109,7 +113,9 @@ impl Ethernet {
             give_back(cx, id, held.sender.1, std::iter::once(held.chain.head()));
             cx.touch(id, held.sender.1);
         }
-        self.pool.push(held.chain);
+        if self.pool.len() < HELD_PER_QUEUE_MAX {
+            self.pool.push(held.chain);
+        }
     }
 
     /// Drops what has waited as long as it may, and finds out when to look again.

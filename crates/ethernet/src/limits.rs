@@ -22,6 +22,8 @@ pub const HELD_PER_SENDER_DIVISOR: u16 = 2;
 /// Most frames that wait for one receive queue, from all senders.
 pub const HELD_PER_QUEUE_MAX: usize = 1024;
 
+/// Most descriptors of a frame that may wait: Linux guests use at most 47.
+pub const HELD_SPANS_MAX: usize = 48;
 /// Most frames taken from a ring before the first is looked at.
 pub const BATCH_FRAMES: usize = 32;
 /// First bytes of a frame that are copied to be looked at; more where it asks for more.

@@ -118,6 +118,15 @@ fn broadcast_and_multicast_stay_in_the_group() {
 }
 
 #[test]
+fn a_broadcast_that_nobody_is_there_to_hear_is_counted() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    send(&mut a, &Header::default(), &plain(1, [0xff; 6], b"hello?"));
+    rig.wait_counter("a", "drop_unknown_destination_total", 1);
+    wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
+}
+
+#[test]
 fn the_same_address_may_be_in_two_groups_but_not_twice_in_one() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();

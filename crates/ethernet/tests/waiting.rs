@@ -74,6 +74,28 @@ fn hostile_receiver_without_buffers_keeps_no_ring() {
 }
 
 #[test]
+fn hostile_frames_of_many_descriptors_do_not_wait() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", net(1)).unwrap();
+    let options = NetOptions { features: ALL, piece_bytes: Some(16), ..Default::default() };
+    let mut a = rig.attach("a", options);
+    rig.try_add("b", "red", net(2)).unwrap();
+    let mut b = small(&rig, "b", 4);
+    // 57 descriptors each: the first four find buffers, the others would keep memory of ours.
+    for n in 0..6 {
+        send(&mut a, &Header::default(), &plain(1, mac(2), &[n; 880]));
+    }
+    rig.wait_counter("b", "drop_no_buffer_total", 2);
+    assert_eq!(rig.counter("b", "receive_held_total"), 0);
+    send(&mut a, &Header::default(), &numbered(6));
+    rig.wait_counter("b", "receive_held_total", 1);
+    for n in 0..4 {
+        assert_eq!(receive(&mut b).1, plain(1, mac(2), &[n; 880]));
+    }
+    assert_eq!(receive(&mut b).1, numbered(6));
+}
+
+#[test]
 fn a_receiver_that_leaves_frees_what_waits_for_it() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);

@@ -28,7 +28,7 @@ pub(crate) fn prefetch_write(at: *const u8) {
         std::arch::asm!(
             "prefetchw byte ptr [{at}]",
             at = in(reg) at,
-            options(nostack, preserves_flags, readonly)
+            options(nostack, preserves_flags)
         );
     }
 }
@@ -57,7 +57,7 @@ pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
             src = in(reg) src,
             low = out(reg) low,
             high = out(reg) high,
-            options(nostack, preserves_flags, readonly)
+            options(nostack, preserves_flags)
         );
     }
     [low, high]
@@ -77,7 +77,7 @@ pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
             "mov {word}, qword ptr [{src}]",
             src = in(reg) src,
             word = out(reg) word,
-            options(nostack, preserves_flags, readonly)
+            options(nostack, preserves_flags)
         );
     }
     word
@@ -97,7 +97,7 @@ pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
             "mov {half:e}, dword ptr [{src}]",
             src = in(reg) src,
             half = out(reg) half,
-            options(nostack, preserves_flags, readonly)
+            options(nostack, preserves_flags)
         );
     }
     half

@@ -61,6 +61,14 @@ impl Chain {
         self.writable_bytes
     }
 
+    /// Makes it a copy of another chain, in the room that it has.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.clear(other.head);
+        self.readable.extend_from_slice(&other.readable);
+        self.writable.extend_from_slice(&other.writable);
+        (self.readable_bytes, self.writable_bytes) = (other.readable_bytes, other.writable_bytes);
+    }
+
     pub(crate) fn clear(&mut self, head: u16) {
         self.head = head;
         self.readable.clear();

@@ -143,19 +143,21 @@ impl NetPort {
     pub fn discard(&mut self, pair: u16) -> Result<Option<usize>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
         let (map, lane) = self.frontend.lane(receiver(pair))?;
-        let (mut len, mut left) = (0_usize, 1_u16);
-        while left > 0 {
+        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let mut left = 1;
+        if merged && written >= NET_HEADER_BYTES as u32 {
+            let mut count = [1, 0];
+            lane.read(map, slot, NUM_BUFFERS.start as u32, &mut count)?;
+            left = u16::from_le_bytes(count);
+        }
+        lane.give(map, slot)?;
+        let mut len = (written as usize).saturating_sub(NET_HEADER_BYTES);
+        for _ in 1..left {
             let Some((slot, written)) = lane.next_written()? else { break };
-            if len == 0 && merged {
-                let mut count = [1, 0];
-                lane.read(map, slot, NUM_BUFFERS.start as u32, &mut count)?;
-                left = u16::from_le_bytes(count).max(1);
-            }
             lane.give(map, slot)?;
             len = len.saturating_add(written as usize);
-            left = left.saturating_sub(1);
         }
-        Ok((len > 0).then(|| len.saturating_sub(NET_HEADER_BYTES)))
+        Ok(Some(len))
     }
 
     /// Shows the backend all that was queued.
