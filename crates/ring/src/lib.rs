@@ -28,6 +28,7 @@ mod error;
 mod format;
 pub mod handshake;
 mod inflight;
+mod latch;
 pub mod limits;
 mod marks;
 pub mod packed;

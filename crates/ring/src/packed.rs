@@ -38,6 +38,7 @@ use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS,
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::inflight::{Inflight, PackedInflight};
+use crate::latch::Latch;
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::position::Position;
@@ -89,7 +90,7 @@ pub struct PackedQueue {
     /// With a record, flags of the used entries that are pushed and not shown: whoever finds the
     /// ring after a death must not take them for shown.
     flags: Vec<(Position, u16)>,
-    broken: Option<RingError>,
+    broken: Latch,
 }
 
 /// The ring and the two event suppression structures, checked for place and alignment.
@@ -158,7 +159,7 @@ impl PackedQueue {
             record: None,
             again: VecDeque::new(),
             flags: Vec::new(),
-            broken: None,
+            broken: Latch::default(),
             setup,
         })
     }
@@ -205,41 +206,14 @@ impl PackedQueue {
 
     /// See [`crate::Queue::broken`].
     pub fn broken(&self) -> Option<RingError> {
-        self.broken
-    }
-
-    /// Remembers the error, so that a broken queue stays broken and is not tried again.
-    #[inline]
-    fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
-        match result {
-            Ok(value) => Ok(value),
-            Err(error) => Err(self.breaks(error)),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn breaks(&mut self, error: RingError) -> RingError {
-        *self.broken.insert(error)
-    }
-
-    #[inline]
-    fn check(&self) -> Result<(), RingError> {
-        if self.broken.is_some() { Err(self.broke()) } else { Ok(()) }
-    }
-
-    /// Apart, so that whoever finds all well copies no error.
-    #[cold]
-    #[inline(never)]
-    fn broke(&self) -> RingError {
-        self.broken.unwrap_or(RingError::Inflight)
+        self.broken.get()
     }
 
     /// See [`crate::Queue::available`]. Walks the ring, for it says nowhere how many there are.
     pub fn available(&mut self) -> Result<u16, RingError> {
-        self.check()?;
+        self.broken.check()?;
         let counted = self.count();
-        let (chains, _) = self.latch(counted)?;
+        let (chains, _) = self.broken.latch(counted)?;
         Ok(chains.saturating_add(u16::try_from(self.again.len()).unwrap_or(u16::MAX)))
     }
 
@@ -289,9 +263,9 @@ impl PackedQueue {
     /// See [`crate::Queue::pop`].
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         let taken = self.take(map, chain);
-        self.latch(taken)
+        self.broken.latch(taken)
     }
 
     #[inline]
@@ -465,7 +439,7 @@ impl PackedQueue {
         if let Some(record) = &mut self.record {
             let noted = record.put_back(entry);
             // The error is given at the next call.
-            let _ = self.latch(noted);
+            let _ = self.broken.latch(noted);
         }
     }
 
@@ -482,7 +456,7 @@ impl PackedQueue {
     /// See [`crate::Queue::push`].
     #[inline]
     pub fn push(&mut self, id: u16, written: u32) -> Result<(), RingError> {
-        self.check()?;
+        self.broken.check()?;
         let Some(&Held { slots, entry, .. }) = self.held.get(usize::from(id)) else {
             return Ok(());
         };
@@ -491,7 +465,7 @@ impl PackedQueue {
         }
         let wrote = if written > 0 { FLAG_WRITE } else { 0 };
         let stored = self.write_used(id, written, self.pushed.used() | wrote);
-        self.latch(stored.map_err(RingError::Lost))?;
+        self.broken.latch(stored.map_err(RingError::Lost))?;
         if let Some(record) = &mut self.record {
             record.push(entry);
         }
@@ -521,12 +495,12 @@ impl PackedQueue {
     /// See [`crate::Queue::publish`].
     #[inline]
     pub fn publish(&mut self) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         if self.shown == self.pushed {
             return Ok(false);
         }
         let done = self.show();
-        self.latch(done)
+        self.broken.latch(done)
     }
 
     #[inline]
@@ -549,14 +523,14 @@ impl PackedQueue {
 
     /// See [`crate::Queue::arm`].
     pub fn arm(&mut self) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         // Behind what was left or put back: the driver rings for a position once, as it passes it.
         let counted = self.count();
-        let (chains, next) = self.latch(counted)?;
+        let (chains, next) = self.broken.latch(counted)?;
         let at = self.setup.event_index.then_some(next);
         let flags = ask_slot(&self.ours, &self.ring, at, next).map_err(RingError::Lost);
         self.quiet = false;
-        let flags = self.latch(flags)?;
+        let flags = self.broken.latch(flags)?;
         Ok(chains > 0 || next.is_available(flags) || !self.again.is_empty())
     }
 
@@ -567,10 +541,10 @@ impl PackedQueue {
         if self.quiet {
             return Ok(());
         }
-        self.check()?;
+        self.broken.check()?;
         let order = std::sync::atomic::Ordering::Relaxed;
         let stored = self.ours.store(EVENT_FLAGS, EVENT_DISABLE, order);
         self.quiet = true;
-        self.latch(stored.map_err(RingError::Lost))
+        self.broken.latch(stored.map_err(RingError::Lost))
     }
 }

@@ -17,6 +17,7 @@ use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::inflight::{Inflight, SplitInflight};
+use crate::latch::Latch;
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::queue::Setup;
@@ -46,7 +47,7 @@ pub struct SplitQueue {
     record: Option<SplitInflight>,
     /// Heads to give before new ones: put back, or in flight when an earlier process ended.
     again: VecDeque<u16>,
-    broken: Option<RingError>,
+    broken: Latch,
 }
 
 /// A descriptor, copied out.
@@ -129,7 +130,7 @@ impl SplitQueue {
             quiet: false,
             record: None,
             again: VecDeque::new(),
-            broken: None,
+            broken: Latch::default(),
             setup,
         })
     }
@@ -180,43 +181,16 @@ impl SplitQueue {
 
     /// See [`crate::Queue::broken`].
     pub fn broken(&self) -> Option<RingError> {
-        self.broken
-    }
-
-    /// Remembers the error, so that a broken queue stays broken and is not tried again.
-    #[inline]
-    fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
-        match result {
-            Ok(value) => Ok(value),
-            Err(error) => Err(self.breaks(error)),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn breaks(&mut self, error: RingError) -> RingError {
-        *self.broken.insert(error)
-    }
-
-    #[inline]
-    fn check(&self) -> Result<(), RingError> {
-        if self.broken.is_some() { Err(self.broke()) } else { Ok(()) }
-    }
-
-    /// Apart, so that whoever finds all well copies no error.
-    #[cold]
-    #[inline(never)]
-    fn broke(&self) -> RingError {
-        self.broken.unwrap_or(RingError::Inflight)
+        self.broken.get()
     }
 
     /// See [`crate::Queue::available`].
     pub fn available(&mut self) -> Result<u16, RingError> {
-        self.check()?;
+        self.broken.check()?;
         let again = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
         if self.next == self.seen {
             let fresh = self.refresh();
-            self.latch(fresh)?;
+            self.broken.latch(fresh)?;
         }
         Ok(self.seen.wrapping_sub(self.next).saturating_add(again))
     }
@@ -241,9 +215,9 @@ impl SplitQueue {
     /// See [`crate::Queue::pop`].
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         let taken = self.take(map, chain);
-        self.latch(taken)
+        self.broken.latch(taken)
     }
 
     #[inline]
@@ -283,7 +257,7 @@ impl SplitQueue {
     /// See [`crate::Queue::look_ahead`].
     #[inline]
     pub fn look_ahead(&mut self, map: &Map, most: u16) {
-        if self.next == self.seen && self.broken.is_none() {
+        if self.next == self.seen && !self.broken.is_set() {
             // An error shows again at the pop.
             let _ = self.refresh();
         }
@@ -410,17 +384,17 @@ impl SplitQueue {
     /// See [`crate::Queue::push`].
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
-        self.check()?;
+        self.broken.check()?;
         if !self.taken.remove(head) {
             return Ok(());
         }
         let at = self.used_slot(self.pushed);
         let entry = u64::from(head) | u64::from(written).wrapping_shl(32);
         let stored = self.used.store_word(at, entry).map_err(RingError::Lost);
-        self.latch(stored)?;
+        self.broken.latch(stored)?;
         if let Some(record) = &mut self.record {
             let noted = record.push(head);
-            self.latch(noted)?;
+            self.broken.latch(noted)?;
         }
         self.pushed = self.pushed.wrapping_add(1);
         Ok(())
@@ -429,12 +403,12 @@ impl SplitQueue {
     /// See [`crate::Queue::publish`].
     #[inline]
     pub fn publish(&mut self) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         if self.published == self.pushed {
             return Ok(false);
         }
         let done = self.show();
-        self.latch(done)
+        self.broken.latch(done)
     }
 
     #[inline]
@@ -464,9 +438,9 @@ impl SplitQueue {
 
     /// See [`crate::Queue::arm`].
     pub fn arm(&mut self) -> Result<bool, RingError> {
-        self.check()?;
+        self.broken.check()?;
         let armed = self.request();
-        self.latch(armed)
+        self.broken.latch(armed)
     }
 
     fn request(&mut self) -> Result<bool, RingError> {
@@ -484,9 +458,9 @@ impl SplitQueue {
         if self.setup.event_index || self.quiet {
             return Ok(());
         }
-        self.check()?;
+        self.broken.check()?;
         let stored = self.used.store(0, NO_NOTIFY, Ordering::Relaxed).map_err(RingError::Lost);
         self.quiet = true;
-        self.latch(stored)
+        self.broken.latch(stored)
     }
 }
