@@ -2,8 +2,8 @@
 //!
 //! # Budget
 //! A frame that passes costs one copy of its bytes; the first 64, or all headers where it asks for
-//! an offload, go by way of a private copy in which they were checked. A completed checksum costs a second copy through a private buffer; a cut frame
-//! whose receiver completes checksums does not.
+//! an offload, go by way of a private copy in which they were checked. A completed checksum costs
+//! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
 
 use causeway_memory::copy::{CopyError, copy};
 use causeway_memory::{Cursor, Map, Span};
@@ -12,7 +12,7 @@ use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
 
 use crate::counters::{Counters, DropReason};
-use crate::job::{Job, header_len, put_header};
+use crate::job::{Job, header_for, header_len, put_header};
 use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, checksum, plan};
 
@@ -79,9 +79,9 @@ impl Body<'_> {
 }
 
 impl Scratch {
-    #[inline]
     /// Delivers a frame, whole or from piece `done` on, which counts the pieces delivered.
     /// What was pushed to the receiver's ring is not yet published.
+    #[inline]
     pub fn deliver(
         &mut self,
         from: From<'_>,
@@ -159,7 +159,7 @@ impl Scratch {
         let mut frame = self.whole(&from).inspect_err(|_| self.put_back(to, count))?;
         checksum::complete(frame.get_mut(HEADER_LEN..).unwrap_or(&mut []), place);
         let header_len = header_len(to.features);
-        put_header(&mut frame, header(&Offload::None, count), header_len);
+        put_header(&mut frame, header_for(&Offload::None, count), header_len);
         let first = frame.get(HEADER_LEN.saturating_sub(header_len)..).unwrap_or(&[]);
         let scattered = self.scatter(to, count, first, Body::Private(&[]), len);
         self.frame = frame;
@@ -233,7 +233,7 @@ impl Scratch {
         };
         let mut first = std::mem::take(&mut self.first);
         first.clear();
-        let header = header(&offload, count);
+        let header = header_for(&offload, count);
         first.extend_from_slice(header.get(..header_len(to.features)).unwrap_or(&[]));
         first.extend_from_slice(piece.headers);
         let scattered = self.scatter(to, count, &first, body, len);
@@ -379,9 +379,4 @@ fn trouble(error: CopyError) -> Trouble {
         CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
         CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
     }
-}
-
-/// The virtio-net header of a frame spread over `count` buffers.
-fn header(offload: &Offload, count: usize) -> [u8; HEADER_LEN] {
-    offload.to_header(u16::try_from(count).unwrap_or(u16::MAX)).emit()
 }

@@ -157,7 +157,7 @@ impl Job {
     /// bytes.
     #[inline]
     pub fn first(&mut self, buffers: usize, header_len: usize) -> &[u8] {
-        let header = self.offload.to_header(u16::try_from(buffers).unwrap_or(u16::MAX)).emit();
+        let header = header_for(&self.offload, buffers);
         put_header(&mut self.bytes, header, header_len);
         let end = HEADER_LEN.saturating_add(self.head_len);
         self.bytes.get(HEADER_LEN.saturating_sub(header_len)..end).unwrap_or(&[])
@@ -184,6 +184,12 @@ fn header(first: &[u8], header_len: usize) -> Header {
         *to = *from;
     }
     Header::parse(&full).unwrap_or_default()
+}
+
+/// The virtio-net header of a frame spread over `buffers` buffers.
+#[inline]
+pub(crate) fn header_for(offload: &Offload, buffers: usize) -> [u8; HEADER_LEN] {
+    offload.to_header(u16::try_from(buffers).unwrap_or(u16::MAX)).emit()
 }
 
 /// Puts the first `header_len` bytes of a header right before byte [`HEADER_LEN`].

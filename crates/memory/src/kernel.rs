@@ -45,22 +45,10 @@ pub(crate) fn prefetch(_at: *const u8) {}
 ///
 /// # Safety
 /// 16 bytes must be mapped there; they need no alignment.
-#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
-    let (low, high): (u64, u64);
     // SAFETY: the caller vouches for the 16 bytes.
-    unsafe {
-        std::arch::asm!(
-            "mov {low}, qword ptr [{src}]",
-            "mov {high}, qword ptr [{src} + 8]",
-            src = in(reg) src,
-            low = out(reg) low,
-            high = out(reg) high,
-            options(nostack, preserves_flags)
-        );
-    }
-    [low, high]
+    unsafe { [load_word(src), load_word(src.add(8))] }
 }
 
 /// Loads the word at `src`.
@@ -121,9 +109,6 @@ pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
     }
 }
 
-/// As on x86-64.
-///
-/// # Safety
 /// As on x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
