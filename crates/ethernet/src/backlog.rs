@@ -6,9 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use causeway_ring::Chain;
-
-use crate::job::Job;
+use crate::job::Taken;
 use crate::limits::{
     HELD_NS_MAX, HELD_PER_QUEUE_MAX, HELD_PER_RECEIVER_DIVISOR, HELD_PER_SENDER_DIVISOR,
 };
@@ -20,8 +18,7 @@ pub(crate) type Sender = (u32, usize);
 #[derive(Debug)]
 pub(crate) struct Held {
     pub sender: Sender,
-    pub chain: Chain,
-    pub job: Job,
+    pub frame: Taken,
     /// Pieces delivered already, where it is cut.
     pub done: usize,
     pub since_ns: u64,

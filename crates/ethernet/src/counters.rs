@@ -85,17 +85,17 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts a frame that the guest was given.
+    /// Counts frames that the guest was given, and their bytes.
     #[inline]
-    pub fn received(&mut self, bytes: usize) {
-        self.receive_packets = self.receive_packets.wrapping_add(1);
+    pub fn received(&mut self, frames: usize, bytes: usize) {
+        self.receive_packets = self.receive_packets.wrapping_add(frames as u64);
         self.receive_bytes = self.receive_bytes.wrapping_add(bytes as u64);
     }
 
-    /// Counts a frame that the guest sent.
+    /// Counts frames that the guest sent, and their bytes.
     #[inline]
-    pub fn transmitted(&mut self, bytes: usize) {
-        self.transmit_packets = self.transmit_packets.wrapping_add(1);
+    pub fn transmitted(&mut self, frames: usize, bytes: usize) {
+        self.transmit_packets = self.transmit_packets.wrapping_add(frames as u64);
         self.transmit_bytes = self.transmit_bytes.wrapping_add(bytes as u64);
     }
 
@@ -141,8 +141,8 @@ mod tests {
                 counters.dropped(why);
             }
         }
-        counters.received(100);
-        counters.transmitted(60);
+        counters.received(1, 100);
+        counters.transmitted(1, 60);
         let names = counters.by_name();
         assert_eq!(names.len(), 7 + DropReason::ALL.len());
         assert_eq!(names["drop_bad_header_total"], 1);

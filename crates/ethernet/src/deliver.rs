@@ -6,7 +6,7 @@
 //! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
 
 use causeway_memory::copy::{CopyError, copy};
-use causeway_memory::{Cursor, Map, Span};
+use causeway_memory::{Cursor, Map};
 use causeway_ring::{Chain, Queue};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
@@ -42,14 +42,16 @@ pub(crate) struct To<'a> {
     pub ring: &'a mut Queue,
     /// What the receiver's driver negotiated.
     pub features: u64,
+    /// Longest payload that it takes, in bytes.
+    pub mtu: u16,
     pub counters: &'a mut Counters,
 }
 
 /// Private room that is used again for every frame.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Receive buffers of the frame at hand.
-    chains: Vec<Chain>,
+    /// Receive buffers of the frame at hand, or of as many frames.
+    pub(crate) chains: Vec<Chain>,
     /// A whole frame, for checksums, behind room for a header; empty until the first.
     frame: Vec<u8>,
     /// The header and the headers of a piece.
@@ -103,49 +105,8 @@ impl Scratch {
         let len = from.job.len;
         let count = self.gather(to, len)?;
         let rest = Cursor::at(from.chain.readable(), from.job.rest_at);
-        // What most frames are: to be left alone, and into one piece of memory.
-        if from.job.offload == Offload::None
-            && let Some([chain]) = self.chains.get(..count)
-            && let [span] = chain.writable()
-        {
-            let (head, span) = (chain.head(), *span);
-            return self.plain(from, to, head, span, rest);
-        }
         let first = from.job.first(count, header_len(to.features));
         self.scatter(to, count, first, Body::Guest(from.map, rest), len)
-    }
-
-    /// Writes a frame that asks for nothing to the only span of chain `head`, which has room.
-    #[inline]
-    fn plain(
-        &mut self,
-        from: From<'_>,
-        to: &mut To<'_>,
-        head: u16,
-        span: Span,
-        mut rest: Cursor<'_>,
-    ) -> Result<(), Trouble> {
-        let (len, first) = (from.job.len, from.job.head());
-        let header_len = header_len(to.features);
-        let header = PLAIN_HEADER.get(..header_len).unwrap_or(&[]);
-        let body = span.addr.wrapping_add(header_len as u64);
-        let written =
-            to.map.write_changed(span.addr, header).and_then(|()| to.map.write(body, first));
-        let mut written = written.map_err(CopyError::Destination);
-        let more = len.saturating_sub(first.len()) as u64;
-        if more > 0 && written.is_ok() {
-            let addr = body.wrapping_add(first.len() as u64);
-            let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
-            written = copy((from.map, &mut rest), (to.map, &mut Cursor::new(&room)), more);
-        }
-        if let Err(error) = written {
-            self.put_back(to, 1);
-            return Err(trouble(error));
-        }
-        let all = u32::try_from(header_len.saturating_add(len)).unwrap_or(u32::MAX);
-        to.ring.push(head, all).map_err(|e| Trouble::Fault(e.to_string()))?;
-        to.counters.received(len);
-        Ok(())
     }
 
     fn complete(
@@ -315,7 +276,7 @@ impl Scratch {
             let written = u32::try_from(written).unwrap_or(u32::MAX);
             to.ring.push(chain.head(), written).map_err(|e| Trouble::Fault(e.to_string()))?;
         }
-        to.counters.received(len);
+        to.counters.received(1, len);
         Ok(())
     }
 
@@ -369,9 +330,6 @@ impl Scratch {
         Ok(frame)
     }
 }
-
-/// Of a frame that asks for nothing, in one buffer.
-const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 #[cold]
 fn trouble(error: CopyError) -> Trouble {

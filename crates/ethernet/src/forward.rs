@@ -9,7 +9,7 @@
 
 use causeway_fabric::{Context, Port, PortId, Progress};
 use causeway_memory::Map;
-use causeway_ring::{Chain, RingError};
+use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::virtio_net::Offload;
 
@@ -159,12 +159,13 @@ impl Ethernet {
         };
         let Some(map) = cx.ports.get(id).and_then(Port::map) else { return all };
         for (index, taken) in batch.iter_mut().enumerate() {
+            taken.way = Way::Done;
             let sent = match taken.job.read(map, &taken.chain, features) {
                 Ok(()) => self.directory.send(place, map, taken, cx.now_ns),
                 refused => refused,
             };
             let Some(me) = self.directory.get_mut(place) else { return all };
-            me.counters.transmitted(taken.job.len);
+            me.counters.transmitted(1, taken.job.len);
             if let Err(why) = sent {
                 me.counters.dropped(why);
             }
@@ -188,9 +189,8 @@ impl Ethernet {
         let mut done = 0;
         // What waits already goes first.
         if !self.directory.waits(to.0, to.1) {
-            let frames = run.iter_mut().map(|taken| (&taken.chain, &mut taken.job));
             let Self { directory, scratch, .. } = self;
-            let attempt = attempt(directory, scratch, cx, sender.0, to, frames, &mut done);
+            let attempt = attempt(directory, scratch, cx, sender.0, to, run, &mut done);
             (settled, short) = (attempt.settled, attempt.short);
         }
         let (through, wait) = run.split_at_mut_checked(settled).unwrap_or((&mut [], &mut []));
@@ -250,7 +250,7 @@ impl Ethernet {
                 None => Some(DropReason::ReceiverDown),
                 Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
                 Some(queue) => {
-                    let frame = std::iter::once((&taken.chain, &mut taken.job));
+                    let frame = std::slice::from_mut(&mut *taken);
                     let Self { directory, scratch, .. } = self;
                     let to = (to, queue);
                     let attempt = attempt(directory, scratch, cx, place, to, frame, &mut 0);
@@ -361,23 +361,34 @@ fn take(
     let Some((map, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else {
         return Err(());
     };
-    ring.look_ahead(map, u16::try_from(most).unwrap_or(u16::MAX));
-    for count in 0..most {
-        if batch.len() == count {
-            batch.push(Taken::default());
-        }
-        let Some(Taken { chain, way, .. }) = batch.get_mut(count) else { return Ok(count) };
-        *way = Way::Done;
-        match ring.pop(map, chain) {
-            Ok(true) => {}
-            Ok(false) => return Ok(count),
-            Err(error) => {
-                fault(cx, id, queue, error);
-                return Err(());
-            }
+    if batch.len() < most {
+        batch.resize_with(most, Taken::default);
+    }
+    match pop(map, ring, batch.get_mut(..most).unwrap_or(&mut [])) {
+        Ok(count) => Ok(count),
+        Err(error) => {
+            fault(cx, id, queue, error);
+            Err(())
         }
     }
-    Ok(most)
+}
+
+/// Takes as many frames as there are into `batch`; says how many.
+fn pop(map: &Map, ring: &mut Queue, batch: &mut [Taken]) -> Result<usize, RingError> {
+    let most = batch.len();
+    let Popped { mut count, odd } =
+        ring.pop_batch(map, batch.iter_mut().map(|taken| &mut taken.chain), most)?;
+    let rest = batch.get_mut(count..).filter(|_| odd).unwrap_or(&mut []);
+    if odd {
+        ring.look_ahead(map, u16::try_from(rest.len()).unwrap_or(u16::MAX));
+    }
+    for taken in rest {
+        if !ring.pop(map, &mut taken.chain)? {
+            break;
+        }
+        count = count.saturating_add(1);
+    }
+    Ok(count)
 }
 
 /// Puts frames that were taken back into their ring: they are the next ones to be taken.
@@ -399,13 +410,13 @@ pub(crate) struct Attempt {
 
 /// Tries to deliver frames of the port at `from` to receive queue `to.1` of port `to.0`, the first
 /// of them going on behind `done` pieces.
-pub(crate) fn attempt<'a>(
+pub(crate) fn attempt(
     directory: &mut Directory,
     scratch: &mut Scratch,
     cx: &mut Context<'_>,
     from: u32,
     to: (u32, usize),
-    frames: impl ExactSizeIterator<Item = (&'a Chain, &'a mut Job)>,
+    frames: &mut [Taken],
     done: &mut usize,
 ) -> Attempt {
     let (to, queue) = to;
@@ -415,13 +426,29 @@ pub(crate) fn attempt<'a>(
     let (id, mtu, features) = (receiver.id, receiver.spec.mtu, receiver.features);
     let pair = cx.ports.pair(sender, id).and_then(|(s, r)| Some((s.map()?, r.queue(queue)?)));
     let Some((from_map, (map, ring))) = pair else {
-        frames.for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
+        frames.iter().for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
         return attempt;
     };
-    ring.look_ahead(map, u16::try_from(frames.len()).unwrap_or(u16::MAX));
     let (mut fault, mut sender_faults) = (None, 0_usize);
-    let mut to = To { map, ring, features, counters: &mut receiver.counters };
-    for (index, (chain, job)) in frames.enumerate() {
+    let mut to = To { map, ring, features, mtu, counters: &mut receiver.counters };
+    let (mut open, mut ahead) = (true, false);
+    let mut settled = 0_usize;
+    loop {
+        if fault.is_none() && *done == 0 {
+            let rest = frames.get_mut(settled..).unwrap_or(&mut []);
+            match scratch.run(&mut open, from_map, &mut to, rest) {
+                Ok(count) => settled = settled.saturating_add(count),
+                Err(reason) => {
+                    open = false;
+                    fault = Some(reason);
+                }
+            }
+        }
+        let left = frames.len().saturating_sub(settled);
+        let Some(Taken { chain, job, .. }) = frames.get_mut(settled) else { break };
+        if !std::mem::replace(&mut ahead, true) {
+            to.ring.look_ahead(map, u16::try_from(left).unwrap_or(u16::MAX));
+        }
         let delivered = match fault {
             // What it got before is lost too, but was written.
             Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
@@ -431,7 +458,7 @@ pub(crate) fn attempt<'a>(
         match delivered {
             Ok(()) => {}
             Err(Trouble::Short(had)) => {
-                attempt = Attempt { settled: index, short: Some(had) };
+                attempt = Attempt { settled, short: Some(had) };
                 break;
             }
             Err(Trouble::Drop(DropReason::SenderFault)) => {
@@ -444,6 +471,7 @@ pub(crate) fn attempt<'a>(
             }
         }
         *done = 0;
+        settled = settled.saturating_add(1);
     }
     if map.poisoned() {
         fault = Some(SHRANK.into());
@@ -463,10 +491,10 @@ pub(crate) fn give_back(
     cx: &mut Context<'_>,
     id: PortId,
     queue: usize,
-    mut heads: impl Iterator<Item = u16>,
+    heads: impl Iterator<Item = u16>,
 ) {
     let Some((_, ring)) = cx.ports.get_mut(id).and_then(|p| p.queue(queue)) else { return };
-    if let Err(error) = heads.try_for_each(|head| ring.push(head, 0)) {
+    if let Err(error) = ring.push_batch(heads.map(|head| (head, 0))) {
         fault(cx, id, queue, error);
     }
 }

@@ -40,8 +40,8 @@ impl Ethernet {
         // A copy: what was taken may have room for the longest chain that there ever was.
         let mut chain = self.pool.pop().unwrap_or_default();
         chain.copy_from(&taken.chain);
-        let job = taken.job.clone();
-        let held = Held { sender, chain, job, done, since_ns: cx.now_ns };
+        let frame = Taken { chain, job: taken.job.clone(), way: taken.way };
+        let held = Held { sender, frame, done, since_ns: cx.now_ns };
         let deadline = held.deadline_ns();
         backlog.push(held);
         port.counters.held = port.counters.held.wrapping_add(1);
@@ -90,8 +90,8 @@ impl Ethernet {
                 return Progress::Parked;
             };
             let Some(mut held) = backlog.pop() else { return Progress::Parked };
-            let Held { sender: (from, _), chain, job, done, .. } = &mut held;
-            let frame = std::iter::once((&*chain, job));
+            let Held { sender: (from, _), frame, done, .. } = &mut held;
+            let frame = std::slice::from_mut(frame);
             let Self { directory, scratch, .. } = self;
             match attempt(directory, scratch, cx, *from, (place, queue), frame, done).short {
                 None => self.let_go(cx, held),
@@ -110,11 +110,11 @@ impl Ethernet {
     /// Gives a frame that waited back to its sender.
     fn let_go(&mut self, cx: &mut Context<'_>, held: Held) {
         if let Some(id) = self.directory.get(held.sender.0).map(|p| p.id) {
-            give_back(cx, id, held.sender.1, std::iter::once(held.chain.head()));
+            give_back(cx, id, held.sender.1, std::iter::once(held.frame.chain.head()));
             cx.touch(id, held.sender.1);
         }
         if self.pool.len() < HELD_PER_QUEUE_MAX {
-            self.pool.push(held.chain);
+            self.pool.push(held.frame.chain);
         }
     }
 

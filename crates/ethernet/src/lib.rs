@@ -27,6 +27,7 @@ pub mod features;
 mod forward;
 mod hold;
 mod job;
+mod lane;
 pub mod limits;
 pub mod offload;
 mod port;

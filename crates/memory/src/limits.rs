@@ -9,3 +9,5 @@ pub const REGION_BYTES_MAX: u64 = 1 << 44;
 pub const MAPPINGS_MAX: usize = 65_536;
 /// Most pieces handed to the kernel in one scatter-gather call.
 pub const IOVECS_MAX: usize = 64;
+/// What processors move between them, in bytes.
+pub const CACHE_LINE_BYTES: usize = 64;

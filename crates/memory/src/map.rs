@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::kernel;
-use crate::limits::{REGION_BYTES_MAX, REGIONS_MAX};
+use crate::limits::{CACHE_LINE_BYTES, REGION_BYTES_MAX, REGIONS_MAX};
 use crate::mapping::Mapping;
 use crate::view::View;
 
@@ -191,20 +191,20 @@ impl Map {
         View::new(Arc::clone(&region.mapping), at, len).map_err(|_| wrong)
     }
 
-    /// Has the cache line at `addr` on its way to this processor; a hint, and never an error.
+    /// Whether all `len` bytes at `addr` are granted, as [`Self::contains`]; if so, their first two
+    /// cache lines are on their way, the second to be written where `write` says so. Of a receive
+    /// buffer the first often holds the header only, which seldom changes: others may keep it.
     #[inline]
-    pub fn prefetch(&self, addr: u64) {
-        if let Some((pointer, _)) = self.pointer(addr) {
-            kernel::prefetch(pointer);
+    pub fn fetch(&self, addr: u64, len: u64, write: bool) -> bool {
+        let Some((first, left)) = self.pointer(addr) else { return false };
+        let second = first.wrapping_add(CACHE_LINE_BYTES);
+        kernel::prefetch(first);
+        if write {
+            kernel::prefetch_write(second);
+        } else {
+            kernel::prefetch(second);
         }
-    }
-
-    /// As [`Self::prefetch`], for a line that will be written.
-    #[inline]
-    pub fn prefetch_write(&self, addr: u64) {
-        if let Some((pointer, _)) = self.pointer(addr) {
-            kernel::prefetch_write(pointer);
-        }
+        len <= left as u64 || self.contains(addr, len)
     }
 
     /// The two little-endian words at `addr`, each loaded once: a descriptor of a table that lies
@@ -249,22 +249,29 @@ impl Map {
     /// to move between processors. For headers of 8 to 12 bytes; others are always written.
     #[inline]
     pub fn write_changed(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
-        if let Some((first, last)) = from.first_chunk::<8>().zip(from.last_chunk::<4>())
-            && from.len() <= 12
-            && let Some((there, left)) = self.pointer(addr)
-            && left >= from.len()
-        {
-            // SAFETY: `pointer` gives `left` mapped bytes, of which these are the first 8 and the
-            // last 4 of `from.len()`.
-            let (head, tail) = unsafe {
-                let tail = there.add(from.len().wrapping_sub(4));
-                (kernel::load_word(there), kernel::load_half(tail))
-            };
-            if head == u64::from_ne_bytes(*first) && tail == u32::from_ne_bytes(*last) {
-                return Ok(());
+        self.write_headed(addr, from, &[])
+    }
+
+    /// Copies a header in at `addr` as [`Self::write_changed`], and what it heads behind it.
+    #[inline]
+    pub fn write_headed(&self, addr: u64, header: &[u8], body: &[u8]) -> Result<(), OutOfGrant> {
+        match self.pointer(addr) {
+            Some((there, left)) if left >= header.len().saturating_add(body.len()) => {
+                // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
+                unsafe {
+                    if !is_there(there, header) {
+                        kernel::copy(there, header.as_ptr(), header.len());
+                    }
+                    kernel::copy(there.add(header.len()), body.as_ptr(), body.len());
+                }
+                Ok(())
+            }
+            // It goes on in another region, or not at all.
+            _ => {
+                self.write(addr, header)?;
+                self.write(addr.wrapping_add(header.len() as u64), body)
             }
         }
-        self.write(addr, from)
     }
 
     /// Copies `from` in at `addr`.
@@ -284,4 +291,24 @@ impl Map {
         }
         Ok(())
     }
+}
+
+/// Whether `header`, of 8 to 12 bytes, lies at `there` already.
+///
+/// # Safety
+/// As many bytes must be mapped there.
+#[inline]
+unsafe fn is_there(there: *const u8, header: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (header.first_chunk::<8>(), header.last_chunk::<4>()) else {
+        return false;
+    };
+    if header.len() > 12 {
+        return false;
+    }
+    // SAFETY: the caller vouches for the bytes, of which these are the first 8 and the last 4.
+    let (head, tail) = unsafe {
+        let tail = there.add(header.len().wrapping_sub(4));
+        (kernel::load_word(there), kernel::load_half(tail))
+    };
+    head == u64::from_ne_bytes(*first) && tail == u32::from_ne_bytes(*last)
 }

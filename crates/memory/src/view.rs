@@ -128,6 +128,24 @@ impl View {
         Ok(u16::from_le(self.atomic(at)?.load(order)))
     }
 
+    /// Loads the little-endian words that follow each other from `at` on, which must be even, each
+    /// once: heads that became visible with an index.
+    #[inline]
+    pub fn load_all(&self, at: usize, into: &mut [u16]) -> Result<(), OutOfGrant> {
+        let len = into.len().saturating_mul(2);
+        let start = self.pointer(at, len)?.cast::<u16>();
+        if !start.is_aligned() {
+            return Err(OutOfGrant { addr: at as u64, len: len as u64 });
+        }
+        for (index, word) in into.iter_mut().enumerate() {
+            // SAFETY: `pointer` checked that as many words as `into` has lie in the mapping, and
+            // they are aligned; else as in `atomic`.
+            let shared = unsafe { AtomicU16::from_ptr(start.add(index)) };
+            *word = u16::from_le(shared.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
     /// Stores the little-endian index at `at`, which must be even.
     #[inline]
     pub fn store(&self, at: usize, value: u16, order: Ordering) -> Result<(), OutOfGrant> {

@@ -4,7 +4,7 @@ use causeway_memory::{Cursor, Map, OutOfGrant, Span};
 
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_WRITE};
-use crate::limits::{CACHE_LINE, CHAIN_BYTES_MAX};
+use crate::limits::CHAIN_BYTES_MAX;
 
 /// A chain of descriptors as plain values: what the device may read, then what it may write.
 ///
@@ -77,12 +77,12 @@ impl Chain {
         self.writable_bytes = 0;
     }
 
-    /// Makes it a chain of one descriptor, as most are; `false`, and nothing done, where
-    /// [`Self::add`] has more to say.
+    /// Makes it a chain of one descriptor, as most are, and has the first lines of what that names
+    /// on their way; `false`, and nothing done, where [`Self::add`] has more to say.
     #[inline]
     pub(crate) fn only(&mut self, map: &Map, head: u16, span: Span, writable: bool) -> bool {
         let len = u64::from(span.len);
-        if len == 0 || !map.contains(span.addr, len) {
+        if len == 0 || !map.fetch(span.addr, len, writable) {
             return false;
         }
         self.clear(head);
@@ -126,13 +126,6 @@ impl Chain {
 /// of a frame or packet, a receive buffer's, or an indirect table's.
 #[inline]
 pub(crate) fn prefetch(map: &Map, span: Span, flags: u16) {
-    let second = span.addr.wrapping_add(CACHE_LINE);
-    // Of a receive buffer the first often holds the header only, which seldom changes: others
-    // may keep it.
-    map.prefetch(span.addr);
-    if flags & (FLAG_WRITE | FLAG_INDIRECT) == FLAG_WRITE {
-        map.prefetch_write(second);
-    } else {
-        map.prefetch(second);
-    }
+    let writes = flags & (FLAG_WRITE | FLAG_INDIRECT) == FLAG_WRITE;
+    let _ = map.fetch(span.addr, 0, writes);
 }

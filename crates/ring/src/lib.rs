@@ -41,5 +41,5 @@ pub use chain::Chain;
 pub use doorbell::{Doorbell, DoorbellError, Notifier};
 pub use error::RingError;
 pub use inflight::{Inflight, PackedInflight, SplitInflight};
-pub use queue::{Queue, Setup};
+pub use queue::{Popped, Queue, Setup};
 pub use rescue::Rescue;

@@ -10,5 +10,5 @@ pub const DESCRIPTOR_BYTES: usize = 16;
 pub const WATCH_BUSY_MS: u64 = 10;
 /// The same while it notifies nobody.
 pub const WATCH_IDLE_MS: u64 = 100;
-/// What processors move between them, in bytes.
-pub const CACHE_LINE: u64 = 64;
+/// Most chains that one call takes from a ring.
+pub const BATCH_CHAINS: usize = 32;

@@ -26,23 +26,33 @@ impl Marks {
         word.wrapping_shr(u32::from(which)) & 1 == 1
     }
 
-    /// Adds `which`, which is below the size and not there.
+    /// Adds `which`, which is below the size; `false` if it was there.
     #[inline]
-    pub fn add(&mut self, which: u16) {
-        if let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) {
-            *word |= 1_u64.wrapping_shl(u32::from(which));
-            self.count = self.count.saturating_add(1);
+    pub fn add(&mut self, which: u16) -> bool {
+        let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) else {
+            return false;
+        };
+        let bit = 1_u64.wrapping_shl(u32::from(which));
+        if *word & bit != 0 {
+            return false;
         }
+        *word |= bit;
+        self.count = self.count.saturating_add(1);
+        true
     }
 
     /// Takes `which` out; `false` if it was not there.
     #[inline]
     pub fn remove(&mut self, which: u16) -> bool {
-        let was = self.has(which);
-        if was && let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) {
-            *word &= !1_u64.wrapping_shl(u32::from(which));
-            self.count = self.count.saturating_sub(1);
+        let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) else {
+            return false;
+        };
+        let bit = 1_u64.wrapping_shl(u32::from(which));
+        if *word & bit == 0 {
+            return false;
         }
-        was
+        *word &= !bit;
+        self.count = self.count.saturating_sub(1);
+        true
     }
 }

@@ -39,10 +39,10 @@ use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::inflight::{Inflight, PackedInflight};
 use crate::latch::Latch;
-use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
 use crate::position::Position;
-use crate::queue::Setup;
+use crate::queue::{Popped, Setup};
 
 /// Descriptors in a cache line.
 const PER_LINE: u16 = 4;
@@ -242,13 +242,8 @@ impl PackedQueue {
     pub fn look_ahead(&mut self, map: &Map, most: u16) {
         let size = self.setup.size;
         let most = most.min(size.saturating_sub(self.slots));
+        self.fetch_lines(most);
         let mut at = self.next;
-        for _ in 0..most.div_ceil(PER_LINE) {
-            // Used entries will be written here.
-            self.ring.prefetch_write(at.at());
-            at = at.advance(PER_LINE.min(size), size);
-        }
-        at = self.next;
         for _ in 0..most {
             let Ok(words) = self.ring.load_pair(at.at()) else { return };
             let one = Descriptor::parse(words);
@@ -273,28 +268,23 @@ impl PackedQueue {
         if !self.again.is_empty() {
             return self.take_again(map, chain);
         }
+        let Some(flags) = self.next_flags()? else { return Ok(false) };
+        if self.single(map, flags, chain)? {
+            return Ok(true);
+        }
         let size = self.setup.size;
         let at = self.next;
-        let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
-        if !at.is_available(flags) {
-            return Ok(false);
-        }
-        let (id, slots) = match self.single(map, flags, chain) {
-            Some(id) => (id, 1),
-            None => {
-                let room = size.saturating_sub(self.slots);
-                let mut slot = at;
-                let mut flags = Some(flags);
-                self.walk(map, chain, room, || {
-                    let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
-                    let mut one = Descriptor::parse(words);
-                    // The first flags were read with the order that they need, and count.
-                    one.flags = flags.take().unwrap_or(one.flags);
-                    slot = slot.advance(1, size);
-                    Ok(one)
-                })?
-            }
-        };
+        let room = size.saturating_sub(self.slots);
+        let mut slot = at;
+        let mut flags = Some(flags);
+        let (id, slots) = self.walk(map, chain, room, || {
+            let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
+            let mut one = Descriptor::parse(words);
+            // The first flags were read with the order that they need, and count.
+            one.flags = flags.take().unwrap_or(one.flags);
+            slot = slot.advance(1, size);
+            Ok(one)
+        })?;
         let mut entry = 0;
         if let Some(record) = &mut self.record {
             entry = record.take(&self.ring, at, slots)?;
@@ -306,17 +296,87 @@ impl PackedQueue {
         Ok(true)
     }
 
-    /// Copies the next chain out if it is one descriptor in the ring and all is well, and gives its
-    /// buffer id; else [`Self::walk`] tells what is wrong, or goes on. `flags` are the
-    /// descriptor's, read with the order that they need.
+    /// The flags of the next descriptor, if it is available.
     #[inline]
-    fn single(&self, map: &Map, flags: u16, chain: &mut Chain) -> Option<u16> {
+    fn next_flags(&self) -> Result<Option<u16>, RingError> {
+        let flags = look_slot(&self.ring, self.next).map_err(RingError::Lost)?;
+        Ok(self.next.is_available(flags).then_some(flags))
+    }
+
+    /// Takes the next chain if it is one descriptor in the ring and all is well; else nothing is
+    /// done, and [`Self::walk`] tells what is wrong, or goes on. `flags` are the descriptor's, read
+    /// with the order that they need.
+    #[inline]
+    fn single(&mut self, map: &Map, flags: u16, chain: &mut Chain) -> Result<bool, RingError> {
+        let at = self.next;
         if flags & (FLAG_NEXT | FLAG_INDIRECT) != 0 || self.slots >= self.setup.size {
-            return None;
+            return Ok(false);
         }
-        let Descriptor { span, id, .. } =
-            Descriptor::parse(self.ring.load_pair(self.next.at()).ok()?);
-        chain.only(map, id, span, flags & FLAG_WRITE != 0).then_some(id)
+        let Ok(words) = self.ring.load_pair(at.at()) else { return Ok(false) };
+        let Descriptor { span, id, .. } = Descriptor::parse(words);
+        let Some(place) = self.held.get_mut(usize::from(id)) else { return Ok(false) };
+        let all_well = chain.only(map, id, span, flags & FLAG_WRITE != 0) && self.taken.add(id);
+        if !all_well {
+            return Ok(false);
+        }
+        let mut entry = 0;
+        if let Some(record) = &mut self.record {
+            entry = record.take(&self.ring, at, 1)?;
+        }
+        *place = Held { at, slots: 1, entry, again: false };
+        self.popped = self.popped.wrapping_add(1);
+        self.slots = self.slots.wrapping_add(1);
+        self.next = at.advance(1, self.setup.size);
+        Ok(true)
+    }
+
+    /// See [`crate::Queue::pop_batch`].
+    #[inline]
+    pub fn pop_batch<'a>(
+        &mut self,
+        map: &Map,
+        into: impl Iterator<Item = &'a mut Chain>,
+        most: usize,
+    ) -> Result<Popped, RingError> {
+        self.broken.check()?;
+        let taken = self.take_batch(map, into, most);
+        self.broken.latch(taken)
+    }
+
+    #[inline]
+    fn take_batch<'a>(
+        &mut self,
+        map: &Map,
+        into: impl Iterator<Item = &'a mut Chain>,
+        most: usize,
+    ) -> Result<Popped, RingError> {
+        let most = most.min(BATCH_CHAINS);
+        let mut got = Popped { count: 0, odd: !self.again.is_empty() };
+        // A ring that has nothing is left to its driver, who writes there.
+        if got.odd || self.next_flags()?.is_none() {
+            return Ok(got);
+        }
+        self.fetch_lines(most as u16);
+        for chain in into.take(most) {
+            let Some(flags) = self.next_flags()? else { return Ok(got) };
+            if !self.single(map, flags, chain)? {
+                got.odd = true;
+                return Ok(got);
+            }
+            got.count = got.count.wrapping_add(1);
+        }
+        Ok(got)
+    }
+
+    /// Has the lines of the next `most` slots on their way: used entries will be written there.
+    #[inline]
+    fn fetch_lines(&self, most: u16) {
+        let size = self.setup.size;
+        let mut at = self.next;
+        for _ in 0..most.div_ceil(PER_LINE) {
+            self.ring.prefetch_write(at.at());
+            at = at.advance(PER_LINE.min(size), size);
+        }
     }
 
     /// Takes the oldest chain that an earlier process took and did not finish.
@@ -339,12 +399,11 @@ impl PackedQueue {
     #[inline]
     fn hold(&mut self, id: u16, held: Held) -> Result<(), RingError> {
         let size = self.setup.size;
-        if self.taken.has(id) {
+        let place = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
+        if !self.taken.add(id) {
             return Err(RingError::Twice(id));
         }
-        let place = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
         *place = held;
-        self.taken.add(id);
         self.popped = self.popped.wrapping_add(1);
         Ok(())
     }
@@ -456,16 +515,31 @@ impl PackedQueue {
     /// See [`crate::Queue::push`].
     #[inline]
     pub fn push(&mut self, id: u16, written: u32) -> Result<(), RingError> {
+        self.push_batch(std::iter::once((id, written)))
+    }
+
+    /// See [`crate::Queue::push_batch`].
+    #[inline]
+    pub fn push_batch(
+        &mut self,
+        mut used: impl Iterator<Item = (u16, u32)>,
+    ) -> Result<(), RingError> {
         self.broken.check()?;
-        let Some(&Held { slots, entry, .. }) = self.held.get(usize::from(id)) else {
-            return Ok(());
-        };
+        let stored = used.try_for_each(|(id, written)| self.give(id, written));
+        self.broken.latch(stored)
+    }
+
+    /// Writes the used entry of chain `id`, if it is in flight.
+    #[inline]
+    fn give(&mut self, id: u16, written: u32) -> Result<(), RingError> {
         if !self.taken.remove(id) {
             return Ok(());
         }
+        let Some(&Held { slots, entry, .. }) = self.held.get(usize::from(id)) else {
+            return Ok(());
+        };
         let wrote = if written > 0 { FLAG_WRITE } else { 0 };
-        let stored = self.write_used(id, written, self.pushed.used() | wrote);
-        self.broken.latch(stored.map_err(RingError::Lost))?;
+        self.write_used(id, written, self.pushed.used() | wrote).map_err(RingError::Lost)?;
         if let Some(record) = &mut self.record {
             record.push(entry);
         }

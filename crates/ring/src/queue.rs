@@ -30,6 +30,15 @@ pub struct Setup {
     pub next: u16,
 }
 
+/// What a batch got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Popped {
+    /// Chains that were taken.
+    pub count: usize,
+    /// The next chain is there, but has to be popped on its own.
+    pub odd: bool,
+}
+
 /// The device side of one virtio queue.
 ///
 /// Every error is the guest's fault and latches: the queue gives the same error from then on.
@@ -131,6 +140,21 @@ impl Queue {
         each!(self, q => q.pop(map, chain))
     }
 
+    /// Takes up to `most` chains in one go, at most [`BATCH_CHAINS`], as long as each is one
+    /// descriptor in the ring: what most are, and cheap. All they touch is on its way as after
+    /// [`Self::look_ahead`]. What is not so, or breaks a rule, is left to [`Self::pop`].
+    ///
+    /// [`BATCH_CHAINS`]: crate::limits::BATCH_CHAINS
+    #[inline]
+    pub fn pop_batch<'a>(
+        &mut self,
+        map: &Map,
+        into: impl Iterator<Item = &'a mut Chain>,
+        most: usize,
+    ) -> Result<Popped, RingError> {
+        each!(self, q => q.pop_batch(map, into, most))
+    }
+
     /// Puts back a chain that was popped and not used; it is the next one to be popped.
     /// Several are put back in the reverse order of their pops, and none of which a later one
     /// was pushed.
@@ -149,6 +173,12 @@ impl Queue {
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         each!(self, q => q.push(head, written))
+    }
+
+    /// As [`Self::push`], of many: heads, and the bytes that were written to each.
+    #[inline]
+    pub fn push_batch(&mut self, used: impl Iterator<Item = (u16, u32)>) -> Result<(), RingError> {
+        each!(self, q => q.push_batch(used))
     }
 
     /// Shows the driver all that was pushed; says whether it wants a notification for it.

@@ -18,9 +18,9 @@ use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, INDEX, NO_NOTIFY, RING
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::inflight::{Inflight, SplitInflight};
 use crate::latch::Latch;
-use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
+use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::marks::Marks;
-use crate::queue::Setup;
+use crate::queue::{Popped, Setup};
 
 /// Used entries in a cache line.
 const USED_PER_LINE: usize = 8;
@@ -240,6 +240,7 @@ impl SplitQueue {
         if !self.single(map, head, chain) {
             chain.clear(head);
             self.walk(map, head, chain)?;
+            self.taken.add(head);
         }
         if fresh {
             self.next = self.next.wrapping_add(1);
@@ -249,9 +250,78 @@ impl SplitQueue {
         } else {
             self.again.pop_front();
         }
-        self.taken.add(head);
         self.popped = self.popped.wrapping_add(1);
         Ok(true)
+    }
+
+    /// See [`crate::Queue::pop_batch`].
+    #[inline]
+    pub fn pop_batch<'a>(
+        &mut self,
+        map: &Map,
+        into: impl Iterator<Item = &'a mut Chain>,
+        most: usize,
+    ) -> Result<Popped, RingError> {
+        self.broken.check()?;
+        let taken = self.take_batch(map, into, most);
+        self.broken.latch(taken)
+    }
+
+    #[inline]
+    fn take_batch<'a>(
+        &mut self,
+        map: &Map,
+        into: impl Iterator<Item = &'a mut Chain>,
+        most: usize,
+    ) -> Result<Popped, RingError> {
+        if !self.again.is_empty() {
+            return Ok(Popped { count: 0, odd: true });
+        }
+        let mut heads = [0; BATCH_CHAINS];
+        let heads = self.heads(&mut heads, most)?;
+        let mut got = Popped::default();
+        for (&head, chain) in heads.iter().zip(into) {
+            if !self.single(map, head, chain) {
+                got.odd = true;
+                break;
+            }
+            self.next = self.next.wrapping_add(1);
+            if let Some(record) = &mut self.record {
+                record.take(head)?;
+            }
+            got.count = got.count.wrapping_add(1);
+        }
+        self.popped = self.popped.wrapping_add(got.count as u32);
+        Ok(got)
+    }
+
+    /// Copies up to `most` of the next heads out, and has what belongs to them on its way: their
+    /// descriptors, and used entries for as many. None of them is checked.
+    #[inline]
+    fn heads<'a>(
+        &mut self,
+        into: &'a mut [u16; BATCH_CHAINS],
+        most: usize,
+    ) -> Result<&'a [u16], RingError> {
+        if usize::from(self.seen.wrapping_sub(self.next)) < most {
+            self.refresh()?;
+        }
+        let ready = usize::from(self.seen.wrapping_sub(self.next)).min(most);
+        let heads = into.get_mut(..ready.min(BATCH_CHAINS)).unwrap_or(&mut []);
+        // The ring's end may lie between two of them.
+        let slot = self.next & self.setup.size.wrapping_sub(1);
+        let before = usize::from(self.setup.size.wrapping_sub(slot)).min(heads.len());
+        let (now, later) = heads.split_at_mut_checked(before).unwrap_or_default();
+        self.avail.load_all(self.avail_slot(self.next), now).map_err(RingError::Lost)?;
+        self.avail.load_all(RING, later).map_err(RingError::Lost)?;
+        for &head in heads.iter() {
+            self.desc.prefetch(usize::from(head).wrapping_mul(DESCRIPTOR_BYTES));
+        }
+        // The driver read the used entries of the last turn: they are its lines still.
+        for ahead in (0..heads.len()).step_by(USED_PER_LINE) {
+            self.used.prefetch_write(self.used_slot(self.pushed.wrapping_add(ahead as u16)));
+        }
+        Ok(heads)
     }
 
     /// See [`crate::Queue::look_ahead`].
@@ -294,18 +364,17 @@ impl SplitQueue {
         usize::from(slot).wrapping_mul(8).wrapping_add(RING)
     }
 
-    /// Copies the chain at `head` out if it is one descriptor in the ring's table and all is well;
-    /// else [`Self::walk`] tells what is wrong, or goes on.
+    /// Copies the chain at `head` out and marks it taken if it is one descriptor in the ring's table
+    /// and all is well; else nothing is marked, and [`Self::walk`] tells what is wrong, or goes on.
     #[inline]
-    fn single(&self, map: &Map, head: u16, chain: &mut Chain) -> bool {
-        if head >= self.setup.size || self.taken.has(head) {
-            return false;
-        }
+    fn single(&mut self, map: &Map, head: u16, chain: &mut Chain) -> bool {
+        // The table has as many descriptors as the ring entries: there is none at a head too large.
         let at = usize::from(head).wrapping_mul(DESCRIPTOR_BYTES);
         let Ok(words) = self.desc.load_pair(at) else { return false };
         let Descriptor { span, flags, .. } = descriptor(words);
         flags & (FLAG_NEXT | FLAG_INDIRECT) == 0
             && chain.only(map, head, span, flags & FLAG_WRITE != 0)
+            && self.taken.add(head)
     }
 
     /// Copies the chain at `head` out, checking each descriptor; never more than `size` of them.
@@ -384,17 +453,31 @@ impl SplitQueue {
     /// See [`crate::Queue::push`].
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
+        self.push_batch(std::iter::once((head, written)))
+    }
+
+    /// See [`crate::Queue::push_batch`].
+    #[inline]
+    pub fn push_batch(
+        &mut self,
+        mut used: impl Iterator<Item = (u16, u32)>,
+    ) -> Result<(), RingError> {
         self.broken.check()?;
+        let stored = used.try_for_each(|(head, written)| self.give(head, written));
+        self.broken.latch(stored)
+    }
+
+    /// Writes the next used entry, if the chain is in flight.
+    #[inline]
+    fn give(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         if !self.taken.remove(head) {
             return Ok(());
         }
         let at = self.used_slot(self.pushed);
         let entry = u64::from(head) | u64::from(written).wrapping_shl(32);
-        let stored = self.used.store_word(at, entry).map_err(RingError::Lost);
-        self.broken.latch(stored)?;
+        self.used.store_word(at, entry).map_err(RingError::Lost)?;
         if let Some(record) = &mut self.record {
-            let noted = record.push(head);
-            self.broken.latch(noted)?;
+            record.push(head)?;
         }
         self.pushed = self.pushed.wrapping_add(1);
         Ok(())

@@ -13,6 +13,7 @@ mod common;
 mod oracle;
 
 use causeway_memory::Span;
+use causeway_ring::limits::BATCH_CHAINS;
 use causeway_ring::{Chain, Queue};
 use common::*;
 use oracle::{Both, Oracle};
@@ -34,6 +35,7 @@ enum Step {
     Add(Plan),
     Show,
     Pop,
+    Batch(usize),
     PutBack,
     Use { pick: usize, written: u32 },
     Publish,
@@ -55,7 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => plan().prop_map(Step::Add),
         3 => Just(Step::Show),
-        6 => Just(Step::Pop),
+        3 => Just(Step::Pop),
+        3 => (0_usize..40).prop_map(Step::Batch),
         1 => Just(Step::PutBack),
         5 => (any::<usize>(), any::<u32>()).prop_map(|(pick, written)| Step::Use { pick, written }),
         3 => Just(Step::Publish),
@@ -132,6 +135,7 @@ impl Scene {
             Step::Add(plan) => self.add(&plan),
             Step::Show => self.show(),
             Step::Pop => drop(self.pop()),
+            Step::Batch(most) => self.batch(most),
             Step::PutBack => self.put_back(),
             Step::Use { pick, written } => self.use_one(pick, written),
             Step::Publish => self.publish(),
@@ -210,6 +214,11 @@ impl Scene {
         // A look ahead changes nothing.
         self.ours.look_ahead(&self.both.ours, 5);
         let got = self.ours.pop(&self.both.ours, &mut self.chain).unwrap();
+        self.popped_one(got)
+    }
+
+    /// Compares the chain that was popped, if one was.
+    fn popped_one(&mut self, got: bool) -> bool {
         let theirs = self.theirs.pop_descriptor_chain(&self.both.theirs);
         assert_eq!(got, theirs.is_some(), "whether there is a chain");
         let Some(theirs) = theirs else { return false };
@@ -222,6 +231,19 @@ impl Scene {
         self.open.push(self.chain.head());
         self.back = self.back.saturating_sub(1);
         true
+    }
+
+    /// Takes up to `most` in one go; each is what a pop would have given.
+    fn batch(&mut self, most: usize) {
+        let mut chains = vec![Chain::new(); most];
+        let got = self.ours.pop_batch(&self.both.ours, chains.iter_mut(), most).unwrap();
+        for chain in chains.drain(..got.count) {
+            self.chain = chain;
+            assert!(self.popped_one(true));
+        }
+        if got.odd || got.count < most.min(BATCH_CHAINS) {
+            assert_eq!(self.pop(), got.odd, "whether there is another");
+        }
     }
 
     /// Puts the latest pop back, if nothing of it was used meanwhile.

@@ -10,6 +10,7 @@ mod common;
 use std::collections::VecDeque;
 
 use causeway_memory::Span;
+use causeway_ring::limits::BATCH_CHAINS;
 use causeway_ring::{Chain, Queue, Setup};
 use common::packed::*;
 use common::*;
@@ -54,6 +55,7 @@ enum Step {
     },
     Show,
     Pop,
+    Batch(usize),
     PutBack,
     Use {
         pick: usize,
@@ -77,7 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (buffers(), buffers(), any::<bool>(), any::<usize>()).prop_map(
             |(readable, writable, table, pick)| Step::Add { readable, writable, table, pick }),
         3 => Just(Step::Show),
-        6 => Just(Step::Pop),
+        3 => Just(Step::Pop),
+        3 => (0_usize..40).prop_map(Step::Batch),
         1 => Just(Step::PutBack),
         5 => (any::<usize>(), prop_oneof![Just(0_u32), any::<u32>()])
             .prop_map(|(pick, written)| Step::Use { pick, written }),
@@ -146,6 +149,7 @@ impl Scene {
             }
             Step::Show => self.show(),
             Step::Pop => drop(self.pop()),
+            Step::Batch(most) => self.batch(most),
             Step::PutBack => self.put_back(),
             Step::Use { pick, written } => self.use_one(pick, written),
             Step::Publish => self.publish(),
@@ -228,6 +232,11 @@ impl Scene {
         // A look ahead changes nothing.
         self.queue.look_ahead(&self.guest.map, 5);
         let got = self.queue.pop(&self.guest.map, &mut self.chain).unwrap();
+        self.popped_one(got)
+    }
+
+    /// Compares the chain that was popped, if one was.
+    fn popped_one(&mut self, got: bool) -> bool {
         let next = self.waiting.front().filter(|_| self.popped < self.shown);
         assert_eq!(got, next.is_some(), "whether there is a chain");
         if !got {
@@ -243,6 +252,19 @@ impl Scene {
         self.popped += u64::from(sent.slots);
         self.open.push(sent);
         true
+    }
+
+    /// Takes up to `most` in one go; each is what a pop would have given.
+    fn batch(&mut self, most: usize) {
+        let mut chains = vec![Chain::new(); most];
+        let got = self.queue.pop_batch(&self.guest.map, chains.iter_mut(), most).unwrap();
+        for chain in chains.drain(..got.count) {
+            self.chain = chain;
+            assert!(self.popped_one(true));
+        }
+        if got.odd || got.count < most.min(BATCH_CHAINS) {
+            assert_eq!(self.pop(), got.odd, "whether there is another");
+        }
     }
 
     /// Puts the latest pop back, if nothing popped after it was used.

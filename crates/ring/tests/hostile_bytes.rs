@@ -170,7 +170,7 @@ fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingErr
         loop {
             // Whatever the bytes say, it only looks.
             ours.look_ahead(&both.ours, u16::MAX);
-            let got = ours.pop(&both.ours, &mut chain);
+            let got = pop(&mut ours, &both.ours, &mut chain);
             // The oracle's iterator refuses the jumps that we refuse.
             let chains = theirs.iter(&both.theirs).ok().map(|mut all| all.next());
             let Some(theirs) = chains else {

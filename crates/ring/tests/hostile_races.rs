@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_memory::{Cursor, Map, Mapping, Region, Span, View, copy};
 use causeway_ring::{Chain, Queue, Setup};
-use common::{INDIRECT, NEXT, WRITE, descriptor, file};
+use common::{INDIRECT, NEXT, WRITE, descriptor, file, pop};
 use std::os::fd::AsFd;
 
 /// How often each case is tried.
@@ -189,7 +189,7 @@ fn turn(queue: &mut Queue, chain: &mut Chain, guest: &Memory, peer: &Memory) -> 
     let mut given = 0;
     for _ in 0..3 {
         queue.look_ahead(&guest.map, 8);
-        match queue.pop(&guest.map, chain) {
+        match pop(queue, &guest.map, chain) {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {

@@ -78,7 +78,7 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
-        self.queue.pop(&self.guest.map, &mut self.chain).unwrap()
+        pop(&mut self.queue, &self.guest.map, &mut self.chain).unwrap()
     }
 
     fn take(&mut self) {

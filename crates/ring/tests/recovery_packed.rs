@@ -83,7 +83,7 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
-        self.queue.pop(&self.map, &mut self.chain).unwrap()
+        common::pop(&mut self.queue, &self.map, &mut self.chain).unwrap()
     }
 
     fn take(&mut self) {

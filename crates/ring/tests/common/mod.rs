@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway_memory::{Map, Mapping, Region, View};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Queue, RingError, Setup};
+use causeway_ring::{Chain, Popped, Queue, RingError, Setup};
 
 /// The descriptor flags of virtio 1.3, 2.7.5.
 pub const NEXT: u16 = 1;
@@ -62,6 +62,21 @@ pub fn granted(addr: u64, len: u64) -> bool {
 /// A queue at the usual addresses.
 pub fn setup(size: u16, event_index: bool, next: u16) -> Setup {
     Setup { size, desc: DESC, avail: AVAIL, used: USED, event_index, indirect: true, next }
+}
+
+/// Pops a chain: every other time by way of a batch of one, which has to come to the same.
+pub fn pop(queue: &mut Queue, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+    if queue.popped().is_multiple_of(2) {
+        match queue.pop_batch(map, std::iter::once(&mut *chain), 1)? {
+            Popped { count: 1, odd: false } => return Ok(true),
+            Popped { count: 0, odd: false } => return Ok(false),
+            got => assert_eq!(got, Popped { count: 0, odd: true }),
+        }
+        let got = queue.pop(map, chain);
+        assert_ne!(got, Ok(false), "a batch said that there is one");
+        return got;
+    }
+    queue.pop(map, chain)
 }
 
 /// A descriptor's bytes.

@@ -1,0 +1,95 @@
+//! The short way of most frames: they ask for nothing, and each fits one buffer that is one piece
+//! of memory.
+//!
+//! # Budget
+//! As many buffers as frames are taken in one go, and pushed as used in one go. Of a frame: one
+//! look at whether it may go this way, one look-up of where its buffer lies, the comparison of its
+//! header with the one that lies there, and the copy.
+//!
+//! What does not fit, or goes wrong, is put back and goes the long way (`deliver`), which knows
+//! what to say of it.
+
+use causeway_memory::copy::copy;
+use causeway_memory::{Cursor, Map, Span};
+use causeway_ring::Chain;
+use causeway_ring::limits::BATCH_CHAINS;
+use causeway_wire::virtio_net::{HEADER_LEN, Offload};
+
+use crate::deliver::{Scratch, To};
+use crate::job::{Taken, header_len};
+
+/// Of a frame that asks for nothing, in one buffer.
+const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+impl Scratch {
+    /// Delivers frames from the first on, as long as they may go the short way; says how many.
+    /// Where that is not `open`, or turns out not to be, none.
+    ///
+    /// # Errors
+    /// What is wrong with the receiver's ring. None of the frames counts as delivered.
+    #[inline]
+    pub fn run(
+        &mut self,
+        open: &mut bool,
+        from: &Map,
+        to: &mut To<'_>,
+        frames: &[Taken],
+    ) -> Result<usize, String> {
+        let may = |taken: &&Taken| taken.job.offload == Offload::None && taken.job.fits(to.mtu);
+        let most = match open {
+            true => frames.iter().take(BATCH_CHAINS).take_while(may).count(),
+            false => 0,
+        };
+        if most == 0 {
+            return Ok(0);
+        }
+        if self.chains.len() < most {
+            self.chains.resize_with(most, Chain::new);
+        }
+        let popped = to.ring.pop_batch(to.map, self.chains.iter_mut(), most);
+        let popped = popped.map_err(|e| format!("receive queue: {e}"))?.count;
+        let chains = self.chains.get(..popped).unwrap_or(&[]);
+        let header = PLAIN_HEADER.get(..header_len(to.features)).unwrap_or(&[]);
+        let mut bytes = 0_usize;
+        let wrote = |(taken, chain): &(&Taken, &Chain)| {
+            let written = put(from, taken, to.map, chain, header).is_some();
+            bytes = bytes.wrapping_add(if written { taken.job.len } else { 0 });
+            written
+        };
+        let count = frames.iter().zip(chains).take_while(wrote).count();
+        let (used, left) = chains.split_at_checked(count).unwrap_or((chains, &[]));
+        // What stopped one may well stop the next: they are not taken again and again for it.
+        *open = left.is_empty() && popped == most;
+        for chain in left.iter().rev() {
+            to.ring.put_back(chain.head());
+        }
+        let used = used.iter().zip(frames).map(|(chain, taken)| {
+            let written = header.len().saturating_add(taken.job.len);
+            (chain.head(), u32::try_from(written).unwrap_or(u32::MAX))
+        });
+        to.ring.push_batch(used).map_err(|e| e.to_string())?;
+        to.counters.received(count, bytes);
+        Ok(count)
+    }
+}
+
+/// Writes a frame into a buffer; none if that is too short, in pieces, or cannot be reached, or
+/// the frame cannot.
+#[inline]
+fn put(from: &Map, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
+    let job = &taken.job;
+    let [Span { addr, len: room }] = *buffer.writable() else { return None };
+    if header.len().saturating_add(job.len) > room as usize {
+        return None;
+    }
+    let first = job.head();
+    to.write_headed(addr, header, first).ok()?;
+    let more = job.len.saturating_sub(first.len());
+    if more > 0 {
+        let addr = addr.wrapping_add(header.len().wrapping_add(first.len()) as u64);
+        let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
+        let mut rest = Cursor::at(taken.chain.readable(), job.rest_at);
+        copy((from, &mut rest), (to, &mut Cursor::new(&room)), more as u64).ok()?;
+    }
+    Some(())
+}
