@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort, VsockOptions, VsockPort};
 use causeway_fabric::control::{Answer, Command, PortView};
-use causeway_fabric::spec::{Mac, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
+use causeway_fabric::spec::{Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
 
 use crate::pin::{CLIENT, SERVER, pin};
@@ -54,7 +54,7 @@ impl Rig {
 
     /// Adds a group.
     pub fn group(&self, name: &str) {
-        self.call(Command::GroupAdd(name.parse().expect("a name")));
+        self.call(Command::GroupAdd(name.parse::<Name>().expect("a name").into()));
     }
 
     /// Adds a rule before all others.

@@ -17,6 +17,7 @@ use causeway_fabric::Name;
 use causeway_fabric::control::{
     Answer, Command, CommandError, GroupView, PortState, PortView, RuleView, TraceView,
 };
+use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{PortSpec, RuleSpec};
 
 /// A configuration: read, printed and read again it is the same; or every problem is told.
@@ -111,10 +112,15 @@ impl State {
                 Answer::Done
             }
             Command::GroupList => {
-                let group = |name: &Name| GroupView { name: name.clone(), ports: Vec::new() };
+                let group = |name: &Name| GroupView {
+                    name: name.clone(),
+                    forwarding: Forwarding::default(),
+                    ports: Vec::new(),
+                    links: Vec::new(),
+                };
                 Answer::Groups(self.groups.iter().map(group).collect())
             }
-            Command::GroupAdd(name) => {
+            Command::GroupAdd(GroupSpec { name, .. }) => {
                 self.groups.push(name);
                 Answer::Done
             }

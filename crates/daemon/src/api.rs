@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
+use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,8 @@ pub struct About {
 #[serde(deny_unknown_fields)]
 struct GroupBody {
     name: Name,
+    #[serde(default)]
+    forwarding: Forwarding,
 }
 
 #[derive(Debug, Deserialize)]
@@ -119,8 +122,8 @@ fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::GroupList, 200),
         ([], "POST") => {
-            let group: GroupBody = body(request)?;
-            call(fabric, Command::GroupAdd(group.name), 201)
+            let GroupBody { name, forwarding } = body(request)?;
+            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding }), 201)
         }
         ([name], "GET") => {
             let name = parse_name(name)?;

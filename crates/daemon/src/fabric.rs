@@ -29,7 +29,7 @@ pub trait Fabric: Send + Sync {
 /// Puts the groups, ports and rules of a configuration into a fabric that has none yet.
 pub fn apply(fabric: &dyn Fabric, config: &Config) -> Result<(), CommandError> {
     for group in &config.groups {
-        fabric.call(Command::GroupAdd(group.clone()))?;
+        fabric.call(Command::GroupAdd(group.clone().into()))?;
     }
     // Rules stand before the first port can carry traffic.
     for rule in &config.rules {

@@ -6,8 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::orders::{Forwarding, GroupSpec};
 use crate::pace::Mode;
-use crate::spec::{Mac, Name, PortSpec, RuleSpec};
+use crate::spec::{LinkSpec, Mac, Name, PortSpec, RouteSpec, RuleSpec};
 
 /// One request to the fabric.
 #[derive(Debug, Clone)]
@@ -23,8 +24,8 @@ pub enum Command {
     /// Every group.
     GroupList,
     /// Add a group.
-    GroupAdd(Name),
-    /// Delete a group that has no ports.
+    GroupAdd(GroupSpec),
+    /// Delete a group that has no ports and no links.
     GroupDel(Name),
     /// The rules in their order.
     RuleList,
@@ -40,6 +41,22 @@ pub enum Command {
         /// Position, from 0.
         index: usize,
     },
+    /// Every link, in order of their names.
+    LinkList,
+    /// One link.
+    LinkShow(Name),
+    /// Add a link. Its group must exist.
+    LinkAdd(Box<LinkSpec>),
+    /// Close a link, and delete the routes that name it.
+    LinkDel(Name),
+    /// The routes, newest first.
+    RouteList,
+    /// Add a route. What it names must exist.
+    RouteAdd(RouteSpec),
+    /// Delete the route with this number.
+    RouteDel(u64),
+    /// Who talks to whom in a group.
+    Traffic(Name),
     /// Explain where a frame or a connect would go, and why, without sending it.
     Trace(TraceQuery),
     /// The dispatchers, and the shards that each serves.
@@ -97,6 +114,16 @@ pub enum Answer {
     Rules(Vec<RuleView>),
     /// To `Trace`.
     Trace(TraceView),
+    /// To `LinkList`.
+    Links(Vec<LinkView>),
+    /// To `LinkShow`, `LinkAdd`.
+    Link(Box<LinkView>),
+    /// To `RouteList`.
+    Routes(Vec<RouteView>),
+    /// To `RouteAdd`.
+    Route(Box<RouteView>),
+    /// To `Traffic`.
+    Traffic(TrafficView),
     /// To `DispatcherList`.
     Dispatchers(Vec<DispatcherView>),
 }
@@ -107,7 +134,7 @@ pub enum CommandError {
     /// There is no such thing.
     #[error("{what} {name:?} does not exist")]
     NotFound {
-        /// `port`, `group` or `rule`.
+        /// `port`, `group`, `rule`, `link` or `route`.
         what: &'static str,
         /// What was asked for.
         name: String,
@@ -224,8 +251,98 @@ pub struct ShardView {
 pub struct GroupView {
     /// Its name.
     pub name: Name,
+    /// What becomes of frames that no route is for.
+    pub forwarding: Forwarding,
     /// Its ports' names.
     pub ports: Vec<Name>,
+    /// Its links' names.
+    pub links: Vec<Name>,
+}
+
+/// Whether a link carries frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// The peer has not been heard of, or no longer.
+    Down,
+    /// It carries frames, and the peer answers.
+    Up,
+    /// It carries frames; whether anyone is there cannot be told by this kind.
+    Open,
+}
+
+/// One link, as shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkView {
+    /// As configured.
+    #[serde(flatten)]
+    pub spec: LinkSpec,
+    /// Where it stands.
+    pub state: LinkState,
+    /// Why it does, in words.
+    pub reason: String,
+    /// Where the peer is now, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<std::net::SocketAddr>,
+    /// Round trip in microseconds, smoothed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<f64>,
+    /// Percent of the last heartbeats that were not answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_percent: Option<u8>,
+    /// The largest IP packet that crosses uncut, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u16>,
+    /// The largest payload of a guest's frame that crosses, in bytes.
+    pub mtu: u16,
+    /// How often it came up.
+    pub ups_total: u64,
+    /// Counters by name, e.g. `receive_packets_total`; refusals as `drop_<reason>_total`.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+/// One route, as shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct RouteView {
+    /// Its number: from 1, never used again.
+    pub index: u64,
+    /// As configured.
+    #[serde(flatten)]
+    pub spec: RouteSpec,
+    /// How well it fits what it is for (VNET/P, `priority_map`); -1 for a route that never applies.
+    pub priority: i8,
+    /// How many frames it sent.
+    pub hits_total: u64,
+}
+
+/// Who talks to whom in a group: VTTIF's matrix.
+#[derive(Debug, Clone, Serialize)]
+pub struct TrafficView {
+    /// The group.
+    pub group: Name,
+    /// Over how long the rates were taken, in seconds.
+    pub window_seconds: f64,
+    /// Each pair that talked lately, the busiest first.
+    pub pairs: Vec<TrafficPair>,
+    /// Frames of pairs that found no room in the matrix.
+    pub uncounted_frames_total: u64,
+}
+
+/// One pair of the matrix.
+#[derive(Debug, Clone, Serialize)]
+pub struct TrafficPair {
+    /// Who sends.
+    pub source: Mac,
+    /// To whom.
+    pub destination: Mac,
+    /// Where the sender is: a port or a link.
+    pub from: String,
+    /// All frames so far.
+    pub frames_total: u64,
+    /// And their bytes.
+    pub bytes_total: u64,
+    /// Bytes a second in the last window.
+    pub bytes_per_second: f64,
 }
 
 /// One rule and how often it decided.

@@ -17,6 +17,7 @@
 )]
 
 mod balance;
+pub mod carrier;
 pub mod control;
 mod dispatcher;
 pub mod fabric;
@@ -25,6 +26,8 @@ pub mod limits;
 mod listen;
 mod load;
 mod loglimit;
+pub mod mailbox;
+pub mod orders;
 pub mod pace;
 pub mod port;
 mod registry;
@@ -40,6 +43,6 @@ pub use loglimit::LogLimit;
 pub use pace::{Mode, Pacing, Policy};
 pub use port::{GroupId, Port, PortId, Ports};
 pub use rules::{End, Rules};
-pub use service::{Context, Progress, Service, ServiceWatch};
+pub use service::{Context, Progress, Served, Service, ServiceWatch};
 pub use shard::Shard;
 pub use spec::{Mac, Name};

@@ -66,3 +66,17 @@ pub const BALANCE_MS: u64 = 1_000;
 pub const BALANCE_BUSY_MIN: u32 = 70;
 /// Percent of a dispatcher's time that a move must win, so that shards do not go to and fro.
 pub const BALANCE_GAIN_MIN: u32 = 20;
+/// Most links one daemon has.
+pub const LINKS_MAX: usize = 1024;
+/// Most routes one daemon has.
+pub const ROUTES_MAX: usize = 16_384;
+/// Largest number that tells groups apart on a wire: 24 bits (RFC 7348).
+pub const VNI_MAX: u32 = 0xff_ffff;
+/// Longest name of a host's interface, in bytes (IFNAMSIZ less the ending zero).
+pub const INTERFACE_BYTES_MAX: usize = 15;
+/// Batches of frames from links that may wait for a group; those beyond are dropped.
+pub const ARRIVALS_WAITING_MAX: usize = 256;
+/// Notices from groups that may wait for the links.
+pub const NOTICES_WAITING_MAX: usize = 65_536;
+/// How many links a frame may cross.
+pub const HOPS_MAX: u8 = 8;

@@ -6,9 +6,11 @@ use std::os::fd::BorrowedFd;
 use causeway_attach::Model;
 
 use crate::control::{CommandError, TraceQuery, TraceView};
+use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
+use crate::shard::sources::Sources;
 use crate::spec::PortSpec;
 use crate::watch::{Poller, Token, Watch, When};
 
@@ -24,7 +26,16 @@ pub enum Progress {
     Parked,
 }
 
-/// One of the services above: Ethernet, sockets.
+/// What serving a watched source came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// As for a queue; one that is [`Progress::Parked`] is served again when its descriptor is rung.
+    pub progress: Progress,
+    /// How many frames it gave: by their rate it is polled or parked.
+    pub count: u32,
+}
+
+/// One of the services above: Ethernet, sockets, links.
 ///
 /// Each shard has its own, and one thread at a time calls it. None may block.
 pub trait Service: Send + std::fmt::Debug {
@@ -67,6 +78,21 @@ pub trait Service: Send + std::fmt::Debug {
     /// A watched descriptor (see [`Context::watch`]) is ready.
     fn ready(&mut self, _cx: &mut Context<'_>, _value: u32, _readable: bool, _writable: bool) {}
 
+    /// Serves at most `budget` frames of a source (see [`Context::watch_source`]). An empty one is
+    /// [`Progress::Idle`] while [`Context::polls_source`] says so; then it is to be armed, looked
+    /// at once more and parked.
+    fn serve_source(&mut self, _cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
+        Served { progress: Progress::Parked, count: 0 }
+    }
+
+    /// Carries out what is not about ports.
+    ///
+    /// # Errors
+    /// It is not this service's, or refused.
+    fn order(&mut self, _cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
+        Err(CommandError::Invalid(format!("no service for {order:?}")))
+    }
+
     /// When [`Self::tick`] wants to be called next, in nanoseconds of [`Context::now_ns`].
     fn deadline_ns(&self) -> Option<u64> {
         None
@@ -101,6 +127,7 @@ pub struct Context<'a> {
     pub(crate) poller: &'a Poller,
     pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
+    pub(crate) sources: &'a mut Sources,
     pub(crate) faults: &'a mut Vec<(PortId, String)>,
 }
 
@@ -156,6 +183,22 @@ impl Context<'_> {
     pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         let token = Token::Service { value };
         self.poller.watch(fd, token, When::Either).map(ServiceWatch)
+    }
+
+    /// Watches what is served like a queue: [`Service::serve_source`] is called with `value` from
+    /// when `fd` becomes readable until it says that there is no more.
+    pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        self.poller.watch(fd, Token::Source { value }, When::Rung).map(ServiceWatch)
+    }
+
+    /// Has a source served, whether its descriptor was rung or not.
+    pub fn wake_source(&mut self, value: u32) {
+        self.sources.wake(value);
+    }
+
+    /// Whether a source that gives nothing is to be polled on.
+    pub fn polls_source(&self, value: u32) -> bool {
+        self.sources.polled(value, self.pacing, self.now_ns, self.spin_ns)
     }
 
     /// Watches a listener: [`Service::ready`] is called with `value` again and again while

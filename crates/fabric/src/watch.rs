@@ -21,6 +21,8 @@ pub(crate) enum Token {
     Doorbell { slot: u16, queue: u16, serial: u32 },
     /// A descriptor that a service watches; the value is the service's.
     Service { value: u32 },
+    /// Something that a service has served like a queue.
+    Source { value: u32 },
 }
 
 impl Token {
@@ -36,6 +38,7 @@ impl Token {
             Self::Doorbell { slot, queue, serial } => word(3, queue, slot, serial),
             Self::Service { value } => word(4, 0, 0, value),
             Self::Shard { slot, serial } => word(5, 0, slot, serial),
+            Self::Source { value } => word(6, 0, 0, value),
         }
     }
 
@@ -49,6 +52,7 @@ impl Token {
             3 => Self::Doorbell { slot, queue, serial },
             4 => Self::Service { value: serial },
             5 => Self::Shard { slot, serial },
+            6 => Self::Source { value: serial },
             _ => Self::Order,
         }
     }
@@ -168,6 +172,7 @@ mod tests {
             Token::Frontend { slot: 7, serial: 0 },
             Token::Doorbell { slot: 65535, queue: 4095, serial: 3 },
             Token::Service { value: u32::MAX },
+            Token::Source { value: 5 },
             Token::Shard { slot: 9, serial: 7 },
         ] {
             assert_eq!(Token::unpack(token.pack()), token);

@@ -8,6 +8,7 @@ use causeway_fabric::Name;
 use causeway_fabric::control::{
     Answer, Command, CommandError, GroupView, PortState, PortView, RuleView, TraceQuery, TraceView,
 };
+use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{PortSpec, RuleSpec};
 
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ impl State {
                 self.ports.remove(&name).map(|_| Answer::Done).ok_or(missing("port", name))
             }
             Command::GroupList => Ok(Answer::Groups(self.groups())),
-            Command::GroupAdd(name) => {
+            Command::GroupAdd(GroupSpec { name, .. }) => {
                 if self.groups.contains(&name) {
                     return Err(CommandError::Conflict(format!("group {name} exists")));
                 }
@@ -88,6 +89,9 @@ impl State {
                 Ok(Answer::Dispatchers(Vec::new()))
             }
             Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
+            Command::LinkList => Ok(Answer::Links(Vec::new())),
+            Command::RouteList => Ok(Answer::Routes(Vec::new())),
+            other => Err(CommandError::Invalid(format!("not modelled: {other:?}"))),
         }
     }
 
@@ -95,7 +99,15 @@ impl State {
         let of = |g: &Name| {
             self.ports.values().filter(|p| p.group == *g).map(|p| p.name.clone()).collect()
         };
-        self.groups.iter().map(|g| GroupView { name: g.clone(), ports: of(g) }).collect()
+        self.groups
+            .iter()
+            .map(|g| GroupView {
+                name: g.clone(),
+                forwarding: Forwarding::default(),
+                ports: of(g),
+                links: Vec::new(),
+            })
+            .collect()
     }
 
     fn rules(&self) -> Vec<RuleView> {

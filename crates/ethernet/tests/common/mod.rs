@@ -12,7 +12,7 @@ use causeway_ethernet::Ethernet;
 use causeway_fabric::Mac;
 use causeway_fabric::control::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Options};
+use causeway_fabric::{Fabric, Handle, Name, Options};
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;
@@ -66,7 +66,7 @@ impl Rig {
         let fabric = Fabric::start(&[|| Box::new(Ethernet::new())], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
-            rig.handle.call(Command::GroupAdd(group.parse().unwrap())).unwrap();
+            rig.handle.call(Command::GroupAdd(group.parse::<Name>().unwrap().into())).unwrap();
         }
         rig
     }

@@ -17,18 +17,23 @@
 
 mod frontend;
 pub(crate) mod ports;
+pub(crate) mod sources;
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::control::CommandError;
 use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX, SERVE_COST};
+use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Service};
 use crate::spec::Name;
 use crate::watch::{Event, Poller, Token};
+
+use sources::Sources;
 
 /// What a turn came to, in queues served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +58,14 @@ impl Turn {
     }
 }
 
+/// What waits for its turn.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Queue(PortId, usize),
+    /// By its value.
+    Source(u32),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Shard {
@@ -65,7 +78,8 @@ pub struct Shard {
     group: Name,
     /// How long a VMM-driven queue is polled in vain now: at most what `pacing` says.
     spin_ns: u64,
-    active: VecDeque<(PortId, usize)>,
+    active: VecDeque<Work>,
+    sources: Sources,
     dirty: Vec<(PortId, usize)>,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
@@ -90,6 +104,7 @@ impl Shard {
             group,
             spin_ns: pacing.spin_ns,
             active: VecDeque::new(),
+            sources: Sources::default(),
             dirty: Vec::new(),
             woken: Vec::new(),
             faults: Vec::new(),
@@ -144,6 +159,16 @@ impl Shard {
         looked
     }
 
+    /// Has the service carry out what is not about ports.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn order(&mut self, order: Order) -> Result<Outcome, CommandError> {
+        let outcome = self.with(|s, cx| s.order(cx, order));
+        self.settle();
+        outcome
+    }
+
     /// Calls the service if its deadline has passed.
     pub(crate) fn tick(&mut self) {
         if self.deadline_ns().is_some_and(|at| at <= self.now_ns) {
@@ -182,6 +207,10 @@ impl Shard {
                     self.activate(id, queue);
                 }
             }
+            Token::Source { value } => {
+                self.sources.wake(value);
+                self.settle();
+            }
             Token::Service { value } => {
                 let (readable, writable) = (event.readable, event.writable);
                 self.with(|service, cx| service.ready(cx, value, readable, writable));
@@ -201,6 +230,7 @@ impl Shard {
             poller: &self.poller,
             dirty: &mut self.dirty,
             woken: &mut self.woken,
+            sources: &mut self.sources,
             faults: &mut self.faults,
         };
         call(&mut *self.service, &mut cx)
@@ -218,33 +248,53 @@ impl Shard {
                 // A broken ring shows its error again when it is served.
                 let _ = ring.disarm();
             }
-            self.active.push_back((id, queue));
+            self.active.push_back(Work::Queue(id, queue));
         }
     }
 
-    /// Serves each active queue once, at most `most` of them.
+    /// Serves each active queue and source once, at most `most` of them.
     pub fn turn(&mut self, most: usize) -> Turn {
         let mut turn = Turn::default();
         for _ in 0..self.active.len().min(most) {
-            let Some((id, queue)) = self.active.pop_front() else { break };
-            match self.serve(id, queue) {
-                Some(worked) => {
-                    let count = if worked { &mut turn.worked } else { &mut turn.idle };
-                    *count = count.saturating_add(1);
-                    self.active.push_back((id, queue));
-                }
-                None => {
-                    turn.idle = turn.idle.saturating_add(1);
-                    if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue))
-                    {
-                        work.active = false;
-                    }
-                }
+            let Some(work) = self.active.pop_front() else { break };
+            let worked = match work {
+                Work::Queue(id, queue) => self.serve(id, queue),
+                Work::Source(value) => self.serve_source(value),
+            };
+            let count = if worked == Some(true) { &mut turn.worked } else { &mut turn.idle };
+            *count = count.saturating_add(1);
+            if worked.is_some() {
+                self.active.push_back(work);
+            } else {
+                self.rest(work);
             }
             // After the flag is settled: a wake of this very queue must find it parked.
             self.settle();
         }
         turn
+    }
+
+    /// Notes that something is no longer on the list of those to serve.
+    fn rest(&mut self, work: Work) {
+        match work {
+            Work::Queue(id, queue) => {
+                if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue)) {
+                    work.active = false;
+                }
+            }
+            Work::Source(value) => self.sources.rest(value),
+        }
+    }
+
+    /// As [`Self::serve`], for a source.
+    fn serve_source(&mut self, value: u32) -> Option<bool> {
+        let served = self.with(|s, cx| s.serve_source(cx, value, SERVE_CHAINS_MAX));
+        self.sources.count(value, served, &self.pacing, self.now_ns);
+        match served.progress {
+            Progress::Worked => Some(true),
+            Progress::Idle => Some(false),
+            Progress::Parked => None,
+        }
     }
 
     /// Serves one queue once. `None`: it is no longer active; else whether it had work.
@@ -312,6 +362,9 @@ impl Shard {
                 self.activate(id, queue);
             }
             self.woken.clear();
+            while let Some(value) = self.sources.next_woken() {
+                self.active.push_back(Work::Source(value));
+            }
             if self.faults.is_empty() {
                 return;
             }

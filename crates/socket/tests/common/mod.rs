@@ -10,7 +10,7 @@ use causeway_attach::native::{ConnectionId, SocketError, Sockets};
 use causeway_attach::native::{VsockOptions, VsockPort};
 use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
 use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
-use causeway_fabric::{Fabric, Handle, Options};
+use causeway_fabric::{Fabric, Handle, Name, Options};
 use causeway_socket::Socket;
 use causeway_wire::vsock::{Header, Op, Type};
 
@@ -36,7 +36,7 @@ impl Rig {
         let fabric = Fabric::start(&[|| Box::new(Socket::new())], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
-            rig.handle.call(Command::GroupAdd(group.parse().unwrap())).unwrap();
+            rig.handle.call(Command::GroupAdd(group.parse::<Name>().unwrap().into())).unwrap();
         }
         rig
     }

@@ -3,12 +3,15 @@
 //! The registry knows which names, sockets and groups there are, and which dispatcher serves which
 //! shard. It is asked by one thread at a time and is not on the data path.
 
+mod links;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::balance::{Burden, relief};
+use crate::carrier::LinkId;
 use crate::control::{
     Answer, Command, CommandError, DispatcherView, GroupView, PortView, RuleView, ShardView,
     TraceQuery,
@@ -17,12 +20,13 @@ use crate::dispatcher::{Key, Roster, Worker};
 use crate::fabric::Maker;
 use crate::limits::{GROUPS_MAX, PORTS_MAX};
 use crate::load::Load;
+use crate::orders::{FRAMES, GroupSpec};
 use crate::pace::Pacing;
 use crate::rules::Rules;
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::ports::{no_group, no_port, too_many_ports};
-use crate::spec::{Name, PortSpec, RuleSpec};
+use crate::spec::{LinkSpec, Name, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 type Reply = Result<Answer, CommandError>;
 
@@ -41,12 +45,20 @@ pub(crate) struct Registry {
     pacing: Pacing,
     workers: Vec<Arc<Worker>>,
     start: Instant,
-    groups: Vec<Name>,
+    groups: Vec<GroupSpec>,
     ports: BTreeMap<Name, (PortSpec, Key)>,
+    links: BTreeMap<Name, (LinkSpec, LinkId)>,
+    /// By their numbers, in rising order.
+    routes: Vec<(u64, RouteSpec)>,
+    /// The number of the last route that was added.
+    last_route: u64,
     shards: BTreeMap<Key, Place>,
     /// The rules, and what shards that are gone counted.
     rules: Rules,
 }
+
+/// What stands for the host where a group is named.
+const HOST: &str = "host";
 
 fn lost() -> CommandError {
     CommandError::Host("a group is not where it was put: restart the daemon".into())
@@ -66,6 +78,9 @@ impl Registry {
             start,
             groups: Vec::new(),
             ports: BTreeMap::new(),
+            links: BTreeMap::new(),
+            routes: Vec::new(),
+            last_route: 0,
             shards: BTreeMap::new(),
             rules: Rules::default(),
         }
@@ -83,11 +98,19 @@ impl Registry {
             Command::PortAdd(spec) => self.port_add(spec),
             Command::PortDel(name) => self.port_delete(&name),
             Command::GroupList => Ok(Answer::Groups(self.group_views())),
-            Command::GroupAdd(name) => self.group_add(name),
+            Command::GroupAdd(spec) => self.group_add(spec),
             Command::GroupDel(name) => self.group_delete(&name),
             Command::RuleList => self.rule_views().map(Answer::Rules),
             Command::RuleAdd { index, rule } => self.rule_add(index, rule),
             Command::RuleDel { index } => self.rule_delete(index),
+            Command::LinkList => self.link_views().map(Answer::Links),
+            Command::LinkShow(name) => self.link_view(&name),
+            Command::LinkAdd(spec) => self.link_add(*spec),
+            Command::LinkDel(name) => self.link_delete(&name),
+            Command::RouteList => self.route_views().map(Answer::Routes),
+            Command::RouteAdd(spec) => self.route_add(spec),
+            Command::RouteDel(index) => self.route_delete(index),
+            Command::Traffic(group) => self.traffic(&group),
             Command::Trace(query) => self.trace(query),
             Command::DispatcherList => self.dispatcher_views().map(Answer::Dispatchers),
             Command::ShardMove { group, service, dispatcher } => {
@@ -147,26 +170,38 @@ impl Registry {
             let of = self.ports.iter().filter(|(_, (spec, _))| spec.group == *group);
             of.map(|(name, _)| name.clone()).collect()
         };
-        self.groups.iter().map(|g| GroupView { name: g.clone(), ports: ports_of(g) }).collect()
+        let links_of = |group: &Name| {
+            let of = self.links.iter().filter(|(_, (spec, _))| spec.group == *group);
+            of.map(|(name, _)| name.clone()).collect()
+        };
+        let view = |group: &GroupSpec| GroupView {
+            name: group.name.clone(),
+            forwarding: group.forwarding,
+            ports: ports_of(&group.name),
+            links: links_of(&group.name),
+        };
+        self.groups.iter().map(view).collect()
     }
 
-    fn group_add(&mut self, name: Name) -> Reply {
-        if name.as_str() == "host" {
+    fn group_add(&mut self, spec: GroupSpec) -> Reply {
+        let name = &spec.name;
+        if name.as_str() == HOST {
             let text = "group \"host\": this name stands for the host in rules; choose another";
             return Err(CommandError::Invalid(text.into()));
         }
-        if self.groups.contains(&name) {
+        if self.has_group(name).is_ok() {
             return Err(CommandError::Conflict(format!("group {name} exists already")));
         }
         if self.groups.len() >= GROUPS_MAX {
             return Err(CommandError::Conflict(format!("there are {GROUPS_MAX} groups already")));
         }
-        self.groups.push(name);
+        self.groups.push(spec);
         Ok(Answer::Done)
     }
 
     fn has_group(&self, name: &Name) -> Result<(), CommandError> {
-        if self.groups.contains(name) { Ok(()) } else { Err(no_group(name)) }
+        let known = self.groups.iter().any(|group| group.name == *name);
+        if known { Ok(()) } else { Err(no_group(name)) }
     }
 
     fn group_delete(&mut self, name: &Name) -> Reply {
@@ -175,7 +210,11 @@ impl Registry {
             let text = format!("group {name} still has port {port}; delete its ports first");
             return Err(CommandError::Conflict(text));
         }
-        self.groups.retain(|group| group != name);
+        if let Some((link, _)) = self.links.iter().find(|(_, (spec, _))| spec.group == *name) {
+            let text = format!("group {name} still has link {link}; delete its links first");
+            return Err(CommandError::Conflict(text));
+        }
+        self.groups.retain(|group| group.name != *name);
         Ok(Answer::Done)
     }
 
@@ -199,9 +238,7 @@ impl Registry {
             CommandError::Invalid(format!("port {}: no service for its kind", spec.name))
         })?;
         let key = Key { group: spec.group.clone(), service };
-        if !self.shards.contains_key(&key) {
-            self.open(&key, make)?;
-        }
+        self.ensure(&key, make)?;
         let wanted = spec.clone();
         match self.with(&key, move |shard| shard.port_add(wanted, true)).and_then(|added| added) {
             Ok(view) => {
@@ -221,8 +258,21 @@ impl Registry {
         let (key, wanted) = (key.clone(), name.clone());
         self.with(&key, move |shard| shard.port_delete(&wanted))??;
         self.ports.remove(name);
+        self.forget_routes(&key.group, &RouteEnd::Interface(name.clone()))?;
         self.close_if_empty(&key);
         Ok(Answer::Done)
+    }
+
+    /// Makes a shard if it is not there.
+    fn ensure(&mut self, key: &Key, make: Maker) -> Result<(), CommandError> {
+        if self.shards.contains_key(key) {
+            return Ok(());
+        }
+        self.open(key, make)?;
+        if key.service == FRAMES && self.has_routes(&key.group) {
+            self.tell_routes(&key.group)?;
+        }
+        Ok(())
     }
 
     /// Makes a shard, on the dispatcher that has least to do.
@@ -243,9 +293,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Lets go of a shard that has no ports; what its rules counted is kept.
+    /// Lets go of a shard that has no ports and no links; what its rules counted is kept.
     fn close_if_empty(&mut self, key: &Key) {
-        if self.ports.values().any(|(_, of)| of == key) {
+        let has_ports = self.ports.values().any(|(_, of)| of == key);
+        if has_ports || self.has_links(key) {
             return;
         }
         let Some(place) = self.shards.remove(key) else { return };

@@ -3,6 +3,8 @@
 //! The configuration file, the control socket and the tests all build these.
 //! Nothing here knows of TOML or JSON syntax beyond `serde`.
 
+mod link;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,6 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     HOST_SUFFIX_BYTES, MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+};
+
+pub use link::{
+    LinkKind, LinkSpec, MacMatch, PublicKey, RawSpec, RouteEnd, RouteSpec, StreamSpec, TlsSpec,
+    TunnelSpec, UdpSpec, metric_default,
 };
 
 /// Why a value of the operator is refused; the text says what was expected.

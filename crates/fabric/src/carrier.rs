@@ -1,0 +1,274 @@
+//! What links and the services whose frames they carry say to each other.
+//!
+//! A service gives frames to a link's [`Carrier`] in its own thread; the carrier sends them
+//! itself. What came by a link is brought to the service's shard in [`Arrivals`] through a
+//! [`crate::mailbox`].
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use causeway_memory::{Cursor, Map};
+use causeway_wire::virtio_net::Offload;
+
+use crate::mailbox::Sender;
+use crate::spec::{Mac, Name};
+
+/// Names a link for as long as it exists; never reused for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u32);
+
+/// Length of what says how a frame is to be finished, in bytes: a virtio-net header without the
+/// number of buffers (virtio 1.3, 5.1.6).
+pub const OFFLOAD_BYTES: usize = 10;
+
+/// Where the bytes behind a frame's head are.
+#[derive(Debug, Clone, Copy)]
+pub enum Body<'a> {
+    /// In a guest's memory.
+    Guest(&'a Map, Cursor<'a>),
+    /// In our own.
+    Private(&'a [u8]),
+}
+
+/// The bytes of a frame are gone: its sender's memory was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the sender's memory was taken away")]
+pub struct Lost;
+
+/// A frame on its way out.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// What its receiver has left to do; nothing where [`Carrier::takes_offloads`] says no.
+    pub offload: &'a Offload,
+    /// Its first bytes.
+    pub head: &'a [u8],
+    /// Those behind them.
+    pub body: Body<'a>,
+    /// Length of the frame, in bytes.
+    pub len: usize,
+    /// How many links it has crossed.
+    pub hops: u8,
+}
+
+impl Outgoing<'_> {
+    /// Goes through its bytes once.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader { head: self.head, body: self.body }
+    }
+}
+
+/// Goes through the bytes of an [`Outgoing`] frame.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    head: &'a [u8],
+    body: Body<'a>,
+}
+
+impl Reader<'_> {
+    /// Copies the next `out.len()` bytes.
+    ///
+    /// # Errors
+    /// There are fewer, or the memory behind them is gone.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
+        let now = self.head.len().min(out.len());
+        let (first, later) = self.head.split_at_checked(now).ok_or(Lost)?;
+        let (into, rest) = out.split_at_mut_checked(now).ok_or(Lost)?;
+        into.copy_from_slice(first);
+        self.head = later;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        match &mut self.body {
+            Body::Guest(map, cursor) => cursor.read(map, rest).map_err(|_| Lost),
+            Body::Private(bytes) => {
+                let (first, later) = bytes.split_at_checked(rest.len()).ok_or(Lost)?;
+                rest.copy_from_slice(first);
+                *bytes = later;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Why a frame did not leave by a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The link is down.
+    Down,
+    /// It is longer than the link carries.
+    TooBig,
+    /// The kernel or the stream has no room now.
+    NoRoom,
+    /// Its sender's memory was taken away.
+    Lost,
+}
+
+/// One link's way out, for one shard.
+pub trait Carrier: Send + std::fmt::Debug {
+    /// Takes a frame. It leaves by [`Self::flush`] at the latest.
+    ///
+    /// # Errors
+    /// Says why it does not leave.
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
+
+    /// Sends what was taken. Says how many frames the kernel had no room for.
+    fn flush(&mut self) -> u64;
+
+    /// Whether frames may cross whose checksums and segments are unfinished.
+    fn takes_offloads(&self) -> bool;
+
+    /// The longest frame that crosses, in bytes.
+    fn longest(&self) -> usize;
+}
+
+/// One frame that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where it lies in [`Arrivals::bytes`].
+    pub at: Range<usize>,
+    /// How it is to be finished. From the network: to be checked like a guest's.
+    pub offload: [u8; OFFLOAD_BYTES],
+    /// How many links it has crossed, this one among them.
+    pub hops: u8,
+}
+
+/// Frames that came by one link.
+#[derive(Debug)]
+pub struct Arrivals {
+    /// By which.
+    pub link: LinkId,
+    /// Where they lie.
+    pub bytes: Buffer,
+    /// Each of them.
+    pub frames: Vec<Arrival>,
+}
+
+/// Whether a link carries frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether it does.
+    pub up: bool,
+    /// Round trip in nanoseconds, where it is known.
+    pub rtt_ns: Option<u64>,
+}
+
+/// What a link tells the shard of its group.
+#[derive(Debug)]
+pub enum Message {
+    /// Frames came.
+    Arrivals(Arrivals),
+    /// The link came up or went down.
+    Standing(LinkId, Standing),
+    /// The peer behind the link says that it has these addresses now: newer than all that was said
+    /// of them before.
+    Here(LinkId, Vec<Mac>),
+    /// It does not have them any more.
+    Gone(LinkId, Vec<Mac>),
+}
+
+/// What the shard of a group tells the peer behind a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// An address is at one of our ports now.
+    Here(LinkId, Mac),
+    /// It is not any more.
+    Gone(LinkId, Mac),
+}
+
+/// What a service needs to use a link.
+#[derive(Debug)]
+pub struct Membership {
+    /// Which.
+    pub id: LinkId,
+    /// Its name.
+    pub name: Name,
+    /// Who is at the other end.
+    pub peer: String,
+    /// What it costs: lower is better.
+    pub metric: u16,
+    /// Whether frames of other links may leave by it.
+    pub transit: bool,
+    /// Where to tell our own addresses, if the peer wants to know them.
+    pub notices: Option<Sender<Notice>>,
+    /// The way out.
+    pub carrier: Box<dyn Carrier>,
+}
+
+/// Buffers that are used again.
+#[derive(Debug, Clone, Default)]
+pub struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// How many buffers a pool keeps.
+const POOLED_MAX: usize = 64;
+
+impl Pool {
+    /// An empty buffer.
+    pub fn take(&self) -> Buffer {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Buffer { bytes: bytes.unwrap_or_default(), pool: self.clone() }
+    }
+}
+
+/// A buffer that goes back to its pool.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    pool: Pool,
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.len() < POOLED_MAX && bytes.capacity() > 0 {
+            pool.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_goes_from_head_to_body() {
+        let (offload, head, body) = (Offload::None, [1, 2, 3], [4, 5, 6, 7]);
+        let frame = Outgoing {
+            offload: &offload,
+            head: &head,
+            body: Body::Private(&body),
+            len: 7,
+            hops: 0,
+        };
+        let mut reader = frame.reader();
+        let (mut a, mut b) = ([0; 2], [0; 4]);
+        reader.read(&mut a).unwrap();
+        reader.read(&mut b).unwrap();
+        assert_eq!((a, b), ([1, 2], [3, 4, 5, 6]));
+        assert_eq!(reader.read(&mut a), Err(Lost), "one byte is left");
+    }
+
+    #[test]
+    fn buffers_come_back_empty_with_their_room() {
+        let pool = Pool::default();
+        let mut buffer = pool.take();
+        buffer.extend_from_slice(&[7; 1000]);
+        drop(buffer);
+        let again = pool.take();
+        assert!(again.is_empty() && again.capacity() >= 1000);
+    }
+}

@@ -1,0 +1,184 @@
+//! Messages from one shard to another one, which may be in another thread.
+//!
+//! # Budget
+//! A message costs an uncontended lock on either side, and a system call only if its reader
+//! sleeps: a reader that polls is never rung. So put many frames into one message.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+#[derive(Debug)]
+struct State<T> {
+    messages: VecDeque<T>,
+    /// Whether the reader wants to be rung.
+    asleep: bool,
+    /// Whether the reader is gone.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    bell: OwnedFd,
+    room: usize,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writing side; may be cloned.
+#[derive(Debug)]
+pub struct Sender<T>(Arc<Shared<T>>);
+
+/// The reading side.
+#[derive(Debug)]
+pub struct Mailbox<T>(Arc<Shared<T>>);
+
+/// A mailbox with room for `room` messages, at least one.
+///
+/// # Errors
+/// The host gives no descriptor.
+pub fn mailbox<T>(room: usize) -> io::Result<(Sender<T>, Mailbox<T>)> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let state = State { messages: VecDeque::new(), asleep: true, closed: false };
+    let shared = Arc::new(Shared { state: Mutex::new(state), bell, room: room.max(1) });
+    Ok((Sender(shared.clone()), Mailbox(shared)))
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Sender<T> {
+    /// Puts a message behind those that wait.
+    ///
+    /// # Errors
+    /// Gives the message back when there is no room, or no reader any more.
+    pub fn push(&self, message: T) -> Result<(), T> {
+        let mut state = self.0.state();
+        if state.closed || state.messages.len() >= self.0.room {
+            return Err(message);
+        }
+        state.messages.push_back(message);
+        let ring = std::mem::take(&mut state.asleep);
+        drop(state);
+        if ring {
+            // It can only fail when it is full, and then it is readable all the same.
+            let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// Moves at most `most` messages to the end of `into`. Says how many.
+    pub fn take(&self, most: usize, into: &mut Vec<T>) -> usize {
+        let mut state = self.0.state();
+        let count = state.messages.len().min(most);
+        into.extend(state.messages.drain(..count));
+        count
+    }
+
+    /// Wants to be rung for the next message. Says no if one waits already.
+    pub fn arm(&self) -> bool {
+        let mut state = self.0.state();
+        state.asleep = state.messages.is_empty();
+        state.asleep
+    }
+}
+
+impl<T> AsFd for Mailbox<T> {
+    /// Rung once for each time the reader slept; its counter need never be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+}
+
+impl<T> Drop for Mailbox<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.closed = true;
+        state.messages.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rung<T>(mailbox: &Mailbox<T>) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&mailbox.0.bell, &mut count).is_ok()
+    }
+
+    #[test]
+    fn a_reader_is_rung_once_and_only_when_it_sleeps() {
+        let (sender, mailbox) = mailbox(8).unwrap();
+        let mut got = Vec::new();
+        assert!(!rung(&mailbox), "nothing came");
+        sender.push(1).unwrap();
+        assert!(rung(&mailbox));
+        sender.push(2).unwrap();
+        assert!(!rung(&mailbox), "it was rung already");
+        assert!(!mailbox.arm(), "two wait");
+        assert_eq!(mailbox.take(9, &mut got), 2);
+        sender.push(3).unwrap();
+        assert!(!rung(&mailbox), "it is awake");
+        assert_eq!(mailbox.take(9, &mut got), 1);
+        assert!(mailbox.arm());
+        sender.push(4).unwrap();
+        assert!(rung(&mailbox));
+        assert_eq!(got, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_full_mailbox_and_one_without_a_reader_give_messages_back() {
+        let (sender, mailbox) = mailbox(2).unwrap();
+        assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
+        drop(mailbox);
+        assert_eq!(sender.push(4), Err(4));
+    }
+
+    #[test]
+    fn no_message_is_missed_between_threads() {
+        let (sender, mailbox) = mailbox(4).unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut got, mut sum) = (Vec::new(), 0_u64);
+            loop {
+                while mailbox.take(3, &mut got) > 0 {
+                    for value in got.drain(..) {
+                        if value == 0 {
+                            return sum;
+                        }
+                        sum += value;
+                    }
+                }
+                if mailbox.arm() {
+                    let mut fds =
+                        [rustix::event::PollFd::new(&mailbox, rustix::event::PollFlags::IN)];
+                    rustix::event::poll(&mut fds, None).unwrap();
+                    rung(&mailbox);
+                }
+            }
+        });
+        let mut expected = 0;
+        for value in (1..20_000_u64).chain([0]) {
+            expected += value;
+            let mut left = sender.push(value);
+            while let Err(value) = left {
+                std::thread::yield_now();
+                left = sender.push(value);
+            }
+        }
+        assert_eq!(reader.join().unwrap(), expected);
+    }
+}

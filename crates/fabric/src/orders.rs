@@ -1,0 +1,80 @@
+//! What the registry has services do beyond ports: links, routes, and looks at traffic.
+
+use serde::Serialize;
+
+use crate::carrier::{LinkId, Membership, Message};
+use crate::control::{LinkView, RouteView, TrafficView};
+use crate::mailbox::Sender;
+use crate::spec::{LinkSpec, Name, RouteSpec};
+
+/// The service that carries frames between ports.
+pub const FRAMES: &str = "net";
+/// The service that carries them to peers.
+pub const LINKS: &str = "link";
+
+/// One order to a service.
+#[derive(Debug)]
+pub enum Order {
+    /// To the frames' service: where do links put what came?
+    Inbox,
+    /// To the links' service: open a link, and put there what comes.
+    LinkOpen(Box<LinkSpec>, Sender<Message>),
+    /// To the links' service: close a link.
+    LinkClose(LinkId),
+    /// To the links' service: show all.
+    LinkViews,
+    /// To the frames' service: use a link.
+    Join(Membership),
+    /// To the frames' service: use it no more.
+    Leave(LinkId),
+    /// To the frames' service: all routes of the group, in place of those before.
+    Routes(Vec<(u64, RouteSpec)>, Forwarding),
+    /// To the frames' service: what became of the routes.
+    RouteViews,
+    /// To the frames' service: who talks to whom.
+    Traffic,
+}
+
+/// What a service answers.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Where links put what came.
+    Inbox(Sender<Message>),
+    /// The link is open.
+    Opened(Membership),
+    /// All links.
+    Links(Vec<LinkView>),
+    /// All routes of the group.
+    Routes(Vec<RouteView>),
+    /// Who talks to whom.
+    Traffic(TrafficView),
+}
+
+/// What becomes of frames that no route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Forwarding {
+    /// They go where their destination was learnt to be, else everywhere, as in a switch.
+    #[default]
+    Learn,
+    /// They are dropped, as in VNET/P.
+    Routes,
+}
+
+/// What a group is: its name, and how its frames are forwarded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct GroupSpec {
+    /// Its name.
+    pub name: Name,
+    /// See [`Forwarding`].
+    #[serde(default)]
+    pub forwarding: Forwarding,
+}
+
+impl From<Name> for GroupSpec {
+    fn from(name: Name) -> Self {
+        Self { name, forwarding: Forwarding::default() }
+    }
+}

@@ -1,0 +1,397 @@
+//! Links and routes as the operator asks for them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mac, Name, SpecError};
+use crate::limits::{INTERFACE_BYTES_MAX, VNI_MAX};
+
+/// A configured path to a peer, for the frames of one group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSpec {
+    /// Unique in the daemon.
+    pub name: Name,
+    /// Whose frames it carries.
+    pub group: Name,
+    /// Who is at the other end: links of one group with the same peer stand in for each other.
+    /// Without a name, the peer is known by its key or its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Name>,
+    /// Of several links to one peer, the one with the lowest metric that is up carries the frames.
+    #[serde(default = "metric_default")]
+    pub metric: u16,
+    /// Whether frames that came by another link may leave by this one, and the other way round.
+    /// Off where all daemons have links to each other, or frames would come twice.
+    #[serde(default)]
+    pub transit: bool,
+    /// How frames cross.
+    #[serde(flatten)]
+    pub kind: LinkKind,
+}
+
+/// What links cost if nothing is said.
+pub fn metric_default() -> u16 {
+    100
+}
+
+/// How frames cross.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum LinkKind {
+    /// Ours: UDP, encrypted and authenticated; frames of any size, with their offloads.
+    Causeway(TunnelSpec),
+    /// As `causeway`, without encryption and authentication.
+    CausewayPlain(UdpSpec),
+    /// The bare frame in UDP, as VNET/P sends it.
+    Vnet(UdpSpec),
+    /// VXLAN (RFC 7348).
+    Vxlan(UdpSpec),
+    /// Frames over TCP, in VNET/U's framing.
+    Tcp(StreamSpec),
+    /// The same over TLS, with certificates on both sides.
+    Tls(TlsSpec),
+    /// The local network behind an interface of this host.
+    Raw(RawSpec),
+}
+
+impl LinkKind {
+    /// As it is written.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Causeway(_) => "causeway",
+            Self::CausewayPlain(_) => "causeway-plain",
+            Self::Vnet(_) => "vnet",
+            Self::Vxlan(_) => "vxlan",
+            Self::Tcp(_) => "tcp",
+            Self::Tls(_) => "tls",
+            Self::Raw(_) => "raw",
+        }
+    }
+}
+
+/// The ends of an encrypted tunnel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelSpec {
+    /// Where the peer is; `None`: it finds us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<SocketAddr>,
+    /// Where we are: the address and port that datagrams come to and go out from.
+    pub local: SocketAddr,
+    /// The peer's public key: 32 bytes in base64.
+    pub key: PublicKey,
+    /// File of our private key. Never shown: only its name is.
+    pub private_key: std::path::PathBuf,
+    /// Tells groups apart on the wire, 0 to 16777215; both ends give the same.
+    pub vni: u32,
+}
+
+/// The ends of an unencrypted UDP link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpSpec {
+    /// Where the peer is.
+    pub remote: SocketAddr,
+    /// Where we are.
+    pub local: SocketAddr,
+    /// As in [`TunnelSpec::vni`]; without meaning for `vnet`.
+    #[serde(default)]
+    pub vni: u32,
+}
+
+/// The ends of a TCP link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSpec {
+    /// Where the peer is. One that listens takes connections from this address only, from any port.
+    pub remote: SocketAddr,
+    /// Where we listen; `None`: we connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// The ends of a TLS link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsSpec {
+    /// The ends.
+    #[serde(flatten)]
+    pub stream: StreamSpec,
+    /// File of our certificate and those that it builds on (PEM).
+    pub certificate: std::path::PathBuf,
+    /// File of its private key (PEM). Never shown: only its name is.
+    pub private_key: std::path::PathBuf,
+    /// File of the authorities whose certificates the peer may show (PEM).
+    pub authorities: std::path::PathBuf,
+    /// The name that the peer's certificate must have.
+    pub peer_name: String,
+}
+
+/// An interface of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawSpec {
+    /// Its name, 1 to 15 bytes.
+    pub interface: String,
+}
+
+/// A peer's public key as it is written: 32 bytes in base64.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey(String);
+
+impl PublicKey {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (body, end) = text.split_at_checked(43).unwrap_or((text, ""));
+        let digits = body.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/');
+        if text.len() == 44 && digits && end == "=" {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(SpecError(
+                "key: expected the 44 characters that `causeway key public` prints".into(),
+            ))
+        }
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> String {
+        key.0
+    }
+}
+
+impl LinkSpec {
+    /// Checks the ranges that the types leave open.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let fail = |text: String| Err(SpecError(format!("link {}: {text}", self.name)));
+        let vni = match &self.kind {
+            LinkKind::Causeway(tunnel) => tunnel.vni,
+            LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => udp.vni,
+            LinkKind::Tcp(_) | LinkKind::Tls(_) | LinkKind::Raw(_) => 0,
+        };
+        if vni > VNI_MAX {
+            return fail(format!("vni {vni}: expected 0 to {VNI_MAX}"));
+        }
+        if let Some((local, Some(remote))) = self.ends() {
+            if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
+                return fail(format!("remote {remote}: expected the address of one peer"));
+            }
+            if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
+                return fail(format!("remote {remote}: its family is not that of our end"));
+            }
+        }
+        if let LinkKind::Raw(raw) = &self.kind {
+            let name = &raw.interface;
+            let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
+            let dots = name == "." || name == "..";
+            if name.is_empty() || name.len() > INTERFACE_BYTES_MAX || name.bytes().any(bad) || dots
+            {
+                return fail(format!(
+                    "interface {name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Our end and the peer's.
+    fn ends(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
+        match &self.kind {
+            LinkKind::Causeway(tunnel) => Some((Some(tunnel.local), tunnel.remote)),
+            LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+                Some((Some(udp.local), Some(udp.remote)))
+            }
+            LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => {
+                Some((stream.listen, Some(stream.remote)))
+            }
+            LinkKind::Raw(_) => None,
+        }
+    }
+
+    /// Who is at the other end: the same text for links that stand in for each other.
+    pub fn peer_label(&self) -> String {
+        if let Some(peer) = &self.peer {
+            return peer.to_string();
+        }
+        match &self.kind {
+            LinkKind::Causeway(tunnel) => tunnel.key.as_str().to_owned(),
+            LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+                udp.remote.ip().to_string()
+            }
+            LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => {
+                stream.remote.ip().to_string()
+            }
+            // Each interface leads elsewhere.
+            LinkKind::Raw(raw) => format!("interface {}", raw.interface),
+        }
+    }
+}
+
+/// Which source or destination addresses a route is for (VNET/P, 4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MacMatch {
+    /// All.
+    Any,
+    /// None: such a route never applies.
+    None,
+    /// All but this one.
+    Not(Mac),
+    /// This one.
+    Only(Mac),
+}
+
+impl FromStr for MacMatch {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let lower = text.to_ascii_lowercase();
+        match lower.as_str() {
+            "any" => Ok(Self::Any),
+            "none" => Ok(Self::None),
+            other => match other.strip_prefix("not-") {
+                Some(mac) => mac.parse().map(Self::Not),
+                Option::None => other.parse().map(Self::Only),
+            },
+        }
+        .map_err(|_: SpecError| {
+            SpecError(format!("address {text:?}: expected any, none, a MAC address, or not-MAC"))
+        })
+    }
+}
+
+impl TryFrom<String> for MacMatch {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<MacMatch> for String {
+    fn from(mac: MacMatch) -> String {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for MacMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::None => f.write_str("none"),
+            Self::Not(mac) => write!(f, "not-{mac}"),
+            Self::Only(mac) => mac.fmt(f),
+        }
+    }
+}
+
+/// One end of a route: a port (VNET's *interface*) or a link (its *edge*). The local network is
+/// a link of kind `raw`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "type", content = "name", rename_all = "lowercase")]
+pub enum RouteEnd {
+    /// A port of the group.
+    Interface(Name),
+    /// A link of the group.
+    Edge(Name),
+}
+
+impl fmt::Display for RouteEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => write!(f, "interface {name}"),
+            Self::Edge(name) => write!(f, "edge {name}"),
+        }
+    }
+}
+
+/// A rule that sends frames to a port or a link.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouteSpec {
+    /// Whose frames.
+    pub group: Name,
+    /// From which addresses.
+    pub source: MacMatch,
+    /// To which.
+    pub destination: MacMatch,
+    /// Where they go.
+    pub to: RouteEnd,
+    /// Where they must have come from; `None`: anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<RouteEnd>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_matches_read_and_print() {
+        for text in ["any", "none", "not-02:00:00:00:00:01", "02:00:00:00:00:01"] {
+            assert_eq!(text.parse::<MacMatch>().unwrap().to_string(), text);
+        }
+        assert_eq!("ANY".parse::<MacMatch>().unwrap(), MacMatch::Any);
+        for bad in ["", "not-", "not-any", "02:00", "some"] {
+            assert!(bad.parse::<MacMatch>().is_err(), "{bad}");
+        }
+    }
+
+    fn udp(remote: &str, local: &str, vni: u32) -> LinkSpec {
+        let (remote, local) = (remote.parse().unwrap(), local.parse().unwrap());
+        LinkSpec {
+            name: "l".parse().unwrap(),
+            group: "g".parse().unwrap(),
+            peer: None,
+            metric: 100,
+            transit: false,
+            kind: LinkKind::Vxlan(UdpSpec { remote, local, vni }),
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_link_are_checked() {
+        assert!(udp("10.0.0.2:4789", "0.0.0.0:4789", 7).check().is_ok());
+        assert!(udp("[fd00::2]:4789", "[::]:4789", 7).check().is_ok());
+        for (bad, expected) in [
+            (udp("10.0.0.2:0", "0.0.0.0:4789", 7), "one peer"),
+            (udp("0.0.0.0:1", "0.0.0.0:4789", 7), "one peer"),
+            (udp("224.0.0.1:1", "0.0.0.0:4789", 7), "one peer"),
+            (udp("10.0.0.2:1", "[::]:4789", 7), "family"),
+            (udp("10.0.0.2:1", "0.0.0.0:1", 1 << 24), "16777215"),
+        ] {
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_reads_and_prints_as_json() {
+        let spec = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
+        let json = serde_json::to_value(&spec).unwrap();
+        assert_eq!(json["kind"], "vxlan");
+        assert_eq!(serde_json::from_value::<LinkSpec>(json).unwrap(), spec);
+    }
+
+    #[test]
+    fn keys_are_checked_where_they_are_read() {
+        let good = format!("{}=", "A".repeat(43));
+        assert!(good.parse::<PublicKey>().is_ok());
+        for bad in ["", "x", &"A".repeat(44), &format!("{}=", "!".repeat(43))] {
+            assert!(bad.parse::<PublicKey>().is_err(), "{bad}");
+        }
+    }
+}
