@@ -24,6 +24,7 @@ pub mod frame;
 pub mod ipv4;
 pub mod ipv6;
 pub mod tcp;
+pub mod tunnel;
 pub mod udp;
 pub mod virtio;
 pub mod virtio_net;

@@ -1,0 +1,158 @@
+//! Who a daemon is: X25519 keys, written as WireGuard writes them (44 characters of base64).
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use snow::params::DHChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use zeroize::Zeroizing;
+
+/// Length of a key, in bytes.
+pub const KEY_LEN: usize = 32;
+/// Length of a key's text, in characters.
+pub const TEXT_LEN: usize = 44;
+
+/// Why a text is no key. The text itself is not repeated: it might be a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a key is {TEXT_LEN} characters of base64, as `causeway key` writes it")]
+pub struct NotAKey;
+
+fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, NotAKey> {
+    // Room for what 44 characters without padding would be.
+    let mut bytes = Zeroizing::new([0_u8; KEY_LEN + 1]);
+    if text.len() != TEXT_LEN {
+        return Err(NotAKey);
+    }
+    let len = STANDARD.decode_slice(text, bytes.as_mut_slice()).map_err(|_| NotAKey)?;
+    let key: &[u8; KEY_LEN] = bytes.first_chunk().filter(|_| len == KEY_LEN).ok_or(NotAKey)?;
+    Ok(Zeroizing::new(*key))
+}
+
+/// What peers know a daemon by. Public keys are ordered, which settles who goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; KEY_LEN]);
+
+impl PublicKey {
+    /// From its bytes.
+    pub const fn new(bytes: [u8; KEY_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        decode(text).map(|bytes| Self(*bytes))
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+/// A daemon's secret. It shows itself to nobody who does not ask for [`PrivateKey::to_text`], and
+/// is wiped from memory when it goes.
+#[derive(Clone)]
+pub struct PrivateKey(Zeroizing<[u8; KEY_LEN]>);
+
+impl PrivateKey {
+    /// From 32 random bytes: any will do, X25519 itself clears the bits that must be.
+    pub fn new(random: [u8; KEY_LEN]) -> Self {
+        Self(Zeroizing::new(random))
+    }
+
+    /// Its bytes, for the handshake.
+    pub(crate) fn bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0
+    }
+
+    /// The key that peers are told.
+    pub fn public(&self) -> PublicKey {
+        let mut public = [0; KEY_LEN];
+        // Always there: the feature that brings it is switched on in the manifest.
+        if let Some(mut dh) = DefaultResolver.resolve_dh(&DHChoice::Curve25519) {
+            dh.set(self.bytes());
+            for (to, from) in public.iter_mut().zip(dh.pubkey()) {
+                *to = *from;
+            }
+        }
+        PublicKey(public)
+    }
+
+    /// The text that goes into a key file, and nowhere else.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(self.bytes()))
+    }
+}
+
+impl FromStr for PrivateKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        decode(text).map(Self)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateKey(of {})", self.public())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_the_one_of_the_rfc() {
+        // RFC 7748, section 6.1: Alice's keys.
+        let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
+        let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+        let key: PrivateKey = private.parse().unwrap();
+        assert_eq!(key.public().to_string(), public);
+        assert_eq!(key.to_text().as_str(), private);
+        assert_eq!(public.parse(), Ok(key.public()));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let key = PrivateKey::new([7; KEY_LEN]);
+        let shown = format!("{key:?} {key:#?}");
+        assert!(!shown.contains(key.to_text().as_str()));
+        assert!(shown.contains(&key.public().to_string()));
+    }
+
+    #[test]
+    fn hostile_texts_are_no_keys() {
+        let good = PrivateKey::new([7; KEY_LEN]).to_text();
+        for text in [
+            "",
+            "=",
+            &good[..43],
+            &format!("{}=", good.as_str()),
+            &good.replace('=', "A"),
+            &good.replace('B', "!"),
+            &"ä".repeat(22),
+        ] {
+            assert!(text.parse::<PrivateKey>().is_err(), "{text}");
+            let error = text.parse::<PublicKey>().unwrap_err().to_string();
+            assert!(text.len() < 2 || !error.contains(text));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Links: paths between daemons, on which frames of a group travel to other hosts.
+//!
+//! The core is free of I/O: bytes, time and randomness are arguments ([`Moment`]), what is to be
+//! sent and what was learnt are values ([`Sink`]). So the same core runs in the daemon, in the
+//! simulator and under the fuzzer.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`keys`] | who a daemon is |
+//! | [`handshake`] | two daemons agree on a session: Noise IK |
+//! | [`gate`] | what strangers may cost: rates and cookies |
+//! | [`session`] | sealing and opening datagrams |
+//! | [`replay`] | no datagram counts twice |
+//! | [`outlet`] | where senders find the session of the day |
+//! | [`pack`] | frames into datagrams, many in one or one in many |
+//! | [`unpack`] | datagrams into frames |
+//! | [`fragment`] | frames put together again |
+//! | [`health`] | heartbeats, round trips, loss, and how long a datagram may be |
+//! | [`directory`] | which address is behind whom |
+//! | [`tunnel`] | all of that for one peer |
+//! | [`hub`] | the tunnels of one underlay socket |
+//! | [`framing`] | frames on a byte stream |
+//! | [`refusal`] | why something was not taken, counted |
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod event;
+pub mod keys;
+pub mod limits;
+pub mod moment;
+pub mod outlet;
+pub mod pack;
+pub mod refusal;
+pub mod replay;
+pub mod session;
+pub mod unpack;
+
+pub use event::{Event, What};
+pub use keys::{PrivateKey, PublicKey};
+pub use moment::{Entropy, Moment};
+pub use outlet::{Outlet, Path};
+pub use pack::{Batch, Packer, PushError};
+pub use refusal::{Refusal, Refusals};
+pub use session::Session;
+pub use unpack::{Arrived, Sink};

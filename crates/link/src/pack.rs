@@ -1,0 +1,331 @@
+//! Frames into datagrams: many small ones share one, a big one fills several to the brim.
+//!
+//! The datagrams of a [`Batch`] are equally long but for the last, so that the kernel takes them
+//! in one send (UDP GSO). Bytes of a frame are read from where they are straight into the text of
+//! a datagram, which is then sealed straight into the batch. Nothing is allocated and nothing
+//! waits: what is pushed leaves with [`Packer::finish`] at the latest.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use causeway_wire::tunnel::record::{self, Fragment};
+use causeway_wire::tunnel::{INNER_LEN, Inner};
+use causeway_wire::virtio_net::Header as Metadata;
+
+use crate::limits::{
+    BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, DATAGRAM_BYTES_MAX, FRAGMENT_BYTES_MIN, FRAME_BYTES_MAX,
+    WHOLE_BYTES_MAX,
+};
+use crate::outlet::{Outlet, Path};
+use crate::session::SealError;
+
+/// Header bytes of a record that is a fragment.
+const FRAGMENT_HEADERS: usize = record::HEADER_LEN + record::FRAGMENT_LEN;
+
+/// Why a frame was not packed. What was packed before is as it was, but pieces of this frame may
+/// have been sent: the peer forgets them after a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError<E> {
+    /// The tunnel has no session yet.
+    #[error("the tunnel has no session yet: the peer has not answered")]
+    NoPath,
+    /// Longer than a frame may be.
+    #[error("the frame of {0} bytes is longer than a tunnel carries ({FRAME_BYTES_MAX})")]
+    Oversized(usize),
+    /// The frame's bytes could not be read.
+    #[error(transparent)]
+    Source(E),
+    /// The session cannot go on.
+    #[error("{0}")]
+    Seal(SealError),
+}
+
+/// Sealed datagrams for one peer, one behind the other.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Box<[u8]>,
+    used: usize,
+    segment: usize,
+    datagrams: usize,
+    to: Option<SocketAddr>,
+}
+
+impl Batch {
+    /// The datagrams' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.used).unwrap_or(&[])
+    }
+
+    /// Length of every datagram but the last, in bytes; that of the last is at most as long.
+    pub const fn segment(&self) -> usize {
+        self.segment
+    }
+
+    /// How many datagrams there are: 1 to [`BATCH_DATAGRAMS_MAX`] when it is sent.
+    pub const fn datagrams(&self) -> usize {
+        self.datagrams
+    }
+
+    /// Where it goes; None only while it is empty.
+    pub const fn to(&self) -> Option<SocketAddr> {
+        self.to
+    }
+
+    fn clear(&mut self) {
+        (self.used, self.segment, self.datagrams) = (0, 0, 0);
+    }
+}
+
+/// The sending side of a tunnel for one thread.
+#[derive(Debug)]
+pub struct Packer {
+    outlet: Arc<Outlet>,
+    version: u64,
+    path: Option<Arc<Path>>,
+    /// The text of the datagram at hand.
+    text: Box<[u8]>,
+    used: usize,
+    vni: u32,
+    batch: Batch,
+}
+
+impl Packer {
+    /// A packer of its own for the caller's thread.
+    pub fn new(outlet: Arc<Outlet>) -> Self {
+        let batch = Batch {
+            bytes: vec![0; DATAGRAM_BYTES_MAX].into(),
+            used: 0,
+            segment: 0,
+            datagrams: 0,
+            to: None,
+        };
+        let text = vec![0; DATAGRAM_BYTES_MAX].into();
+        let (version, path) = (outlet.version(), outlet.path());
+        Self { outlet, version, path, text, used: 0, vni: 0, batch }
+    }
+
+    /// Whether nothing waits for [`Packer::finish`].
+    pub const fn is_empty(&self) -> bool {
+        self.used == 0 && self.batch.datagrams == 0
+    }
+
+    /// Whether frames can be pushed: the tunnel has a session.
+    pub fn is_open(&mut self) -> bool {
+        self.refresh();
+        self.path.is_some()
+    }
+
+    /// Packs a frame of `len` bytes. `read(offset, into)` writes the frame's bytes from `offset`
+    /// on into all of `into`. `send` takes each batch that becomes full.
+    ///
+    /// # Errors
+    /// [`PushError`]; errors of `read` come back as they are.
+    pub fn push<E>(
+        &mut self,
+        vni: u32,
+        hops: u8,
+        metadata: &Metadata,
+        len: usize,
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        mut send: impl FnMut(&Batch),
+    ) -> Result<(), PushError<E>> {
+        if len > FRAME_BYTES_MAX {
+            return Err(PushError::Oversized(len));
+        }
+        self.refresh();
+        let Some(cap) = self.cap() else { return Err(PushError::NoPath) };
+        if self.used > 0 && self.vni != vni {
+            self.close(cap, true, &mut send).map_err(PushError::Seal)?;
+        }
+        self.vni = vni;
+        let first = record::emit_metadata(metadata);
+        let bare = first == [0; record::METADATA_LEN];
+        let first: &[u8] = if bare { &[] } else { &first };
+        let frame = Frame { first, len, hops, bare };
+        let whole = frame.total().saturating_add(record::HEADER_LEN);
+        if whole > cap.saturating_sub(self.start())
+            && whole <= cap.saturating_sub(INNER_LEN)
+            && frame.total() <= WHOLE_BYTES_MAX
+        {
+            self.close(cap, true, &mut send).map_err(PushError::Seal)?;
+        }
+        if whole <= cap.saturating_sub(self.start()) {
+            self.whole(&frame, &mut read).map_err(PushError::Source)?;
+        } else {
+            self.pieces(cap, &frame, &mut read, &mut send)?;
+        }
+        Ok(())
+    }
+
+    /// Closes what is at hand and hands it to `send`.
+    ///
+    /// # Errors
+    /// [`SealError`]: the frames at hand are lost.
+    pub fn finish(&mut self, mut send: impl FnMut(&Batch)) -> Result<(), SealError> {
+        let closed = match self.cap() {
+            Some(cap) if self.used > 0 => self.close(cap, false, &mut send),
+            _ => Ok(()),
+        };
+        self.used = 0;
+        if self.batch.datagrams > 0 {
+            send(&self.batch);
+            self.batch.clear();
+        }
+        closed
+    }
+
+    /// Takes up a changed path, where nothing is at hand that belongs to the old one.
+    fn refresh(&mut self) {
+        let version = self.outlet.version();
+        if version != self.version && self.is_empty() {
+            self.version = version;
+            self.path = self.outlet.path();
+        }
+    }
+
+    /// Bytes of text in a full datagram.
+    fn cap(&self) -> Option<usize> {
+        let path = self.path.as_ref()?;
+        let datagram = path.datagram.min(DATAGRAM_BYTES_MAX);
+        Some(datagram.saturating_sub(path.session.overhead()))
+    }
+
+    /// Where the next record begins.
+    fn start(&self) -> usize {
+        self.used.max(INNER_LEN)
+    }
+
+    /// Writes `bytes` into the text and says where they end.
+    fn put(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let end = at.saturating_add(bytes.len());
+        if let Some(place) = self.text.get_mut(at..end) {
+            place.copy_from_slice(bytes);
+        }
+        end
+    }
+
+    /// A frame in one record. Nothing counts as written until all of it is.
+    fn whole<E>(
+        &mut self,
+        frame: &Frame<'_>,
+        read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = self.start();
+        let at = self.put(at, &frame.header(record::FRAME, frame.total()));
+        let at = self.put(at, frame.first);
+        let end = at.saturating_add(frame.len);
+        read(0, self.text.get_mut(at..end).unwrap_or(&mut []))?;
+        self.used = end;
+        Ok(())
+    }
+
+    /// A frame in fragments that fill datagrams to the brim.
+    fn pieces<E>(
+        &mut self,
+        cap: usize,
+        frame: &Frame<'_>,
+        read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        send: &mut impl FnMut(&Batch),
+    ) -> Result<(), PushError<E>> {
+        let (id, total) = (self.outlet.next_frame(), frame.total());
+        let mut offset = 0;
+        while offset < total {
+            let left = total.saturating_sub(offset);
+            let room = cap.saturating_sub(self.start()).saturating_sub(FRAGMENT_HEADERS);
+            if room < left.min(FRAGMENT_BYTES_MIN) {
+                if self.used == 0 {
+                    // Not even an empty datagram has room: the path is too narrow for anything.
+                    return Err(PushError::Seal(SealError::Room(left)));
+                }
+                self.close(cap, true, send).map_err(PushError::Seal)?;
+                continue;
+            }
+            let len = left.min(room);
+            self.piece(frame, id, offset, len, read).map_err(PushError::Source)?;
+            offset = offset.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    /// One fragment of `len` bytes.
+    fn piece<E>(
+        &mut self,
+        frame: &Frame<'_>,
+        id: u32,
+        offset: usize,
+        len: usize,
+        read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let header = frame.header(record::FRAGMENT, len.saturating_add(record::FRAGMENT_LEN));
+        let fragment = Fragment { id, offset: number(offset), total: number(frame.total()) };
+        let at = self.start();
+        let at = self.put(at, &header);
+        let at = self.put(at, &fragment.emit());
+        let first = frame.first.get(offset..).unwrap_or(&[]);
+        let first = first.get(..len).unwrap_or(first);
+        let from = self.put(at, first);
+        let end = at.saturating_add(len);
+        let offset = offset.saturating_sub(frame.first.len());
+        read(offset, self.text.get_mut(from..end).unwrap_or(&mut []))?;
+        self.used = end;
+        Ok(())
+    }
+
+    /// Seals the text at hand into the batch, at full length where more may follow, and sends
+    /// the batch when no other datagram has room.
+    fn close(
+        &mut self,
+        cap: usize,
+        full: bool,
+        send: &mut impl FnMut(&Batch),
+    ) -> Result<(), SealError> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        if self.used == 0 {
+            return Ok(());
+        }
+        self.put(0, &Inner { vni: self.vni, flags: 0 }.emit());
+        let len = if full { cap } else { self.used };
+        if let Some(padding) = self.text.get_mut(self.used..len) {
+            padding.fill(record::PAD);
+        }
+        self.used = 0;
+        let text = self.text.get(..len).unwrap_or(&[]);
+        let batch = &mut self.batch;
+        let room = batch.bytes.get_mut(batch.used..).unwrap_or(&mut []);
+        let sealed = path.session.seal_into(text, room)?;
+        if batch.datagrams == 0 {
+            (batch.segment, batch.to) = (sealed, Some(path.to));
+        }
+        batch.used = batch.used.saturating_add(sealed);
+        batch.datagrams = batch.datagrams.saturating_add(1);
+        let crowded = batch.used.saturating_add(batch.segment) > BATCH_BYTES_MAX;
+        if crowded || batch.datagrams >= BATCH_DATAGRAMS_MAX || sealed < batch.segment {
+            send(&self.batch);
+            self.batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A frame to be packed.
+struct Frame<'a> {
+    /// Its metadata, if it has any.
+    first: &'a [u8],
+    /// Its bytes.
+    len: usize,
+    hops: u8,
+    bare: bool,
+}
+
+impl Frame<'_> {
+    /// Bytes of metadata and frame.
+    const fn total(&self) -> usize {
+        self.first.len().saturating_add(self.len)
+    }
+
+    fn header(&self, kind: u8, len: usize) -> [u8; record::HEADER_LEN] {
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
+        record::Header { kind, bare: self.bare, hops: self.hops, len }.emit()
+    }
+}

@@ -1,0 +1,102 @@
+//! No datagram counts twice: a window that slides over the counters that came in.
+
+use crate::limits::REPLAY_WINDOW;
+
+const WORDS: usize = (REPLAY_WINDOW / 64) as usize;
+
+/// Which of the newest [`REPLAY_WINDOW`] counters have come. Ask and tell it only after the
+/// datagram has proven genuine, or anybody could move it.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// One more than the largest counter so far; 0 before the first.
+    next: u64,
+    /// A bit for each counter of the window, at its place modulo the window.
+    seen: [u64; WORDS],
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self { next: 0, seen: [0; WORDS] }
+    }
+}
+
+impl Replay {
+    /// Whether `counter` is new; it is not from now on.
+    pub fn take(&mut self, counter: u64) -> bool {
+        if counter >= self.next {
+            self.slide(counter);
+        } else if self.next.saturating_sub(counter) > REPLAY_WINDOW {
+            return false;
+        }
+        let (word, bit) = place(counter);
+        let Some(word) = self.seen.get_mut(word) else { return false };
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    /// Whether a datagram with `counter` would be the newest so far.
+    pub const fn is_newest(&self, counter: u64) -> bool {
+        counter >= self.next
+    }
+
+    /// Makes `counter` the newest: the places of all in between are cleared.
+    fn slide(&mut self, counter: u64) {
+        let ahead = counter.saturating_sub(self.next).saturating_add(1);
+        if ahead >= REPLAY_WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            for each in 0..ahead {
+                let (word, bit) = place(self.next.wrapping_add(each));
+                if let Some(word) = self.seen.get_mut(word) {
+                    *word &= !bit;
+                }
+            }
+        }
+        self.next = counter.saturating_add(1);
+    }
+}
+
+/// Word and bit of a counter.
+const fn place(counter: u64) -> (usize, u64) {
+    let at = counter % REPLAY_WINDOW;
+    ((at / 64) as usize, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_counts_once() {
+        let mut replay = Replay::default();
+        for counter in [0, 1, 5, 3, 2047, 2048, 4, 100_000, 100_000 - 2047] {
+            assert!(replay.take(counter), "{counter}");
+            assert!(!replay.take(counter), "{counter}");
+        }
+        assert!(!replay.take(100_000 - 2048), "too old");
+        assert!(!replay.take(2));
+        assert!(replay.take(u64::MAX - 1));
+        assert!(!replay.take(100_001));
+    }
+
+    proptest! {
+        /// Against a set of all that ever came.
+        #[test]
+        fn the_window_is_a_set(steps in prop::collection::vec((any::<bool>(), 0_u64..5000), 1..400)) {
+            let mut replay = Replay::default();
+            let (mut all, mut top) = (HashSet::new(), 0_u64);
+            for (back, by) in steps {
+                let counter = if back { top.saturating_sub(by) } else { top + by % 300 };
+                let in_window = counter >= top || top + 1 - counter <= REPLAY_WINDOW;
+                let expected = in_window && all.insert(counter);
+                prop_assert_eq!(replay.take(counter), expected, "{} of {}", counter, top);
+                top = top.max(counter);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Datagrams into frames: what came in, and where its bytes are.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use causeway_wire::virtio_net::Header as Metadata;
+
+use crate::event::Event;
+
+/// A frame that came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrived {
+    /// The tunnel on which it came, by its number in the [`crate::tunnel::Tunnel`].
+    pub tunnel: u16,
+    /// The virtual network.
+    pub vni: u32,
+    /// Daemons that passed it on so far.
+    pub hops: u8,
+    /// What is left to do for it, as the sender's guest said: to be checked against the frame.
+    pub metadata: Metadata,
+    /// Where its bytes are in [`Sink::bytes`].
+    pub at: Range<usize>,
+}
+
+/// What receiving and the passing of time gave. The caller takes what is in it and clears it.
+#[derive(Debug, Default)]
+pub struct Sink {
+    /// Frames, in the order of their arrival.
+    pub frames: Vec<Arrived>,
+    /// Datagrams that are to be sent: to whom, and the bytes.
+    pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
+    /// What became known.
+    pub events: Vec<Event>,
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Sink {
+    /// The bytes of frames, with gaps between them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes of a frame of [`Sink::frames`].
+    pub fn frame(&self, frame: &Arrived) -> &[u8] {
+        self.bytes.get(frame.at.clone()).unwrap_or(&[])
+    }
+
+    /// Takes the bytes away, to hand them on with their frames; `other` is written to from now
+    /// on, whatever is in it.
+    pub fn take_bytes(&mut self, other: Vec<u8>) -> Vec<u8> {
+        self.used = 0;
+        std::mem::replace(&mut self.bytes, other)
+    }
+
+    /// Forgets everything, and keeps the room.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.datagrams.clear();
+        self.events.clear();
+        self.used = 0;
+    }
+}

@@ -1,0 +1,192 @@
+//! The datagrams of a causeway tunnel: ours, between two daemons, over UDP.
+//!
+//! Every datagram opens with an [`Outer`] header of 16 bytes. Behind it stands a handshake
+//! message, or (data) the text that both ends share: the [`Inner`] word, then records one after
+//! another (see [`record`]). In the encrypted kind that text is sealed, with the counter as its
+//! nonce, and 16 bytes of tag follow. All fields are big endian, but for the virtio-net metadata
+//! of a frame, which is carried as virtio writes it.
+
+pub mod record;
+
+use crate::field::{Reader, Truncated, Writer};
+
+/// First byte of every datagram: format and version.
+pub const MAGIC: u8 = 0xc1;
+/// Length of [`Outer`], in bytes.
+pub const OUTER_LEN: usize = 16;
+/// Length of [`Inner`], in bytes.
+pub const INNER_LEN: usize = 4;
+/// Length of the tag behind sealed text, in bytes.
+pub const TAG_LEN: usize = 16;
+/// Largest virtual network number.
+pub const VNI_MAX: u32 = 0x00ff_ffff;
+
+/// What a datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The first message of a handshake.
+    Init = 1,
+    /// The second and last.
+    Response = 2,
+    /// Sealed records.
+    Data = 3,
+    /// Records that anybody could have written.
+    Plain = 4,
+    /// "Say that again with this cookie."
+    Cookie = 5,
+}
+
+impl Kind {
+    /// The kind that `raw` stands for, if any.
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Init),
+            2 => Some(Self::Response),
+            3 => Some(Self::Data),
+            4 => Some(Self::Plain),
+            5 => Some(Self::Cookie),
+            _ => None,
+        }
+    }
+}
+
+/// Why bytes are no datagram of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Cut off.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// Another protocol, or another version of this one.
+    #[error("tunnel header: first byte is {0:#04x}, not {MAGIC:#04x}: is the peer a causewayd?")]
+    Magic(u8),
+    /// No known kind.
+    #[error("tunnel header: kind {0} is unknown: is the peer newer?")]
+    Kind(u8),
+    /// The reserved field is not zero.
+    #[error("tunnel header: reserved field is {0:#06x}, not zero")]
+    Reserved(u16),
+}
+
+/// The header of every datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outer {
+    /// What follows.
+    pub kind: Kind,
+    /// The receiver's own number for the session or handshake; 0 in [`Kind::Init`] and
+    /// [`Kind::Plain`].
+    pub receiver: u32,
+    /// The nonce; in [`Kind::Plain`] a sequence number; otherwise 0.
+    pub counter: u64,
+}
+
+impl Outer {
+    /// Reads a header, and gives what follows it.
+    ///
+    /// # Errors
+    /// [`Error`] says what is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Error> {
+        let mut r = Reader::new("tunnel header", OUTER_LEN, bytes)?;
+        match r.u8() {
+            MAGIC => {}
+            other => return Err(Error::Magic(other)),
+        }
+        let raw = r.u8();
+        let kind = Kind::from_raw(raw).ok_or(Error::Kind(raw))?;
+        match r.u16_be() {
+            0 => {}
+            other => return Err(Error::Reserved(other)),
+        }
+        let outer = Self { kind, receiver: r.u32_be(), counter: u64::from_be_bytes(r.take()) };
+        Ok((outer, bytes.get(OUTER_LEN..).unwrap_or(&[])))
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; OUTER_LEN] {
+        let mut bytes = [0; OUTER_LEN];
+        let mut w = Writer::new(&mut bytes);
+        w.put([MAGIC, self.kind as u8, 0, 0]);
+        w.put(self.receiver.to_be_bytes());
+        w.put(self.counter.to_be_bytes());
+        bytes
+    }
+}
+
+/// The word before the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inner {
+    /// The virtual network, 0 to [`VNI_MAX`]; 0 where the records are about the tunnel itself.
+    pub vni: u32,
+    /// None is defined; senders write 0, receivers look past them.
+    pub flags: u8,
+}
+
+impl Inner {
+    /// Reads the word. The records begin at [`INNER_LEN`].
+    ///
+    /// # Errors
+    /// [`Truncated`] when there are fewer than 4 bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
+        let mut r = Reader::new("tunnel text", INNER_LEN, bytes)?;
+        let word = r.u32_be();
+        let [.., flags] = word.to_be_bytes();
+        Ok(Self { vni: word >> 8, flags })
+    }
+
+    /// The word's bytes; of the network number the lower 24 bits.
+    pub fn emit(&self) -> [u8; INNER_LEN] {
+        (self.vni << 8 | u32::from(self.flags)).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_layout_is_as_described() {
+        let outer = Outer { kind: Kind::Data, receiver: 0x0102_0304, counter: 0x0a0b };
+        assert_eq!(outer.emit(), [0xc1, 3, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(Inner { vni: 0x0a_0b0c, flags: 1 }.emit(), [0x0a, 0x0b, 0x0c, 1]);
+    }
+
+    #[test]
+    fn hostile_headers_are_refused_with_what_is_wrong() {
+        let good = Outer { kind: Kind::Init, receiver: 0, counter: 0 }.emit();
+        for (at, value, error) in [
+            (0, 0xc2, Error::Magic(0xc2)),
+            (1, 0, Error::Kind(0)),
+            (1, 6, Error::Kind(6)),
+            (3, 1, Error::Reserved(1)),
+        ] {
+            let mut bytes = good;
+            bytes[at] = value;
+            assert_eq!(Outer::parse(&bytes), Err(error));
+        }
+        for len in 0..OUTER_LEN {
+            assert!(matches!(Outer::parse(&good[..len]), Err(Error::Truncated(_))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn emit_undoes_parse(bytes in prop::collection::vec(any::<u8>(), 0..40), kind in 0_u8..8) {
+            let mut bytes = bytes;
+            for (at, byte) in [MAGIC, kind, 0, 0].into_iter().enumerate() {
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            if let Ok((outer, rest)) = Outer::parse(&bytes) {
+                let mut again = outer.emit().to_vec();
+                again.extend(rest);
+                prop_assert_eq!(&again, &bytes);
+            }
+            if let Ok(inner) = Inner::parse(&bytes) {
+                prop_assert_eq!(&inner.emit()[..], &bytes[..4]);
+            }
+        }
+    }
+}
