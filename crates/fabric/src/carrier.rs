@@ -202,10 +202,14 @@ pub struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 const POOLED_MAX: usize = 64;
 
 impl Pool {
-    /// An empty buffer.
-    pub fn take(&self) -> Buffer {
+    /// A buffer of at least `len` bytes; what is in it is of no meaning.
+    pub fn take(&self, len: usize) -> Buffer {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Buffer { bytes: bytes.unwrap_or_default(), pool: self.clone() }
+        let mut bytes = bytes.unwrap_or_default();
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        Buffer { bytes, pool: self.clone() }
     }
 }
 
@@ -231,8 +235,7 @@ impl std::ops::DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.clear();
+        let bytes = std::mem::take(&mut self.bytes);
         let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.len() < POOLED_MAX && bytes.capacity() > 0 {
             pool.push(bytes);
@@ -263,12 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_back_empty_with_their_room() {
+    fn buffers_are_used_again() {
         let pool = Pool::default();
-        let mut buffer = pool.take();
-        buffer.extend_from_slice(&[7; 1000]);
+        let mut buffer = pool.take(1000);
+        buffer.fill(7);
         drop(buffer);
-        let again = pool.take();
-        assert!(again.is_empty() && again.capacity() >= 1000);
+        let again = pool.take(10);
+        assert_eq!(*again, [7; 1000], "as it was: nothing is wiped in vain");
+        assert!(pool.take(10).iter().all(|b| *b == 0), "another one");
     }
 }

@@ -64,8 +64,21 @@ impl<T> Sender<T> {
     /// # Errors
     /// Gives the message back when there is no room, or no reader any more.
     pub fn push(&self, message: T) -> Result<(), T> {
+        self.put(message, self.0.room)
+    }
+
+    /// As [`Self::push`], for what is rare and must not be lost among what is not: there is as
+    /// much room again for it.
+    ///
+    /// # Errors
+    /// As for [`Self::push`].
+    pub fn insist(&self, message: T) -> Result<(), T> {
+        self.put(message, self.0.room.saturating_mul(2))
+    }
+
+    fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
-        if state.closed || state.messages.len() >= self.0.room {
+        if state.closed || state.messages.len() >= room {
             return Err(message);
         }
         state.messages.push_back(message);
@@ -144,6 +157,8 @@ mod tests {
     fn a_full_mailbox_and_one_without_a_reader_give_messages_back() {
         let (sender, mailbox) = mailbox(2).unwrap();
         assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
+        assert_eq!((sender.insist(4), sender.insist(5)), (Ok(()), Ok(())));
+        assert_eq!(sender.insist(6), Err(6), "even that has an end");
         drop(mailbox);
         assert_eq!(sender.push(4), Err(4));
     }

@@ -34,6 +34,7 @@
 )]
 
 pub mod event;
+pub mod io;
 pub mod keys;
 pub mod limits;
 pub mod moment;

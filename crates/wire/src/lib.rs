@@ -29,5 +29,6 @@ pub mod udp;
 pub mod virtio;
 pub mod virtio_net;
 pub mod vsock;
+pub mod vxlan;
 
 pub use field::Truncated;

@@ -1,0 +1,306 @@
+//! Links whose datagrams are frames: `vnet` (the frame alone, as VNET/P sends it) and `vxlan`
+//! (RFC 7348).
+//!
+//! The peer is known by its address, and nothing says that it is there: such a link is *open*
+//! from the start. Frames are finished and cut before they come here; those of one length leave in
+//! one system call. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
+//!
+//! # Budget
+//! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
+//! comes is not copied at all before it is written to its receiver.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use causeway_fabric::carrier::{
+    Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
+};
+use causeway_fabric::{Progress, Served};
+use causeway_wire::vxlan;
+
+use super::inbox::Inbox;
+use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES};
+use super::tally::{Loss, Tally};
+use super::udp::{Burst, Receiver, Udp};
+
+/// What stands before each frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// Nothing.
+    Vnet,
+    /// A VXLAN header.
+    Vxlan,
+}
+
+/// A socket that links share, and who they are.
+#[derive(Debug)]
+pub struct BareSocket {
+    /// The socket.
+    pub udp: Arc<Udp>,
+    encapsulation: Encapsulation,
+    receiver: Receiver,
+    bursts: Vec<Burst>,
+    /// By the peer's address, and the network.
+    peers: HashMap<(IpAddr, u32), Inbox>,
+    /// Datagrams that were of no link, by why.
+    pub strays: Strays,
+}
+
+/// Datagrams that no link is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Strays {
+    /// From an address that no link has.
+    pub unknown_peer: u64,
+    /// From a peer, but of a network that no link to it has.
+    pub wrong_vni: u64,
+    /// Without a whole header.
+    pub truncated: u64,
+}
+
+impl BareSocket {
+    /// On a socket that is bound.
+    pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
+        Self {
+            udp: Arc::new(udp),
+            encapsulation,
+            receiver: Receiver::new(pool),
+            bursts: Vec::new(),
+            peers: HashMap::new(),
+            strays: Strays::default(),
+        }
+    }
+
+    fn network(&self, vni: u32) -> u32 {
+        match self.encapsulation {
+            Encapsulation::Vnet => 0,
+            Encapsulation::Vxlan => vni,
+        }
+    }
+
+    /// Adds a link to a peer; says who has it if another has.
+    pub fn add(&mut self, remote: SocketAddr, vni: u32, inbox: Inbox) -> Result<(), LinkId> {
+        let key = (remote.ip().to_canonical(), self.network(vni));
+        if let Some(other) = self.peers.get(&key) {
+            return Err(other.id);
+        }
+        self.peers.insert(key, inbox);
+        Ok(())
+    }
+
+    /// Removes a link.
+    pub fn remove(&mut self, id: LinkId) {
+        self.peers.retain(|_, inbox| inbox.id != id);
+    }
+
+    /// The way out for a link.
+    pub fn carrier(&self, remote: SocketAddr, vni: u32, tally: Arc<Tally>) -> BareCarrier {
+        let header = match self.encapsulation {
+            Encapsulation::Vnet => None,
+            Encapsulation::Vxlan => Some(vxlan::emit(vni)),
+        };
+        BareCarrier {
+            udp: self.udp.clone(),
+            remote,
+            header,
+            bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
+            used: 0,
+            segment: 0,
+            count: 0,
+            frame_bytes: 0,
+            closed: false,
+            uncut: usize::MAX,
+            tally,
+        }
+    }
+
+    /// Takes what came, about `budget` frames.
+    pub fn serve(&mut self, budget: usize) -> Served {
+        let mut count = 0_u32;
+        while (count as usize) < budget {
+            let mut bursts = std::mem::take(&mut self.bursts);
+            let received = self.receiver.receive(&self.udp, &mut bursts);
+            for burst in bursts.drain(..) {
+                count = count.saturating_add(self.take(burst));
+            }
+            self.bursts = bursts;
+            match received {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Served { progress: Progress::Idle, count };
+                }
+                // What an earlier datagram met: told once, and of no more use here.
+                Err(_) => count = count.saturating_add(1),
+            }
+        }
+        Served { progress: Progress::Worked, count }
+    }
+
+    /// Brings the frames of a burst to their groups. Says how many there were.
+    fn take(&mut self, burst: Burst) -> u32 {
+        let mut frames: Vec<Arrival> = Vec::new();
+        let (mut total, mut of) = (0_u32, None);
+        let ip = burst.from.ip();
+        for datagram in burst.datagrams() {
+            total = total.saturating_add(1);
+            let bytes = burst.buffer.get(datagram.clone()).unwrap_or(&[]);
+            let Some((vni, start)) = self.header(bytes) else {
+                self.strays.truncated = self.strays.truncated.wrapping_add(1);
+                continue;
+            };
+            let Some(inbox) = self.peers.get(&(ip, vni)) else {
+                let known = self.peers.keys().any(|(peer, _)| *peer == ip);
+                let strays = &mut self.strays;
+                let count = if known { &mut strays.wrong_vni } else { &mut strays.unknown_peer };
+                *count = count.wrapping_add(1);
+                continue;
+            };
+            let at = datagram.start.saturating_add(start)..datagram.end;
+            if at.len() < FRAME_MIN {
+                inbox.tally.lost(Loss::Runt, 1);
+                continue;
+            }
+            let arrival = Arrival { at, offload: [0; OFFLOAD_BYTES], hops: 1 };
+            match of {
+                None => of = Some((ip, vni)),
+                Some(first) if first == (ip, vni) => {}
+                // Of another group than those before it in the same burst: rare, so copied.
+                Some(_) => {
+                    inbox.copy(burst.buffer.get(arrival.at).unwrap_or(&[]));
+                    continue;
+                }
+            }
+            frames.push(arrival);
+        }
+        if let Some(inbox) = of.and_then(|key| self.peers.get(&key)) {
+            inbox.put(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
+        }
+        total
+    }
+
+    /// The network of a datagram, and where its frame begins.
+    fn header(&self, bytes: &[u8]) -> Option<(u32, usize)> {
+        match self.encapsulation {
+            Encapsulation::Vnet => Some((0, 0)),
+            Encapsulation::Vxlan => {
+                vxlan::parse(bytes).ok().map(|(vni, _)| (vni, vxlan::HEADER_LEN))
+            }
+        }
+    }
+}
+
+/// The way out of one link, for one shard.
+#[derive(Debug)]
+pub struct BareCarrier {
+    udp: Arc<Udp>,
+    remote: SocketAddr,
+    header: Option<[u8; vxlan::HEADER_LEN]>,
+    /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
+    bytes: Vec<u8>,
+    used: usize,
+    segment: usize,
+    count: usize,
+    /// Bytes of the frames in them.
+    frame_bytes: usize,
+    /// The last is shorter: none may follow it.
+    closed: bool,
+    /// Datagrams from this length on leave alone: the kernel does not cut many at a time.
+    uncut: usize,
+    tally: Arc<Tally>,
+}
+
+impl BareCarrier {
+    /// Writes a frame behind the others.
+    fn append(&mut self, frame: &Outgoing<'_>, size: usize) -> Result<(), Refusal> {
+        let end = self.used.saturating_add(size);
+        let room = self.bytes.get_mut(self.used..end).ok_or(Refusal::TooBig)?;
+        let header = self.header.as_ref().map_or(&[][..], |header| &header[..]);
+        let (before, behind) = room.split_at_mut_checked(header.len()).ok_or(Refusal::TooBig)?;
+        before.copy_from_slice(header);
+        frame.reader().read(behind).map_err(|_| Refusal::Lost)?;
+        self.used = end;
+        self.count = self.count.saturating_add(1);
+        self.frame_bytes = self.frame_bytes.saturating_add(frame.len);
+        Ok(())
+    }
+
+    /// Sends all together, or where the kernel does not, one by one. Says how many it refused.
+    fn send(&mut self) -> u64 {
+        let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
+        let together = self.count == 1 || self.segment < self.uncut;
+        let error = match together.then(|| self.udp.send(self.remote, bytes, self.segment)) {
+            Some(Ok(())) => return 0,
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        if let Some(error) = error {
+            let why = match error.kind() {
+                io::ErrorKind::WouldBlock => Loss::NoRoom,
+                _ if self.count == 1 => Loss::Unreachable,
+                _ => {
+                    // Too long to leave in one call with others.
+                    self.uncut = self.segment;
+                    return self.send();
+                }
+            };
+            self.tally.lost(why, self.count as u64);
+            return self.count as u64;
+        }
+        let mut lost = 0_u64;
+        for datagram in bytes.chunks(self.segment.max(1)) {
+            if self.udp.send(self.remote, datagram, datagram.len()).is_err() {
+                lost = lost.saturating_add(1);
+            }
+        }
+        self.tally.lost(Loss::NoRoom, lost);
+        lost
+    }
+}
+
+impl Carrier for BareCarrier {
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        if frame.len > BARE_FRAME_MAX {
+            self.tally.lost(Loss::TooBig, 1);
+            return Err(Refusal::TooBig);
+        }
+        let header = self.header.map_or(0, |header| header.len());
+        let size = frame.len.saturating_add(header);
+        let full = self.count >= self.udp.batch()
+            || self.closed
+            || size > self.segment
+            || self.used.saturating_add(size) > SEND_BYTES;
+        if self.count > 0 && full {
+            self.flush();
+        }
+        if self.count == 0 {
+            self.segment = size;
+        }
+        let appended = self.append(frame, size);
+        match appended {
+            Ok(()) => self.closed = size < self.segment,
+            Err(_) => self.tally.lost(Loss::SenderFault, 1),
+        }
+        appended
+    }
+
+    fn flush(&mut self) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
+        let lost = self.send();
+        let sent = (self.count as u64).saturating_sub(lost);
+        let bytes = if lost == 0 { self.frame_bytes as u64 } else { 0 };
+        self.tally.transmitted(sent, bytes, sent);
+        (self.used, self.count, self.frame_bytes, self.closed) = (0, 0, 0, false);
+        lost
+    }
+
+    fn takes_offloads(&self) -> bool {
+        false
+    }
+
+    fn longest(&self) -> usize {
+        BARE_FRAME_MAX
+    }
+}

@@ -1,0 +1,58 @@
+//! Where a link puts what came: the mailbox of its group.
+
+use std::sync::Arc;
+
+use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, OFFLOAD_BYTES, Pool, Standing};
+use causeway_fabric::mailbox::Sender;
+
+use super::tally::{Loss, Tally};
+
+/// One link as those who receive for it know it.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    /// Which link.
+    pub id: LinkId,
+    /// The mailbox of its group.
+    pub to: Sender<Message>,
+    /// What is counted.
+    pub tally: Arc<Tally>,
+    /// Where buffers come from.
+    pub pool: Pool,
+}
+
+impl Inbox {
+    /// Brings frames to the group. Those that it is too busy for are counted.
+    pub fn put(&self, arrivals: Arrivals) {
+        let frames = arrivals.frames.len() as u64;
+        if frames == 0 {
+            return;
+        }
+        let bytes = arrivals.frames.iter().map(|frame| frame.at.len() as u64);
+        self.tally.received(frames, bytes.fold(0, u64::saturating_add));
+        if self.to.push(Message::Arrivals(arrivals)).is_err() {
+            self.tally.lost(Loss::Busy, frames);
+        }
+    }
+
+    /// Brings a copy of a frame, which asks for nothing, to the group.
+    pub fn copy(&self, frame: &[u8]) {
+        let mut bytes = self.pool.take(frame.len());
+        if let Some(room) = bytes.get_mut(..frame.len()) {
+            room.copy_from_slice(frame);
+        }
+        let frames = vec![Arrival { at: 0..frame.len(), offload: [0; OFFLOAD_BYTES], hops: 1 }];
+        self.put(Arrivals { link: self.id, bytes, frames });
+    }
+
+    /// Tells the group whether the link carries frames.
+    pub fn stands(&self, standing: Standing) {
+        self.tell(Message::Standing(self.id, standing));
+    }
+
+    /// Tells the group something that must not be lost among frames.
+    pub fn tell(&self, message: Message) {
+        if self.to.insist(message).is_err() {
+            log::error!(link = self.id.0; "its group takes no messages");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Links at work: sockets, and the service that drives them.
+//!
+//! One shard has all links. It receives for them, keeps their peers in touch and brings what came
+//! to the groups' shards, by mailbox. What groups send they send themselves, in their own threads,
+//! by the [`causeway_fabric::carrier::Carrier`]s that they are given.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`service`] | links opened, closed, shown, served |
+//! | [`udp`] | many datagrams in one system call |
+//! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
+//! | [`inbox`] | to a group's mailbox |
+//! | [`tally`] | what is counted |
+
+pub mod bare;
+pub mod inbox;
+pub mod limits;
+pub mod service;
+pub mod tally;
+pub mod udp;

@@ -1,0 +1,124 @@
+//! What happened on one link, counted by the shard that sends and the one that receives.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a frame, or a datagram, went no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The kernel had no room for what was to be sent.
+    NoRoom,
+    /// The host refused to send: no route, or a closed port at the peer.
+    Unreachable,
+    /// Longer than the link carries.
+    TooBig,
+    /// The link was down.
+    Down,
+    /// The sender's memory was taken away.
+    SenderFault,
+    /// The group was too busy to take what came.
+    Busy,
+    /// Too short to be a frame.
+    Runt,
+}
+
+impl Loss {
+    const ALL: [Self; 7] = [
+        Self::NoRoom,
+        Self::Unreachable,
+        Self::TooBig,
+        Self::Down,
+        Self::SenderFault,
+        Self::Busy,
+        Self::Runt,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NoRoom => "no_room",
+            Self::Unreachable => "unreachable",
+            Self::TooBig => "too_big",
+            Self::Down => "down",
+            Self::SenderFault => "sender_fault",
+            Self::Busy => "group_busy",
+            Self::Runt => "runt",
+        }
+    }
+}
+
+/// The counters of one link. They only grow, and wrap at 2^64. Directions are this host's:
+/// "transmit" is what left for the peer.
+#[derive(Debug, Default)]
+pub struct Tally {
+    transmit: Sum,
+    receive: Sum,
+    transmit_datagrams: AtomicU64,
+    losses: [AtomicU64; Loss::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Sum {
+    fn add(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    /// Counts frames that left, their bytes, and the datagrams or records that they went in.
+    pub fn transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
+        self.transmit.add(frames, bytes);
+        self.transmit_datagrams.fetch_add(datagrams, Ordering::Relaxed);
+    }
+
+    /// Counts frames that came, and their bytes.
+    pub fn received(&self, frames: u64, bytes: u64) {
+        self.receive.add(frames, bytes);
+    }
+
+    /// Counts what was lost.
+    pub fn lost(&self, why: Loss, count: u64) {
+        if let Some(cell) = self.losses.get(why as usize) {
+            cell.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// By name, as `causeway link show` prints them.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let plain = [
+            ("receive_packets_total", get(&self.receive.packets)),
+            ("receive_bytes_total", get(&self.receive.bytes)),
+            ("transmit_packets_total", get(&self.transmit.packets)),
+            ("transmit_bytes_total", get(&self.transmit.bytes)),
+            ("transmit_datagrams_total", get(&self.transmit_datagrams)),
+        ];
+        let losses = Loss::ALL.iter().zip(&self.losses);
+        let losses = losses.map(|(why, cell)| (format!("drop_{}_total", why.name()), get(cell)));
+        plain.into_iter().map(|(name, n)| (name.to_owned(), n)).chain(losses).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loss_has_its_own_counter() {
+        let tally = Tally::default();
+        for (index, why) in Loss::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, index);
+            tally.lost(why, index as u64 + 1);
+        }
+        tally.transmitted(2, 100, 1);
+        let names = tally.by_name();
+        assert_eq!(names.len(), 5 + Loss::ALL.len());
+        assert_eq!((names["drop_no_room_total"], names["drop_runt_total"]), (1, 7));
+        assert_eq!((names["transmit_packets_total"], names["transmit_datagrams_total"]), (2, 1));
+    }
+}

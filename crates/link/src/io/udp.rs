@@ -1,0 +1,204 @@
+//! UDP sockets that take and give many datagrams at a time: `sendmsg` with UDP GSO, `recvmmsg`
+//! with UDP GRO.
+//!
+//! # Budget
+//! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow; at most
+//! [`RECEIVE_BUFFERS`] flows at a time.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use causeway_fabric::carrier::{Buffer, Pool};
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+
+use super::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES, SOCKET_BYTES};
+
+/// A socket.
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+/// Whether the kernel may cut what it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// It may: what is longer than the path carries is cut by IP.
+    Allowed,
+    /// It may not: what is longer than the interface carries is refused.
+    Refused,
+}
+
+impl Udp {
+    /// Binds a socket.
+    ///
+    /// # Errors
+    /// The address is taken, or not this host's.
+    pub fn bind(local: SocketAddr, cut: Cut) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(local);
+        let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+        if local.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&local.into())?;
+        let socket = UdpSocket::from(socket);
+        let state = UdpSocketState::new((&socket).into())?;
+        if cut == Cut::Allowed {
+            match local.ip() {
+                IpAddr::V4(_) => {
+                    sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
+                }
+                IpAddr::V6(_) => {
+                    sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)?;
+                }
+            }
+        }
+        // Beyond the limit for all where we may, else up to it.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+        }
+        let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        Ok(Self { socket, state })
+    }
+
+    /// Where it is bound.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// How many datagrams may go out in one call.
+    pub fn batch(&self) -> usize {
+        self.state.max_gso_segments().max(1)
+    }
+
+    /// Sends datagrams that lie one behind the other, each of `segment` bytes but the last, which
+    /// may be shorter; at most [`Self::batch`], and 65,000 bytes. Never waits.
+    ///
+    /// # Errors
+    /// The kernel has no room, or refuses the address or the length. Then none was sent.
+    pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
+        let segment_size = (bytes.len() > segment).then_some(segment);
+        let transmit =
+            Transmit { destination: to, ecn: None, contents: bytes, segment_size, src_ip: None };
+        self.state.try_send((&self.socket).into(), &transmit)
+    }
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What came from one flow: datagrams of one length, but the last, one behind the other.
+#[derive(Debug)]
+pub struct Burst {
+    /// From where.
+    pub from: SocketAddr,
+    /// Where they lie, from the start.
+    pub buffer: Buffer,
+    /// How many bytes came.
+    pub len: usize,
+    /// Length of each of them.
+    pub stride: usize,
+}
+
+impl Burst {
+    /// Where each datagram begins and ends.
+    pub fn datagrams(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let (len, stride) = (self.len, self.stride.max(1));
+        (0..len).step_by(stride).map(move |at| at..at.saturating_add(stride).min(len))
+    }
+}
+
+/// Receives from a socket.
+#[derive(Debug)]
+pub struct Receiver {
+    pool: Pool,
+    buffers: Vec<Buffer>,
+}
+
+impl Receiver {
+    /// Takes its buffers from `pool`.
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, buffers: Vec::new() }
+    }
+
+    /// Receives what is there, [`RECEIVE_BUFFERS`] bursts at most, behind what is in `out`. Says
+    /// how many. Never waits.
+    ///
+    /// # Errors
+    /// Nothing is there, or the host fails us.
+    pub fn receive(&mut self, udp: &Udp, out: &mut Vec<Burst>) -> io::Result<usize> {
+        while self.buffers.len() < RECEIVE_BUFFERS {
+            self.buffers.push(self.pool.take(RECEIVE_BYTES));
+        }
+        let mut metas = [RecvMeta::default(); RECEIVE_BUFFERS];
+        let mut rooms = self.buffers.iter_mut();
+        let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] = std::array::from_fn(|_| {
+            IoSliceMut::new(rooms.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
+        });
+        let count = udp.state.recv((&udp.socket).into(), &mut slices, &mut metas)?;
+        for (meta, buffer) in metas.iter().zip(self.buffers.drain(..count)) {
+            let len = meta.len.min(buffer.len());
+            out.push(Burst { from: canonical(meta.addr), buffer, len, stride: meta.stride });
+        }
+        Ok(count)
+    }
+}
+
+/// An IPv4 address as such, also where it is written as an IPv6 one.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(udp: &Udp) {
+        let mut fds = [rustix::event::PollFd::new(udp, rustix::event::PollFlags::IN)];
+        let second = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut fds, Some(&second)).unwrap(), 1);
+    }
+
+    fn exchange(local: &str) {
+        let local: SocketAddr = local.parse().unwrap();
+        let (a, b) =
+            (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
+        let to = b.local().unwrap();
+        let sent: Vec<u8> = (0..10 * 1000 + 500_u32).map(|i| i as u8).collect();
+        a.send(to, &sent, 1000).unwrap();
+        let mut receiver = Receiver::new(Pool::default());
+        let (mut bursts, mut got, mut count) = (Vec::new(), Vec::new(), 0);
+        while count < 11 {
+            wait(&b);
+            receiver.receive(&b, &mut bursts).unwrap();
+            for burst in bursts.drain(..) {
+                assert_eq!(burst.from.port(), a.local().unwrap().port());
+                for at in burst.datagrams() {
+                    got.extend_from_slice(&burst.buffer[at]);
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(got, sent);
+        let empty = receiver.receive(&b, &mut bursts).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn many_datagrams_cross_in_one_call() {
+        exchange("127.0.0.1:0");
+    }
+
+    #[test]
+    fn many_datagrams_cross_in_one_call_over_ipv6() {
+        exchange("[::1]:0");
+    }
+}
