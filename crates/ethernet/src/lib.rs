@@ -31,8 +31,10 @@ mod lane;
 pub mod limits;
 pub mod offload;
 mod port;
+pub mod route;
 mod service;
 pub mod table;
 mod trace;
+pub mod traffic;
 
 pub use service::Ethernet;

@@ -32,3 +32,20 @@ pub const HEAD_BYTES: usize = 64;
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);
+
+/// Most pairs of addresses whose routes are remembered.
+pub const ROUTE_CACHE_MAX: usize = 8192;
+/// Most sets of places that such pairs lead to.
+pub const ROUTE_SETS_MAX: usize = 1024;
+/// Most pairs of the traffic matrix of one group.
+pub const TRAFFIC_PAIRS_MAX: usize = 4096;
+/// Over how long rates are taken: 1 s.
+pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
+/// A pair that has been silent for this time gives way to others: 60 s.
+pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
+/// The matrix is searched for silent pairs no more often than this: 1 s.
+pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
+/// Most links of one group.
+pub const LINKS_PER_GROUP_MAX: usize = 1024;
+/// Batches of frames taken from links in one go.
+pub const ARRIVALS_PER_TURN_MAX: usize = 8;

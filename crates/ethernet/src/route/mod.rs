@@ -1,0 +1,396 @@
+//! Routes: VNET's rules for where frames go, before the switch is asked.
+//!
+//! A route fits a frame by source and destination address, and by where the frame came from. Of
+//! those that fit, the ones with the highest [`priority`] apply, all of them: so frames are copied
+//! by configuration. What no route fits goes as in a switch, or is dropped
+//! ([`Forwarding`]).
+//!
+//! # Budget
+//! A frame of a known pair costs one look into a hash table, however many routes there are. One of
+//! an unknown pair costs a look at the routes that name its source, those that name its
+//! destination, and those that name neither; the answer is remembered, also when it is none. The
+//! memory is emptied when it is full and whenever a route changes.
+
+mod priority;
+
+use std::collections::HashMap;
+
+use causeway_fabric::control::RouteView;
+use causeway_fabric::orders::Forwarding;
+use causeway_fabric::spec::{RouteEnd, RouteSpec};
+
+pub use priority::{NEVER, Side, priority};
+
+use crate::limits::{ROUTE_CACHE_MAX, ROUTE_SETS_MAX};
+
+/// Where frames enter or leave: a port's or a link's place.
+pub type Place = u32;
+
+/// One route, ready to be compared.
+#[derive(Debug, Clone)]
+struct Route {
+    index: u64,
+    spec: RouteSpec,
+    source: Side,
+    destination: Side,
+    priority: i8,
+    /// Where it leads; `None`: nowhere now, what it names is not there.
+    to: Option<Place>,
+    from: Origin,
+    hits: u64,
+}
+
+/// Where a frame must have come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Anywhere,
+    Here(Place),
+    /// From what is not there.
+    Nowhere,
+}
+
+/// What a frame of a pair does: which routes apply, and where they lead.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Set {
+    /// Places in [`Routes::all`].
+    routes: Vec<u32>,
+    places: Vec<Place>,
+}
+
+/// A pair of addresses, and where its frames come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Pair {
+    from: Place,
+    source: u64,
+    destination: u64,
+}
+
+/// A set of places that frames go to, until routes change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetId(u32);
+
+/// The routes of a group.
+#[derive(Debug, Default)]
+pub struct Routes {
+    all: Vec<Route>,
+    /// By the one source or destination that they name, and the others: places in `all`.
+    by_source: HashMap<u64, Vec<u32>>,
+    by_destination: HashMap<u64, Vec<u32>>,
+    others: Vec<u32>,
+    forwarding: Forwarding,
+    cache: HashMap<Pair, Option<SetId>>,
+    sets: Vec<Set>,
+    numbers: HashMap<Set, SetId>,
+}
+
+impl Routes {
+    /// Whether there is anything to ask.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.forwarding == Forwarding::Learn
+    }
+
+    /// What becomes of frames that no route fits.
+    pub fn forwarding(&self) -> Forwarding {
+        self.forwarding
+    }
+
+    /// Takes these routes in place of those before; what both have keeps its count.
+    pub fn replace(
+        &mut self,
+        routes: Vec<(u64, RouteSpec)>,
+        forwarding: Forwarding,
+        place: impl Fn(&RouteEnd) -> Option<Place>,
+    ) {
+        let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.index, r.hits)).collect();
+        let make = |(index, spec): (u64, RouteSpec)| Route {
+            index,
+            source: Side::from(&spec.source),
+            destination: Side::from(&spec.destination),
+            priority: priority(&spec.source, &spec.destination),
+            to: None,
+            from: Origin::Anywhere,
+            hits: hits.get(&index).copied().unwrap_or(0),
+            spec,
+        };
+        self.all = routes.into_iter().map(make).collect();
+        self.forwarding = forwarding;
+        self.index();
+        self.resolve(place);
+    }
+
+    /// Finds anew where routes lead: ports or links have come or gone.
+    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+        for route in &mut self.all {
+            route.to = place(&route.spec.to);
+            route.from = match &route.spec.from {
+                None => Origin::Anywhere,
+                Some(end) => place(end).map_or(Origin::Nowhere, Origin::Here),
+            };
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.cache.clear();
+        self.sets.clear();
+        self.numbers.clear();
+    }
+
+    fn index(&mut self) {
+        self.by_source.clear();
+        self.by_destination.clear();
+        self.others.clear();
+        for (at, route) in self.all.iter().enumerate() {
+            let Ok(at) = u32::try_from(at) else { break };
+            match (route.source, route.destination) {
+                _ if route.priority == NEVER => {}
+                (_, Side::Only(mac)) => self.by_destination.entry(mac).or_default().push(at),
+                (Side::Only(mac), _) => self.by_source.entry(mac).or_default().push(at),
+                _ => self.others.push(at),
+            }
+        }
+    }
+
+    /// Where a frame goes, if a route fits it. Addresses are numbers
+    /// ([`causeway_wire::ethernet::number`]).
+    #[inline]
+    pub fn look_up(&mut self, from: Place, source: u64, destination: u64) -> Option<SetId> {
+        let pair = Pair { from, source, destination };
+        match self.cache.get(&pair) {
+            Some(known) => *known,
+            None => self.find(pair),
+        }
+    }
+
+    #[cold]
+    fn find(&mut self, pair: Pair) -> Option<SetId> {
+        let set = self.best(pair);
+        if self.cache.len() >= ROUTE_CACHE_MAX || self.sets.len() >= ROUTE_SETS_MAX {
+            self.forget();
+        }
+        let id = if set.routes.is_empty() { None } else { Some(self.number(set)) };
+        self.cache.insert(pair, id);
+        id
+    }
+
+    /// The routes of the highest priority that fit, and where they lead.
+    fn best(&self, pair: Pair) -> Set {
+        let lists = [
+            self.by_destination.get(&pair.destination),
+            self.by_source.get(&pair.source),
+            Some(&self.others),
+        ];
+        let fits = |route: &Route| {
+            let came = match route.from {
+                Origin::Anywhere => true,
+                Origin::Here(place) => place == pair.from,
+                Origin::Nowhere => false,
+            };
+            came && route.source.fits(pair.source) && route.destination.fits(pair.destination)
+        };
+        let mut set = Set::default();
+        let mut best = NEVER;
+        for &at in lists.into_iter().flatten().flatten() {
+            let Some(route) = self.all.get(at as usize).filter(|route| fits(route)) else {
+                continue;
+            };
+            if route.priority > best {
+                best = route.priority;
+                set = Set::default();
+            }
+            if route.priority == best {
+                set.routes.push(at);
+                // Not back to where it came from, and once to each.
+                let to = route.to.filter(|to| *to != pair.from && !set.places.contains(to));
+                set.places.extend(to);
+            }
+        }
+        set
+    }
+
+    fn number(&mut self, set: Set) -> SetId {
+        if let Some(id) = self.numbers.get(&set) {
+            return *id;
+        }
+        let id = SetId(u32::try_from(self.sets.len()).unwrap_or(u32::MAX));
+        self.sets.push(set.clone());
+        self.numbers.insert(set, id);
+        id
+    }
+
+    /// The places of a set. None once routes have changed.
+    #[inline]
+    pub fn places(&self, set: SetId) -> &[Place] {
+        self.sets.get(set.0 as usize).map_or(&[], |set| set.places.as_slice())
+    }
+
+    /// Counts `frames` that went by a set.
+    pub fn count(&mut self, set: SetId, frames: u64) {
+        let Some(set) = self.sets.get(set.0 as usize) else { return };
+        for &at in &set.routes {
+            if let Some(route) = self.all.get_mut(at as usize) {
+                route.hits = route.hits.wrapping_add(frames);
+            }
+        }
+    }
+
+    /// Which routes a frame would go by, for the operator: their numbers.
+    pub fn explain(&self, from: Place, source: u64, destination: u64) -> (Vec<u64>, Vec<Place>) {
+        let set = self.best(Pair { from, source, destination });
+        let index = |at: &u32| self.all.get(*at as usize).map(|route| route.index);
+        (set.routes.iter().filter_map(index).collect(), set.places)
+    }
+
+    /// All of them.
+    pub fn views(&self) -> Vec<RouteView> {
+        let view = |route: &Route| RouteView {
+            index: route.index,
+            spec: route.spec.clone(),
+            priority: route.priority,
+            hits_total: route.hits,
+        };
+        self.all.iter().map(view).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::Mac;
+    use causeway_fabric::spec::MacMatch;
+    use causeway_wire::ethernet;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mac(n: u8) -> Mac {
+        Mac([2, 0, 0, 0, 0, n])
+    }
+
+    fn number(n: u8) -> u64 {
+        ethernet::number(mac(n).0)
+    }
+
+    fn end(n: u8) -> RouteEnd {
+        RouteEnd::Edge(format!("l{n}").parse().unwrap())
+    }
+
+    /// Link `ln` is at place `n`; `l9` is not there.
+    fn place(end: &RouteEnd) -> Option<Place> {
+        let (RouteEnd::Edge(name) | RouteEnd::Interface(name)) = end;
+        let n: u32 = name.as_str()[1..].parse().unwrap();
+        (n != 9).then_some(n)
+    }
+
+    fn route(source: MacMatch, destination: MacMatch, to: u8, from: Option<u8>) -> RouteSpec {
+        let group = "g".parse().unwrap();
+        RouteSpec { group, source, destination, to: end(to), from: from.map(end) }
+    }
+
+    fn routes(specs: Vec<RouteSpec>) -> Routes {
+        let mut routes = Routes::default();
+        let numbered = specs.into_iter().enumerate().map(|(i, s)| (i as u64 + 1, s)).collect();
+        routes.replace(numbered, Forwarding::Learn, place);
+        routes
+    }
+
+    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<Place>> {
+        let set = routes.look_up(from, number(source), number(destination))?;
+        routes.count(set, 1);
+        Some(routes.places(set).to_vec())
+    }
+
+    #[test]
+    fn the_best_routes_apply_all_of_them() {
+        use MacMatch::{Any, Not, Only};
+        let mut r = routes(vec![
+            route(Any, Any, 1, None),
+            route(Any, Only(mac(7)), 2, None),
+            route(Only(mac(5)), Only(mac(7)), 3, None),
+            route(Not(mac(6)), Only(mac(8)), 4, None),
+            route(Any, Only(mac(8)), 5, None),
+        ]);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![1]));
+        assert_eq!(go(&mut r, 0, 1, 7), Some(vec![2, 1]), "any/any and any/only are alike: 6");
+        assert_eq!(go(&mut r, 0, 5, 7), Some(vec![3]), "the more special: 8");
+        assert_eq!(go(&mut r, 0, 1, 8), Some(vec![4]), "7 before 6");
+        assert_eq!(go(&mut r, 0, 6, 8), Some(vec![5, 1]));
+        let hits: Vec<u64> = r.views().iter().map(|v| v.hits_total).collect();
+        assert_eq!(hits, [3, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn where_a_frame_came_from_counts_and_it_does_not_go_back() {
+        use MacMatch::{Any, None as Nobody};
+        let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, Nobody, 3, None)]);
+        assert_eq!(go(&mut r, 2, 1, 2), Some(vec![1]));
+        assert_eq!(go(&mut r, 3, 1, 2), None, "from elsewhere");
+        let mut r = routes(vec![route(Any, Any, 1, None), route(Any, Any, 9, Some(9))]);
+        assert_eq!(go(&mut r, 1, 1, 2), Some(vec![]), "a route fits, and leads back");
+    }
+
+    #[test]
+    fn what_routes_change_is_not_remembered() {
+        use MacMatch::Any;
+        let mut r = routes(vec![route(Any, Any, 1, None)]);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![1]));
+        r.replace(vec![(2, route(Any, Any, 2, None))], Forwarding::Learn, place);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![2]));
+        r.resolve(|_| None);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
+        r.replace(vec![], Forwarding::Routes, place);
+        assert_eq!(go(&mut r, 0, 1, 2), None);
+        assert!(!r.is_empty(), "what no route fits is dropped");
+    }
+
+    #[test]
+    fn hostile_pairs_do_not_fill_memory() {
+        let mut r = routes(vec![route(MacMatch::Any, MacMatch::Any, 1, None)]);
+        for n in 0..3 * ROUTE_CACHE_MAX as u64 {
+            r.look_up(0, n, n);
+            assert!(r.cache.len() <= ROUTE_CACHE_MAX);
+        }
+    }
+
+    fn matches() -> impl Strategy<Value = MacMatch> {
+        prop_oneof![
+            Just(MacMatch::Any),
+            Just(MacMatch::None),
+            (1..5_u8).prop_map(|n| MacMatch::Not(mac(n))),
+            (1..5_u8).prop_map(|n| MacMatch::Only(mac(n))),
+        ]
+    }
+
+    proptest! {
+        /// The index and the cache say what a look at every route says.
+        #[test]
+        fn look_ups_are_those_of_a_plain_search(
+            specs in proptest::collection::vec(
+                (matches(), matches(), 1..6_u8, proptest::option::of(1..6_u8)), 0..20),
+            frames in proptest::collection::vec((0..6_u32, 1..6_u8, 1..6_u8), 1..40),
+        ) {
+            let specs: Vec<RouteSpec> =
+                specs.into_iter().map(|(s, d, to, from)| route(s, d, to, from)).collect();
+            let mut r = routes(specs.clone());
+            for (from, source, destination) in frames {
+                let fits = |s: &&RouteSpec| {
+                    s.from.as_ref().is_none_or(|end| place(end) == Some(from))
+                        && Side::from(&s.source).fits(number(source))
+                        && Side::from(&s.destination).fits(number(destination))
+                };
+                let best = specs.iter().filter(fits).map(|s| priority(&s.source, &s.destination));
+                let best = best.filter(|p| *p != NEVER).max();
+                let mut expected: Vec<u32> = specs.iter().filter(fits)
+                    .filter(|s| Some(priority(&s.source, &s.destination)) == best)
+                    .filter_map(|s| place(&s.to)).filter(|to| *to != from).collect();
+                expected.sort_unstable();
+                expected.dedup();
+                let got = go(&mut r, from, source, destination).map(|mut places| {
+                    places.sort_unstable();
+                    places
+                });
+                prop_assert_eq!(got, best.map(|_| expected));
+            }
+        }
+    }
+}

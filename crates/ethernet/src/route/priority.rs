@@ -1,0 +1,83 @@
+//! Which route fits a frame, and how well: VNET/P's `priority_map`.
+
+use causeway_fabric::spec::MacMatch;
+use causeway_wire::ethernet;
+
+/// A route that never applies.
+pub const NEVER: i8 = -1;
+
+/// How well a route fits what it is for, by the kinds of its source and destination: the highest
+/// decides, and of several such all (VNET/P, `vnet_core.c`).
+pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
+    use MacMatch::{Any, None, Not, Only};
+    match (source, destination) {
+        (None, _) | (_, None) => NEVER,
+        (Not(_), Not(_)) => 3,
+        (Not(_), Any) | (Any, Not(_)) => 5,
+        (Any, Any | Only(_)) => 6,
+        (Not(_), Only(_)) | (Only(_), Not(_)) => 7,
+        (Only(_), Any | Only(_)) => 8,
+    }
+}
+
+/// One side of a route, as it is compared with addresses as numbers (see [`ethernet::number`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// All.
+    Any,
+    /// None.
+    Never,
+    /// All but this one.
+    Not(u64),
+    /// This one.
+    Only(u64),
+}
+
+impl Side {
+    /// Whether an address fits.
+    pub const fn fits(self, address: u64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Never => false,
+            Self::Not(not) => not != address,
+            Self::Only(only) => only == address,
+        }
+    }
+}
+
+impl From<&MacMatch> for Side {
+    fn from(mac: &MacMatch) -> Self {
+        match mac {
+            MacMatch::Any => Self::Any,
+            MacMatch::None => Self::Never,
+            MacMatch::Not(mac) => Self::Not(ethernet::number(mac.0)),
+            MacMatch::Only(mac) => Self::Only(ethernet::number(mac.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::Mac;
+
+    use super::*;
+
+    #[test]
+    fn priorities_are_vnet_ps() {
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let kinds = [MacMatch::None, MacMatch::Not(mac), MacMatch::Any, MacMatch::Only(mac)];
+        let table = [[-1, -1, -1, -1], [-1, 3, 5, 7], [-1, 5, 6, 6], [-1, 7, 8, 8]];
+        for (source, row) in kinds.iter().zip(table) {
+            for (destination, expected) in kinds.iter().zip(row) {
+                assert_eq!(priority(source, destination), expected, "{source} {destination}");
+            }
+        }
+    }
+
+    #[test]
+    fn sides_fit_as_they_say() {
+        assert!(Side::Any.fits(7) && !Side::Never.fits(7));
+        assert!(Side::Only(7).fits(7) && !Side::Only(7).fits(8));
+        assert!(!Side::Not(7).fits(7) && Side::Not(7).fits(8));
+    }
+}

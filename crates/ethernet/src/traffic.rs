@@ -1,0 +1,180 @@
+//! Who talks to whom: the matrix that VNET's VTTIF infers, counted as frames come.
+//!
+//! # Budget
+//! Frames of one pair that follow each other cost one look into a hash table together. Pairs are
+//! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
+
+use std::collections::HashMap;
+
+use causeway_fabric::control::{TrafficPair, TrafficView};
+use causeway_fabric::{Mac, Name};
+use causeway_wire::ethernet;
+
+use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
+use crate::route::Place;
+
+/// What one pair did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    from: Place,
+    frames: u64,
+    bytes: u64,
+    /// Bytes in the window that began then.
+    window_ns: u64,
+    window_bytes: u64,
+    /// Bytes a second in the last whole window.
+    rate: f64,
+    seen_ns: u64,
+}
+
+impl Cell {
+    /// Closes the window if it is over.
+    fn roll(&mut self, now_ns: u64) {
+        let elapsed = now_ns.saturating_sub(self.window_ns);
+        if elapsed >= TRAFFIC_WINDOW_NS {
+            self.rate = self.window_bytes as f64 * 1e9 / elapsed as f64;
+            (self.window_ns, self.window_bytes) = (now_ns, 0);
+        }
+    }
+}
+
+/// Frames of one pair that are not entered yet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    from: Place,
+    source: u64,
+    destination: u64,
+    frames: u64,
+    bytes: u64,
+}
+
+/// The matrix of a group.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    cells: HashMap<(u64, u64), Cell>,
+    run: Run,
+    swept_ns: u64,
+    uncounted: u64,
+}
+
+impl Traffic {
+    /// Counts a frame. Addresses are numbers ([`ethernet::number`]).
+    #[inline]
+    pub fn count(&mut self, from: Place, source: u64, destination: u64, bytes: usize, now_ns: u64) {
+        let run = &self.run;
+        if (run.from, run.source, run.destination) != (from, source, destination) {
+            self.enter(now_ns);
+            self.run = Run { from, source, destination, frames: 0, bytes: 0 };
+        }
+        self.run.frames = self.run.frames.wrapping_add(1);
+        self.run.bytes = self.run.bytes.wrapping_add(bytes as u64);
+    }
+
+    /// Enters what was counted last.
+    pub fn enter(&mut self, now_ns: u64) {
+        let run = std::mem::take(&mut self.run);
+        if run.frames == 0 {
+            return;
+        }
+        let key = (run.source, run.destination);
+        if self.cells.len() >= TRAFFIC_PAIRS_MAX && !self.cells.contains_key(&key) {
+            self.sweep(now_ns);
+            if self.cells.len() >= TRAFFIC_PAIRS_MAX {
+                self.uncounted = self.uncounted.wrapping_add(run.frames);
+                return;
+            }
+        }
+        let fresh = Cell { window_ns: now_ns, ..Cell::default() };
+        let cell = self.cells.entry(key).or_insert(fresh);
+        cell.roll(now_ns);
+        cell.from = run.from;
+        cell.frames = cell.frames.wrapping_add(run.frames);
+        cell.bytes = cell.bytes.wrapping_add(run.bytes);
+        cell.window_bytes = cell.window_bytes.wrapping_add(run.bytes);
+        cell.seen_ns = now_ns;
+    }
+
+    /// Forgets pairs that have been silent. Looks at all of them, so not often.
+    fn sweep(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.swept_ns) >= TRAFFIC_SWEEP_NS || self.swept_ns == 0 {
+            self.swept_ns = now_ns.max(1);
+            self.cells.retain(|_, cell| now_ns.saturating_sub(cell.seen_ns) < TRAFFIC_SILENT_NS);
+        }
+    }
+
+    /// As it is now, the busiest pair first.
+    pub fn view(
+        &mut self,
+        group: Name,
+        now_ns: u64,
+        name: impl Fn(Place) -> String,
+    ) -> TrafficView {
+        self.enter(now_ns);
+        let pair = |(&(source, destination), cell): (&(u64, u64), &mut Cell)| {
+            cell.roll(now_ns);
+            TrafficPair {
+                source: Mac(ethernet::address(source)),
+                destination: Mac(ethernet::address(destination)),
+                from: name(cell.from),
+                frames_total: cell.frames,
+                bytes_total: cell.bytes,
+                bytes_per_second: cell.rate,
+            }
+        };
+        let mut pairs: Vec<TrafficPair> = self.cells.iter_mut().map(pair).collect();
+        pairs.sort_by(|a, b| {
+            let busier = b.bytes_per_second.total_cmp(&a.bytes_per_second);
+            let ends = |p: &TrafficPair| (p.source, p.destination);
+            busier.then(b.bytes_total.cmp(&a.bytes_total)).then(ends(a).cmp(&ends(b)))
+        });
+        TrafficView {
+            group,
+            window_seconds: TRAFFIC_WINDOW_NS as f64 / 1e9,
+            pairs,
+            uncounted_frames_total: self.uncounted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn view(traffic: &mut Traffic, now_ns: u64) -> TrafficView {
+        traffic.view("g".parse().unwrap(), now_ns, |place| format!("p{place}"))
+    }
+
+    #[test]
+    fn pairs_are_counted_with_their_rates() {
+        let mut traffic = Traffic::default();
+        for _ in 0..10 {
+            traffic.count(1, 0xa, 0xb, 100, SECOND);
+        }
+        traffic.count(2, 0xb, 0xa, 60, SECOND);
+        traffic.count(1, 0xa, 0xb, 100, SECOND + 1);
+        let seen = view(&mut traffic, 2 * SECOND + 1);
+        assert_eq!(seen.pairs.len(), 2);
+        let busiest = &seen.pairs[0];
+        assert_eq!((busiest.frames_total, busiest.bytes_total), (11, 1100));
+        assert_eq!(busiest.from, "p1");
+        assert!((busiest.bytes_per_second - 1100.0).abs() < 1.0, "{busiest:?}");
+        let later = view(&mut traffic, 4 * SECOND);
+        assert_eq!(later.pairs[0].bytes_per_second, 0.0, "silent since");
+    }
+
+    #[test]
+    fn hostile_addresses_do_not_fill_memory() {
+        let mut traffic = Traffic::default();
+        for n in 0..2 * TRAFFIC_PAIRS_MAX as u64 {
+            traffic.count(1, n, n, 60, SECOND);
+        }
+        let seen = view(&mut traffic, SECOND);
+        assert_eq!(seen.pairs.len(), TRAFFIC_PAIRS_MAX);
+        assert_eq!(seen.uncounted_frames_total, TRAFFIC_PAIRS_MAX as u64);
+        let later = SECOND + TRAFFIC_SILENT_NS + TRAFFIC_SWEEP_NS;
+        traffic.count(1, 7, 8, 60, later);
+        assert_eq!(view(&mut traffic, later).pairs.len(), 1, "the silent gave way");
+    }
+}
