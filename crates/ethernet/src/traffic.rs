@@ -159,7 +159,7 @@ mod tests {
         let busiest = &seen.pairs[0];
         assert_eq!((busiest.frames_total, busiest.bytes_total), (11, 1100));
         assert_eq!(busiest.from, "p1");
-        assert!((busiest.bytes_per_second - 1100.0).abs() < 1.0, "{busiest:?}");
+        assert!((busiest.bytes_per_second - 1000.0).abs() < 1.0, "{busiest:?}");
         let later = view(&mut traffic, 4 * SECOND);
         assert_eq!(later.pairs[0].bytes_per_second, 0.0, "silent since");
     }

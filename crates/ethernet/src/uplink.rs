@@ -1,0 +1,328 @@
+//! Links as the group sees them: ways out of the host, beside the ports.
+//!
+//! Links to one peer are a *bundle*, which stands in the address table like a port. Of its links
+//! the one with the lowest metric that is up carries all frames; the others stand by.
+
+use std::collections::HashMap;
+
+use causeway_fabric::Mac;
+use causeway_fabric::carrier::{Carrier, LinkId, Membership, Notice, Outgoing, Refusal, Standing};
+use causeway_fabric::control::CommandError;
+use causeway_fabric::spec::Name;
+
+use crate::counters::DropReason;
+use crate::limits::LINKS_PER_GROUP_MAX;
+use crate::route::Place;
+
+/// Places from here on are bundles', those below are ports'.
+const FIRST: Place = 1 << 16;
+
+/// Whether a place is a bundle's.
+#[inline]
+pub(crate) const fn is_link(place: Place) -> bool {
+    place >= FIRST
+}
+
+/// One link of a bundle.
+#[derive(Debug)]
+struct Seat {
+    member: Membership,
+    up: bool,
+}
+
+/// The links to one peer.
+#[derive(Debug)]
+struct Bundle {
+    peer: String,
+    seats: Vec<Seat>,
+    /// Which of them carries frames.
+    active: Option<usize>,
+    /// It has frames that were not sent yet.
+    full: bool,
+}
+
+impl Bundle {
+    fn choose(&mut self) {
+        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.up);
+        let best = seats.min_by_key(|(_, seat)| (seat.member.metric, seat.member.id));
+        self.active = best.map(|(at, _)| at);
+    }
+
+    fn active(&self) -> Option<&Seat> {
+        self.seats.get(self.active?)
+    }
+
+    fn active_mut(&mut self) -> Option<&mut Seat> {
+        self.seats.get_mut(self.active?)
+    }
+
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.full) {
+            // What the kernel has no room for is counted at the link.
+            for seat in &mut self.seats {
+                seat.member.carrier.flush();
+            }
+        }
+    }
+}
+
+/// The links of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Uplinks {
+    bundles: Vec<Option<Bundle>>,
+    links: HashMap<LinkId, usize>,
+    /// The bundles that carry frames now.
+    up: Vec<Place>,
+}
+
+fn place(at: usize) -> Place {
+    FIRST.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
+}
+
+fn slot(place: Place) -> Option<usize> {
+    usize::try_from(place.checked_sub(FIRST)?).ok()
+}
+
+impl Uplinks {
+    fn get(&self, place: Place) -> Option<&Bundle> {
+        self.bundles.get(slot(place)?)?.as_ref()
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Bundle> {
+        self.bundles.get_mut(slot(place)?)?.as_mut()
+    }
+
+    /// Adds a link, which is down. Says where its frames come from.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn join(&mut self, member: Membership) -> Result<Place, CommandError> {
+        if self.links.len() >= LINKS_PER_GROUP_MAX {
+            let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
+            return Err(CommandError::Conflict(text));
+        }
+        let same = |bundle: &Option<Bundle>| {
+            bundle.as_ref().is_some_and(|bundle| bundle.peer == member.peer)
+        };
+        let at = match self.bundles.iter().position(same) {
+            Some(at) => at,
+            None => {
+                let free = self.bundles.iter().position(Option::is_none);
+                let at = free.unwrap_or(self.bundles.len());
+                if at == self.bundles.len() {
+                    self.bundles.push(None);
+                }
+                at
+            }
+        };
+        self.links.insert(member.id, at);
+        if let Some(entry) = self.bundles.get_mut(at) {
+            let bundle = entry.get_or_insert_with(|| Bundle {
+                peer: member.peer.clone(),
+                seats: Vec::new(),
+                active: None,
+                full: false,
+            });
+            bundle.flush();
+            bundle.seats.push(Seat { member, up: false });
+            bundle.choose();
+        }
+        self.list();
+        Ok(place(at))
+    }
+
+    /// Removes a link. Says which place is no more, if it was the last to its peer.
+    pub fn leave(&mut self, id: LinkId) -> Option<Place> {
+        let at = self.links.remove(&id)?;
+        let entry = self.bundles.get_mut(at)?;
+        let bundle = entry.as_mut()?;
+        bundle.flush();
+        bundle.seats.retain(|seat| seat.member.id != id);
+        bundle.choose();
+        let empty = bundle.seats.is_empty();
+        if empty {
+            *entry = None;
+        }
+        self.list();
+        empty.then(|| place(at))
+    }
+
+    /// Notes whether a link carries frames. Says which place it is, if that place now does or no
+    /// longer does.
+    pub fn stands(&mut self, id: LinkId, standing: Standing) -> Option<Place> {
+        let at = *self.links.get(&id)?;
+        let bundle = self.bundles.get_mut(at)?.as_mut()?;
+        bundle.flush();
+        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
+        seat.up = standing.up;
+        let before = bundle.active.is_some();
+        bundle.choose();
+        let changed = bundle.active.is_some() != before;
+        self.list();
+        changed.then(|| place(at))
+    }
+
+    fn list(&mut self) {
+        let up = self.bundles.iter().enumerate();
+        let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
+        self.up = up.map(|(at, _)| place(at)).collect();
+    }
+
+    /// The bundles that carry frames now.
+    #[inline]
+    pub fn up(&self) -> &[Place] {
+        &self.up
+    }
+
+    /// Where the frames of a link come from.
+    pub fn place_of(&self, id: LinkId) -> Option<Place> {
+        self.links.get(&id).map(|at| place(*at))
+    }
+
+    /// The place of a link, by name.
+    pub fn place_named(&self, name: &Name) -> Option<Place> {
+        let has = |bundle: &Bundle| bundle.seats.iter().any(|seat| seat.member.name == *name);
+        let at = self.bundles.iter().position(|bundle| bundle.as_ref().is_some_and(has));
+        at.map(place)
+    }
+
+    /// Which link carries the frames of a place now, or would.
+    pub fn name(&self, place: Place) -> Option<&Name> {
+        let bundle = self.get(place)?;
+        bundle.active().or(bundle.seats.first()).map(|seat| &seat.member.name)
+    }
+
+    /// Whether frames that came by one link may leave by another.
+    pub fn may_pass(&self, from: Place, to: Place) -> bool {
+        let transit = |place| {
+            self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
+        };
+        from != to && (transit(from) || transit(to))
+    }
+
+    /// The way out at a place.
+    pub fn carrier(&mut self, place: Place) -> Option<&mut dyn Carrier> {
+        let bundle = self.get_mut(place)?;
+        bundle.full = true;
+        bundle.active_mut().map(|seat| &mut *seat.member.carrier)
+    }
+
+    /// Sends what carriers took.
+    pub fn flush(&mut self) {
+        for bundle in self.bundles.iter_mut().flatten() {
+            bundle.flush();
+        }
+    }
+
+    /// Tells every peer that wants to know that an address is here, or no longer is.
+    pub fn announce(&self, mac: Mac, here: bool) {
+        for seat in self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats) {
+            tell(&seat.member, mac, here);
+        }
+    }
+
+    /// Tells the peer behind one link.
+    pub fn announce_by(&self, id: LinkId, macs: impl Iterator<Item = Mac>) {
+        let bundle = self.links.get(&id).and_then(|at| self.bundles.get(*at)?.as_ref());
+        let seat = bundle.and_then(|b| b.seats.iter().find(|seat| seat.member.id == id));
+        if let Some(seat) = seat {
+            macs.for_each(|mac| tell(&seat.member, mac, true));
+        }
+    }
+}
+
+fn tell(member: &Membership, mac: Mac, here: bool) {
+    let Some(notices) = &member.notices else { return };
+    let notice = if here { Notice::Here(member.id, mac) } else { Notice::Gone(member.id, mac) };
+    if notices.push(notice).is_err() {
+        log::error!(link = member.name.as_str(); "the links take no notices");
+    }
+}
+
+/// Gives one frame to a carrier.
+#[inline]
+pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
+    carrier.push(frame).map_err(|refusal| match refusal {
+        Refusal::Down => DropReason::LinkDown,
+        Refusal::NoRoom => DropReason::NoBuffer,
+        Refusal::TooBig => DropReason::TooBig,
+        Refusal::Lost => DropReason::SenderFault,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Carrier for Nowhere {
+        fn push(&mut self, _: &Outgoing<'_>) -> Result<(), Refusal> {
+            Ok(())
+        }
+        fn flush(&mut self) -> u64 {
+            0
+        }
+        fn takes_offloads(&self) -> bool {
+            true
+        }
+        fn longest(&self) -> usize {
+            1514
+        }
+    }
+
+    fn member(id: u32, peer: &str, metric: u16) -> Membership {
+        Membership {
+            id: LinkId(id),
+            name: format!("l{id}").parse().unwrap(),
+            peer: peer.into(),
+            metric,
+            transit: id == 9,
+            notices: None,
+            carrier: Box::new(Nowhere),
+        }
+    }
+
+    fn name(uplinks: &Uplinks, place: Place) -> &str {
+        uplinks.name(place).unwrap().as_str()
+    }
+
+    #[test]
+    fn links_to_one_peer_stand_in_for_each_other() {
+        let mut uplinks = Uplinks::default();
+        let up = Standing { up: true, rtt_ns: None };
+        let down = Standing { up: false, rtt_ns: None };
+        let a = uplinks.join(member(1, "a", 100)).unwrap();
+        assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
+        let b = uplinks.join(member(3, "b", 100)).unwrap();
+        assert!(is_link(a) && a != b && uplinks.up().is_empty());
+        assert_eq!(uplinks.stands(LinkId(1), up), Some(a));
+        assert_eq!((name(&uplinks, a), uplinks.up()), ("l1", &[a][..]));
+        assert_eq!(uplinks.stands(LinkId(2), up), None, "it was up already");
+        assert_eq!(name(&uplinks, a), "l2", "the better one");
+        assert_eq!(uplinks.stands(LinkId(2), down), None);
+        assert_eq!(name(&uplinks, a), "l1");
+        assert_eq!(uplinks.stands(LinkId(1), down), Some(a));
+        assert!(uplinks.up().is_empty());
+        assert_eq!(uplinks.leave(LinkId(1)), None);
+        assert_eq!(uplinks.leave(LinkId(2)), Some(a));
+        assert_eq!(uplinks.join(member(4, "c", 1)).unwrap(), a, "the place is free again");
+    }
+
+    #[test]
+    fn frames_pass_between_links_only_where_that_is_allowed() {
+        let mut uplinks = Uplinks::default();
+        let up = Standing { up: true, rtt_ns: None };
+        let places: Vec<Place> = [(1, "a"), (2, "b"), (9, "c")]
+            .map(|(id, peer)| {
+                let place = uplinks.join(member(id, peer, 1)).unwrap();
+                uplinks.stands(LinkId(id), up);
+                place
+            })
+            .to_vec();
+        assert!(!uplinks.may_pass(places[0], places[1]));
+        assert!(uplinks.may_pass(places[0], places[2]) && uplinks.may_pass(places[2], places[1]));
+        assert!(!uplinks.may_pass(places[2], places[2]), "not back");
+    }
+}
