@@ -19,6 +19,8 @@ pub(crate) type Sender = (u32, usize);
 pub(crate) struct Held {
     pub sender: Sender,
     pub frame: Taken,
+    /// Its bytes, where a link brought it.
+    pub bytes: Option<Box<[u8]>>,
     /// Pieces delivered already, where it is cut.
     pub done: usize,
     pub since_ns: u64,

@@ -28,11 +28,20 @@ pub enum DropReason {
     SenderFault,
     /// The sender's device stopped while the frame waited for its receiver. Counted at the sender.
     SenderDown,
+    /// To a peer whose links are down. Counted at the sender.
+    LinkDown,
+    /// No route is for it, or none that leads anywhere, in a group that forwards by routes. Counted
+    /// at the sender.
+    NoRoute,
+    /// It has crossed as many links as it may.
+    TooManyHops,
+    /// It came by a link and would leave by one, neither of which is for transit.
+    NoTransit,
 }
 
 impl DropReason {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::BadHeader,
         Self::Runt,
         Self::TooBig,
@@ -44,6 +53,10 @@ impl DropReason {
         Self::BufferTooSmall,
         Self::SenderFault,
         Self::SenderDown,
+        Self::LinkDown,
+        Self::NoRoute,
+        Self::TooManyHops,
+        Self::NoTransit,
     ];
 
     /// The reason as it stands in a counter's name.
@@ -60,6 +73,10 @@ impl DropReason {
             Self::BufferTooSmall => "buffer_too_small",
             Self::SenderFault => "sender_fault",
             Self::SenderDown => "sender_down",
+            Self::LinkDown => "link_down",
+            Self::NoRoute => "no_route",
+            Self::TooManyHops => "too_many_hops",
+            Self::NoTransit => "no_transit",
         }
     }
 }

@@ -5,8 +5,9 @@
 //! an offload, go by way of a private copy in which they were checked. A completed checksum costs
 //! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
 
-use causeway_memory::copy::{CopyError, copy};
-use causeway_memory::{Cursor, Map};
+use causeway_fabric::carrier::Body;
+use causeway_memory::Map;
+use causeway_memory::copy::CopyError;
 use causeway_ring::{Chain, Queue};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
@@ -15,6 +16,7 @@ use crate::counters::{Counters, DropReason};
 use crate::job::{Job, header_for, header_len, put_header};
 use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, checksum, plan};
+use crate::source::{Source, put, read, skip};
 
 /// Why a frame was not, or not wholly, delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +32,19 @@ pub(crate) enum Trouble {
 /// Where a frame comes from.
 #[derive(Debug)]
 pub(crate) struct From<'a> {
-    pub map: &'a Map,
+    pub source: Source<'a>,
     pub chain: &'a Chain,
+    /// See [`crate::job::Taken::at`].
+    pub at: usize,
     pub job: &'a mut Job,
+}
+
+impl<'a> From<'a> {
+    /// Its bytes behind its head.
+    #[inline]
+    pub fn rest(&self) -> Body<'a> {
+        self.source.rest(self.chain, self.at, self.job)
+    }
 }
 
 /// Where it goes.
@@ -56,28 +68,6 @@ pub(crate) struct Scratch {
     frame: Vec<u8>,
     /// The header and the headers of a piece.
     first: Vec<u8>,
-}
-
-/// What follows the first bytes of a frame or piece.
-enum Body<'a> {
-    Guest(&'a Map, Cursor<'a>),
-    Private(&'a [u8]),
-}
-
-impl Body<'_> {
-    /// Copies the next `len` bytes to the writer.
-    #[inline]
-    fn put(&mut self, map: &Map, writer: &mut Cursor<'_>, len: u64) -> Result<(), CopyError> {
-        match self {
-            Self::Guest(from, cursor) => copy((from, cursor), (map, writer), len),
-            Self::Private(bytes) => {
-                let len = usize::try_from(len).unwrap_or(usize::MAX);
-                let (now, rest) = bytes.split_at_checked(len).unwrap_or((*bytes, &[]));
-                *bytes = rest;
-                writer.write(map, now).map_err(CopyError::Destination)
-            }
-        }
-    }
 }
 
 impl Scratch {
@@ -104,9 +94,9 @@ impl Scratch {
     fn pass(&mut self, from: From<'_>, to: &mut To<'_>) -> Result<(), Trouble> {
         let len = from.job.len;
         let count = self.gather(to, len)?;
-        let rest = Cursor::at(from.chain.readable(), from.job.rest_at);
+        let rest = from.rest();
         let first = from.job.first(count, header_len(to.features));
-        self.scatter(to, count, first, Body::Guest(from.map, rest), len)
+        self.scatter(to, count, first, rest, len)
     }
 
     fn complete(
@@ -149,17 +139,15 @@ impl Scratch {
         } else {
             Vec::new()
         };
-        // Where the frame's first byte stands in the chain, and a cursor that goes through it once.
-        let start = job.rest_at.saturating_sub(job.head().len() as u64);
-        let (mut rest, mut at) = (Cursor::new(from.chain.readable()), 0_u64);
+        // Goes through the frame once.
+        let (mut rest, mut at) = (from.source.all(from.chain, from.at, job), 0_usize);
         let mut result = Ok(());
         while let Some(piece) = segmenter.next_piece() {
-            let begins = start.saturating_add(piece.payload.start as u64);
-            rest.skip(begins.saturating_sub(at));
-            at = at.max(begins);
+            skip(&mut rest, piece.payload.start.saturating_sub(at));
+            at = at.max(piece.payload.start);
             let body = match frame.get(HEADER_LEN..).filter(|_| complete) {
                 Some(frame) => Body::Private(frame.get(piece.payload.clone()).unwrap_or(&[])),
-                None => Body::Guest(from.map, rest),
+                None => rest,
             };
             result = self.piece(to, piece, body);
             if result.is_err() {
@@ -308,7 +296,7 @@ impl Scratch {
             }
             let rest = now.saturating_sub(part.len() as u64);
             if rest > 0 {
-                body.put(to.map, &mut writer, rest)?;
+                put(&mut body, to.map, &mut writer, rest)?;
             }
         }
         Ok(())
@@ -316,7 +304,7 @@ impl Scratch {
 
     /// The whole frame in private memory, behind room for a header: the checked first bytes, and
     /// the rest from the sender. The buffer is this scratch's own; its user puts it back.
-    fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
+    pub(crate) fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
         let mut frame = std::mem::take(&mut self.frame);
         let job = &*from.job;
         frame.resize(HEADER_LEN.saturating_add(job.len), 0);
@@ -325,9 +313,13 @@ impl Scratch {
             .and_then(|bytes| bytes.split_at_mut_checked(job.head().len()))
             .ok_or(Trouble::Drop(DropReason::TooBig))?;
         head.copy_from_slice(job.head());
-        let read = Cursor::at(from.chain.readable(), job.rest_at).read(from.map, rest);
-        read.map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
+        read(&mut from.rest(), rest).ok_or(Trouble::Drop(DropReason::SenderFault))?;
         Ok(frame)
+    }
+
+    /// Takes the room of [`Self::whole`] back.
+    pub(crate) fn keep(&mut self, frame: Vec<u8>) {
+        self.frame = frame;
     }
 }
 

@@ -7,8 +7,10 @@
 //! queue, the descriptors and the first two lines of the receive buffers. What does not change
 //! from frame to frame (ports, maps, rings) is looked up once a run.
 
+use causeway_fabric::carrier::Body;
+use causeway_fabric::orders::Forwarding;
 use causeway_fabric::{Context, Port, PortId, Progress};
-use causeway_memory::Map;
+use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::virtio_net::Offload;
@@ -16,11 +18,15 @@ use causeway_wire::virtio_net::Offload;
 use crate::backlog::Sender;
 use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
+use crate::depart::depart_from_port;
 use crate::job::{Job, Taken, Way};
 use crate::limits::BATCH_FRAMES;
 use crate::port::{Directory, Last, pair};
+use crate::route::SetId;
 use crate::service::Ethernet;
+use crate::source::Source;
 use crate::table::Learnt;
+use crate::uplink::is_link;
 
 /// Why a port is closed whose memory was taken away under us.
 const SHRANK: &str = "granted memory shrank: its file was truncated";
@@ -28,11 +34,13 @@ const SHRANK: &str = "granted memory shrank: its file was truncated";
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// To one port.
+    /// To one port, or out of the host.
     To(u32),
-    /// To every other port of the group: broadcast and multicast.
+    /// To all of a set.
+    Set(SetId),
+    /// To every other port of the group, and every peer: broadcast and multicast.
     All,
-    /// To every other port of the group that learns: the address is unknown.
+    /// To every other port of the group that learns, and every peer: the address is unknown.
     Learners,
     /// Nowhere.
     Drop(DropReason),
@@ -68,10 +76,14 @@ impl Directory {
         if is_group(destination) {
             return Route::All;
         }
-        match self.table.lookup(destination, now_ns) {
+        let away = || self.away.get(&ethernet::number(destination)).copied();
+        let moved = if self.away.is_empty() { None } else { away() };
+        match moved.or_else(|| self.table.lookup(destination, now_ns)) {
             Some(to) if to == from => Route::Drop(DropReason::SamePort),
             Some(to) => Route::To(to),
-            None if self.learners.iter().any(|&p| p != from) => Route::Learners,
+            None if self.learners.iter().chain(self.uplinks.up()).any(|&p| p != from) => {
+                Route::Learners
+            }
             None => Route::Drop(DropReason::UnknownDestination),
         }
     }
@@ -108,6 +120,8 @@ impl Ethernet {
         self.batch = batch;
         self.ahead = 0;
         if progress == Progress::Worked {
+            self.directory.uplinks.flush();
+            self.directory.traffic.enter(cx.now_ns);
             cx.touch(id, queue);
         }
         progress
@@ -134,8 +148,14 @@ impl Ethernet {
             match way {
                 Way::Done => self.done.extend(run.iter().map(|taken| taken.chain.head())),
                 Way::To(to, queue) => self.offer(cx, sender, run, (to, queue)),
-                Way::All => self.offer_all(cx, sender, run, false, left),
-                Way::Learners => self.offer_all(cx, sender, run, true, left),
+                Way::Link(to) => {
+                    let Self { directory, scratch, .. } = &mut *self;
+                    depart_from_port(directory, scratch, cx, (sender.0, to), run);
+                    self.done.extend(run.iter().map(|taken| taken.chain.head()));
+                }
+                Way::All | Way::Learners | Way::Set(_) => {
+                    self.offer_all(cx, sender, run, way, left);
+                }
             }
         }
         if let Some(id) = self.directory.get(sender.0).map(|me| me.id) {
@@ -158,6 +178,7 @@ impl Ethernet {
             return all;
         };
         let Some(map) = cx.ports.get(id).and_then(Port::map) else { return all };
+        self.directory.routes.tidy();
         for (index, taken) in batch.iter_mut().enumerate() {
             taken.way = Way::Done;
             let sent = match taken.job.read(map, &taken.chain, features) {
@@ -166,14 +187,19 @@ impl Ethernet {
             };
             let Some(me) = self.directory.get_mut(place) else { return all };
             me.counters.transmitted(1, taken.job.len);
+            let (source, destination) = (taken.job.source, taken.job.destination);
+            self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
+            let Some(me) = self.directory.get_mut(place) else { return all };
             if let Err(why) = sent {
                 me.counters.dropped(why);
             }
             let receivers = match taken.way {
                 Way::All => self.directory.members.len(),
                 Way::Learners => self.directory.learners.len(),
-                Way::Done | Way::To(..) => continue,
+                Way::Set(set) => self.directory.routes.places(set).len(),
+                Way::Done | Way::To(..) | Way::Link(_) => continue,
             };
+            let receivers = receivers.saturating_add(self.directory.uplinks.up().len());
             left = left.saturating_sub(receivers);
             if left == 0 {
                 return index.saturating_add(1);
@@ -190,7 +216,8 @@ impl Ethernet {
         // What waits already goes first.
         if !self.directory.waits(to.0, to.1) {
             let Self { directory, scratch, .. } = self;
-            let attempt = attempt(directory, scratch, cx, sender.0, to, run, &mut done);
+            let origin = Origin::Port(sender.0);
+            let attempt = attempt(directory, scratch, cx, origin, to, run, &mut done);
             (settled, short) = (attempt.settled, attempt.short);
         }
         let (through, wait) = run.split_at_mut_checked(settled).unwrap_or((&mut [], &mut []));
@@ -213,15 +240,16 @@ impl Ethernet {
         cx: &mut Context<'_>,
         sender: Sender,
         run: &mut [Taken],
-        learners: bool,
+        way: Way,
         left: &mut usize,
     ) {
         let mut targets = std::mem::take(&mut self.targets);
-        self.directory.list_targets(sender.0, learners, &mut targets);
+        self.directory.list_targets(sender.0, way, &mut targets);
         for taken in run {
             // A frame for many is as much work as many frames.
             *left = left.saturating_sub(targets.len().saturating_sub(1));
             match targets.as_slice() {
+                [only] if is_link(*only) => self.copy_to_each(cx, sender.0, taken, &[*only]),
                 [only] => match self.directory.receive_queue(*only, &taken.job) {
                     Some(queue) => {
                         let taken = std::slice::from_mut(taken);
@@ -230,7 +258,12 @@ impl Ethernet {
                     }
                     None => self.directory.dropped(*only, DropReason::ReceiverDown),
                 },
-                [] => self.directory.dropped(sender.0, DropReason::UnknownDestination),
+                [] => {
+                    let routed = matches!(way, Way::Set(_));
+                    let unknown = DropReason::UnknownDestination;
+                    let why = if routed { DropReason::NoRoute } else { unknown };
+                    self.directory.dropped(sender.0, why);
+                }
                 many => self.copy_to_each(cx, sender.0, taken, many),
             }
             self.done.push(taken.chain.head());
@@ -246,6 +279,12 @@ impl Ethernet {
         targets: &[u32],
     ) {
         for &to in targets {
+            if is_link(to) {
+                let Self { directory, scratch, .. } = &mut *self;
+                let taken = std::slice::from_mut(&mut *taken);
+                depart_from_port(directory, scratch, cx, (place, to), taken);
+                continue;
+            }
             let why = match self.directory.receive_queue(to, &taken.job) {
                 None => Some(DropReason::ReceiverDown),
                 Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
@@ -253,7 +292,8 @@ impl Ethernet {
                     let frame = std::slice::from_mut(&mut *taken);
                     let Self { directory, scratch, .. } = self;
                     let to = (to, queue);
-                    let attempt = attempt(directory, scratch, cx, place, to, frame, &mut 0);
+                    let origin = Origin::Port(place);
+                    let attempt = attempt(directory, scratch, cx, origin, to, frame, &mut 0);
                     attempt.short.map(|_| DropReason::NoBuffer)
                 }
             };
@@ -282,6 +322,12 @@ impl Directory {
         if !own && !self.learn(place, ethernet::address(job.source), now_ns) {
             return Err(DropReason::SpoofedSource);
         }
+        if !self.routes.is_empty()
+            && let Some(route) = self.by_routes(place, taken)
+        {
+            return route.and_then(|route| self.choose(map, taken, route));
+        }
+        let job = &taken.job;
         let version = self.table.version();
         let route = match last {
             Some(last) if last.holds(job.destination, version, now_ns) => Route::To(last.to),
@@ -299,17 +345,20 @@ impl Directory {
 
     /// Finds the way of a frame to many, or to a port with several queues or none.
     fn choose(&mut self, map: &Map, taken: &mut Taken, route: Route) -> Result<(), DropReason> {
-        let Taken { chain, job, way } = taken;
+        let Taken { chain, job, way, .. } = taken;
         let flows = match route {
             Route::Drop(why) => return Err(why),
+            Route::Set(_) => true,
             Route::To(to) => self.get(to).is_some_and(|port| port.receive.len() > 1),
             Route::All | Route::Learners => true,
         };
         // Only where queues are chosen by flow.
         if flows && job.offload == Offload::None {
-            job.look_deeper(map, chain)?;
+            job.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)))?;
         }
         *way = match route {
+            Route::Set(set) => Way::Set(set),
+            Route::To(to) if is_link(to) => Way::Link(to),
             Route::All => Way::All,
             Route::Learners => Way::Learners,
             Route::To(to) => match self.receive_queue(to, job) {
@@ -324,27 +373,55 @@ impl Directory {
         Ok(())
     }
 
-    /// The ports of a frame for many.
-    fn list_targets(&self, place: u32, learners: bool, targets: &mut Vec<u32>) {
+    /// Where routes send a frame; none if no route fits and the switch is to be asked.
+    fn by_routes(&mut self, place: u32, taken: &Taken) -> Option<Result<Route, DropReason>> {
+        match self.routes.look_up(place, taken.job.source, taken.job.destination) {
+            Some(set) => {
+                self.routes.count(set, 1);
+                Some(Ok(match self.routes.places(set) {
+                    [only] => Route::To(*only),
+                    _ => Route::Set(set),
+                }))
+            }
+            None if self.routes.forwarding() == Forwarding::Routes => {
+                Some(Err(DropReason::NoRoute))
+            }
+            None => None,
+        }
+    }
+
+    /// The receivers of a frame for many: ports, and links.
+    pub(crate) fn list_targets(&self, place: u32, way: Way, targets: &mut Vec<u32>) {
         targets.clear();
-        let all = if learners { &self.learners } else { &self.members };
-        targets.extend(all.iter().copied().filter(|&p| p != place));
+        let ports = match way {
+            Way::Set(set) => {
+                targets.extend_from_slice(self.routes.places(set));
+                return;
+            }
+            Way::Learners => &self.learners,
+            _ => &self.members,
+        };
+        targets.extend(ports.iter().copied().filter(|&p| p != place));
+        let passes = |to: &u32| !is_link(place) || self.uplinks.may_pass(place, *to);
+        targets.extend(self.uplinks.up().iter().copied().filter(passes));
     }
 
     /// The receive queue of a port for a frame; `None` when none runs.
-    fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
+    pub(crate) fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
         self.get(to)?.receive_queue_for(|| self.flow(job.frame.flow_key(job.head())))
     }
 
     /// Whether frames wait for a receive queue.
-    fn waits(&self, to: u32, queue: usize) -> bool {
+    pub(crate) fn waits(&self, to: u32, queue: usize) -> bool {
         let backlog = self.get(to).and_then(|p| p.backlogs.get(pair(queue)));
         backlog.is_some_and(|b| !b.is_empty())
     }
 
     /// Counts a frame that a port did not get.
     pub(crate) fn dropped(&mut self, to: u32, why: DropReason) {
-        if let Some(port) = self.get_mut(to) {
+        if is_link(to) {
+            self.link_drops.dropped(why);
+        } else if let Some(port) = self.get_mut(to) {
             port.counters.dropped(why);
         }
     }
@@ -408,24 +485,49 @@ pub(crate) struct Attempt {
     pub short: Option<u16>,
 }
 
-/// Tries to deliver frames of the port at `from` to receive queue `to.1` of port `to.0`, the first
+/// Who brought frames.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// The port at this place: they lie in its guest's memory.
+    Port(u32),
+    /// A link: they lie here.
+    Link(&'a [u8]),
+}
+
+/// Tries to deliver frames to receive queue `to.1` of port `to.0`, the first
 /// of them going on behind `done` pieces.
 pub(crate) fn attempt(
     directory: &mut Directory,
     scratch: &mut Scratch,
     cx: &mut Context<'_>,
-    from: u32,
+    from: Origin<'_>,
     to: (u32, usize),
     frames: &mut [Taken],
     done: &mut usize,
 ) -> Attempt {
     let (to, queue) = to;
     let mut attempt = Attempt { settled: frames.len(), short: None };
-    let Some(sender) = directory.get(from).map(|p| p.id) else { return attempt };
+    let sender = match from {
+        Origin::Port(from) => match directory.get(from) {
+            Some(port) => Some(port.id),
+            None => return attempt,
+        },
+        Origin::Link(_) => None,
+    };
     let Some(receiver) = directory.get_mut(to) else { return attempt };
     let (id, mtu, features) = (receiver.id, receiver.spec.mtu, receiver.features);
-    let pair = cx.ports.pair(sender, id).and_then(|(s, r)| Some((s.map()?, r.queue(queue)?)));
-    let Some((from_map, (map, ring))) = pair else {
+    let pair = match (sender, from) {
+        (Some(sender), _) => cx
+            .ports
+            .pair(sender, id)
+            .and_then(|(s, r)| Some((Source::Guest(s.map()?), r.queue(queue)?))),
+        (None, Origin::Link(bytes)) => {
+            let queue = cx.ports.get_mut(id).and_then(|r| r.queue(queue));
+            queue.map(|queue| (Source::Link(bytes), queue))
+        }
+        (None, Origin::Port(_)) => None,
+    };
+    let Some((source, (map, ring))) = pair else {
         frames.iter().for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
         return attempt;
     };
@@ -436,7 +538,7 @@ pub(crate) fn attempt(
     loop {
         if fault.is_none() && *done == 0 {
             let rest = frames.get_mut(settled..).unwrap_or(&mut []);
-            match scratch.run(&mut open, from_map, &mut to, rest) {
+            match scratch.run(&mut open, source, &mut to, rest) {
                 Ok(count) => settled = settled.saturating_add(count),
                 Err(reason) => {
                     open = false;
@@ -445,7 +547,7 @@ pub(crate) fn attempt(
             }
         }
         let left = frames.len().saturating_sub(settled);
-        let Some(Taken { chain, job, .. }) = frames.get_mut(settled) else { break };
+        let Some(Taken { chain, at, job, .. }) = frames.get_mut(settled) else { break };
         if !std::mem::replace(&mut ahead, true) {
             to.ring.look_ahead(map, u16::try_from(left).unwrap_or(u16::MAX));
         }
@@ -453,7 +555,7 @@ pub(crate) fn attempt(
             // What it got before is lost too, but was written.
             Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
             None if !job.fits(mtu) => Err(Trouble::Drop(DropReason::TooBig)),
-            None => scratch.deliver(From { map: from_map, chain, job }, &mut to, done),
+            None => scratch.deliver(From { source, chain, at: *at, job }, &mut to, done),
         };
         match delivered {
             Ok(()) => {}
@@ -480,8 +582,10 @@ pub(crate) fn attempt(
     if let Some(reason) = fault {
         cx.fault(id, reason);
     }
-    for _ in 0..sender_faults {
-        directory.dropped(from, DropReason::SenderFault);
+    if let Origin::Port(from) = from {
+        for _ in 0..sender_faults {
+            directory.dropped(from, DropReason::SenderFault);
+        }
     }
     attempt
 }

@@ -4,9 +4,9 @@ use causeway_fabric::{Context, Progress};
 
 use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
-use crate::forward::{attempt, fault, give_back};
+use crate::forward::{Origin, attempt, fault, give_back};
 use crate::job::Taken;
-use crate::limits::{HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
+use crate::limits::{HELD_PER_LINK_SIZE, HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
 
@@ -40,8 +40,45 @@ impl Ethernet {
         // A copy: what was taken may have room for the longest chain that there ever was.
         let mut chain = self.pool.pop().unwrap_or_default();
         chain.copy_from(&taken.chain);
-        let frame = Taken { chain, job: taken.job.clone(), way: taken.way };
-        let held = Held { sender, frame, done, since_ns: cx.now_ns };
+        let Taken { at, hops, way, .. } = *taken;
+        let frame = Taken { chain, job: taken.job.clone(), at, hops, way };
+        self.wait(cx, Held { sender, frame, bytes: None, done, since_ns: cx.now_ns }, to, had)
+    }
+
+    /// Keeps a frame that a link at `from.0` brought, as a copy; else as [`Self::hold`].
+    pub(crate) fn hold_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        (from, bytes): (u32, &[u8]),
+        taken: &Taken,
+        done: usize,
+        to: (u32, usize),
+        had: Option<u16>,
+    ) -> bool {
+        let end = taken.at.saturating_add(taken.job.len);
+        let bytes: Box<[u8]> = bytes.get(taken.at..end).unwrap_or(&[]).into();
+        let (sender, since_ns) = ((from, 0), cx.now_ns);
+        let Some(port) = self.directory.get_mut(to.0) else { return false };
+        let Some(backlog) = port.backlogs.get_mut(pair(to.1)) else { return false };
+        if !backlog.has_room(sender, HELD_PER_LINK_SIZE, 0) {
+            port.counters.dropped(DropReason::NoBuffer);
+            return false;
+        }
+        let Taken { hops, way, .. } = *taken;
+        let frame = Taken { job: taken.job.clone(), hops, way, ..Taken::default() };
+        self.wait(cx, Held { sender, frame, bytes: Some(bytes), done, since_ns }, to, had)
+    }
+
+    /// Puts a frame behind those that wait for a receive queue.
+    fn wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        held: Held,
+        (place, queue): (u32, usize),
+        had: Option<u16>,
+    ) -> bool {
+        let Some(port) = self.directory.get_mut(place) else { return false };
+        let Some(backlog) = port.backlogs.get_mut(pair(queue)) else { return false };
         let deadline = held.deadline_ns();
         backlog.push(held);
         port.counters.held = port.counters.held.wrapping_add(1);
@@ -90,10 +127,11 @@ impl Ethernet {
                 return Progress::Parked;
             };
             let Some(mut held) = backlog.pop() else { return Progress::Parked };
-            let Held { sender: (from, _), frame, done, .. } = &mut held;
+            let Held { sender: (from, _), frame, bytes, done, .. } = &mut held;
             let frame = std::slice::from_mut(frame);
             let Self { directory, scratch, .. } = self;
-            match attempt(directory, scratch, cx, *from, (place, queue), frame, done).short {
+            let origin = bytes.as_deref().map_or(Origin::Port(*from), Origin::Link);
+            match attempt(directory, scratch, cx, origin, (place, queue), frame, done).short {
                 None => self.let_go(cx, held),
                 Some(had) => {
                     let port = self.directory.get_mut(place);
@@ -113,7 +151,7 @@ impl Ethernet {
             give_back(cx, id, held.sender.1, std::iter::once(held.frame.chain.head()));
             cx.touch(id, held.sender.1);
         }
-        if self.pool.len() < HELD_PER_QUEUE_MAX {
+        if held.bytes.is_none() && self.pool.len() < HELD_PER_QUEUE_MAX {
             self.pool.push(held.frame.chain);
         }
     }

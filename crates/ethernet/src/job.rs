@@ -1,16 +1,21 @@
 //! One frame that a guest sends: its headers, copied once and checked.
 
+use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
 use causeway_wire::ethernet;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
-use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has};
+use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has, mask};
 use causeway_wire::virtio_net::{
-    GSO_NONE, HDR_F_NEEDS_CSUM, HEADER_LEN, Header, Offload, VIRTIO_NET_F_MRG_RXBUF,
+    GSO_NONE, HDR_F_NEEDS_CSUM, HEADER_LEN, Header, Offload, VIRTIO_NET_F_CSUM,
+    VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
+    VIRTIO_NET_F_MRG_RXBUF,
 };
 
 use crate::counters::DropReason;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
+use crate::route::{Place, SetId};
+use crate::source::read;
 
 /// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
 /// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
@@ -18,6 +23,13 @@ const HEADER_LEN_LEGACY: usize = 10;
 
 /// The longest virtio-net header and all headers of a frame, in bytes.
 const FIRST_BYTES_MAX: usize = HEADER_LEN + HEADERS_MAX;
+
+/// What peers may leave to be finished: whatever a receiver may be asked for.
+const ALL_OFFLOADS: u64 = mask(VIRTIO_NET_F_CSUM)
+    | mask(VIRTIO_NET_F_HOST_TSO4)
+    | mask(VIRTIO_NET_F_HOST_TSO6)
+    | mask(VIRTIO_NET_F_HOST_ECN)
+    | mask(VIRTIO_NET_F_HOST_USO);
 
 /// Length of the virtio-net header that a driver uses, in bytes.
 #[inline]
@@ -31,6 +43,10 @@ pub(crate) fn header_len(features: u64) -> usize {
 pub(crate) struct Taken {
     pub chain: Chain,
     pub job: Job,
+    /// Where it begins in the buffer of the link that brought it.
+    pub at: usize,
+    /// How many links it has crossed.
+    pub hops: u8,
     /// What is to become of it.
     pub way: Way,
 }
@@ -47,6 +63,10 @@ pub(crate) enum Way {
     Learners,
     /// It goes to one receive queue: the port's place, and the queue.
     To(u32, usize),
+    /// It leaves the host, by the links at this place.
+    Link(Place),
+    /// It goes where routes say.
+    Set(SetId),
 }
 
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
@@ -122,23 +142,62 @@ impl Job {
         }
         self.offload = Offload::None;
         let Some(header) = header else { return Ok(()) };
-        self.look_deeper(map, chain)?;
+        self.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), self.rest_at)))?;
         let offload = Offload::check(&header, features, &self.frame, self.len);
         self.offload = offload.map_err(|_| DropReason::BadHeader)?;
         Ok(())
     }
 
-    /// Copies what there may be of headers behind the first bytes, and looks at all of them.
+    /// As [`Self::read`], for a frame that a link brought, and how it is to be finished.
     ///
     /// # Errors
     /// Why the frame is refused.
-    pub fn look_deeper(&mut self, map: &Map, chain: &Chain) -> Result<(), DropReason> {
+    pub fn arrive(
+        &mut self,
+        frame: &[u8],
+        offload: &[u8; OFFLOAD_BYTES],
+    ) -> Result<(), DropReason> {
+        self.len = frame.len();
+        self.head_len = self.len.min(HEAD_BYTES);
+        if self.len > FRAME_BYTES_MAX {
+            return Err(DropReason::TooBig);
+        }
+        let first = HEADER_LEN..HEADER_LEN.saturating_add(self.head_len);
+        if let (Some(room), Some(head)) = (self.bytes.get_mut(first), frame.get(..self.head_len)) {
+            room.copy_from_slice(head);
+        }
+        self.rest_at = self.head_len as u64;
+        let Some((destination, source, follows)) = ethernet::numbers(self.head()) else {
+            return Err(DropReason::Runt);
+        };
+        (self.destination, self.source) = (destination, source);
+        self.link_len = ethernet::HEADER_LEN;
+        if ethernet::is_tag(follows) {
+            self.link_len = Frame::parse(self.head()).map_or(self.link_len, |f| f.header_len);
+        }
+        self.offload = Offload::None;
+        // Who forwards it may choose a queue by its flow.
+        self.look_deeper(Body::Private(frame.get(self.head_len..).unwrap_or(&[])))?;
+        if *offload == [0; OFFLOAD_BYTES] {
+            return Ok(());
+        }
+        let header = header(offload, OFFLOAD_BYTES);
+        let offload = Offload::check(&header, ALL_OFFLOADS, &self.frame, self.len);
+        self.offload = offload.map_err(|_| DropReason::BadHeader)?;
+        Ok(())
+    }
+
+    /// Copies what there may be of headers behind the first bytes, which `rest` begins with, and
+    /// looks at all of them.
+    ///
+    /// # Errors
+    /// Why the frame is refused.
+    pub fn look_deeper(&mut self, mut rest: Body<'_>) -> Result<(), DropReason> {
         let head_len = self.len.min(HEADERS_MAX);
         let new = HEADER_LEN.saturating_add(self.head_len)..HEADER_LEN.saturating_add(head_len);
         // Nothing is read twice: what was looked at stays what it was.
         if let Some(new) = self.bytes.get_mut(new) {
-            let mut reader = Cursor::at(chain.readable(), self.rest_at);
-            reader.read(map, new).map_err(|_| DropReason::SenderFault)?;
+            read(&mut rest, new).ok_or(DropReason::SenderFault)?;
             self.rest_at = self.rest_at.saturating_add(new.len() as u64);
             self.head_len = head_len;
         }

@@ -9,7 +9,6 @@
 //! What does not fit, or goes wrong, is put back and goes the long way (`deliver`), which knows
 //! what to say of it.
 
-use causeway_memory::copy::copy;
 use causeway_memory::{Cursor, Map, Span};
 use causeway_ring::Chain;
 use causeway_ring::limits::BATCH_CHAINS;
@@ -17,6 +16,7 @@ use causeway_wire::virtio_net::{HEADER_LEN, Offload};
 
 use crate::deliver::{Scratch, To};
 use crate::job::{Taken, header_len};
+use crate::source::{self, Source};
 
 /// Of a frame that asks for nothing, in one buffer.
 const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -31,7 +31,7 @@ impl Scratch {
     pub fn run(
         &mut self,
         open: &mut bool,
-        from: &Map,
+        from: Source<'_>,
         to: &mut To<'_>,
         frames: &[Taken],
     ) -> Result<usize, String> {
@@ -76,7 +76,7 @@ impl Scratch {
 /// Writes a frame into a buffer; none if that is too short, in pieces, or cannot be reached, or
 /// the frame cannot.
 #[inline]
-fn put(from: &Map, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
+fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
     let job = &taken.job;
     let [Span { addr, len: room }] = *buffer.writable() else { return None };
     if header.len().saturating_add(job.len) > room as usize {
@@ -88,8 +88,7 @@ fn put(from: &Map, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Op
     if more > 0 {
         let addr = addr.wrapping_add(header.len().wrapping_add(first.len()) as u64);
         let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
-        let mut rest = Cursor::at(taken.chain.readable(), job.rest_at);
-        copy((from, &mut rest), (to, &mut Cursor::new(&room)), more as u64).ok()?;
+        source::put(&mut from.behind(taken), to, &mut Cursor::new(&room), more as u64).ok()?;
     }
     Some(())
 }

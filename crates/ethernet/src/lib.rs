@@ -20,9 +20,11 @@
     )
 )]
 
+mod arrive;
 mod backlog;
 pub mod counters;
 mod deliver;
+mod depart;
 pub mod features;
 mod forward;
 mod hold;
@@ -33,8 +35,10 @@ pub mod offload;
 mod port;
 pub mod route;
 mod service;
+mod source;
 pub mod table;
 mod trace;
 pub mod traffic;
+mod uplink;
 
 pub use service::Ethernet;

@@ -24,6 +24,8 @@ pub const HELD_PER_QUEUE_MAX: usize = 1024;
 
 /// Most descriptors of a frame that may wait: Linux guests use at most 47.
 pub const HELD_SPANS_MAX: usize = 48;
+/// Frames of a link wait as those of a ring of this size do.
+pub const HELD_PER_LINK_SIZE: u16 = 1024;
 /// Most frames taken from a ring before the first is looked at.
 pub const BATCH_FRAMES: usize = 32;
 /// First bytes of a frame that are copied to be looked at; more where it asks for more.

@@ -1,14 +1,18 @@
 //! What the service knows of its ports.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use causeway_fabric::spec::NetSpec;
+use causeway_fabric::spec::{NetSpec, RouteEnd};
 use causeway_fabric::{Mac, Name, PortId};
 use causeway_wire::ethernet;
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
+use crate::route::{Place, Routes};
 use crate::table::{Table, Taken};
+use crate::traffic::Traffic;
+use crate::uplink::{Uplinks, is_link};
 
 /// One net port.
 #[derive(Debug)]
@@ -97,6 +101,13 @@ impl NetPort {
 pub(crate) struct Directory {
     places: Vec<Option<NetPort>>,
     pub table: Table<u32>,
+    /// Configured addresses of our ports that are elsewhere now, behind links.
+    pub away: HashMap<u64, Place>,
+    pub uplinks: Uplinks,
+    pub routes: Routes,
+    pub traffic: Traffic,
+    /// What became of frames that came by links.
+    pub link_drops: Counters,
     pub members: Vec<u32>,
     /// Those of `members` that learn: where frames to unknown addresses go.
     pub learners: Vec<u32>,
@@ -120,6 +131,27 @@ impl Directory {
     #[inline]
     pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPort> {
         self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &NetPort> {
+        self.places.iter().flatten()
+    }
+
+    /// The place of an end of a route, if it is there.
+    pub fn end(&self, end: &RouteEnd) -> Option<Place> {
+        match end {
+            RouteEnd::Interface(name) => {
+                self.iter().find(|p| p.name == *name).and_then(|p| self.place(p.id))
+            }
+            RouteEnd::Edge(name) => self.uplinks.place_named(name),
+        }
+    }
+
+    /// What a place is called.
+    pub fn name(&self, place: Place) -> String {
+        let port = || self.get(place).map(|port| port.name.to_string());
+        let link = || self.uplinks.name(place).map(Name::to_string);
+        if is_link(place) { link() } else { port() }.unwrap_or_else(|| "-".into())
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPort> {
@@ -150,6 +182,7 @@ impl Directory {
     /// Removes a port and its addresses.
     pub fn remove(&mut self, place: u32) -> Option<NetPort> {
         let port = self.places.get_mut(place as usize)?.take()?;
+        self.away.remove(&port.mac);
         self.table.remove(place);
         self.members.retain(|&p| p != place);
         self.learners.retain(|&p| p != place);

@@ -2,12 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use std::os::fd::AsFd;
+
 use causeway_attach::Model;
+use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
+use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
+use causeway_fabric::orders::{FRAMES, Order, Outcome};
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
-use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch};
 use causeway_ring::Chain;
 
+use crate::arrive::INBOX;
 use crate::backlog::Held;
 use crate::deliver::Scratch;
 use crate::features;
@@ -33,6 +40,20 @@ pub struct Ethernet {
     pub(crate) deadline_ns: Option<u64>,
     /// When a queue was last served, for traces.
     pub(crate) now_ns: u64,
+    /// Where links put what they bring; from the first link on.
+    pub(crate) inbox: Option<Inbox>,
+    /// Room for what was in it.
+    pub(crate) messages: Vec<Message>,
+    pub(crate) landed: Vec<Taken>,
+}
+
+/// Where links put what they bring.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    sender: Sender<Message>,
+    pub mailbox: Mailbox<Message>,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
 }
 
 impl Ethernet {
@@ -48,9 +69,55 @@ impl Ethernet {
         let port = cx.ports.get(id);
         let runs = |queue: &usize| port.is_some_and(|p| p.runs(*queue));
         net.features = port.map_or(0, causeway_fabric::Port::features);
+        let ran = !net.receive.is_empty();
         net.receive =
             (0..usize::from(net.spec.queue_pairs)).map(receive_queue).filter(runs).collect();
+        let (runs, mac, number) = (!net.receive.is_empty(), net.spec.mac, net.mac);
+        if runs != ran {
+            if runs {
+                self.directory.away.remove(&number);
+            }
+            self.directory.table.touch();
+            self.directory.uplinks.announce(mac, runs);
+        }
         Some(place)
+    }
+
+    /// Where links put what they bring.
+    fn inbox(&mut self, cx: &Context<'_>) -> Result<Sender<Message>, CommandError> {
+        if let Some(inbox) = &self.inbox {
+            return Ok(inbox.sender.clone());
+        }
+        let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
+        let (sender, mailbox) = mailbox(ARRIVALS_WAITING_MAX).map_err(host)?;
+        let watch = cx.watch_source(mailbox.as_fd(), INBOX).map_err(host)?;
+        self.inbox = Some(Inbox { sender: sender.clone(), mailbox, watch });
+        Ok(sender)
+    }
+
+    fn join(&mut self, member: Membership) -> Result<(), CommandError> {
+        let id = member.id;
+        self.directory.uplinks.join(member)?;
+        let running = self.directory.iter().filter(|port| !port.receive.is_empty());
+        self.directory.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+        self.resolve();
+        Ok(())
+    }
+
+    fn leave(&mut self, id: LinkId) {
+        if let Some(place) = self.directory.uplinks.leave(id) {
+            self.directory.table.unlearn(place);
+            self.directory.away.retain(|_, at| *at != place);
+        }
+        self.resolve();
+    }
+
+    /// Ports or links have come or gone: routes may lead elsewhere.
+    fn resolve(&mut self) {
+        self.directory.table.touch();
+        let mut routes = std::mem::take(&mut self.directory.routes);
+        routes.resolve(|end| self.directory.end(end));
+        self.directory.routes = routes;
     }
 }
 
@@ -63,7 +130,7 @@ fn net(spec: &PortSpec) -> Option<&NetSpec> {
 
 impl Service for Ethernet {
     fn name(&self) -> &'static str {
-        "net"
+        FRAMES
     }
 
     fn serves(&self, spec: &PortSpec) -> bool {
@@ -89,13 +156,16 @@ impl Service for Ethernet {
             let group = &port.spec.group;
             let text = format!("port {name}: mac {mac} is that of port {owner} in group {group}");
             CommandError::Conflict(text)
-        })
+        })?;
+        self.resolve();
+        Ok(())
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
         if let Some(place) = self.directory.place(port) {
             self.purge(cx, place);
             self.directory.remove(place);
+            self.resolve();
         }
     }
 
@@ -127,6 +197,36 @@ impl Service for Ethernet {
             // Buffers are taken as frames come; only frames that wait want to hear of new ones.
             Some(place) => self.drain(cx, place, queue, budget),
             None => Progress::Parked,
+        }
+    }
+
+    fn serve_source(&mut self, cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
+        self.take_in(cx)
+    }
+
+    fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
+        match order {
+            Order::Inbox => self.inbox(cx).map(Outcome::Inbox),
+            Order::Join(member) => self.join(member).map(|()| Outcome::Done),
+            Order::Leave(id) => {
+                self.leave(id);
+                Ok(Outcome::Done)
+            }
+            Order::Routes(routes, forwarding) => {
+                let mut all = std::mem::take(&mut self.directory.routes);
+                all.replace(routes, forwarding, |end| self.directory.end(end));
+                self.directory.routes = all;
+                self.directory.table.touch();
+                Ok(Outcome::Done)
+            }
+            Order::RouteViews => Ok(Outcome::Routes(self.directory.routes.views())),
+            Order::Traffic(group) => {
+                let mut traffic = std::mem::take(&mut self.directory.traffic);
+                let view = traffic.view(group, cx.now_ns, |place| self.directory.name(place));
+                self.directory.traffic = traffic;
+                Ok(Outcome::Traffic(view))
+            }
+            other => Err(CommandError::Invalid(format!("ports do not know {other:?}"))),
         }
     }
 

@@ -111,6 +111,21 @@ impl<P: Copy + Eq + Hash> Table<P> {
         self.version
     }
 
+    /// Something else changed that look-ups depend on.
+    pub fn touch(&mut self) {
+        self.changed();
+    }
+
+    /// Forgets that an address was learnt at `port`.
+    pub fn unlearn_at(&mut self, address: Address, port: P) {
+        let there = |place: &Place<P>| place.port == port && place.seen.is_some();
+        if self.places.get(&address).is_some_and(there) {
+            self.places.remove(&address);
+            self.changed();
+            self.forget(port);
+        }
+    }
+
     fn changed(&mut self) {
         self.version = self.version.wrapping_add(1);
     }

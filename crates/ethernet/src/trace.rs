@@ -76,6 +76,7 @@ impl Ethernet {
                 steps.push(format!("{destination} is at one port"));
                 ("forward", vec![to])
             }
+            Route::Set(_) => ("forward", Vec::new()),
             Route::All => {
                 steps.push(format!("{destination} is for every port of the group"));
                 ("flood", others(&self.directory.members))

@@ -201,7 +201,7 @@ impl Uplinks {
     }
 
     /// The way out at a place.
-    pub fn carrier(&mut self, place: Place) -> Option<&mut dyn Carrier> {
+    pub fn carrier(&mut self, place: Place) -> Option<&mut (dyn Carrier + 'static)> {
         let bundle = self.get_mut(place)?;
         bundle.full = true;
         bundle.active_mut().map(|seat| &mut *seat.member.carrier)

@@ -19,6 +19,8 @@ pub enum Order {
     Inbox,
     /// To the links' service: open a link, and put there what comes.
     LinkOpen(Box<LinkSpec>, Sender<Message>),
+    /// To the links' service: the link's group uses it now, so let it come up.
+    LinkStart(LinkId),
     /// To the links' service: close a link.
     LinkClose(LinkId),
     /// To the links' service: show all.
@@ -32,7 +34,7 @@ pub enum Order {
     /// To the frames' service: what became of the routes.
     RouteViews,
     /// To the frames' service: who talks to whom.
-    Traffic,
+    Traffic(Name),
 }
 
 /// What a service answers.

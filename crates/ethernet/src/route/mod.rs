@@ -9,7 +9,7 @@
 //! A frame of a known pair costs one look into a hash table, however many routes there are. One of
 //! an unknown pair costs a look at the routes that name its source, those that name its
 //! destination, and those that name neither; the answer is remembered, also when it is none. The
-//! memory is emptied when it is full and whenever a route changes.
+//! memory is emptied between batches when it is full, and whenever a route changes.
 
 mod priority;
 
@@ -131,6 +131,15 @@ impl Routes {
         self.forget();
     }
 
+    /// Empties the memory if it is full. What was looked up before holds no longer: for when a batch
+    /// of frames begins.
+    #[inline]
+    pub fn tidy(&mut self) {
+        if self.cache.len() >= ROUTE_CACHE_MAX || self.sets.len() >= ROUTE_SETS_MAX {
+            self.forget();
+        }
+    }
+
     fn forget(&mut self) {
         self.cache.clear();
         self.sets.clear();
@@ -166,9 +175,6 @@ impl Routes {
     #[cold]
     fn find(&mut self, pair: Pair) -> Option<SetId> {
         let set = self.best(pair);
-        if self.cache.len() >= ROUTE_CACHE_MAX || self.sets.len() >= ROUTE_SETS_MAX {
-            self.forget();
-        }
         let id = if set.routes.is_empty() { None } else { Some(self.number(set)) };
         self.cache.insert(pair, id);
         id
@@ -347,6 +353,7 @@ mod tests {
     fn hostile_pairs_do_not_fill_memory() {
         let mut r = routes(vec![route(MacMatch::Any, MacMatch::Any, 1, None)]);
         for n in 0..3 * ROUTE_CACHE_MAX as u64 {
+            r.tidy();
             r.look_up(0, n, n);
             assert!(r.cache.len() <= ROUTE_CACHE_MAX);
         }

@@ -90,7 +90,10 @@ impl Registry {
             other => return Err(unexpected(&other)),
         };
         let id = membership.id;
-        if let Err(error) = self.order(&frames, Order::Join(membership)) {
+        let joined = self.order(&frames, Order::Join(membership));
+        let started = joined.and_then(|_| self.order(&links, Order::LinkStart(id)));
+        if let Err(error) = started {
+            let _ = self.order(&frames, Order::Leave(id));
             let _ = self.order(&links, Order::LinkClose(id));
             return Err(error);
         }
@@ -243,7 +246,7 @@ impl Registry {
             let text = format!("group {group} has no net ports and no links");
             return Err(CommandError::Invalid(text));
         }
-        match self.order(&key, Order::Traffic)? {
+        match self.order(&key, Order::Traffic(group.clone()))? {
             Outcome::Traffic(view) => Ok(Answer::Traffic(view)),
             other => Err(unexpected(&other)),
         }

@@ -77,7 +77,6 @@ impl Links {
                 return Err(CommandError::Invalid(text));
             }
         };
-        inbox.stands(Standing { up: true, rtt_ns: None });
         let membership = Membership {
             id,
             name: spec.name.clone(),
@@ -139,6 +138,13 @@ impl Links {
     /// A number for a source that none has.
     fn vacancy(&self) -> u32 {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
+    }
+
+    /// The group hears of the link from now on.
+    fn start(&self, id: LinkId) {
+        if let Some(link) = self.links.get(&id) {
+            link.inbox.stands(Standing { up: true, rtt_ns: None });
+        }
     }
 
     fn close(&mut self, id: LinkId) {
@@ -238,6 +244,10 @@ impl Service for Links {
     fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
         match order {
             Order::LinkOpen(spec, to) => self.open(cx, *spec, to),
+            Order::LinkStart(id) => {
+                self.start(id);
+                Ok(Outcome::Done)
+            }
             Order::LinkClose(id) => {
                 self.close(id);
                 Ok(Outcome::Done)

@@ -1,0 +1,284 @@
+//! From links to ports, and from links to other links where that is allowed.
+//!
+//! What comes is checked like what a guest sends: headers are copied, offloads are held against
+//! the frame. Frames that follow each other to one receive queue are delivered in one go. One
+//! whose receiver is short of buffers waits as a copy, as long and as many as frames of guests do.
+
+use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
+use causeway_fabric::orders::Forwarding;
+use causeway_fabric::{Context, Mac, Progress, Served};
+use causeway_wire::ethernet::{self, is_group};
+
+use crate::counters::DropReason;
+use crate::depart::depart;
+use crate::forward::{Origin, Route, attempt};
+use crate::job::{Taken, Way};
+use crate::limits::ARRIVALS_PER_TURN_MAX;
+use crate::port::Directory;
+use crate::route::Place;
+use crate::service::Ethernet;
+use crate::source::Source;
+use crate::table::Learnt;
+use crate::uplink::is_link;
+
+/// The source value of the mailbox that links write to.
+pub(crate) const INBOX: u32 = 0;
+
+impl Directory {
+    /// Whether a link may bring frames from an address; notes that it is there.
+    fn learn_from_link(&mut self, place: Place, source: u64, now_ns: u64) -> bool {
+        let address = ethernet::address(source);
+        if is_group(address) || address == [0; 6] {
+            return false;
+        }
+        match self.table.learn(address, place, now_ns) {
+            Learnt::Forged => self.moved(place, source),
+            Learnt::Known | Learnt::New | Learnt::Full => true,
+        }
+    }
+
+    /// An address of a port of ours is said to be elsewhere: believed while its guest does not run.
+    fn moved(&mut self, place: Place, source: u64) -> bool {
+        if self.away.get(&source) == Some(&place) {
+            return true;
+        }
+        let owner = self.owner(Mac(ethernet::address(source)));
+        if owner.is_none_or(|port| !port.receive.is_empty()) {
+            return false;
+        }
+        self.away.insert(source, place);
+        self.table.touch();
+        true
+    }
+
+    /// The way of a frame that came by a link.
+    fn find_from_link(
+        &mut self,
+        place: Place,
+        taken: &mut Taken,
+        now_ns: u64,
+    ) -> Result<(), DropReason> {
+        let (source, destination) = (taken.job.source, taken.job.destination);
+        if !self.learn_from_link(place, source, now_ns) {
+            return Err(DropReason::SpoofedSource);
+        }
+        if !self.routes.is_empty() {
+            if let Some(set) = self.routes.look_up(place, source, destination) {
+                self.routes.count(set, 1);
+                taken.way = Way::Set(set);
+                return Ok(());
+            }
+            if self.routes.forwarding() == Forwarding::Routes {
+                return Err(DropReason::NoRoute);
+            }
+        }
+        let route = self.route(place, ethernet::address(destination), now_ns);
+        taken.way = match route {
+            Route::Set(set) => Way::Set(set),
+            Route::All => Way::All,
+            Route::Learners => Way::Learners,
+            Route::To(to) if is_link(to) => Way::Link(to),
+            Route::To(to) => match self.receive_queue(to, &taken.job) {
+                Some(queue) => Way::To(to, queue),
+                None => {
+                    self.dropped(to, DropReason::ReceiverDown);
+                    Way::Done
+                }
+            },
+            Route::Drop(why) => return Err(why),
+        };
+        Ok(())
+    }
+}
+
+impl Ethernet {
+    /// Takes what links brought.
+    pub(crate) fn take_in(&mut self, cx: &mut Context<'_>) -> Served {
+        self.now_ns = cx.now_ns;
+        let mut messages = std::mem::take(&mut self.messages);
+        if let Some(inbox) = &self.inbox {
+            inbox.mailbox.take(ARRIVALS_PER_TURN_MAX, &mut messages);
+        }
+        let mut count = 0_usize;
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            match message {
+                Message::Arrivals(arrivals) => {
+                    count = count.saturating_add(arrivals.frames.len());
+                    self.arrive(cx, &arrivals);
+                }
+                Message::Standing(id, standing) => {
+                    if self.directory.uplinks.stands(id, standing).is_some() {
+                        self.directory.table.touch();
+                    }
+                }
+                Message::Here(id, macs) => self.told(cx, id, &macs, true),
+                Message::Gone(id, macs) => self.told(cx, id, &macs, false),
+            }
+        }
+        self.messages = messages;
+        self.directory.uplinks.flush();
+        self.directory.traffic.enter(cx.now_ns);
+        let armed = || self.inbox.as_ref().is_some_and(|inbox| inbox.mailbox.arm());
+        let progress = match any {
+            true => Progress::Worked,
+            false if cx.polls_source(INBOX) => Progress::Idle,
+            false if armed() => Progress::Parked,
+            false => Progress::Worked,
+        };
+        Served { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
+    }
+
+    /// Where a peer says that addresses are, or are no more.
+    fn told(&mut self, cx: &Context<'_>, id: LinkId, macs: &[Mac], here: bool) {
+        let directory = &mut self.directory;
+        let Some(place) = directory.uplinks.place_of(id) else { return };
+        for mac in macs {
+            let number = ethernet::number(mac.0);
+            match (here, directory.owner(*mac).is_some()) {
+                // Newer than all that was said of it: also than our guest's start.
+                (true, true) => {
+                    directory.away.insert(number, place);
+                }
+                (true, false) => {
+                    directory.table.learn(mac.0, place, cx.now_ns);
+                }
+                (false, _) => {
+                    if directory.away.get(&number) == Some(&place) {
+                        directory.away.remove(&number);
+                    }
+                    directory.table.unlearn_at(mac.0, place);
+                }
+            }
+        }
+        directory.table.touch();
+    }
+
+    /// Brings frames of a link to those whom they are for.
+    fn arrive(&mut self, cx: &mut Context<'_>, arrivals: &Arrivals) {
+        let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
+        self.directory.routes.tidy();
+        let mut landed = std::mem::take(&mut self.landed);
+        if landed.len() < arrivals.frames.len() {
+            landed.resize_with(arrivals.frames.len(), Taken::default);
+        }
+        for (taken, arrival) in landed.iter_mut().zip(&arrivals.frames) {
+            if let Err(why) = self.land(cx, place, taken, arrival, &arrivals.bytes) {
+                taken.way = Way::Done;
+                self.directory.link_drops.dropped(why);
+            }
+        }
+        let mut rest = landed.get_mut(..arrivals.frames.len()).unwrap_or(&mut []);
+        while let Some(way) = rest.first().map(|taken| taken.way) {
+            let same = rest.iter().take_while(|taken| taken.way == way).count();
+            let Some((run, later)) = rest.split_at_mut_checked(same) else { break };
+            rest = later;
+            self.bring(cx, (place, &arrivals.bytes), run, way);
+        }
+        self.landed = landed;
+    }
+
+    /// Copies and checks the first bytes of a frame, and finds its way.
+    fn land(
+        &mut self,
+        cx: &Context<'_>,
+        place: Place,
+        taken: &mut Taken,
+        arrival: &Arrival,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let frame = bytes.get(arrival.at.clone()).ok_or(DropReason::Runt)?;
+        taken.at = arrival.at.start;
+        taken.hops = arrival.hops;
+        taken.job.arrive(frame, &arrival.offload)?;
+        let (source, destination) = (taken.job.source, taken.job.destination);
+        self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
+        self.directory.find_from_link(place, taken, cx.now_ns)
+    }
+
+    /// Brings frames of one way to those whom they are for.
+    fn bring(&mut self, cx: &mut Context<'_>, from: (Place, &[u8]), run: &mut [Taken], way: Way) {
+        match way {
+            Way::Done => {}
+            Way::To(to, queue) => self.bring_to(cx, from, run, (to, queue), true),
+            Way::Link(to) => self.pass_on(from, run, to),
+            Way::All | Way::Learners | Way::Set(_) => {
+                let mut targets = std::mem::take(&mut self.targets);
+                self.directory.list_targets(from.0, way, &mut targets);
+                for taken in run {
+                    let taken = std::slice::from_mut(taken);
+                    self.bring_to_each(cx, from, taken, &targets);
+                }
+                self.targets = targets;
+            }
+        }
+    }
+
+    fn bring_to_each(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: (Place, &[u8]),
+        taken: &mut [Taken],
+        targets: &[Place],
+    ) {
+        for &to in targets {
+            if is_link(to) {
+                self.pass_on(from, taken, to);
+                continue;
+            }
+            let queue = taken.first().and_then(|t| self.directory.receive_queue(to, &t.job));
+            match queue {
+                Some(queue) => {
+                    // One that is alone in being meant may wait.
+                    let holds = targets.len() == 1;
+                    self.bring_to(cx, from, taken, (to, queue), holds);
+                }
+                None => self.directory.dropped(to, DropReason::ReceiverDown),
+            }
+        }
+    }
+
+    /// Brings frames to a receive queue.
+    fn bring_to(
+        &mut self,
+        cx: &mut Context<'_>,
+        (place, bytes): (Place, &[u8]),
+        run: &mut [Taken],
+        to: (u32, usize),
+        holds: bool,
+    ) {
+        let (mut settled, mut short, mut done) = (0, None, 0);
+        if !self.directory.waits(to.0, to.1) {
+            let Self { directory, scratch, .. } = self;
+            let origin = Origin::Link(bytes);
+            let attempt = attempt(directory, scratch, cx, origin, to, run, &mut done);
+            (settled, short) = (attempt.settled, attempt.short);
+        }
+        for taken in run.get(settled..).unwrap_or(&[]) {
+            if !holds {
+                self.directory.dropped(to.0, DropReason::NoBuffer);
+            } else if self.hold_copy(
+                cx,
+                (place, bytes),
+                taken,
+                std::mem::take(&mut done),
+                to,
+                short,
+            ) {
+                short = None;
+            }
+        }
+    }
+
+    /// Sends frames of one link on by another.
+    fn pass_on(&mut self, (from, bytes): (Place, &[u8]), run: &mut [Taken], to: Place) {
+        let Self { directory, scratch, .. } = self;
+        if directory.uplinks.may_pass(from, to) {
+            depart(directory, scratch, Source::Link(bytes), from, to, run);
+        } else {
+            for _ in run {
+                directory.link_drops.dropped(DropReason::NoTransit);
+            }
+        }
+    }
+}

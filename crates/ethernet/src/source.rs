@@ -1,0 +1,90 @@
+//! Whose bytes a frame is made of: a guest's, or those that a link brought.
+
+use causeway_fabric::carrier::Body;
+use causeway_memory::copy::{CopyError, copy};
+use causeway_memory::{Cursor, Map};
+use causeway_ring::Chain;
+
+use crate::job::{Job, Taken};
+
+/// Where the bytes of frames lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// In the chains of a guest.
+    Guest(&'a Map),
+    /// In a buffer of ours, each from [`Taken::at`] on.
+    Link(&'a [u8]),
+}
+
+impl<'a> Source<'a> {
+    /// The bytes of a frame behind its head.
+    #[inline]
+    pub fn rest(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+        match self {
+            Self::Guest(map) => Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)),
+            Self::Link(bytes) => Body::Private(part(bytes, at, job.head().len(), job.len)),
+        }
+    }
+
+    /// All bytes of a frame.
+    pub fn all(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+        match self {
+            Self::Guest(map) => {
+                let start = job.rest_at.saturating_sub(job.head().len() as u64);
+                Body::Guest(map, Cursor::at(chain.readable(), start))
+            }
+            Self::Link(bytes) => Body::Private(part(bytes, at, 0, job.len)),
+        }
+    }
+
+    /// As [`Self::rest`], of a frame that was taken.
+    #[inline]
+    pub fn behind(self, taken: &'a Taken) -> Body<'a> {
+        self.rest(&taken.chain, taken.at, &taken.job)
+    }
+}
+
+/// Bytes `from` to `len` of what begins at `at`.
+fn part(bytes: &[u8], at: usize, from: usize, len: usize) -> &[u8] {
+    bytes.get(at.saturating_add(from)..at.saturating_add(len)).unwrap_or(&[])
+}
+
+/// Copies the next `len` bytes of a body to the writer.
+#[inline]
+pub(crate) fn put(
+    body: &mut Body<'_>,
+    map: &Map,
+    writer: &mut Cursor<'_>,
+    len: u64,
+) -> Result<(), CopyError> {
+    match body {
+        Body::Guest(from, cursor) => copy((from, cursor), (map, writer), len),
+        Body::Private(bytes) => {
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            let (now, rest) = bytes.split_at_checked(len).unwrap_or((*bytes, &[]));
+            *bytes = rest;
+            writer.write(map, now).map_err(CopyError::Destination)
+        }
+    }
+}
+
+/// Goes on `len` bytes further in a body.
+pub(crate) fn skip(body: &mut Body<'_>, len: usize) {
+    match body {
+        Body::Guest(_, cursor) => cursor.skip(len as u64),
+        Body::Private(bytes) => *bytes = bytes.get(len..).unwrap_or(&[]),
+    }
+}
+
+/// Copies the next bytes of a body; none if there are fewer, or they are gone.
+pub(crate) fn read(body: &mut Body<'_>, out: &mut [u8]) -> Option<()> {
+    match body {
+        Body::Guest(map, cursor) => cursor.read(map, out).ok(),
+        Body::Private(bytes) => {
+            let (now, rest) = bytes.split_at_checked(out.len())?;
+            out.copy_from_slice(now);
+            *bytes = rest;
+            Some(())
+        }
+    }
+}
