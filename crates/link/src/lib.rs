@@ -39,6 +39,7 @@ pub mod gate;
 pub mod handshake;
 pub mod health;
 pub mod hub;
+pub mod io;
 pub mod keys;
 pub mod limits;
 pub mod moment;

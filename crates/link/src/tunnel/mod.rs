@@ -275,11 +275,12 @@ impl Tunnel {
     /// Does what is due at this moment.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         self.fragments.expire(moment.now, &mut self.refusals);
-        self.tick_sessions(moment, sink);
         if self.current.is_some() && self.remote.is_some() {
             self.beat(moment, sink);
             self.say_again(moment, sink);
         }
+        // Last, because silence makes a new session wanted.
+        self.tick_sessions(moment, sink);
     }
 
     /// When [`Tunnel::tick`] has something to do, at the latest.
