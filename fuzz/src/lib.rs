@@ -10,6 +10,8 @@ mod frontend;
 mod ground;
 mod holder;
 mod input;
+#[path = "../../crates/daemon/tests/common/model.rs"]
+mod model;
 mod offload;
 mod ring;
 mod stage;

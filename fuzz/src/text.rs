@@ -1,24 +1,18 @@
 //! What operators write: the configuration file, and requests to the control socket.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{About, answer};
 use causeway_daemon::config::{Config, ConfigError, Surroundings};
-use causeway_daemon::fabric::Fabric;
+use causeway_daemon::draft::place::pretend;
 use causeway_daemon::http::request;
 use causeway_daemon::peer::Peer;
-use causeway_fabric::Name;
-use causeway_fabric::control::{
-    Answer, Command, CommandError, GroupView, PortState, PortView, RuleView, TraceView,
-};
-use causeway_fabric::orders::{Forwarding, GroupSpec};
-use causeway_fabric::spec::{PortSpec, RuleSpec};
+
+use crate::model::Model;
 
 /// A configuration: read, printed and read again it is the same; or every problem is told.
 pub fn config(data: &[u8]) {
@@ -29,7 +23,11 @@ pub fn config(data: &[u8]) {
         Ok(config) => {
             for port in &config.ports {
                 port.check().expect("a port of a checked configuration");
-                assert!(config.groups.contains(&port.group), "{} has a group", port.name);
+                assert!(
+                    config.groups.iter().any(|group| group.name == port.group),
+                    "{} has a group",
+                    port.name
+                );
             }
             let printed = config.to_toml();
             let again = Config::parse(path, &printed, &around);
@@ -67,108 +65,31 @@ kind = "vsock"
 cid = 3
 host_socket = "/run/x/b"
 [[rule]]
-action = "deny"
-from = "a"
-to = "any"
+action = "reject"
+from = "blue/3:*"
+to = "*"
+[control]
+vnet_listen = "127.0.0.1:9003"
+vnet_password_file = "/etc/causeway/vnet"
+vnet_group = "blue"
+[[link]]
+name = "l"
+group = "blue"
+remote = "far.example"
+key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+[[link]]
+name = "x"
+group = "blue"
+kind = "vxlan"
+remote = "[fd00::2]:4790"
+vni = 7
+[[route]]
+group = "blue"
+source = "not-52:54:00:00:00:01"
+to = { edge = "l" }
+from = { interface = "a" }
 "#;
     vec![include_bytes!("../../packaging/causeway.toml").to_vec(), rich.as_bytes().to_vec()]
-}
-
-/// A fabric in memory that keeps what it is told and carries nothing.
-#[derive(Debug, Default)]
-struct Model {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    groups: Vec<Name>,
-    ports: BTreeMap<Name, PortSpec>,
-    rules: Vec<RuleSpec>,
-}
-
-impl Fabric for Model {
-    fn call(&self, command: Command) -> Result<Answer, CommandError> {
-        self.state.lock().expect("one thread").call(command)
-    }
-}
-
-impl State {
-    fn call(&mut self, command: Command) -> Result<Answer, CommandError> {
-        let missing = |what, name: String| CommandError::NotFound { what, name };
-        Ok(match command {
-            Command::PortList => Answer::Ports(self.ports.values().map(view).collect()),
-            Command::PortShow(name) => {
-                let spec = self.ports.get(&name).ok_or(missing("port", name.to_string()))?;
-                Answer::Port(Box::new(view(spec)))
-            }
-            Command::PortAdd(spec) => {
-                spec.check().expect("only checked ports reach the fabric");
-                self.ports.insert(spec.name.clone(), spec.clone());
-                Answer::Port(Box::new(view(&spec)))
-            }
-            Command::PortDel(name) => {
-                self.ports.remove(&name).ok_or(missing("port", name.to_string()))?;
-                Answer::Done
-            }
-            Command::GroupList => {
-                let group = |name: &Name| GroupView {
-                    name: name.clone(),
-                    forwarding: Forwarding::default(),
-                    ports: Vec::new(),
-                    links: Vec::new(),
-                };
-                Answer::Groups(self.groups.iter().map(group).collect())
-            }
-            Command::GroupAdd(GroupSpec { name, .. }) => {
-                self.groups.push(name);
-                Answer::Done
-            }
-            Command::GroupDel(name) => {
-                self.groups.retain(|group| *group != name);
-                Answer::Done
-            }
-            Command::RuleList => Answer::Rules(self.rules()),
-            Command::RuleAdd { index, rule } => {
-                let at = index.unwrap_or(usize::MAX).min(self.rules.len());
-                self.rules.insert(at, rule);
-                Answer::Rules(self.rules())
-            }
-            Command::RuleDel { index } => {
-                if index >= self.rules.len() {
-                    return Err(missing("rule", index.to_string()));
-                }
-                self.rules.remove(index);
-                Answer::Done
-            }
-            Command::Trace(query) => Answer::Trace(TraceView {
-                verdict: "drop".into(),
-                to: Vec::new(),
-                steps: vec![format!("{query:?}")],
-            }),
-            _ => Answer::Dispatchers(Vec::new()),
-        })
-    }
-
-    fn rules(&self) -> Vec<RuleView> {
-        let rules = self.rules.iter().cloned().enumerate();
-        rules.map(|(index, rule)| RuleView { index, rule, hits_total: 0 }).collect()
-    }
-}
-
-fn view(spec: &PortSpec) -> PortView {
-    PortView {
-        spec: spec.clone(),
-        state: PortState::Listening,
-        dispatcher: 0,
-        fault: None,
-        faults_total: 0,
-        connects_total: 0,
-        features: "0x0".into(),
-        memory_bytes: 0,
-        queues: Vec::new(),
-        counters: BTreeMap::new(),
-    }
 }
 
 /// Requests, a zero byte between them: each gets a reply that is whole.
@@ -178,6 +99,8 @@ pub fn control(data: &[u8]) {
         started: Instant::now(),
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),
+        key_file: "/etc/causeway/key".into(),
+        resolve: pretend,
     };
     let peer = Peer { pid: 1, uid: 0, gid: 0 };
     for bytes in data.split(|&byte| byte == 0).take(16) {
@@ -224,6 +147,10 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         request("GET /v1/stats?x", ""),
         request("GET /v1/info", ""),
         request("GET /v1/dispatchers", ""),
+        request("POST /v1/links", r#"{"name":"l","group":"g","kind":"vnet","remote":"far"}"#),
+        request("POST /v1/routes", r#"{"group":"g","to":{"edge":"l"},"from":{"interface":"a"}}"#),
+        request("GET /v1/traffic/g", ""),
+        request("DELETE /v1/routes/1", ""),
         request("DELETE /v1/rules/0", ""),
         request("DELETE /v1/ports/a", ""),
         request("DELETE /v1/groups/g", ""),

@@ -6,6 +6,9 @@
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
+//! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
+//! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
+//! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! ```
 
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::draft::PortDraft;
+use crate::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::peer::Peer;
@@ -33,6 +36,10 @@ pub struct About {
     pub run_dir: PathBuf,
     /// The control socket.
     pub control: PathBuf,
+    /// File of the private key of links that name none.
+    pub key_file: PathBuf,
+    /// Who looks up hosts of links.
+    pub resolve: Resolver,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +97,10 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["ports", rest @ ..], _) => ports(fabric, about, request, rest),
         (["groups", rest @ ..], _) => groups(fabric, request, rest),
         (["rules", rest @ ..], _) => rules(fabric, request, rest),
+        (["links", rest @ ..], _) => links(fabric, about, request, rest),
+        (["routes", rest @ ..], _) => routes(fabric, request, rest),
+        (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
+        (["traffic", _], _) => Err(Reply::method_not_allowed("GET")),
         (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
         (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
         (["trace"], _) => Err(Reply::method_not_allowed("POST")),
@@ -171,6 +182,48 @@ fn rules(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply,
     }
 }
 
+fn links(
+    fabric: &dyn Fabric,
+    about: &About,
+    request: &Request,
+    rest: &[&str],
+) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::LinkList, 200),
+        ([], "POST") => {
+            let draft: LinkDraft = body(request)?;
+            let spec = draft.into_spec(&about.key_file, about.resolve);
+            let spec = spec.map_err(|e| invalid(e.to_string()))?;
+            call(fabric, Command::LinkAdd(Box::new(spec)), 201)
+        }
+        ([name], "GET") => call(fabric, Command::LinkShow(parse_name(name)?), 200),
+        ([name], "DELETE") => call(fabric, Command::LinkDel(parse_name(name)?), 200),
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        _ => Err(no_path(request)),
+    }
+}
+
+fn routes(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, request.method.as_str()) {
+        ([], "GET") => call(fabric, Command::RouteList, 200),
+        ([], "POST") => {
+            let draft: RouteDraft = body(request)?;
+            let spec = draft.into_spec().map_err(|e| invalid(e.to_string()))?;
+            call(fabric, Command::RouteAdd(spec), 201)
+        }
+        ([index], "DELETE") => {
+            let index = index
+                .parse()
+                .map_err(|_| invalid(format!("route {index:?}: expected its number, from 1")))?;
+            call(fabric, Command::RouteDel(index), 200)
+        }
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("DELETE")),
+        _ => Err(no_path(request)),
+    }
+}
+
 fn dispatchers(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::DispatcherList, 200),
@@ -222,8 +275,26 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
             })
         })
         .collect();
+    let links = match fabric.call(Command::LinkList).map_err(refused)? {
+        Answer::Links(links) => links,
+        other => return Err(unexpected(&other)),
+    };
+    let links: Vec<_> = links
+        .iter()
+        .map(|link| {
+            json!({
+                "name": link.spec.name,
+                "group": link.spec.group,
+                "kind": link.spec.kind.name(),
+                "state": link.state,
+                "ups_total": link.ups_total,
+                "counters": link.counters,
+            })
+        })
+        .collect();
     let uptime = about.started.elapsed().as_secs_f64();
-    Ok(Reply::json(200, &json!({ "uptime_seconds": uptime, "ports": ports })))
+    let all = json!({ "uptime_seconds": uptime, "ports": ports, "links": links });
+    Ok(Reply::json(200, &all))
 }
 
 /// A port with what the holder does for it.
@@ -266,7 +337,8 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of dispatchers, groups, info, ports, rules, stats, trace",
+        "{}: expected /v1/ and one of apply, dispatchers, groups, info, links, ports, routes, \
+         rules, stats, trace, traffic, vnet",
         request.path
     );
     Reply::error(404, "no_such_path", text)

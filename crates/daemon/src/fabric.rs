@@ -9,6 +9,7 @@ use causeway_fabric::control::{Answer, Command, CommandError};
 use causeway_fabric::spec::{PortKind, PortSpec};
 
 use crate::config::Config;
+use crate::draft::Resolver;
 
 /// Whoever carries out commands: the dispatcher, or a model of it in the tests.
 pub trait Fabric: Send + Sync {
@@ -26,10 +27,19 @@ pub trait Fabric: Send + Sync {
     }
 }
 
-/// Puts the groups, ports and rules of a configuration into a fabric that has none yet.
-pub fn apply(fabric: &dyn Fabric, config: &Config) -> Result<(), CommandError> {
+/// Puts what a configuration says into a fabric that has nothing yet; hosts of links are looked up
+/// with `resolve`.
+///
+/// # Errors
+/// The first refusal; what was done before it stays done.
+pub fn apply(fabric: &dyn Fabric, config: &Config, resolve: Resolver) -> Result<(), CommandError> {
+    let key_file = &config.daemon.key_file;
+    // Before anything changes: a host that is not known ends it here.
+    let links = config.links.iter().map(|link| link.clone().into_spec(key_file, resolve));
+    let links: Result<Vec<_>, _> = links.collect();
+    let links = links.map_err(|error| CommandError::Invalid(error.to_string()))?;
     for group in &config.groups {
-        fabric.call(Command::GroupAdd(group.clone().into()))?;
+        fabric.call(Command::GroupAdd(group.clone()))?;
     }
     // Rules stand before the first port can carry traffic.
     for rule in &config.rules {
@@ -37,6 +47,12 @@ pub fn apply(fabric: &dyn Fabric, config: &Config) -> Result<(), CommandError> {
     }
     for port in &config.ports {
         fabric.call(Command::PortAdd(port.clone()))?;
+    }
+    for link in links {
+        fabric.call(Command::LinkAdd(Box::new(link)))?;
+    }
+    for route in &config.routes {
+        fabric.call(Command::RouteAdd(route.clone()))?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use crate::accounts::group_id;
 use crate::api::{self, About};
 use crate::config::{Config, DaemonConfig, Hold};
+use crate::draft::place::resolve;
 use crate::fabric::{Fabric, SocketOwner, apply, close_ports};
 use crate::hold::Holding;
 use crate::http::server::{Handler, Server};
@@ -77,7 +78,7 @@ impl Daemon {
             mode: self.config.daemon.socket_mode,
             group: self.socket_group,
         });
-        if let Err(error) = apply(&*fabric, &self.config) {
+        if let Err(error) = apply(&*fabric, &self.config, resolve) {
             close_ports(&*fabric);
             holding.let_go();
             return Err(error.into());
@@ -106,6 +107,8 @@ impl Daemon {
             started: self.started,
             run_dir: self.config.daemon.run_dir.clone(),
             control: self.config.daemon.control.clone(),
+            key_file: self.config.daemon.key_file.clone(),
+            resolve,
         };
         let handler: Arc<Handler> =
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));

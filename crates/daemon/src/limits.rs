@@ -24,6 +24,11 @@ pub const PROBLEMS_MAX: usize = 20;
 /// Bytes of a Unix socket's path (`sun_path` less its end mark, unix(7)).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// Bytes of a host's name (RFC 1035, 2.3.4).
+pub const HOST_BYTES_MAX: usize = 253;
+/// Addresses of one host name that are looked at.
+pub const RESOLVED_MAX: usize = 16;
+
 /// Bytes of one value in a log line; longer ones are cut.
 pub const LOG_VALUE_BYTES_MAX: usize = 2048;
 /// Tries to read the pid of a daemon that has only just taken the lock.

@@ -37,10 +37,14 @@ fn run(args: &Args) -> Result<(), StartError> {
         return print(config.to_toml().as_bytes());
     }
     if args.check_config {
-        let Config { groups, ports, rules, .. } = &config;
+        let Config { groups, ports, rules, links, routes, .. } = &config;
         let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
+        let (links, routes) = (links.len(), routes.len());
         let file = args.config.display();
-        let text = format!("{file}: ok: {groups} groups, {ports} ports, {rules} rules\n");
+        let text = format!(
+            "{file}: ok: {groups} groups, {ports} ports, {rules} rules, {links} links, {routes} \
+             routes\n"
+        );
         return print(text.as_bytes());
     }
     logger::start(config.daemon.log)?;

@@ -54,12 +54,45 @@ fn a_whole_file_is_read() {
         action = "reject"
         from = "blue/3:*"
         to = "blue/4:22"
+        [control]
+        vnet_listen = "127.0.0.1:9003"
+        vnet_password_file = "/etc/causeway/vnet-password"
+        vnet_group = "blue"
+        vnet_file = "/etc/causeway/links.vnet"
+        [[link]]
+        name = "l"
+        group = "blue"
+        remote = "far.example"
+        key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+        [[link]]
+        name = "x"
+        group = "blue"
+        kind = "vxlan"
+        remote = "[fd00::2]:4790"
+        vni = 7
+        metric = 3
+        transit = true
+        peer = "far"
+        [[route]]
+        group = "blue"
+        to = { edge = "l" }
+        [[route]]
+        group = "blue"
+        source = "not-52:54:00:00:00:01"
+        destination = "none"
+        to = { interface = "n" }
+        from = { edge = "x" }
         "#,
     )
     .unwrap();
     assert_eq!(config.daemon.control_mode, 0o600);
     assert_eq!(config.ports[0].socket, Path::new("/tmp/ports/n.sock"));
     assert_eq!(config.rules[0].to.to_string(), "blue/4:22");
+    assert_eq!(config.links[0].remote.as_deref(), Some("far.example:51871"));
+    assert_eq!(config.links[0].private_key.as_deref(), Some(Path::new("/etc/causeway/key")));
+    assert_eq!(config.links[1].local.as_deref(), Some("[::]:4789"));
+    assert_eq!(config.routes[1].from.as_ref().unwrap().to_string(), "edge x");
+    assert_eq!(config.vnet.listen, Some("127.0.0.1:9003".parse().unwrap()));
     assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
 }
 
@@ -111,7 +144,7 @@ fn syntax_types_and_ranges() {
 fn unknown_keys_get_the_nearest() {
     refused("[deamon]\n", "1:2", "unknown key \"deamon\"; did you mean \"daemon\"?");
     refused("[daemon]\ncontol = \"/x\"", "2:1", "did you mean \"control\"?");
-    refused("[[group]]\ncolour = 1\nname = \"a\"", "2:1", "expected one of name");
+    refused("[[group]]\ncolour = 1\nname = \"a\"", "2:1", "expected one of name, forwarding");
     let text = format!(
         "{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\nqueues_pairs = 2\n"
     );
@@ -211,6 +244,80 @@ fn rules() {
         "8:6",
         "from group blue to group red: expected one group, as no traffic crosses groups",
     );
+}
+
+#[test]
+fn links() {
+    let link = |lines: &str| format!("{HEAD}[[link]]\n{lines}");
+    let head = "name = \"l\"\ngroup = \"blue\"\n";
+    refused(&link("group = \"blue\""), "5:1", "key \"name\" is missing");
+    refused(&link(head), "5:1", "key \"key\" is missing: a link of kind \"causeway\" needs it");
+    refused(&link(&format!("{head}key = \"x\"")), "8:7", "44 characters");
+    refused(&link(&format!("{head}kind = \"udp\"")), "8:8", "expected one of causeway, causeway-");
+    let vnet = format!("{head}kind = \"vnet\"\n");
+    refused(&link(&vnet), "5:1", "key \"remote\" is missing");
+    refused(&link(&format!("{vnet}remote = \"a b\"")), "9:10", "expected HOST, HOST:PORT");
+    refused(&link(&format!("{vnet}remote = \"0.0.0.0\"")), "9:10", "the address of one peer");
+    refused(&link(&format!("{vnet}remote = \"a\"\nvni = 3")), "10:7", "has no such key");
+    refused(&link(&format!("{vnet}remote = \"a\"\nlocal = \"b\"")), "10:9", "ADDRESS");
+    refused(&link(&format!("{vnet}metric = 65536")), "9:10", "an integer from 0 to 65535");
+    let vnet = format!("{vnet}remote = \"a\"\n");
+    refused(&link(&vnet.replace("blue", "bleu")), "7:9", "did you mean \"blue\"?");
+    let two = format!("{}[[link]]\n{vnet}", link(&vnet));
+    refused(&two, "11:8", "link l on line 11 is already defined on line 6");
+    let vxlan = vnet.replace("vnet", "vxlan");
+    refused(&link(&format!("{vxlan}vni = 16777216")), "10:7", "from 0 to 16777215");
+    refused(&link(&vxlan), "5:1", "key \"vni\" is missing");
+    refused(&link(&format!("{vnet}speed = 1")), "10:1", "unknown key \"speed\"");
+}
+
+#[test]
+fn routes() {
+    let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
+    let vsock = "[[port]]\nname=\"v\"\ngroup=\"blue\"\nkind=\"vsock\"\ncid=3\n";
+    let route = |lines: &str| format!("{HEAD}{port}{vsock}[[route]]\n{lines}");
+    let blue = "group = \"blue\"\n";
+    refused(&route(blue), "14:1", "key \"to\" is missing");
+    refused(&route("to = { edge = \"l\" }"), "14:1", "key \"group\" is missing");
+    refused(&route(&format!("{blue}to = \"l\"")), "16:6", "expected a table, found string");
+    refused(&route(&format!("{blue}to = {{}}")), "16:6", "expected { edge = \"LINK\" } or");
+    let both = "to = { edge = \"l\", interface = \"p\" }";
+    refused(&route(&format!("{blue}{both}")), "16:6", "expected { edge = \"LINK\" } or");
+    let odd = "to = { egde = \"l\" }";
+    refused(&route(&format!("{blue}{odd}")), "16:8", "did you mean \"edge\"?");
+    refused(&route(&format!("{blue}to = {{ edge = \"l\" }}")), "16:6", "link l is not defined");
+    let to = "to = { interface = \"p\" }\n";
+    refused(&route(&format!("{blue}{to}source = \"x\"")), "17:10", "expected any, none, a MAC");
+    refused(&route(&format!("{blue}{to}from = {{ interface = \"v\" }}")), "17:8", "net port v");
+    refused(&route(&format!("group = \"red\"\n{to}")), "16:6", "no traffic crosses groups");
+    let twice = format!("{}[[route]]\n{blue}{to}", route(&format!("{blue}{to}")));
+    refused(&twice, "17:1", "the same route on line 17 is already defined on line 14");
+}
+
+#[test]
+fn ten_thousand_routes_are_read_and_too_many_refused() {
+    let route = |n: usize| {
+        let (a, b) = (n >> 8, n & 255);
+        format!(
+            "[[route]]\ngroup=\"blue\"\nsource=\"02:00:00:00:{a:02x}:{b:02x}\"\nto={{interface=\"p\"}}\n"
+        )
+    };
+    let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
+    let file = |n: usize| format!("{HEAD}{port}{}", (0..n).map(route).collect::<String>());
+    assert_eq!(parse(&file(10_000)).unwrap().routes.len(), 10_000);
+    let error = parse(&file(16_385)).unwrap_err();
+    assert!(error.contains("16385 tables [[route]]: expected at most 16384"), "{error}");
+}
+
+#[test]
+fn the_vnet_language_needs_a_password_and_a_group() {
+    let text = "[control]\nvnet_listen = \"127.0.0.1:9003\"\n";
+    refused(text, "1:1", "key \"vnet_password_file\" is missing");
+    refused(text, "1:1", "key \"vnet_group\" is missing");
+    refused("[control]\nvnet_file = \"/f\"", "1:1", "key \"vnet_group\" is missing");
+    refused("[control]\nvnet_listen = \"9003\"", "2:15", "socket address");
+    refused("[control]\nvnet_group = \"x\"", "2:14", "group x is not defined");
+    refused("[control]\nvnet_password = \"x\"", "2:1", "did you mean \"vnet_password_file\"?");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn ports_groups_and_rules_come_and_go() {
     assert_eq!(status, 201);
     assert_eq!((&port["state"], &port["mtu"]), (&json!("listening"), &json!(1500)));
     assert_eq!(ask("GET", "/v1/ports/a", json!(null)), (200, port));
-    let groups = json!({"name": "blue", "ports": ["a"]});
+    let groups = json!({"name": "blue", "forwarding": "learn", "ports": ["a"], "links": []});
     assert_eq!(ask("GET", "/v1/groups/blue", json!(null)), (200, groups));
     assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
 
@@ -43,6 +43,52 @@ fn ports_groups_and_rules_come_and_go() {
     assert_eq!(ask("DELETE", "/v1/ports/a", json!(null)).0, 204);
     assert_eq!(ask("DELETE", "/v1/ports/a", json!(null)).0, 404);
     assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 204);
+}
+
+#[test]
+fn links_and_routes_come_and_go() {
+    let control = start();
+    let ask = |method, path: &str, body: serde_json::Value| {
+        send(&control.socket, method, path, &body.to_string())
+    };
+    let blue = json!({"name": "blue", "forwarding": "routes"});
+    assert_eq!(ask("POST", "/v1/groups", blue).0, 204);
+    assert_eq!(ask("GET", "/v1/groups/blue", json!(null)).1["forwarding"], "routes");
+    ask("POST", "/v1/ports", json!({"name": "a", "group": "blue", "kind": "net"}));
+    let draft = json!({"name": "l", "group": "blue", "kind": "vnet", "remote": "far.example"});
+    let (status, link) = ask("POST", "/v1/links", draft.clone());
+    assert_eq!(status, 201, "{link}");
+    assert_eq!(
+        (&link["remote"], &link["local"]),
+        (&json!("10.0.0.9:9000"), &json!("0.0.0.0:9000"))
+    );
+    assert_eq!((&link["state"], &link["metric"]), (&json!("up"), &json!(100)));
+    assert_eq!(ask("GET", "/v1/links/l", json!(null)), (200, link.clone()));
+    assert_eq!(ask("GET", "/v1/links", json!(null)), (200, json!([link])));
+    assert_eq!(ask("POST", "/v1/links", draft).0, 409);
+    assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
+
+    let to_link = json!({"group": "blue", "destination": "not-02:00:00:00:00:01",
+                         "to": {"edge": "l"}, "from": {"interface": "a"}});
+    let (status, route) = ask("POST", "/v1/routes", to_link.clone());
+    assert_eq!((status, &route["index"], &route["source"]), (201, &json!(1), &json!("any")));
+    assert_eq!(route["to"], json!({"type": "edge", "name": "l"}));
+    assert_eq!(ask("POST", "/v1/routes", to_link).0, 409);
+    let to_port = json!({"group": "blue", "to": {"type": "interface", "name": "a"}});
+    assert_eq!(ask("POST", "/v1/routes", to_port).1["index"], 2);
+    let (_, routes) = ask("GET", "/v1/routes", json!(null));
+    assert_eq!((&routes[0]["index"], &routes[1]["index"]), (&json!(2), &json!(1)), "newest first");
+    assert_eq!(ask("DELETE", "/v1/routes/2", json!(null)).0, 204);
+    assert_eq!(ask("DELETE", "/v1/routes/2", json!(null)).0, 404);
+    let (_, stats) = ask("GET", "/v1/stats", json!(null));
+    assert_eq!(stats["links"][0]["counters"]["drop_forged_total"], 2);
+    let (status, traffic) = ask("GET", "/v1/traffic/blue", json!(null));
+    assert_eq!((status, &traffic["pairs"][0]["from"]), (200, &json!("vm1")));
+    assert_eq!(ask("GET", "/v1/traffic/red", json!(null)).0, 404);
+
+    assert_eq!(ask("DELETE", "/v1/links/l", json!(null)).0, 204);
+    assert_eq!(ask("GET", "/v1/routes", json!(null)), (200, json!([])), "they named the link");
+    assert_eq!(ask("DELETE", "/v1/links/l", json!(null)).0, 404);
 }
 
 #[test]
@@ -85,6 +131,31 @@ fn refusals_are_json_with_the_right_status() {
         ("POST", "/v1/rules", r#"{"action":"reject","index":9}"#, 422, "invalid"),
         ("DELETE", "/v1/rules/-1", "", 422, "invalid"),
         ("POST", "/v1/trace", r#"{"what":"smell"}"#, 422, "invalid"),
+        ("GET", "/v1/links/a", "", 404, "not_found"),
+        ("PUT", "/v1/links", "", 405, "method_not_allowed"),
+        ("POST", "/v1/links/a", "", 405, "method_not_allowed"),
+        ("POST", "/v1/links", r#"{"name":"l","group":"g"}"#, 422, "invalid"),
+        (
+            "POST",
+            "/v1/links",
+            r#"{"name":"l","group":"g","kind":"vnet","remote":"nobody"}"#,
+            422,
+            "invalid",
+        ),
+        (
+            "POST",
+            "/v1/links",
+            r#"{"name":"l","group":"g","kind":"vnet","remote":"10.0.0.2"}"#,
+            404,
+            "not_found",
+        ),
+        ("POST", "/v1/routes", r#"{"group":"g","to":{}}"#, 422, "invalid"),
+        ("POST", "/v1/routes", r#"{"group":"g","to":{"edge":"l"}}"#, 404, "not_found"),
+        ("DELETE", "/v1/routes/-1", "", 422, "invalid"),
+        ("DELETE", "/v1/routes/1", "", 404, "not_found"),
+        ("GET", "/v1/routes/1", "", 405, "method_not_allowed"),
+        ("POST", "/v1/traffic/g", "", 405, "method_not_allowed"),
+        ("GET", "/v1/traffic", "", 404, "no_such_path"),
     ] {
         let (got, value) = send(&control.socket, method, path, body);
         assert_eq!((got, value["error"]["kind"].as_str()), (status, Some(kind)), "{path} {body}");

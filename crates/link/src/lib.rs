@@ -19,7 +19,6 @@
 //! | [`directory`] | which address is behind whom |
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
-//! | [`framing`] | frames on a byte stream |
 //! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -33,7 +32,13 @@
     )
 )]
 
+pub mod directory;
 pub mod event;
+pub mod fragment;
+pub mod gate;
+pub mod handshake;
+pub mod health;
+pub mod hub;
 pub mod io;
 pub mod keys;
 pub mod limits;
@@ -43,13 +48,16 @@ pub mod pack;
 pub mod refusal;
 pub mod replay;
 pub mod session;
+pub mod tunnel;
 pub mod unpack;
 
 pub use event::{Event, What};
+pub use hub::Hub;
 pub use keys::{PrivateKey, PublicKey};
 pub use moment::{Entropy, Moment};
 pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};
 pub use refusal::{Refusal, Refusals};
 pub use session::Session;
+pub use tunnel::{Config, State, Tunnel};
 pub use unpack::{Arrived, Sink};

@@ -21,3 +21,79 @@ pub const SESSION_DATAGRAMS_REKEY: u64 = 1 << 48;
 pub const SESSION_DATAGRAMS_MAX: u64 = 1 << 60;
 /// How far behind the newest a datagram may come and still count, in datagrams.
 pub const REPLAY_WINDOW: u64 = 2_048;
+
+/// Frames that may be incomplete at a time, per tunnel.
+pub const FRAGMENTED_FRAMES_MAX: usize = 64;
+/// Bytes that incomplete frames may take up, per tunnel.
+pub const FRAGMENTED_BYTES_MAX: usize = 2 << 20;
+/// Pieces without their neighbours that one incomplete frame may have.
+pub const FRAGMENTED_RANGES_MAX: usize = 64;
+/// Buffers kept for the next incomplete frames, per tunnel.
+pub const FRAGMENTED_SPARE_MAX: usize = 4;
+/// How long a frame may stay incomplete; 1 s.
+pub const FRAGMENTED_NS_MAX: u64 = 1_000_000_000;
+
+/// How long a session is used before its initiator asks for the next; 2 min.
+pub const REKEY_NS: u64 = 120_000_000_000;
+/// How much longer the other end waits before it asks instead; 15 s.
+pub const REKEY_LATE_NS: u64 = 15_000_000_000;
+/// How long a session is used at all; 5 min.
+pub const SESSION_NS_MAX: u64 = 300_000_000_000;
+/// How long datagrams of a replaced session are still taken; 10 s.
+pub const SESSION_GRACE_NS: u64 = 10_000_000_000;
+/// How long an answered initiation waits for its first datagram; 10 s.
+pub const CONFIRM_NS_MAX: u64 = 10_000_000_000;
+/// How long an initiation waits for its answer before it is made anew; twice that each time...
+pub const INITIATION_NS_MIN: u64 = 500_000_000;
+/// ... and at most this.
+pub const INITIATION_NS_MAX: u64 = 5_000_000_000;
+/// Added to that, at most, so that two ends do not keep step.
+pub const INITIATION_JITTER_NS: u64 = 250_000_000;
+/// Of an end's initiations in a row, how many go before the other end's.
+pub const CROSSED_MAX: u32 = 3;
+
+/// Initiations per second that are looked at without a cookie, from all sources; as many at once.
+pub const INITIATIONS_ALL: u64 = 50;
+/// The same from one source, with or without a cookie.
+pub const INITIATIONS_SOURCE: u64 = 5;
+/// The same with a cookie, from all sources.
+pub const INITIATIONS_PROVEN: u64 = 200;
+/// Places in which sources are counted; those that share one share its bound.
+pub const SOURCES: usize = 1_024;
+/// How long a secret for cookies is used; the one before it is still good. 2 min.
+pub const COOKIE_NS: u64 = 120_000_000_000;
+
+/// Time between heartbeats; 500 ms.
+pub const HEARTBEAT_NS: u64 = 500_000_000;
+/// Heartbeats in a row without answer after which a peer is down.
+pub const HEARTBEATS_MISSED: usize = 3;
+/// Heartbeats over which loss is counted.
+pub const HEARTBEATS_KEPT: usize = 32;
+/// Time between looks whether the longest datagrams still get there; 2 s.
+pub const LENGTH_CHECK_NS: u64 = 2_000_000_000;
+/// Such looks in a row without answer after which datagrams become short.
+pub const LENGTH_CHECKS_MISSED: u32 = 3;
+/// Time between the volleys of one search for the longest datagram; 1 s.
+pub const VOLLEY_NS: u64 = 1_000_000_000;
+/// Volleys of one search.
+pub const VOLLEYS: u32 = 3;
+/// Time until the next search, where longer datagrams may yet get there; 1 min.
+pub const SEARCH_NS: u64 = 60_000_000_000;
+
+/// Most addresses behind one peer, of all virtual networks.
+pub const ADDRESSES_MAX: usize = 4_096;
+/// Most virtual networks of one tunnel.
+pub const VNIS_MAX: usize = 4_096;
+/// Most addresses that a [`crate::directory::Directory`] knows.
+pub const DIRECTORY_MAX: usize = 65_536;
+/// How far an epoch may be ahead of our own time of day; 1 day.
+pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
+/// When an announcement is said again, after the first time: 100 ms, then 300 ms later.
+pub const SAID_AGAIN_NS: [u64; 2] = [100_000_000, 300_000_000];
+/// Shortest time between two questions for all addresses, or between two answers; 1 s.
+pub const SYNC_NS: u64 = 1_000_000_000;
+
+/// Most tunnels of one underlay socket.
+pub const TUNNELS_MAX: usize = 4_096;
+/// Room that a [`crate::Sink`] has for frames at least, in bytes.
+pub const SINK_BYTES_MIN: usize = 128 << 10;

@@ -6,11 +6,12 @@ use std::ops::Range;
 use causeway_wire::virtio_net::Header as Metadata;
 
 use crate::event::Event;
+use crate::limits::SINK_BYTES_MIN;
 
 /// A frame that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// The tunnel on which it came, by its number in the [`crate::tunnel::Tunnel`].
+    /// The tunnel on which it came, by its number in the [`crate::hub::Hub`].
     pub tunnel: u16,
     /// The virtual network.
     pub vni: u32,
@@ -31,7 +32,7 @@ pub struct Sink {
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
     /// What became known.
     pub events: Vec<Event>,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     used: usize,
 }
 
@@ -59,5 +60,37 @@ impl Sink {
         self.datagrams.clear();
         self.events.clear();
         self.used = 0;
+    }
+}
+
+impl Sink {
+    /// Room for `len` bytes behind what is used; says where it begins. What is written there is
+    /// kept by [`Sink::keep`] only.
+    pub(crate) fn tail(&mut self, len: usize) -> (usize, &mut [u8]) {
+        let end = self.used.saturating_add(len);
+        if self.bytes.len() < end {
+            // Once made, room is kept and never cleared again.
+            self.bytes.resize(end.max(SINK_BYTES_MIN), 0);
+        }
+        (self.used, self.bytes.get_mut(self.used..end).unwrap_or(&mut []))
+    }
+
+    /// Keeps all up to `end`.
+    pub(crate) fn keep(&mut self, end: usize) {
+        self.used = self.used.max(end);
+    }
+
+    /// Puts bytes behind what is used, and keeps them.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Range<usize> {
+        let (start, room) = self.tail(bytes.len());
+        room.copy_from_slice(bytes);
+        let end = start.saturating_add(bytes.len());
+        self.used = end;
+        start..end
+    }
+
+    /// A part of the bytes.
+    pub(crate) fn part(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.get(range).unwrap_or(&[])
     }
 }

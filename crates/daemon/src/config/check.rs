@@ -6,11 +6,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use causeway_fabric::Name;
-use causeway_fabric::limits::{GROUPS_MAX, PORTS_MAX, RULES_MAX};
-use causeway_fabric::spec::{PortKind, PortSpec, RuleSpec};
+use causeway_fabric::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
+use causeway_fabric::orders::GroupSpec;
+use causeway_fabric::spec::{PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
-use super::DaemonConfig;
 use super::problem::{Problems, line_of, nearest};
+use super::{DaemonConfig, VnetConfig};
+use crate::draft::LinkDraft;
 
 /// A value with the places of the keys it was read from.
 #[derive(Debug, Clone)]
@@ -25,38 +27,68 @@ pub struct Sited<T> {
 
 impl<T> Sited<T> {
     /// Where `key` stands, or the table if the key was left out.
-    fn span(&self, key: &str) -> Range<usize> {
+    pub fn span(&self, key: &str) -> Range<usize> {
         let at = self.spans.iter().find(|(k, _)| *k == key);
         at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
     }
 }
 
+/// Everything that was read.
+#[derive(Debug)]
+pub struct Found {
+    /// `[daemon]`.
+    pub daemon: DaemonConfig,
+    /// `[[group]]`.
+    pub groups: Vec<Sited<GroupSpec>>,
+    /// `[[port]]`.
+    pub ports: Vec<Sited<PortSpec>>,
+    /// `[[rule]]`.
+    pub rules: Vec<Sited<RuleSpec>>,
+    /// `[[link]]`.
+    pub links: Vec<Sited<LinkDraft>>,
+    /// `[[route]]`.
+    pub routes: Vec<Sited<RouteSpec>>,
+    /// `[control]`.
+    pub vnet: Sited<VnetConfig>,
+}
+
 /// Checks everything that takes two places in the file to see.
-pub fn check(
-    source: &str,
-    daemon: &DaemonConfig,
-    groups: &[Sited<Name>],
-    ports: &[Sited<PortSpec>],
-    rules: &[Sited<RuleSpec>],
-    problems: &mut Problems,
-) {
+pub fn check(source: &str, found: &Found, problems: &mut Problems) {
+    let Found { daemon, groups, ports, rules, links, routes, vnet } = found;
     too_many("[[group]]", groups, GROUPS_MAX, problems);
     too_many("[[port]]", ports, PORTS_MAX, problems);
     too_many("[[rule]]", rules, RULES_MAX, problems);
+    too_many("[[link]]", links, LINKS_MAX, problems);
+    too_many("[[route]]", routes, ROUTES_MAX, problems);
     let mut seen = Seen::new(source);
     for group in groups {
-        seen.once("name", &group.value, group.span("name"), problems, |v| format!("group {v}"));
+        let name = &group.value.name;
+        seen.once("name", name, group.span("name"), problems, |v| format!("group {v}"));
     }
     duplicates(source, daemon, ports, problems);
-    let defined: Vec<&str> = groups.iter().map(|g| g.value.as_str()).collect();
+    let defined: Vec<&str> = groups.iter().map(|g| g.value.name.as_str()).collect();
     for port in ports {
         known_group(&port.value.group, port.span("group"), "group", &defined, problems);
     }
+    check_rules(rules, &defined, problems);
+    let mut names = Seen::new(source);
+    for link in links {
+        let (name, at) = (&link.value.name, link.span("name"));
+        names.once("name", name, at, problems, |n| format!("link {n}"));
+        known_group(&link.value.group, link.span("group"), "group", &defined, problems);
+    }
+    check_routes(source, found, &defined, problems);
+    if let Some(group) = &vnet.value.group {
+        known_group(group, vnet.span("vnet_group"), "vnet_group", &defined, problems);
+    }
+}
+
+fn check_rules(rules: &[Sited<RuleSpec>], defined: &[&str], problems: &mut Problems) {
     for rule in rules {
         let (from, to) = (&rule.value.from, &rule.value.to);
         for (key, side) in [("from", from), ("to", to)] {
             if let Some(group) = &side.group {
-                known_group(group, rule.span(key), key, &defined, problems);
+                known_group(group, rule.span(key), key, defined, problems);
             }
         }
         if let (Some(a), Some(b)) = (&from.group, &to.group)
@@ -67,6 +99,44 @@ pub fn check(
                  traffic crosses groups"
             );
             problems.add(rule.span("to"), text);
+        }
+    }
+}
+
+/// Routes name ports and links of their own group.
+fn check_routes(source: &str, found: &Found, defined: &[&str], problems: &mut Problems) {
+    let net = |port: &&Sited<PortSpec>| matches!(port.value.kind, PortKind::Net(_));
+    let net_ports = found.ports.iter().filter(net);
+    let ports: HashMap<&str, &Name> =
+        net_ports.map(|port| (port.value.name.as_str(), &port.value.group)).collect();
+    let links: HashMap<&str, &Name> =
+        found.links.iter().map(|link| (link.value.name.as_str(), &link.value.group)).collect();
+    let mut seen = Seen::new(source);
+    for route in &found.routes {
+        let RouteSpec { group, to, from, .. } = &route.value;
+        known_group(group, route.span("group"), "group", defined, problems);
+        let whole = route.whole.clone();
+        seen.once("to", &route.value, whole, problems, |_| "the same route".to_owned());
+        for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
+            let Some(end) = end else { continue };
+            let (what, name, all) = match end {
+                RouteEnd::Interface(name) => ("net port", name, &ports),
+                RouteEnd::Edge(name) => ("link", name, &links),
+            };
+            let text = match all.get(name.as_str()) {
+                Some(owner) if *owner == group => continue,
+                Some(owner) => format!(
+                    "key {key:?}: {what} {name} is in group {owner}: expected one of group \
+                     {group}, as no traffic crosses groups"
+                ),
+                None => match nearest(name.as_str(), all.keys().copied()) {
+                    Some(near) => {
+                        format!("key {key:?}: {what} {name} is not defined; did you mean {near:?}?")
+                    }
+                    None => format!("key {key:?}: {what} {name} is not defined"),
+                },
+            };
+            problems.add(route.span(key), text);
         }
     }
 }

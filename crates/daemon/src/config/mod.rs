@@ -2,24 +2,30 @@
 
 mod check;
 mod dispatch;
+mod links;
 mod print;
 mod problem;
 mod read;
 mod section;
 
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::Name;
-use causeway_fabric::spec::{PortSpec, RuleSpec};
+use causeway_fabric::orders::GroupSpec;
+use causeway_fabric::spec::{PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
+use crate::draft::LinkDraft;
 use crate::limits::CONFIG_BYTES_MAX;
 
 /// Where the configuration is unless `--config` says otherwise.
 pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 /// Permissions of the control socket unless configured.
 pub const CONTROL_MODE_DEFAULT: u32 = 0o660;
+/// Where the private key of links is unless configured.
+pub const KEY_FILE_DEFAULT: &str = "/etc/causeway/key";
 
 /// A checked configuration with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,11 +33,30 @@ pub struct Config {
     /// `[daemon]`.
     pub daemon: DaemonConfig,
     /// `[[group]]`, in the file's order.
-    pub groups: Vec<Name>,
+    pub groups: Vec<GroupSpec>,
     /// `[[port]]`, in the file's order.
     pub ports: Vec<PortSpec>,
     /// `[[rule]]`, in the file's order.
     pub rules: Vec<RuleSpec>,
+    /// `[[link]]`, in the file's order; host names are resolved when the link is added.
+    pub links: Vec<LinkDraft>,
+    /// `[[route]]`, in the file's order.
+    pub routes: Vec<RouteSpec>,
+    /// `[control]`.
+    pub vnet: VnetConfig,
+}
+
+/// The `[control]` table: who speaks the VNET language to us.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VnetConfig {
+    /// Where its TCP server listens; none unless given.
+    pub listen: Option<SocketAddr>,
+    /// File of the password that clients say.
+    pub password_file: Option<PathBuf>,
+    /// Whose links and routes are spoken of.
+    pub group: Option<Name>,
+    /// File of commands that are carried out at the start.
+    pub file: Option<PathBuf>,
 }
 
 /// Which ports the holder keeps.
@@ -70,6 +95,8 @@ pub struct DaemonConfig {
     pub dispatch: causeway_fabric::Options,
     /// Whose frontends stay connected while causewayd is replaced.
     pub hold: Hold,
+    /// File of the private key of links that name none.
+    pub key_file: PathBuf,
     /// Permissions of the control socket.
     pub control_mode: u32,
     /// Whose members may use the control socket, beside root and the daemon's own user.

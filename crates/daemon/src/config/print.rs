@@ -2,16 +2,23 @@
 
 use std::fmt::Write as _;
 
-use causeway_fabric::spec::{PortKind, RuleAction};
+use causeway_fabric::orders::Forwarding;
+use causeway_fabric::spec::{PortKind, RouteEnd, RouteSpec, RuleAction};
 
-use super::Config;
+use super::{Config, VnetConfig};
+use crate::draft::LinkDraft;
 
 /// The whole configuration; reading it again gives the same one.
 pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
     daemon(&mut out, config);
     for group in &config.groups {
-        let _ = writeln!(out, "\n[[group]]\nname = {}", quoted(group.as_str()));
+        let _ = writeln!(out, "\n[[group]]\nname = {}", quoted(group.name.as_str()));
+        let forwarding = match group.forwarding {
+            Forwarding::Learn => "learn",
+            Forwarding::Routes => "routes",
+        };
+        let _ = writeln!(out, "forwarding = \"{forwarding}\"");
     }
     for port in &config.ports {
         let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));
@@ -39,7 +46,74 @@ pub fn to_toml(config: &Config) -> String {
         let _ =
             writeln!(out, "\n[[rule]]\naction = \"{action}\"\nfrom = \"{from}\"\nto = \"{to}\"");
     }
+    config.links.iter().for_each(|one| link(&mut out, one));
+    config.routes.iter().for_each(|one| route(&mut out, one));
     out
+}
+
+fn link(out: &mut String, link: &LinkDraft) {
+    let (name, group) = (quoted(link.name.as_str()), quoted(link.group.as_str()));
+    let kind = link.kind.word();
+    let _ = writeln!(out, "\n[[link]]\nname = {name}\ngroup = {group}\nkind = \"{kind}\"");
+    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
+    for (key, value) in [
+        ("peer", link.peer.as_ref().map(ToString::to_string)),
+        ("remote", link.remote.clone()),
+        ("local", link.local.clone()),
+        ("key", link.key.as_ref().map(|key| key.as_str().to_owned())),
+        ("listen", link.listen.clone()),
+        ("certificate", path(&link.certificate)),
+        ("private_key", path(&link.private_key)),
+        ("authorities", path(&link.authorities)),
+        ("peer_name", link.peer_name.clone()),
+        ("interface", link.interface.clone()),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(out, "{key} = {}", quoted(&value));
+        }
+    }
+    if let Some(vni) = link.vni {
+        let _ = writeln!(out, "vni = {vni}");
+    }
+    if let Some(metric) = link.metric {
+        let _ = writeln!(out, "metric = {metric}");
+    }
+    if let Some(transit) = link.transit {
+        let _ = writeln!(out, "transit = {transit}");
+    }
+}
+
+fn route(out: &mut String, route: &RouteSpec) {
+    let RouteSpec { group, source, destination, to, from } = route;
+    let _ = writeln!(out, "\n[[route]]\ngroup = {}", quoted(group.as_str()));
+    let _ = writeln!(out, "source = \"{source}\"\ndestination = \"{destination}\"");
+    for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
+        let _ = match end {
+            Some(RouteEnd::Edge(link)) => writeln!(out, "{key} = {{ edge = \"{link}\" }}"),
+            Some(RouteEnd::Interface(port)) => {
+                writeln!(out, "{key} = {{ interface = \"{port}\" }}")
+            }
+            None => Ok(()),
+        };
+    }
+}
+
+fn control(out: &mut String, vnet: &VnetConfig) {
+    if *vnet == VnetConfig::default() {
+        return;
+    }
+    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
+    out.push_str("\n[control]\n");
+    for (key, value) in [
+        ("vnet_listen", vnet.listen.map(|listen| listen.to_string())),
+        ("vnet_password_file", path(&vnet.password_file)),
+        ("vnet_group", vnet.group.as_ref().map(ToString::to_string)),
+        ("vnet_file", path(&vnet.file)),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(out, "{key} = {}", quoted(&value));
+        }
+    }
 }
 
 fn daemon(out: &mut String, config: &Config) {
@@ -48,6 +122,7 @@ fn daemon(out: &mut String, config: &Config) {
     let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
     let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
     let _ = writeln!(out, "hold = \"{}\"", daemon.hold.word());
+    let _ = writeln!(out, "key_file = {}", quoted(&daemon.key_file.to_string_lossy()));
     let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
     if let Some(group) = &daemon.control_group {
         let _ = writeln!(out, "control_group = {}", quoted(group));
@@ -59,6 +134,7 @@ fn daemon(out: &mut String, config: &Config) {
         let _ = writeln!(out, "socket_group = {}", quoted(group));
     }
     super::dispatch::print(out, &daemon.dispatch);
+    control(out, &config.vnet);
 }
 
 /// A basic TOML string.

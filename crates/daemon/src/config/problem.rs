@@ -33,6 +33,11 @@ impl Problems {
         self.list.is_empty()
     }
 
+    /// How many were noted.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// Everything as text: `file:line:column: what`, then the line, then marks under it.
     pub fn render(&self, file: &Path, source: &str) -> String {
         let mut list = self.list.clone();

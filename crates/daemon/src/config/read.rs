@@ -4,31 +4,36 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
+use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{CID_GUEST_MIN, PortSpec, RuleAction, RuleSide, RuleSpec};
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::{self, Sited};
-use super::dispatch;
+use super::check::{self, Found, Sited};
 use super::problem::Problems;
 use super::section::{At, Section, unknown};
-use super::{CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, Surroundings};
+use super::{
+    CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
+};
+use super::{dispatch, links};
 use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
 
-const TABLES: [&str; 5] = ["daemon", "dispatch", "group", "port", "rule"];
-const DAEMON_KEYS: [&str; 8] = [
+const TABLES: [&str; 8] =
+    ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
+const DAEMON_KEYS: [&str; 9] = [
     "control",
     "run_dir",
     "log",
     "hold",
+    "key_file",
     "control_mode",
     "control_group",
     "socket_mode",
     "socket_group",
 ];
-const GROUP_KEYS: [&str; 1] = ["name"];
+const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const PORT_KEYS: [&str; 10] =
     ["name", "group", "kind", "socket", "mac", "mtu", "queue_pairs", "learn", "cid", "host_socket"];
@@ -52,7 +57,7 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         }
     }
     let daemon = daemon(&document, around, &mut problems);
-    let groups: Vec<Sited<Name>> =
+    let groups: Vec<Sited<GroupSpec>> =
         array(&document, "group", "[[group]]", &GROUP_KEYS, &mut problems)
             .iter()
             .filter_map(|section| group(section, &mut problems))
@@ -65,16 +70,33 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         .iter()
         .filter_map(|section| rule(section, &mut problems))
         .collect();
-    check::check(source, &daemon, &groups, &ports, &rules, &mut problems);
+    let links: Vec<_> = array(&document, "link", "[[link]]", &links::LINK_KEYS, &mut problems)
+        .iter()
+        .filter_map(|section| links::link(section, &daemon.key_file, &mut problems))
+        .collect();
+    let routes: Vec<_> = array(&document, "route", "[[route]]", &links::ROUTE_KEYS, &mut problems)
+        .iter()
+        .filter_map(|section| links::route(section, &mut problems))
+        .collect();
+    let vnet = control(&document, &mut problems);
+    let found = Found { daemon, groups, ports, rules, links, routes, vnet };
+    check::check(source, &found, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
     Ok(Config {
-        daemon,
-        groups: groups.into_iter().map(|g| g.value).collect(),
-        ports: ports.into_iter().map(|p| p.value).collect(),
-        rules: rules.into_iter().map(|r| r.value).collect(),
+        daemon: found.daemon,
+        groups: values(found.groups),
+        ports: values(found.ports),
+        rules: values(found.rules),
+        links: values(found.links),
+        routes: values(found.routes),
+        vnet: found.vnet.value,
     })
+}
+
+fn values<T>(sited: Vec<Sited<T>>) -> Vec<T> {
+    sited.into_iter().map(|one| one.value).collect()
 }
 
 /// The sections of `[[key]]`; a plain `[key]` is refused with the right spelling.
@@ -124,6 +146,9 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
         log: log.parse().unwrap_or(LevelFilter::Info),
         dispatch: dispatch(document, problems),
         hold: hold(&section, problems),
+        key_file: section
+            .path("key_file", problems)
+            .map_or_else(|| KEY_FILE_DEFAULT.into(), |at| at.value),
         control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
         control_group: section.string("control_group", problems).map(|at| at.value),
         socket_mode: section.mode("socket_mode", problems),
@@ -145,6 +170,14 @@ fn dispatch(document: &DeTable<'_>, problems: &mut Problems) -> causeway_fabric:
     section.map(|section| dispatch::read(&section, problems)).unwrap_or_default()
 }
 
+fn control(document: &DeTable<'_>, problems: &mut Problems) -> Sited<VnetConfig> {
+    let nothing =
+        || Sited { value: VnetConfig::default(), spans: Spans::new(), whole: Range::default() };
+    let Some(value) = document.get("control") else { return nothing() };
+    let section = Section::new("[control]", value, &links::CONTROL_KEYS, problems);
+    section.map_or_else(nothing, |section| links::control(&section, problems))
+}
+
 /// The control socket and the ports' directory, each near the other unless given.
 fn places(
     control: Option<PathBuf>,
@@ -157,21 +190,27 @@ fn places(
     (control.or_else(|| base.map(|dir| dir.join("control.sock"))), run_dir)
 }
 
-fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Name>> {
+fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<GroupSpec>> {
     section.require("name", "expected name = \"blue\", say", problems);
+    let forwarding = section.word("forwarding", &["learn", "routes"], problems);
+    let forwarding = match forwarding.map(|at| at.value) {
+        Some("routes") => Forwarding::Routes,
+        _ => Forwarding::Learn,
+    };
     let name = section.parsed::<Name>("name", problems)?;
     if name.value.as_str() == "host" {
         let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
         problems.add(name.span, text);
         return None;
     }
-    Some(Sited { value: name.value, spans: vec![("name", name.span)], whole: section.span.clone() })
+    let value = GroupSpec { name: name.value, forwarding };
+    Some(Sited { value, spans: vec![("name", name.span)], whole: section.span.clone() })
 }
 
 /// Where the keys of one table stand, noted as they are read.
-type Spans = Vec<(&'static str, Range<usize>)>;
+pub(super) type Spans = Vec<(&'static str, Range<usize>)>;
 
-fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
+pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
     let At { value, span } = at?;
     spans.push((key, span));
     Some(value)

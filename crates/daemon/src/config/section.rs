@@ -96,6 +96,21 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
+    /// A table within.
+    pub fn table(
+        &self,
+        key: &'static str,
+        known: &'static [&'static str],
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        let value = self.find(key)?;
+        if let DeValue::Table(_) = value.get_ref() {
+            return Self::new(key, value, known, problems);
+        }
+        self.wrong(key, value, "a table", problems);
+        None
+    }
+
     /// A string.
     pub fn string(&self, key: &str, problems: &mut Problems) -> Option<At<String>> {
         let value = self.find(key)?;

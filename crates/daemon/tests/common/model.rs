@@ -1,4 +1,6 @@
-//! A fabric in memory: it keeps ports, groups and rules, and carries nothing.
+//! A fabric in memory: it keeps what it is told, refuses what the real one refuses, and carries
+//! nothing.
+#![allow(dead_code, missing_docs, reason = "each of those who share it uses its part")]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,10 +8,12 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::Fabric;
 use causeway_fabric::Name;
 use causeway_fabric::control::{
-    Answer, Command, CommandError, GroupView, PortState, PortView, RuleView, TraceQuery, TraceView,
+    Answer, Command, CommandError, GroupView, LinkState, LinkView, PortState, PortView, RouteView,
+    RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
-use causeway_fabric::orders::{Forwarding, GroupSpec};
-use causeway_fabric::spec::{PortSpec, RuleSpec};
+use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_fabric::orders::GroupSpec;
+use causeway_fabric::spec::{LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 #[derive(Debug, Default)]
 pub struct Model {
@@ -18,9 +22,32 @@ pub struct Model {
 
 #[derive(Debug, Default)]
 struct State {
-    groups: Vec<Name>,
+    groups: Vec<GroupSpec>,
     ports: BTreeMap<Name, PortSpec>,
     rules: Vec<RuleSpec>,
+    links: BTreeMap<Name, LinkSpec>,
+    routes: Vec<(u64, RouteSpec)>,
+    last_route: u64,
+    /// Changes that are carried out before all others fail.
+    left: Option<usize>,
+    changes: u64,
+}
+
+impl Model {
+    /// From now on only so many changes are carried out.
+    pub fn fail_after(&self, changes: usize) {
+        self.state.lock().unwrap().left = Some(changes);
+    }
+
+    /// All are again.
+    pub fn mend(&self) {
+        self.state.lock().unwrap().left = None;
+    }
+
+    /// How many changes there were.
+    pub fn changes(&self) -> u64 {
+        self.state.lock().unwrap().changes
+    }
 }
 
 impl Fabric for Model {
@@ -34,6 +61,10 @@ fn missing(what: &'static str, name: impl ToString) -> CommandError {
     CommandError::NotFound { what, name: name.to_string() }
 }
 
+fn conflict(text: String) -> CommandError {
+    CommandError::Conflict(text)
+}
+
 impl State {
     fn call(&mut self, command: Command) -> Result<Answer, CommandError> {
         match command {
@@ -42,36 +73,71 @@ impl State {
                 Some(spec) => Ok(Answer::Port(Box::new(view(spec)))),
                 None => Err(missing("port", name)),
             },
+            Command::GroupList => Ok(Answer::Groups(self.groups())),
+            Command::RuleList => Ok(Answer::Rules(self.rules())),
+            Command::DispatcherList | Command::ShardMove { .. } => {
+                Ok(Answer::Dispatchers(Vec::new()))
+            }
+            Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
+            Command::LinkList => Ok(Answer::Links(self.links.values().map(link).collect())),
+            Command::LinkShow(name) => match self.links.get(&name) {
+                Some(spec) => Ok(Answer::Link(Box::new(link(spec)))),
+                None => Err(missing("link", name)),
+            },
+            Command::RouteList => Ok(Answer::Routes(self.routes.iter().rev().map(route).collect())),
+            Command::Traffic(group) => self.has_group(&group).map(|()| traffic(group)),
+            change => {
+                self.spend()?;
+                self.change(change)
+            }
+        }
+    }
+
+    fn spend(&mut self) -> Result<(), CommandError> {
+        match &mut self.left {
+            Some(0) => return Err(CommandError::Host("the host ran out of something".into())),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.changes += 1;
+        Ok(())
+    }
+
+    fn change(&mut self, command: Command) -> Result<Answer, CommandError> {
+        match command {
             Command::PortAdd(spec) => {
-                if !self.groups.contains(&spec.group) {
-                    return Err(missing("group", &spec.group));
-                }
+                spec.check().expect("only checked ports reach the fabric");
+                self.has_group(&spec.group)?;
                 if self.ports.contains_key(&spec.name) {
-                    return Err(CommandError::Conflict(format!("port {} exists", spec.name)));
+                    return Err(conflict(format!("port {} exists", spec.name)));
                 }
                 self.ports.insert(spec.name.clone(), spec.clone());
                 Ok(Answer::Port(Box::new(view(&spec))))
             }
             Command::PortDel(name) => {
-                self.ports.remove(&name).map(|_| Answer::Done).ok_or(missing("port", name))
+                self.ports.remove(&name).ok_or(missing("port", &name))?;
+                self.forget(&RouteEnd::Interface(name));
+                Ok(Answer::Done)
             }
-            Command::GroupList => Ok(Answer::Groups(self.groups())),
-            Command::GroupAdd(GroupSpec { name, .. }) => {
-                if self.groups.contains(&name) {
-                    return Err(CommandError::Conflict(format!("group {name} exists")));
+            Command::GroupAdd(spec) => {
+                if self.groups.iter().any(|group| group.name == spec.name) {
+                    return Err(conflict(format!("group {} exists", spec.name)));
                 }
-                self.groups.push(name);
+                self.groups.push(spec);
                 Ok(Answer::Done)
             }
             Command::GroupDel(name) => {
+                let at = self.groups.iter().position(|g| g.name == name);
+                let at = at.ok_or(missing("group", &name))?;
                 if self.ports.values().any(|p| p.group == name) {
-                    return Err(CommandError::Conflict(format!("group {name} has ports")));
+                    return Err(conflict(format!("group {name} has ports")));
                 }
-                let at = self.groups.iter().position(|g| *g == name);
-                self.groups.remove(at.ok_or(missing("group", name))?);
+                if self.links.values().any(|l| l.group == name) {
+                    return Err(conflict(format!("group {name} has links")));
+                }
+                self.groups.remove(at);
                 Ok(Answer::Done)
             }
-            Command::RuleList => Ok(Answer::Rules(self.rules())),
             Command::RuleAdd { index, rule } => {
                 let at = index.unwrap_or(self.rules.len());
                 if at > self.rules.len() {
@@ -85,35 +151,91 @@ impl State {
                 Ok(Answer::Done)
             }
             Command::RuleDel { index } => Err(missing("rule", index)),
-            Command::DispatcherList | Command::ShardMove { .. } => {
-                Ok(Answer::Dispatchers(Vec::new()))
+            Command::LinkAdd(spec) => self.link_add(*spec),
+            Command::LinkDel(name) => {
+                self.links.remove(&name).ok_or(missing("link", &name))?;
+                self.forget(&RouteEnd::Edge(name));
+                Ok(Answer::Done)
             }
-            Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
-            Command::LinkList => Ok(Answer::Links(Vec::new())),
-            Command::RouteList => Ok(Answer::Routes(Vec::new())),
+            Command::RouteAdd(spec) => self.route_add(spec),
+            Command::RouteDel(index) => {
+                let at = self.routes.iter().position(|(i, _)| *i == index);
+                self.routes.remove(at.ok_or(missing("route", index))?);
+                Ok(Answer::Done)
+            }
             other => Err(CommandError::Invalid(format!("not modelled: {other:?}"))),
         }
     }
 
+    fn has_group(&self, name: &Name) -> Result<(), CommandError> {
+        let found = self.groups.iter().any(|group| group.name == *name);
+        found.then_some(()).ok_or(missing("group", name))
+    }
+
+    fn link_add(&mut self, spec: LinkSpec) -> Result<Answer, CommandError> {
+        spec.check().expect("only checked links reach the fabric");
+        self.has_group(&spec.group)?;
+        if self.links.contains_key(&spec.name) {
+            return Err(conflict(format!("link {} exists", spec.name)));
+        }
+        if self.links.len() >= LINKS_MAX {
+            return Err(conflict(format!("there are {LINKS_MAX} links already")));
+        }
+        self.links.insert(spec.name.clone(), spec.clone());
+        Ok(Answer::Link(Box::new(link(&spec))))
+    }
+
+    fn route_add(&mut self, spec: RouteSpec) -> Result<Answer, CommandError> {
+        self.has_group(&spec.group)?;
+        for end in std::iter::once(&spec.to).chain(&spec.from) {
+            let owner = match end {
+                RouteEnd::Interface(name) => match self.ports.get(name) {
+                    Some(port) if !matches!(port.kind, PortKind::Net(_)) => {
+                        let text = format!("port {name} carries no frames");
+                        return Err(CommandError::Invalid(text));
+                    }
+                    Some(port) => &port.group,
+                    None => return Err(missing("port", name)),
+                },
+                RouteEnd::Edge(name) => &self.links.get(name).ok_or(missing("link", name))?.group,
+            };
+            if *owner != spec.group {
+                return Err(CommandError::Invalid(format!("{end}: no traffic crosses groups")));
+            }
+        }
+        if let Some((index, _)) = self.routes.iter().find(|(_, route)| *route == spec) {
+            return Err(conflict(format!("route {index} is the same")));
+        }
+        if self.routes.len() >= ROUTES_MAX {
+            return Err(conflict(format!("there are {ROUTES_MAX} routes already")));
+        }
+        self.last_route += 1;
+        self.routes.push((self.last_route, spec.clone()));
+        Ok(Answer::Route(Box::new(route(&(self.last_route, spec)))))
+    }
+
+    fn forget(&mut self, gone: &RouteEnd) {
+        self.routes.retain(|(_, r)| r.to != *gone && r.from.as_ref() != Some(gone));
+    }
+
     fn groups(&self) -> Vec<GroupView> {
-        let of = |g: &Name| {
-            self.ports.values().filter(|p| p.group == *g).map(|p| p.name.clone()).collect()
+        let view = |spec: &GroupSpec| GroupView {
+            name: spec.name.clone(),
+            forwarding: spec.forwarding,
+            ports: names(self.ports.values().map(|p| (&p.group, &p.name)), &spec.name),
+            links: names(self.links.values().map(|l| (&l.group, &l.name)), &spec.name),
         };
-        self.groups
-            .iter()
-            .map(|g| GroupView {
-                name: g.clone(),
-                forwarding: Forwarding::default(),
-                ports: of(g),
-                links: Vec::new(),
-            })
-            .collect()
+        self.groups.iter().map(view).collect()
     }
 
     fn rules(&self) -> Vec<RuleView> {
         let rules = self.rules.iter().cloned().enumerate();
         rules.map(|(index, rule)| RuleView { index, rule, hits_total: 0 }).collect()
     }
+}
+
+fn names<'a>(all: impl Iterator<Item = (&'a Name, &'a Name)>, group: &Name) -> Vec<Name> {
+    all.filter(|(owner, _)| *owner == group).map(|(_, name)| name.clone()).collect()
 }
 
 fn view(spec: &PortSpec) -> PortView {
@@ -130,6 +252,40 @@ fn view(spec: &PortSpec) -> PortView {
         queues: Vec::new(),
         counters: counters.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
     }
+}
+
+fn link(spec: &LinkSpec) -> LinkView {
+    let counters =
+        [("transmit_packets_total", 5), ("receive_packets_total", 6), ("drop_forged_total", 2)];
+    LinkView {
+        spec: spec.clone(),
+        state: LinkState::Up,
+        reason: "the peer answers".into(),
+        endpoint: None,
+        rtt_us: Some(61.5),
+        loss_percent: Some(0),
+        path_mtu: Some(1500),
+        mtu: 65_535,
+        ups_total: 1,
+        counters: counters.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+    }
+}
+
+fn route((index, spec): &(u64, RouteSpec)) -> RouteView {
+    RouteView { index: *index, spec: spec.clone(), priority: 6, hits_total: 9 }
+}
+
+fn traffic(group: Name) -> Answer {
+    let pair = |n: u8, rate: f64| TrafficPair {
+        source: Mac([2, 0, 0, 0, 0, n]),
+        destination: Mac([2, 0, 0, 0, 0, n + 1]),
+        from: format!("vm{n}"),
+        frames_total: 10 * u64::from(n),
+        bytes_total: 1000 * u64::from(n),
+        bytes_per_second: rate,
+    };
+    let pairs = vec![pair(1, 10.0), pair(2, 2_000_000.0)];
+    Answer::Traffic(TrafficView { group, window_seconds: 1.0, pairs, uncounted_frames_total: 3 })
 }
 
 fn trace(query: &TraceQuery) -> TraceView {

@@ -76,7 +76,8 @@ pub struct Outer {
     /// The receiver's own number for the session or handshake; 0 in [`Kind::Init`] and
     /// [`Kind::Plain`].
     pub receiver: u32,
-    /// The nonce; in [`Kind::Plain`] a sequence number; otherwise 0.
+    /// The nonce; in [`Kind::Plain`] a sequence number; in [`Kind::Init`] the number of the
+    /// sender's own that the answer is to say; otherwise 0.
     pub counter: u64,
 }
 

@@ -1,5 +1,9 @@
-//! A port as an operator writes it, in the file or to the control socket, and
+//! Ports, links and routes as an operator writes them, in the file or to the control socket, and
 //! how what is left out is filled in.
+
+pub mod link;
+pub mod place;
+pub mod route;
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +12,10 @@ use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::SOCKET_PATH_BYTES_MAX;
+
+pub use link::{LinkDraft, LinkWord};
+pub use place::{Place, Resolver};
+pub use route::RouteDraft;
 
 /// Payload bytes of a frame unless the operator says otherwise.
 pub const MTU_DEFAULT: u16 = 1500;

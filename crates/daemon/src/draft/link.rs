@@ -1,0 +1,442 @@
+//! A link as an operator writes it: defaults by its kind, hosts by name.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::Name;
+use causeway_fabric::limits::{INTERFACE_BYTES_MAX, VNI_MAX};
+use causeway_fabric::spec::{
+    LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
+    metric_default,
+};
+use serde::{Deserialize, Serialize};
+
+use super::place::{self, Place, Resolver};
+
+/// The kind of a link, by its name alone. Without one it is `causeway`: those that do not encrypt
+/// must be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkWord {
+    /// Ours, encrypted.
+    #[default]
+    Causeway,
+    /// Ours, not encrypted.
+    CausewayPlain,
+    /// The bare frame in UDP.
+    Vnet,
+    /// RFC 7348.
+    Vxlan,
+    /// VNET/U's framing over TCP.
+    Tcp,
+    /// The same over TLS.
+    Tls,
+    /// An interface of this host.
+    Raw,
+}
+
+impl LinkWord {
+    /// All of them, as they are written.
+    pub const WORDS: [(&str, Self); 7] = [
+        ("causeway", Self::Causeway),
+        ("causeway-plain", Self::CausewayPlain),
+        ("vnet", Self::Vnet),
+        ("vxlan", Self::Vxlan),
+        ("tcp", Self::Tcp),
+        ("tls", Self::Tls),
+        ("raw", Self::Raw),
+    ];
+
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("causeway", |(word, _)| word)
+    }
+
+    /// The port that both ends have unless told otherwise.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Causeway | Self::CausewayPlain => 51871,
+            Self::Vnet => 9000,
+            Self::Vxlan => 4789,
+            Self::Tcp => 9001,
+            Self::Tls => 9002,
+            Self::Raw => 0,
+        }
+    }
+
+    /// The keys that a link of this kind may have beside those of all, and whether it must.
+    pub fn keys(self) -> &'static [(&'static str, bool)] {
+        match self {
+            Self::Causeway => &[
+                ("remote", false),
+                ("local", false),
+                ("key", true),
+                ("private_key", false),
+                ("vni", false),
+            ],
+            Self::CausewayPlain => &[("remote", true), ("local", false), ("vni", false)],
+            Self::Vnet => &[("remote", true), ("local", false)],
+            Self::Vxlan => &[("remote", true), ("local", false), ("vni", true)],
+            Self::Tcp => &[("remote", true), ("listen", false)],
+            Self::Tls => &[
+                ("remote", true),
+                ("listen", false),
+                ("certificate", true),
+                ("private_key", true),
+                ("authorities", true),
+                ("peer_name", false),
+            ],
+            Self::Raw => &[("interface", true)],
+        }
+    }
+}
+
+/// A link with what the operator wrote and no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDraft {
+    /// Unique in the daemon.
+    pub name: Name,
+    /// Its group.
+    pub group: Name,
+    /// Its kind.
+    #[serde(default)]
+    pub kind: LinkWord,
+    /// Who is at the other end, for links that stand in for each other.
+    #[serde(default)]
+    pub peer: Option<Name>,
+    /// The lowest that is up carries the frames; default: 100.
+    #[serde(default)]
+    pub metric: Option<u16>,
+    /// Whether frames of other links may leave by it; default: false.
+    #[serde(default)]
+    pub transit: Option<bool>,
+    /// Where the peer is ([`Place`]); the port's default is the kind's.
+    #[serde(default)]
+    pub remote: Option<String>,
+    /// UDP: where we are, `ADDRESS`, `:PORT` or both; default: any address, the kind's port.
+    #[serde(default)]
+    pub local: Option<String>,
+    /// causeway: the peer's public key; must be given.
+    #[serde(default)]
+    pub key: Option<PublicKey>,
+    /// causeway: file of our private key; default: `[daemon] key_file`. tls: must be given.
+    #[serde(default)]
+    pub private_key: Option<PathBuf>,
+    /// Tells groups apart on the wire; default: [`derived_vni`] of the group, vxlan: must be given.
+    #[serde(default)]
+    pub vni: Option<u32>,
+    /// tcp and tls: where we listen, as `local`; default: we connect.
+    #[serde(default)]
+    pub listen: Option<String>,
+    /// tls: file of our certificate.
+    #[serde(default)]
+    pub certificate: Option<PathBuf>,
+    /// tls: file of the authorities that the peer's certificate may be of.
+    #[serde(default)]
+    pub authorities: Option<PathBuf>,
+    /// tls: the name in the peer's certificate; default: the host of `remote`.
+    #[serde(default)]
+    pub peer_name: Option<String>,
+    /// raw: the interface.
+    #[serde(default)]
+    pub interface: Option<String>,
+}
+
+/// What is wrong with a draft, and at which key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkProblem {
+    /// The key.
+    pub key: &'static str,
+    /// Whether it is missing, rather than wrong.
+    pub missing: bool,
+    /// What was expected.
+    pub text: String,
+}
+
+impl LinkProblem {
+    fn wrong(key: &'static str, text: impl Into<String>) -> Self {
+        Self { key, missing: false, text: text.into() }
+    }
+}
+
+/// A number for a group that both ends come to by its name alone: FNV-1a, folded to 24 bits.
+pub fn derived_vni(group: &Name) -> u32 {
+    let hash = group
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    (hash >> 24) ^ (hash & VNI_MAX)
+}
+
+/// `ADDRESS`, `:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`: an end of ours.
+fn own_end(text: &str, any: IpAddr, port: u16) -> Result<SocketAddr, String> {
+    let wrong = || format!("{text:?}: expected ADDRESS, ADDRESS:PORT or :PORT of this host");
+    let place: Place = match text.strip_prefix(':') {
+        Some(port) if !port.contains(':') => format!("{}:{port}", Ipv4Addr::UNSPECIFIED).parse(),
+        _ => text.parse(),
+    }
+    .map_err(|_| wrong())?;
+    let port = place.port.unwrap_or(port);
+    if text.starts_with(':') && !text.starts_with("::") {
+        return Ok(SocketAddr::new(any, port));
+    }
+    let address: IpAddr = place.host.parse().map_err(|_| wrong())?;
+    Ok(SocketAddr::new(address, port))
+}
+
+fn unspecified(like: Option<IpAddr>) -> IpAddr {
+    match like {
+        Some(IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        // A peer that comes to us may come by either.
+        Some(IpAddr::V6(_)) | None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+impl LinkDraft {
+    /// A draft of which only this much is said.
+    pub fn new(name: Name, group: Name, kind: LinkWord) -> Self {
+        Self {
+            name,
+            group,
+            kind,
+            peer: None,
+            metric: None,
+            transit: None,
+            remote: None,
+            local: None,
+            key: None,
+            private_key: None,
+            vni: None,
+            listen: None,
+            certificate: None,
+            authorities: None,
+            peer_name: None,
+            interface: None,
+        }
+    }
+
+    /// Whether each key that not all kinds have was given.
+    fn given(&self) -> [(&'static str, bool); 10] {
+        [
+            ("remote", self.remote.is_some()),
+            ("local", self.local.is_some()),
+            ("key", self.key.is_some()),
+            ("private_key", self.private_key.is_some()),
+            ("vni", self.vni.is_some()),
+            ("listen", self.listen.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("authorities", self.authorities.is_some()),
+            ("peer_name", self.peer_name.is_some()),
+            ("interface", self.interface.is_some()),
+        ]
+    }
+
+    /// Everything that is wrong with it; names are not resolved.
+    pub fn problems(&self) -> Vec<LinkProblem> {
+        let keys = self.kind.keys();
+        let mut problems = Vec::new();
+        for (key, given) in self.given() {
+            let known = keys.iter().find(|(known, _)| *known == key);
+            match (known, given) {
+                (None, true) => {
+                    let text = format!("a link of kind {:?} has no such key", self.kind.word());
+                    problems.push(LinkProblem::wrong(key, text));
+                }
+                (Some((_, true)), false) => {
+                    let text = format!("a link of kind {:?} needs it", self.kind.word());
+                    problems.push(LinkProblem { key, missing: true, text });
+                }
+                _ => {}
+            }
+        }
+        if !problems.is_empty() {
+            return problems;
+        }
+        if let Some(vni) = self.vni.filter(|vni| *vni > VNI_MAX) {
+            let text = format!("expected an integer from 0 to {VNI_MAX}, found {vni}");
+            problems.push(LinkProblem::wrong("vni", text));
+        }
+        for (key, path) in [
+            ("private_key", &self.private_key),
+            ("certificate", &self.certificate),
+            ("authorities", &self.authorities),
+        ] {
+            if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+                let text = format!("expected an absolute path, found {:?}", path.display());
+                problems.push(LinkProblem::wrong(key, text));
+            }
+        }
+        if let Some(name) = self.peer_name.as_ref().filter(|name| !place::is_host(name)) {
+            let text = format!("expected a host's name or address, found {name:?}");
+            problems.push(LinkProblem::wrong("peer_name", text));
+        }
+        if !problems.is_empty() {
+            return problems;
+        }
+        match self.build(Path::new("/"), place::pretend) {
+            Err(problem) => problems.push(problem),
+            Ok(spec) => {
+                if let Err(error) = spec.check() {
+                    let key = if self.kind == LinkWord::Raw { "interface" } else { "remote" };
+                    problems.push(LinkProblem::wrong(key, error.to_string()));
+                }
+            }
+        }
+        problems
+    }
+
+    /// The full link, with defaults filled in, every range checked and names resolved.
+    ///
+    /// # Errors
+    /// Says which key is wrong, or which host is not known.
+    pub fn into_spec(self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, SpecError> {
+        let told = |problem: &LinkProblem| {
+            SpecError(format!("link {}: {}: {}", self.name, problem.key, problem.text))
+        };
+        if let Some(problem) = self.problems().first() {
+            return Err(told(problem));
+        }
+        let spec = self.build(key_file, resolve).map_err(|problem| told(&problem))?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// The same link with every default written out that does not depend on a name's address.
+    pub fn filled(mut self, key_file: &Path) -> Self {
+        let kind = self.kind;
+        self.metric = self.metric.or(Some(metric_default()));
+        self.transit = self.transit.or(Some(false));
+        let place: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let address = place.as_ref().map(Place::address);
+        if let Some(place) = place {
+            self.remote = Some(self.with_port(&place).to_string());
+            if kind == LinkWord::Tls {
+                self.peer_name = self.peer_name.or(Some(place.host));
+            }
+        }
+        let any = match address {
+            Some(None) => None,
+            Some(Some(address)) => Some(unspecified(Some(address))),
+            None => Some(unspecified(None)),
+        };
+        if let (Some(any), true) = (any, matches!(kind.keys(), [_, ("local", _), ..])) {
+            let local = self.local.take().unwrap_or_else(|| any.to_string());
+            let end = own_end(&local, any, kind.port());
+            self.local = Some(end.map_or(local, |end| end.to_string()));
+        }
+        if kind == LinkWord::Causeway {
+            self.private_key = self.private_key.or_else(|| Some(key_file.to_owned()));
+        }
+        if matches!(kind, LinkWord::Causeway | LinkWord::CausewayPlain) {
+            self.vni = self.vni.or_else(|| Some(derived_vni(&self.group)));
+        }
+        self
+    }
+
+    fn with_port(&self, place: &Place) -> Place {
+        Place { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
+    }
+
+    /// Where the peer is, of the family that our end is of.
+    fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, LinkProblem> {
+        let Some(text) = &self.remote else { return Ok(None) };
+        let wrong = |text| LinkProblem::wrong("remote", text);
+        let place: Place = text.parse().map_err(wrong)?;
+        let Place { host, port } = self.with_port(&place);
+        let found = resolve(&host, port.unwrap_or_default()).map_err(wrong)?;
+        let ours = self.local.as_ref().or(self.listen.as_ref());
+        let ours = ours.and_then(|ours| own_end(ours, unspecified(None), 0).ok());
+        let named = ours.filter(|_| place.address().is_none() && !self.any_address());
+        let fits = |remote: &&SocketAddr| named.is_none_or(|o| o.is_ipv4() == remote.is_ipv4());
+        let one = found.iter().find(fits).or(found.first()).copied();
+        one.map(Some).ok_or_else(|| wrong(format!("host {host:?} has no address")))
+    }
+
+    /// Whether our end is given by its port alone.
+    fn any_address(&self) -> bool {
+        let ours = self.local.as_ref().or(self.listen.as_ref());
+        ours.is_none_or(|ours| ours.starts_with(':') && !ours.starts_with("::"))
+    }
+
+    fn end(
+        &self,
+        key: &'static str,
+        text: Option<&str>,
+        remote: Option<SocketAddr>,
+    ) -> Result<SocketAddr, LinkProblem> {
+        let any = unspecified(remote.map(|remote| remote.ip()));
+        let port = self.kind.port();
+        let Some(text) = text else { return Ok(SocketAddr::new(any, port)) };
+        own_end(text, any, port).map_err(|text| LinkProblem::wrong(key, text))
+    }
+
+    fn build(&self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, LinkProblem> {
+        let missing = |key: &'static str| LinkProblem {
+            key,
+            missing: true,
+            text: format!("a link of kind {:?} needs it", self.kind.word()),
+        };
+        let remote = self.remote_end(resolve)?;
+        let vni = self.vni.unwrap_or_else(|| derived_vni(&self.group));
+        let udp = |vni| -> Result<UdpSpec, LinkProblem> {
+            let local = self.end("local", self.local.as_deref(), remote)?;
+            Ok(UdpSpec { remote: remote.ok_or_else(|| missing("remote"))?, local, vni })
+        };
+        let stream = || -> Result<StreamSpec, LinkProblem> {
+            let listen = self.listen.as_deref();
+            let listen = listen.map(|text| self.end("listen", Some(text), remote)).transpose()?;
+            Ok(StreamSpec { remote: remote.ok_or_else(|| missing("remote"))?, listen })
+        };
+        let kind = match self.kind {
+            LinkWord::Causeway => LinkKind::Causeway(TunnelSpec {
+                remote,
+                local: self.end("local", self.local.as_deref(), remote)?,
+                key: self.key.clone().ok_or_else(|| missing("key"))?,
+                private_key: self.private_key.clone().unwrap_or_else(|| key_file.to_owned()),
+                vni,
+            }),
+            LinkWord::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
+            LinkWord::Vnet => LinkKind::Vnet(udp(0)?),
+            LinkWord::Vxlan => LinkKind::Vxlan(udp(self.vni.ok_or_else(|| missing("vni"))?)?),
+            LinkWord::Tcp => LinkKind::Tcp(stream()?),
+            LinkWord::Tls => LinkKind::Tls(self.tls(stream()?)?),
+            LinkWord::Raw => {
+                let interface = self.interface.clone().ok_or_else(|| missing("interface"))?;
+                if interface.len() > INTERFACE_BYTES_MAX {
+                    let text = format!("{interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes");
+                    return Err(LinkProblem::wrong("interface", text));
+                }
+                LinkKind::Raw(RawSpec { interface })
+            }
+        };
+        Ok(LinkSpec {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            peer: self.peer.clone(),
+            metric: self.metric.unwrap_or_else(metric_default),
+            transit: self.transit.unwrap_or(false),
+            kind,
+        })
+    }
+
+    fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, LinkProblem> {
+        let file = |key: &'static str, path: &Option<PathBuf>| {
+            let text = "a link of kind \"tls\" needs it".to_owned();
+            path.clone().ok_or(LinkProblem { key, missing: true, text })
+        };
+        let remote: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let host = remote.map(|place| place.host).unwrap_or_default();
+        Ok(TlsSpec {
+            stream,
+            certificate: file("certificate", &self.certificate)?,
+            private_key: file("private_key", &self.private_key)?,
+            authorities: file("authorities", &self.authorities)?,
+            peer_name: self.peer_name.clone().unwrap_or(host),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

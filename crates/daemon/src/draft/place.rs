@@ -1,0 +1,162 @@
+//! Where something is, as an operator writes it: a host's name or address, perhaps with a port.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
+
+use crate::limits::{HOST_BYTES_MAX, RESOLVED_MAX};
+
+/// Turns a host and a port into addresses, the preferred one first; the error says why not.
+pub type Resolver = fn(&str, u16) -> Result<Vec<SocketAddr>, String>;
+
+/// `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port, if one was written.
+    pub port: Option<u16>,
+}
+
+impl FromStr for Place {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?}: expected HOST, HOST:PORT or [IPV6]:PORT");
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, behind) = rest.split_once(']').ok_or_else(wrong)?;
+            if !host.contains(':') {
+                return Err(wrong());
+            }
+            match behind.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if behind.is_empty() => (host, None),
+                None => return Err(wrong()),
+            }
+        } else if text.matches(':').count() > 1 {
+            (text, None)
+        } else {
+            match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            }
+        };
+        let port = port.map(port_number).transpose().map_err(|()| wrong())?;
+        if !is_host(host) {
+            return Err(wrong());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+/// A port's number, in decimal digits alone.
+fn port_number(text: &str) -> Result<u16, ()> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port > 0).ok_or(())
+}
+
+/// Whether this can be a host's name or address.
+pub fn is_host(text: &str) -> bool {
+    if text.is_empty() || text.len() > HOST_BYTES_MAX {
+        return false;
+    }
+    if text.contains(':') {
+        let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
+        let zone_ok = zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        return address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone_ok;
+    }
+    let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]", self.host)?,
+            false => f.write_str(&self.host)?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl Place {
+    /// The address, if it is one and not a name.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.host.split('%').next().and_then(|address| address.parse().ok())
+    }
+}
+
+/// Asks the host's own resolver, in this thread.
+///
+/// # Errors
+/// Says which name could not be resolved, and why.
+pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|error| format!("host {host:?} cannot be resolved: {error}"))?;
+    let found: Vec<SocketAddr> = found.take(RESOLVED_MAX).collect();
+    if found.is_empty() { Err(format!("host {host:?} has no address")) } else { Ok(found) }
+}
+
+/// Stands in for a resolver where a draft is only checked: any name has an address of each family.
+///
+/// # Errors
+/// None.
+pub fn pretend(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let address = host.split('%').next().and_then(|host| host.parse::<IpAddr>().ok());
+    // RFC 5737, RFC 3849: addresses of nobody.
+    let v4 = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    let v6 = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    let all = address.map_or(vec![v4, v6], |one| vec![one]);
+    Ok(all.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_read_and_print() {
+        for (text, host, port) in [
+            ("vm-host_2.example.org", "vm-host_2.example.org", None),
+            ("10.0.0.2:4789", "10.0.0.2", Some(4789)),
+            ("[fd00::2]:9000", "fd00::2", Some(9000)),
+            ("[fe80::1%eth0]:1", "fe80::1%eth0", Some(1)),
+        ] {
+            let place: Place = text.parse().unwrap();
+            assert_eq!((place.host.as_str(), place.port), (host, port));
+            assert_eq!(place.to_string(), text);
+        }
+        assert_eq!("fd00::2".parse::<Place>().unwrap().to_string(), "[fd00::2]");
+        for bad in [
+            "",
+            ":1",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:+1",
+            "a b",
+            "-a",
+            "[a]:1",
+            "[fd00::2",
+            "[]",
+            "[fd00::2]x",
+            "fd00::2%",
+            "1:2:3",
+            "a/b",
+            "é",
+            "[fe80::1%e/0]",
+            &"x".repeat(254),
+        ] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_no_resolver() {
+        assert_eq!(resolve("10.0.0.2", 7).unwrap(), ["10.0.0.2:7".parse().unwrap()]);
+        assert_eq!(pretend("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
+        assert_eq!(pretend("anyone", 7).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,109 @@
+//! A route as an operator writes it.
+
+use causeway_fabric::Name;
+use causeway_fabric::spec::{MacMatch, RouteEnd, RouteSpec, SpecError};
+use serde::Deserialize;
+
+/// A route with what the operator wrote and no more.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteDraft {
+    /// Whose frames.
+    pub group: Name,
+    /// From which addresses; default: any.
+    #[serde(default = "any")]
+    pub source: MacMatch,
+    /// To which; default: any.
+    #[serde(default = "any")]
+    pub destination: MacMatch,
+    /// Where they go.
+    pub to: EndDraft,
+    /// Where they must have come from; default: anywhere.
+    #[serde(default)]
+    pub from: Option<EndDraft>,
+}
+
+fn any() -> MacMatch {
+    MacMatch::Any
+}
+
+/// `{"edge": LINK}` or `{"interface": PORT}`; also `{"type": …, "name": …}`, as it is shown.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EndDraft {
+    edge: Option<Name>,
+    interface: Option<Name>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    name: Option<Name>,
+}
+
+impl EndDraft {
+    fn into_end(self, key: &str) -> Result<RouteEnd, SpecError> {
+        match (self.edge, self.interface, self.kind.as_deref(), self.name) {
+            (Some(link), None, None, None) => Ok(RouteEnd::Edge(link)),
+            (None, Some(port), None, None) => Ok(RouteEnd::Interface(port)),
+            (None, None, Some("edge"), Some(link)) => Ok(RouteEnd::Edge(link)),
+            (None, None, Some("interface"), Some(port)) => Ok(RouteEnd::Interface(port)),
+            _ => Err(SpecError(format!(
+                "route: {key}: expected {{\"edge\": LINK}} or {{\"interface\": PORT}}"
+            ))),
+        }
+    }
+}
+
+impl RouteDraft {
+    /// The full route, with defaults filled in.
+    ///
+    /// # Errors
+    /// Says which end is wrong.
+    pub fn into_spec(self) -> Result<RouteSpec, SpecError> {
+        Ok(RouteSpec {
+            group: self.group,
+            source: self.source,
+            destination: self.destination,
+            to: self.to.into_end("to")?,
+            from: self.from.map(|from| from.into_end("from")).transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(json: &str) -> Result<RouteSpec, String> {
+        let draft: RouteDraft = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        draft.into_spec().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn routes_are_read_as_written_and_as_shown() {
+        let short = draft(r#"{"group":"g","to":{"edge":"l"},"from":{"interface":"p"}}"#).unwrap();
+        assert_eq!((short.source, short.destination), (MacMatch::Any, MacMatch::Any));
+        let shown = serde_json::to_string(&short).unwrap();
+        assert_eq!(draft(&shown).unwrap(), short);
+    }
+
+    #[test]
+    fn hostile_ends_are_refused() {
+        for end in [
+            "{}",
+            r#"{"edge":"l","interface":"p"}"#,
+            r#"{"type":"edge"}"#,
+            r#"{"type":"both","name":"l"}"#,
+            r#"{"edge":"l","name":"l"}"#,
+        ] {
+            let error = draft(&format!(r#"{{"group":"g","to":{end}}}"#)).unwrap_err();
+            assert!(error.contains("to: expected"), "{end}: {error}");
+        }
+        for json in [
+            r#"{"group":"g"}"#,
+            r#"{"group":"g","to":{"edge":"a b"}}"#,
+            r#"{"group":"g","source":"some","to":{"edge":"l"}}"#,
+            r#"{"group":"g","to":{"edges":"l"}}"#,
+        ] {
+            assert!(draft(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Frames put together again from their fragments, in bounded memory and time.
+//!
+//! Fragments may come in any order. What contradicts what is there already drops the frame: a
+//! frame is never made of pieces that do not belong together. When there are too many incomplete
+//! frames the oldest gives way.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use causeway_wire::tunnel::record::METADATA_LEN;
+
+use crate::limits::{
+    FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAGMENTED_NS_MAX, FRAGMENTED_RANGES_MAX,
+    FRAGMENTED_SPARE_MAX, FRAME_BYTES_MAX,
+};
+use crate::refusal::{Refusal, Refusals};
+
+/// A piece of a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The virtual network.
+    pub vni: u32,
+    /// The sender's number for the frame.
+    pub id: u32,
+    /// Where the bytes stand, in bytes.
+    pub offset: usize,
+    /// Length of metadata and frame, in bytes.
+    pub total: usize,
+    /// Whether the frame goes without metadata.
+    pub bare: bool,
+    /// Daemons that passed it on so far.
+    pub hops: u8,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// An incomplete frame.
+#[derive(Debug)]
+struct Pending {
+    vni: u32,
+    id: u32,
+    bare: bool,
+    hops: u8,
+    since: u64,
+    bytes: Vec<u8>,
+    /// What has come: sorted, apart from each other.
+    have: Vec<Range<usize>>,
+}
+
+/// The incomplete frames of one tunnel, the oldest first.
+#[derive(Debug, Default)]
+pub struct Fragments {
+    pending: VecDeque<Pending>,
+    /// Bytes of all pending frames, by their totals.
+    held: usize,
+    /// Buffers for the next frames; the first is what [`Fragments::take`] gave last.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Fragments {
+    /// Takes a piece. With the last piece of a frame, its bytes: metadata, if any, and frame.
+    /// Frames that give way or are dropped are counted in `refusals`.
+    ///
+    /// # Errors
+    /// Why the piece was not taken, not yet counted; a frame that it contradicts is dropped.
+    pub fn take(
+        &mut self,
+        now: u64,
+        piece: &Piece<'_>,
+        refusals: &mut Refusals,
+    ) -> Result<Option<&[u8]>, Refusal> {
+        let range = range_of(piece)?;
+        let same = |p: &Pending| p.id == piece.id && p.vni == piece.vni;
+        // Newest first: a frame's pieces mostly follow each other.
+        let at = match self.pending.iter().rposition(same) {
+            Some(at) => at,
+            None => self.open(now, piece, refusals),
+        };
+        let Some(pending) = self.pending.get_mut(at) else { return Ok(None) };
+        match pending.add(piece, range) {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                self.close(at);
+                Ok(self.spare.last().map(Vec::as_slice))
+            }
+            Err(refusal) => {
+                self.close(at);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Drops what is too old, and counts it.
+    pub fn expire(&mut self, now: u64, refusals: &mut Refusals) {
+        while self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.close(0);
+            refusals.count(Refusal::Incomplete);
+        }
+    }
+
+    /// When [`Fragments::expire`] has something to do.
+    pub fn deadline(&self) -> Option<u64> {
+        self.pending.front().map(|oldest| oldest.since.saturating_add(FRAGMENTED_NS_MAX))
+    }
+
+    /// Incomplete frames, and the bytes that they take up.
+    pub fn held(&self) -> (usize, usize) {
+        (self.pending.len(), self.held)
+    }
+
+    /// Room for a new frame; says where.
+    fn open(&mut self, now: u64, piece: &Piece<'_>, refusals: &mut Refusals) -> usize {
+        while self.pending.len() >= FRAGMENTED_FRAMES_MAX
+            || self.held.saturating_add(piece.total) > FRAGMENTED_BYTES_MAX
+        {
+            if self.pending.is_empty() {
+                break;
+            }
+            self.close(0);
+            refusals.count(Refusal::Crowded);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        // Every byte will be written before it is read; what a buffer held before stays until then.
+        bytes.resize(piece.total, 0);
+        self.held = self.held.saturating_add(piece.total);
+        let Piece { vni, id, bare, hops, .. } = *piece;
+        self.pending.push_back(Pending {
+            vni,
+            id,
+            bare,
+            hops,
+            since: now,
+            bytes,
+            have: Vec::new(),
+        });
+        self.pending.len().saturating_sub(1)
+    }
+
+    /// Takes a frame out, whatever became of it; its bytes are then the last spare buffer.
+    fn close(&mut self, at: usize) {
+        let Some(pending) = self.pending.remove(at) else { return };
+        self.held = self.held.saturating_sub(pending.bytes.len());
+        if self.spare.len() >= FRAGMENTED_SPARE_MAX {
+            self.spare.swap_remove(0);
+        }
+        self.spare.push(pending.bytes);
+    }
+}
+
+/// Where a piece stands, if that can be.
+fn range_of(piece: &Piece<'_>) -> Result<Range<usize>, Refusal> {
+    let first = if piece.bare { 0 } else { METADATA_LEN };
+    if piece.total > FRAME_BYTES_MAX.saturating_add(first) {
+        return Err(Refusal::Oversized);
+    }
+    let end = piece.offset.checked_add(piece.bytes.len()).filter(|end| *end <= piece.total);
+    let end = end.ok_or(Refusal::Oversized)?;
+    if piece.bytes.is_empty() || piece.total < first {
+        return Err(Refusal::Truncated);
+    }
+    Ok(piece.offset..end)
+}
+
+impl Pending {
+    /// Writes a piece to its place. Says whether the frame is complete.
+    fn add(&mut self, piece: &Piece<'_>, range: Range<usize>) -> Result<bool, Refusal> {
+        let same =
+            piece.total == self.bytes.len() && (piece.bare, piece.hops) == (self.bare, self.hops);
+        if !same {
+            return Err(Refusal::Overlap);
+        }
+        let place = self.bytes.get_mut(range.clone()).ok_or(Refusal::Oversized)?;
+        // The first that ends behind this one's start.
+        let at = self.have.partition_point(|have| have.end <= range.start);
+        if let Some(next) = self.have.get(at).filter(|next| next.start < range.end) {
+            // The network may say a thing twice, in the same words.
+            let again =
+                next.start <= range.start && range.end <= next.end && *place == *piece.bytes;
+            return if again { Ok(false) } else { Err(Refusal::Overlap) };
+        }
+        place.copy_from_slice(piece.bytes);
+        self.join(at, range)?;
+        Ok(matches!(self.have.as_slice(), [all] if *all == (0..self.bytes.len())))
+    }
+
+    /// Notes that `range` has come; it goes before the one at `at`, and together with its
+    /// neighbours where they touch.
+    fn join(&mut self, at: usize, range: Range<usize>) -> Result<(), Refusal> {
+        let crowded = self.have.len() >= FRAGMENTED_RANGES_MAX;
+        let follows = self.have.get(at).filter(|next| next.start == range.end).map(|next| next.end);
+        let before = at.checked_sub(1).and_then(|before| self.have.get_mut(before));
+        match (before.filter(|before| before.end == range.start), follows) {
+            (Some(before), None) => before.end = range.end,
+            (Some(before), Some(end)) => {
+                before.end = end;
+                self.have.remove(at);
+            }
+            (None, Some(_)) => {
+                if let Some(next) = self.have.get_mut(at) {
+                    next.start = range.start;
+                }
+            }
+            (None, None) if crowded => return Err(Refusal::Crowded),
+            (None, None) => self.have.insert(at, range),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! What strangers may cost: initiations are bounded by rate, and asked for a cookie when many come.
+//!
+//! A cookie proves that whoever sends from an address also receives there. It is a keyed sum over
+//! the address, so nothing is kept for those who were asked. Who comes with a right one is counted
+//! apart from those who come without: nobody can use up another's share by forging its address.
+
+use std::net::{IpAddr, SocketAddr};
+
+use zeroize::Zeroizing;
+
+use crate::handshake::{COOKIE_LEN, mac};
+use crate::limits::{COOKIE_NS, INITIATIONS_ALL, INITIATIONS_PROVEN, INITIATIONS_SOURCE, SOURCES};
+use crate::moment::Moment;
+use crate::refusal::Refusal;
+
+/// One token, so that rates need no fractions.
+const TOKEN: u64 = 1_000_000_000;
+
+/// So many a second, and as many at once.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket {
+    /// Used up, in ns of one a second; it drains with time.
+    used: u64,
+    at: u64,
+}
+
+impl Bucket {
+    /// Takes one, if it is there.
+    fn take(&mut self, now: u64, rate: u64) -> bool {
+        let drained = now.saturating_sub(self.at).saturating_mul(rate);
+        self.used = self.used.saturating_sub(drained);
+        self.at = now;
+        let used = self.used.saturating_add(TOKEN);
+        let there = used <= rate.saturating_mul(TOKEN);
+        if there {
+            self.used = used;
+        }
+        there
+    }
+}
+
+/// What is to be done with an initiation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Look at it.
+    Pass,
+    /// Answer with this cookie, and forget it.
+    Ask([u8; COOKIE_LEN]),
+    /// Forget it.
+    Refuse(Refusal),
+}
+
+/// The door of one underlay socket.
+#[derive(Debug)]
+pub struct Gate {
+    /// The secret, and the one before it.
+    secrets: [Zeroizing<[u8; 32]>; 2],
+    rotated: u64,
+    all: Bucket,
+    proven: Bucket,
+    /// By source: without and with a cookie.
+    sources: Box<[(Bucket, Bucket)]>,
+}
+
+impl Gate {
+    /// A door with fresh secrets.
+    pub fn new(moment: &mut Moment<'_>) -> Self {
+        Self {
+            secrets: [Zeroizing::new(moment.random()), Zeroizing::new(moment.random())],
+            rotated: moment.now,
+            all: Bucket::default(),
+            proven: Bucket::default(),
+            sources: vec![(Bucket::default(), Bucket::default()); SOURCES].into(),
+        }
+    }
+
+    /// What to do with an initiation from `from` that has this cookie; all zero for none.
+    pub fn admit(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        cookie: &[u8; COOKIE_LEN],
+    ) -> Verdict {
+        let now = moment.now;
+        self.rotate(moment);
+        let proven = *cookie != [0; COOKIE_LEN]
+            && self.secrets.iter().any(|secret| same(&cookie_of(secret, from), cookie));
+        let [secret, _] = &self.secrets;
+        let place = place_of(secret, from);
+        let Some((without, with)) = self.sources.get_mut(place) else {
+            return Verdict::Refuse(Refusal::Rate);
+        };
+        if proven {
+            let pass =
+                with.take(now, INITIATIONS_SOURCE) && self.proven.take(now, INITIATIONS_PROVEN);
+            return if pass { Verdict::Pass } else { Verdict::Refuse(Refusal::Rate) };
+        }
+        if without.take(now, INITIATIONS_SOURCE) && self.all.take(now, INITIATIONS_ALL) {
+            return Verdict::Pass;
+        }
+        Verdict::Ask(cookie_of(secret, from))
+    }
+
+    fn rotate(&mut self, moment: &mut Moment<'_>) {
+        if moment.now.saturating_sub(self.rotated) >= COOKIE_NS {
+            self.rotated = moment.now;
+            self.secrets.swap(0, 1);
+            let [secret, _] = &mut self.secrets;
+            *secret = Zeroizing::new(moment.random());
+        }
+    }
+}
+
+/// Compares all bytes, whatever the first ones say.
+fn same(a: &[u8; COOKIE_LEN], b: &[u8; COOKIE_LEN]) -> bool {
+    a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
+    let mut data = [0_u8; 19];
+    let ip = from.ip().to_canonical();
+    let bytes = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let all = bytes.into_iter().chain(from.port().to_be_bytes()).chain([b'c']);
+    data.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+    let sum = mac(secret, &data);
+    let mut cookie = [0; COOKIE_LEN];
+    cookie.iter_mut().zip(sum).for_each(|(to, from)| *to = from);
+    cookie
+}
+
+/// Where a source is counted: by its IPv4 address, or the first half of its IPv6 address.
+fn place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
+    let sum = match from.ip().to_canonical() {
+        IpAddr::V4(ip) => mac(secret, &ip.octets()),
+        IpAddr::V6(ip) => mac(secret, ip.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
+    };
+    let [a, b, ..] = sum;
+    usize::from(u16::from_be_bytes([a, b])) % SOURCES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(now: u64, with: impl FnOnce(&mut Moment<'_>)) {
+        let mut at = 0_u8;
+        let mut entropy = |bytes: &mut [u8]| {
+            at += 1;
+            bytes.fill(at);
+        };
+        with(&mut Moment { now, wall: 0, entropy: &mut entropy });
+    }
+
+    #[test]
+    fn hostile_floods_cost_a_bounded_number_of_looks() {
+        moment(0, |m| {
+            let mut gate = Gate::new(m);
+            let mut passed = 0;
+            for i in 0..100_000_u32 {
+                m.now += 10_000;
+                let from = SocketAddr::from((i.to_be_bytes(), 9));
+                passed += u64::from(gate.admit(m, from, &[0; 16]) == Verdict::Pass);
+            }
+            // One second, and the first burst.
+            assert!(passed <= 2 * INITIATIONS_ALL + 1, "{passed}");
+        });
+    }
+
+    #[test]
+    fn who_shows_a_cookie_passes_a_flood_in_its_own_name() {
+        moment(0, |m| {
+            let mut gate = Gate::new(m);
+            let from = SocketAddr::from(([192, 0, 2, 1], 9));
+            let cookie = loop {
+                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16]) {
+                    break cookie;
+                }
+            };
+            assert_eq!(gate.admit(m, from, &cookie), Verdict::Pass);
+            let other = SocketAddr::from(([192, 0, 2, 1], 10));
+            assert!(matches!(gate.admit(m, other, &cookie), Verdict::Ask(_)));
+            let mut wrong = cookie;
+            wrong[15] ^= 1;
+            assert!(matches!(gate.admit(m, from, &wrong), Verdict::Ask(_)));
+            let passed = (0..100).filter(|_| gate.admit(m, from, &cookie) == Verdict::Pass).count();
+            assert_eq!(passed as u64, INITIATIONS_SOURCE - 1);
+            assert_eq!(gate.admit(m, from, &cookie), Verdict::Refuse(Refusal::Rate));
+        });
+    }
+
+    #[test]
+    fn cookies_grow_old() {
+        moment(0, |m| {
+            let mut gate = Gate::new(m);
+            let from = SocketAddr::from(([192, 0, 2, 1], 9));
+            let cookie = cookie_of(&gate.secrets[0], from);
+            for (passed, expected) in [(1, true), (COOKIE_NS, true), (COOKIE_NS, false)] {
+                m.now += passed;
+                // Drains what others used up, so that only the cookie decides.
+                gate.all.used = u64::MAX / 2;
+                gate.all.at = m.now;
+                assert_eq!(gate.admit(m, from, &cookie) == Verdict::Pass, expected);
+            }
+        });
+    }
+}

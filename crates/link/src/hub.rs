@@ -1,0 +1,235 @@
+//! The tunnels of one underlay socket: whose is a datagram that came in?
+//!
+//! Datagrams of a session carry the tunnel's number, plain ones are known by where they come
+//! from, and initiations by the key that they prove to have, after the [`Gate`] let them pass.
+//! Addresses are compared as they are: give IPv4 ones as IPv4, whatever the socket calls them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use causeway_wire::tunnel::{Error, Kind, Outer};
+
+use crate::gate::{Gate, Verdict};
+use crate::handshake::{Call, cookie_reply, split_init};
+use crate::keys::{PrivateKey, PublicKey};
+use crate::limits::TUNNELS_MAX;
+use crate::moment::Moment;
+use crate::refusal::{Refusal, Refusals};
+use crate::tunnel::{Config, Tunnel};
+use crate::unpack::Sink;
+
+/// Why a tunnel was not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// No room.
+    #[error(
+        "an underlay socket has at most {TUNNELS_MAX} tunnels: remove links, or use another port"
+    )]
+    Full,
+    /// That peer has a tunnel with that address already.
+    #[error("there is a tunnel with that peer and address already: links share it")]
+    Twice,
+    /// Without secrets the address is all that tells a peer.
+    #[error("a link without encryption needs the peer's address")]
+    NoAddress,
+}
+
+/// The tunnels of one underlay socket.
+#[derive(Debug)]
+pub struct Hub {
+    own: Option<Arc<PrivateKey>>,
+    gate: Gate,
+    tunnels: Vec<Option<Box<Tunnel>>>,
+    by_key: BTreeMap<PublicKey, Vec<u16>>,
+    by_address: BTreeMap<SocketAddr, u16>,
+    /// No tunnel has anything to do before.
+    due: u64,
+    refusals: Refusals,
+}
+
+impl Hub {
+    /// Without tunnels. `own` is our key; without one there are only tunnels without secrets.
+    pub fn new(own: Option<Arc<PrivateKey>>, moment: &mut Moment<'_>) -> Self {
+        Self {
+            own,
+            gate: Gate::new(moment),
+            tunnels: Vec::new(),
+            by_key: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            due: u64::MAX,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Adds a tunnel and gives its number. It begins with the next [`Hub::tick`].
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn add(&mut self, config: &Config, moment: &Moment<'_>) -> Result<u16, AddError> {
+        let free = self.tunnels.iter().position(Option::is_none).unwrap_or(self.tunnels.len());
+        let number =
+            u16::try_from(free).ok().filter(|_| free < TUNNELS_MAX).ok_or(AddError::Full)?;
+        match (&config.keys, config.remote) {
+            (Some((_, peer)), remote) => {
+                let others = self.by_key.get(peer).into_iter().flatten();
+                let mut others = others.filter_map(|other| self.tunnel(*other));
+                if others.any(|other| other.remote() == remote) {
+                    return Err(AddError::Twice);
+                }
+                self.by_key.entry(*peer).or_default().push(number);
+            }
+            (None, None) => return Err(AddError::NoAddress),
+            (None, Some(remote)) => {
+                if self.by_address.contains_key(&remote) {
+                    return Err(AddError::Twice);
+                }
+                self.by_address.insert(remote, number);
+            }
+        }
+        let tunnel = Some(Box::new(Tunnel::new(number, config, moment)));
+        match self.tunnels.get_mut(free) {
+            Some(place) => *place = tunnel,
+            None => self.tunnels.push(tunnel),
+        }
+        self.due = 0;
+        Ok(number)
+    }
+
+    /// Removes a tunnel; its outlet is closed.
+    pub fn remove(&mut self, number: u16) {
+        let place = self.tunnels.get_mut(usize::from(number));
+        let Some(tunnel) = place.and_then(Option::take) else { return };
+        tunnel.outlet().set(None);
+        self.by_address.retain(|_, of| *of != number);
+        self.by_key.retain(|_, all| {
+            all.retain(|of| *of != number);
+            !all.is_empty()
+        });
+    }
+
+    /// A tunnel.
+    pub fn tunnel(&self, number: u16) -> Option<&Tunnel> {
+        self.tunnels.get(usize::from(number))?.as_deref()
+    }
+
+    /// A tunnel, to be changed: to carry networks, to announce addresses. Have [`Hub::tick`]
+    /// called afterwards, where that is to take effect at once.
+    pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
+        self.due = 0;
+        self.tunnels.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    /// All tunnels.
+    pub fn tunnels(&self) -> impl Iterator<Item = &Tunnel> {
+        self.tunnels.iter().flatten().map(Box::as_ref)
+    }
+
+    /// What was refused and belongs to no tunnel.
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Takes a datagram that came from `from`.
+    ///
+    /// # Errors
+    /// Why it, or a part of it, was not taken, already counted: by its tunnel where it has one.
+    pub fn receive(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        datagram: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let (outer, body) = match Outer::parse(datagram) {
+            Ok(parsed) => parsed,
+            Err(Error::Truncated(_)) => return Err(self.refuse(Refusal::Truncated)),
+            Err(_) => return Err(self.refuse(Refusal::Foreign)),
+        };
+        let number = match outer.kind {
+            Kind::Init => return self.call(moment, from, &outer, body, sink),
+            Kind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
+            Kind::Data | Kind::Response | Kind::Cookie => {
+                let [high, low, ..] = outer.receiver.to_be_bytes();
+                Ok(u16::from_be_bytes([high, low]))
+            }
+        };
+        let number = number.map_err(|refusal| self.refuse(refusal))?;
+        let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
+        let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Session)) };
+        let taken = tunnel.receive(moment, from, datagram, sink);
+        self.due = self.due.min(tunnel.deadline());
+        taken
+    }
+
+    /// An initiation.
+    fn call(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let called = self.try_call(moment, from, outer, body, sink);
+        let (number, call) = called.map_err(|refusal| self.refuse(refusal))?;
+        let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
+        let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Peer)) };
+        let taken = tunnel.accept(moment, from, call, sink);
+        self.due = self.due.min(tunnel.deadline());
+        taken
+    }
+
+    /// Whose an initiation is, if it is anybody's.
+    fn try_call(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(u16, Call), Refusal> {
+        let own = self.own.clone().ok_or(Refusal::Peer)?;
+        let (cookie, message) = split_init(body)?;
+        match self.gate.admit(moment, from, &cookie) {
+            Verdict::Pass => {}
+            Verdict::Ask(cookie) => {
+                sink.datagrams.push((from, cookie_reply(outer, message, &cookie)));
+                return Err(Refusal::Cookie);
+            }
+            Verdict::Refuse(refusal) => return Err(refusal),
+        }
+        let call = Call::read(&own, outer, message, moment.random())?;
+        let all = self.by_key.get(call.peer()).map_or(&[][..], Vec::as_slice);
+        let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
+        // Where a peer has several addresses, the one that it calls from decides.
+        let number = all.iter().find(|number| remote(number) == Some(from));
+        let number = number.or_else(|| all.iter().find(|number| remote(number).is_none()));
+        let number = *number.or_else(|| all.first()).ok_or(Refusal::Peer)?;
+        Ok((number, call))
+    }
+
+    /// Does what is due at this moment.
+    pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
+        if moment.now < self.due {
+            return;
+        }
+        self.due = u64::MAX;
+        for tunnel in self.tunnels.iter_mut().flatten() {
+            if tunnel.deadline() <= moment.now {
+                tunnel.tick(moment, sink);
+            }
+            self.due = self.due.min(tunnel.deadline());
+        }
+    }
+
+    /// When [`Hub::tick`] has something to do, at the latest.
+    pub const fn deadline(&self) -> u64 {
+        self.due
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        self.refusals.count(refusal);
+        refusal
+    }
+}

@@ -1,0 +1,237 @@
+//! How a tunnel comes by its sessions, and when it wants new ones.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use causeway_wire::tunnel::Outer;
+
+use super::{Slot, Tunnel};
+use crate::event::What;
+use crate::handshake::{Call, Initiation};
+use crate::health::Changes;
+use crate::limits::{
+    CONFIRM_NS_MAX, CROSSED_MAX, INITIATION_JITTER_NS, INITIATION_NS_MAX, INITIATION_NS_MIN,
+    REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS, SESSION_NS_MAX,
+};
+use crate::moment::Moment;
+use crate::refusal::Refusal;
+use crate::replay::Replay;
+use crate::session::Session;
+use crate::unpack::Sink;
+
+impl Tunnel {
+    /// Somebody with the peer's key calls: answers, if the call is new.
+    ///
+    /// # Errors
+    /// Why not, already counted.
+    pub fn accept(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        call: Call,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let taken = self.try_accept(moment, from, call, sink);
+        if let Err(refusal) = taken {
+            self.refusals.count(refusal);
+        }
+        taken
+    }
+
+    fn try_accept(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        call: Call,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        if self.peer() != Some(call.peer()) {
+            return Err(Refusal::Peer);
+        }
+        if call.time() <= self.peer_time {
+            return Err(Refusal::Timestamp);
+        }
+        self.peer_time = call.time();
+        if self.pending.is_some() && self.first && self.tries <= CROSSED_MAX {
+            return Err(Refusal::Crossed);
+        }
+        let index = self.new_index(moment);
+        let (session, datagram) = call.answer(index)?;
+        self.pending = None;
+        self.next = Some(Self::slot(moment.now, session, false));
+        sink.datagrams.push((from, datagram));
+        if self.initiate_at != u64::MAX {
+            self.put_off(moment);
+        }
+        Ok(())
+    }
+
+    /// The answer to our initiation.
+    pub(super) fn response(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let Some(pending) = self.pending.as_mut().filter(|p| p.index() == outer.receiver) else {
+            return Err(Refusal::Unasked);
+        };
+        let remote = pending.read(body)?;
+        let Some(pending) = self.pending.take() else { return Err(Refusal::Unasked) };
+        let session = pending.finish(remote)?;
+        let slot = Self::slot(moment.now, session, true);
+        self.next = None;
+        self.settle(moment, from, slot, sink);
+        Ok(())
+    }
+
+    /// The peer asks for our initiation again, with a cookie.
+    pub(super) fn cookie(
+        &mut self,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let Some(pending) = self.pending.as_mut().filter(|p| p.index() == outer.receiver) else {
+            return Err(Refusal::Unasked);
+        };
+        if self.remote != Some(from) {
+            return Err(Refusal::Peer);
+        }
+        pending.take_cookie(body)?;
+        sink.datagrams.push((from, pending.datagram().to_vec()));
+        Ok(())
+    }
+
+    /// The peer used the session that we answered with: it is the current one from now on.
+    pub(super) fn confirm(&mut self, moment: &mut Moment<'_>, from: SocketAddr, sink: &mut Sink) {
+        if let Some(slot) = self.next.take() {
+            self.settle(moment, from, slot, sink);
+        }
+    }
+
+    /// Makes a session the current one.
+    fn settle(&mut self, moment: &mut Moment<'_>, from: SocketAddr, slot: Slot, sink: &mut Sink) {
+        let wait = if slot.ours { REKEY_NS } else { REKEY_NS.saturating_add(REKEY_LATE_NS) };
+        self.previous = self.current.take();
+        if let Some(previous) = &mut self.previous {
+            previous.since = moment.now;
+        }
+        self.current = Some(Slot { since: moment.now, ..slot });
+        self.handshakes = self.handshakes.saturating_add(1);
+        (self.pending, self.tries) = (None, 0);
+        self.initiate_at = moment.now.saturating_add(wait);
+        if self.remote != Some(from) {
+            self.remote = Some(from);
+            self.event(What::Roamed(from), sink);
+        }
+        self.publish();
+        self.event(What::Session, sink);
+        self.health.wake();
+        // At once, because the other end sends nothing before it has heard from us.
+        self.beat(moment, sink);
+    }
+
+    fn slot(now: u64, session: Session, ours: bool) -> Slot {
+        Slot { session: Arc::new(session), replay: Replay::default(), since: now, ours }
+    }
+
+    /// A number for a session: the tunnel's own above, below it one that no session has.
+    fn new_index(&self, moment: &mut Moment<'_>) -> u32 {
+        let [high, low] = self.number.to_be_bytes();
+        let taken = |index: u32| {
+            let slots = [&self.current, &self.previous, &self.next];
+            slots.iter().any(|s| s.as_ref().is_some_and(|s| s.session.local() == index))
+                || self.pending.as_ref().is_some_and(|p| p.index() == index)
+        };
+        let [a, b] = moment.random();
+        let mut at = u16::from_be_bytes([a, b]);
+        loop {
+            let [a, b] = at.to_be_bytes();
+            let index = u32::from_be_bytes([high, low, a, b]);
+            // At most four are taken.
+            if !taken(index) {
+                return index;
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    /// Begins a handshake.
+    fn initiate(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
+        let (Some((own, peer)), Some(to)) = (self.keys.clone(), self.remote) else {
+            self.initiate_at = u64::MAX;
+            return;
+        };
+        self.own_time = moment.wall.max(self.own_time.saturating_add(1));
+        let index = self.new_index(moment);
+        self.pending = Initiation::new(&own, &peer, index, self.own_time, moment.random());
+        if let Some(pending) = &self.pending {
+            sink.datagrams.push((to, pending.datagram().to_vec()));
+        }
+        self.tries = self.tries.saturating_add(1);
+        self.put_off(moment);
+    }
+
+    /// The next initiation is due after a while that grows with each.
+    fn put_off(&mut self, moment: &mut Moment<'_>) {
+        let doubled = INITIATION_NS_MIN.saturating_mul(1 << self.tries.saturating_sub(1).min(8));
+        let [a, b] = moment.random();
+        let jitter =
+            u64::from(u16::from_be_bytes([a, b])).saturating_mul(INITIATION_JITTER_NS) >> 16;
+        let wait = doubled.min(INITIATION_NS_MAX).saturating_add(jitter);
+        self.initiate_at = moment.now.saturating_add(wait);
+    }
+
+    /// A new session is wanted at once: the peer no longer answers on this one.
+    pub(super) fn want_session(&mut self, now: u64) {
+        if self.keys.is_some() && self.remote.is_some() {
+            self.initiate_at = self.initiate_at.min(now);
+        }
+    }
+
+    /// Drops sessions that are too old, and begins handshakes that are due.
+    pub(super) fn tick_sessions(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
+        let now = moment.now;
+        let old = |slot: &Option<Slot>, most: u64| {
+            slot.as_ref().is_some_and(|slot| slot.since.saturating_add(most) <= now)
+        };
+        if old(&self.previous, SESSION_GRACE_NS) {
+            self.previous = None;
+        }
+        if old(&self.next, CONFIRM_NS_MAX) {
+            self.next = None;
+        }
+        if self.keys.is_some() && old(&self.current, SESSION_NS_MAX) {
+            self.current = None;
+            self.publish();
+            if self.health.is_up() {
+                self.health.give_up();
+                self.changed(Changes { up: Some(false), datagram: None }, sink);
+            }
+        }
+        let worn = self.current.as_ref().is_some_and(|slot| slot.session.is_worn());
+        if worn && self.tries == 0 {
+            self.want_session(now);
+        }
+        if now >= self.initiate_at {
+            self.initiate(moment, sink);
+        }
+    }
+
+    /// When [`Tunnel::tick_sessions`] has something to do.
+    pub(super) fn sessions_deadline(&self) -> u64 {
+        let end = |slot: &Option<Slot>, most: u64| {
+            slot.as_ref().map_or(u64::MAX, |slot| slot.since.saturating_add(most))
+        };
+        let current =
+            if self.keys.is_some() { end(&self.current, SESSION_NS_MAX) } else { u64::MAX };
+        self.initiate_at
+            .min(current)
+            .min(end(&self.previous, SESSION_GRACE_NS))
+            .min(end(&self.next, CONFIRM_NS_MAX))
+    }
+}

@@ -1,0 +1,236 @@
+//! What stands in a datagram: opened, checked and handed on, record by record.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use causeway_wire::tunnel::record::{self, EchoReply, Entry, Fragment};
+use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
+
+use super::{Slot, Tunnel};
+use crate::event::What;
+use crate::fragment::Piece;
+use crate::limits::{FRAME_BYTES_MAX, SYNC_NS};
+use crate::moment::Moment;
+use crate::refusal::Refusal;
+use crate::unpack::{Arrived, Sink};
+
+/// Which session a datagram belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Current,
+    Previous,
+    Next,
+}
+
+/// A record that is not looked into yet: its header, and where its body is.
+struct Record {
+    header: record::Header,
+    body: Range<usize>,
+}
+
+impl Tunnel {
+    /// A sealed datagram.
+    pub(super) fn data(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        let which = [Which::Current, Which::Next, Which::Previous]
+            .into_iter()
+            .find(|which| self.slot_of(*which).as_ref().is_some_and(|s| s.is(outer.receiver)))
+            .ok_or(Refusal::Session)?;
+        let Some(slot) = self.slot_of(which) else { return Err(Refusal::Session) };
+        let (start, room) = sink.tail(body.len());
+        let len = slot.session.open(outer.counter, body, room)?;
+        let newest = slot.replay.is_newest(outer.counter);
+        if !slot.replay.take(outer.counter) {
+            return Err(Refusal::Replayed);
+        }
+        match which {
+            Which::Next => self.confirm(moment, from, sink),
+            // An old datagram says nothing about where the peer is now.
+            Which::Current if newest && self.remote != Some(from) => {
+                self.remote = Some(from);
+                self.publish();
+                self.event(What::Roamed(from), sink);
+            }
+            _ => {}
+        }
+        self.text(moment, start..start.saturating_add(len), sink)
+    }
+
+    const fn slot_of(&mut self, which: Which) -> &mut Option<Slot> {
+        match which {
+            Which::Current => &mut self.current,
+            Which::Previous => &mut self.previous,
+            Which::Next => &mut self.next,
+        }
+    }
+
+    /// A datagram without a seal: all that speaks for it is where it came from.
+    pub(super) fn plain(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        outer: &Outer,
+        body: &[u8],
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        if self.keys.is_some() {
+            return Err(Refusal::Forged);
+        }
+        if self.remote != Some(from) {
+            return Err(Refusal::Peer);
+        }
+        if outer.receiver != 0 {
+            return Err(Refusal::Session);
+        }
+        let text = {
+            let (start, room) = sink.tail(body.len());
+            room.copy_from_slice(body);
+            start..start.saturating_add(body.len())
+        };
+        self.text(moment, text, sink)
+    }
+
+    /// The records of a text that stands in the sink's tail.
+    fn text(
+        &mut self,
+        moment: &mut Moment<'_>,
+        text: Range<usize>,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        self.datagrams = self.datagrams.wrapping_add(1);
+        let inner = Inner::parse(sink.part(text.clone())).map_err(|_| Refusal::Truncated)?;
+        let mut at = text.start.saturating_add(INNER_LEN);
+        let mut echoed = false;
+        while let Some(record) = next(&mut at, text.end, sink)? {
+            match record.header.kind {
+                record::FRAME => self.frame(inner.vni, &record, text.end, sink)?,
+                record::FRAGMENT => {
+                    self.fragment(moment.now, inner.vni, &record, text.end, sink)?
+                }
+                // One answer to a datagram, so that nobody can have more sent than was spent.
+                record::ECHO if !echoed => {
+                    echoed = true;
+                    self.echo(moment.now, &record, sink)?;
+                }
+                record::ECHO_REPLY => {
+                    let reply =
+                        EchoReply::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
+                    let length = usize::try_from(reply.size).unwrap_or(usize::MAX);
+                    let changes = self.health.answered(moment.now, reply.time, length);
+                    self.changed(changes, sink);
+                }
+                record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
+                record::SYNC => {
+                    let told =
+                        self.told_at.is_none_or(|at| at.saturating_add(SYNC_NS) <= moment.now);
+                    if told {
+                        self.told_at = Some(moment.now);
+                        self.tell_all(sink);
+                    }
+                }
+                // Of a newer version: what we know we take.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn carries(&self, vni: u32) -> Result<(), Refusal> {
+        if self.vnis.contains(&vni) { Ok(()) } else { Err(Refusal::Vni) }
+    }
+
+    /// A whole frame stays where it was opened.
+    fn frame(
+        &mut self,
+        vni: u32,
+        record: &Record,
+        end: usize,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        self.carries(vni)?;
+        let body = sink.part(record.body.clone());
+        let split = record::split_metadata(record.header.bare, body);
+        let (metadata, frame) = split.map_err(|_| Refusal::Truncated)?;
+        let at = record.body.end.saturating_sub(frame.len())..record.body.end;
+        let hops = record.header.hops;
+        sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
+        sink.keep(end);
+        self.frames = self.frames.wrapping_add(1);
+        Ok(())
+    }
+
+    fn fragment(
+        &mut self,
+        now: u64,
+        vni: u32,
+        record: &Record,
+        end: usize,
+        sink: &mut Sink,
+    ) -> Result<(), Refusal> {
+        self.carries(vni)?;
+        let body = sink.part(record.body.clone());
+        let (fragment, bytes) = Fragment::parse(body).map_err(|_| Refusal::Truncated)?;
+        let record::Header { bare, hops, .. } = record.header;
+        let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        let (offset, total) = (size(fragment.offset), size(fragment.total));
+        let piece = Piece { vni, id: fragment.id, offset, total, bare, hops, bytes };
+        let Some(whole) = self.fragments.take(now, &piece, &mut self.refusals)? else {
+            return Ok(());
+        };
+        let split = record::split_metadata(bare, whole);
+        let (metadata, frame) = split.map_err(|_| Refusal::Truncated)?;
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(Refusal::Oversized);
+        }
+        // Behind the text, which is not read to its end yet.
+        sink.keep(end);
+        let at = sink.append(frame);
+        sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
+        self.frames = self.frames.wrapping_add(1);
+        Ok(())
+    }
+
+    /// A heartbeat: it is answered, and its digest looked at.
+    fn echo(&mut self, now: u64, record: &Record, sink: &mut Sink) -> Result<(), Refusal> {
+        let body = sink.part(record.body.clone());
+        let echo = record::Echo::parse(body).map_err(|_| Refusal::Truncated)?;
+        self.reply(&echo, sink);
+        self.compare(now, echo.digest, sink);
+        Ok(())
+    }
+
+    fn directory(&mut self, vni: u32, record: &Record, sink: &mut Sink) -> Result<(), Refusal> {
+        let carried = self.vnis.contains(&vni);
+        let Sink { bytes, events, .. } = sink;
+        let body = bytes.get(record.body.clone()).unwrap_or(&[]);
+        let entries = Entry::all(body).map_err(|_| Refusal::Truncated)?;
+        for Entry { mac, epoch } in entries {
+            let key = (vni, mac);
+            let what = if record.header.kind == record::GONE {
+                self.heard.remove(key, epoch).map(|_| What::Gone { vni, mac, epoch })
+            } else {
+                let news = self.heard.insert(key, epoch).map_err(|_| Refusal::Directory)?;
+                news.then_some(What::Here { vni, mac, epoch })
+            };
+            if let Some(what) = what.filter(|_| carried) {
+                events.push(crate::event::Event { tunnel: self.number, what });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The record at `at`, which then is where the next begins.
+fn next(at: &mut usize, end: usize, sink: &Sink) -> Result<Option<Record>, Refusal> {
+    let mut rest = sink.part(*at..end);
+    let taken = record::Header::next(&mut rest).map_err(|_| Refusal::Truncated)?;
+    let Some((header, body)) = taken else { return Ok(None) };
+    *at = end.saturating_sub(rest.len());
+    Ok(Some(Record { header, body: at.saturating_sub(body.len())..*at }))
+}

@@ -1,0 +1,162 @@
+//! What a tunnel says by itself: heartbeats, their answers, and the directory.
+
+use causeway_wire::tunnel::record::{self, Echo, EchoReply, Entry};
+use causeway_wire::tunnel::{INNER_LEN, Inner};
+
+use super::{Again, Tunnel};
+use crate::directory::{Full, Key};
+use crate::event::What;
+use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, SAID_AGAIN_NS, SYNC_NS};
+use crate::moment::Moment;
+use crate::unpack::Sink;
+
+/// Entries of the directory in one datagram, which gets there on any path.
+const ENTRIES: usize = (DATAGRAM_BYTES_SAFE - 64) / record::ENTRY_LEN;
+
+/// The bytes of one record.
+fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(body.len()).unwrap_or(u16::MAX);
+    let mut bytes = record::Header { kind, bare: false, hops: 0, len }.emit().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+impl Tunnel {
+    /// An address of that network is at one of our ports: the peer is told, as long as it is.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn announce(&mut self, now: u64, vni: u32, mac: [u8; 6], epoch: u64) -> Result<(), Full> {
+        if self.own.insert((vni, mac), epoch)? {
+            self.say(now, (vni, mac), Again { epoch, gone: false, said: 0 });
+        }
+        Ok(())
+    }
+
+    /// An address is no longer at one of our ports.
+    pub fn withdraw(&mut self, now: u64, vni: u32, mac: [u8; 6]) {
+        if let Some(epoch) = self.own.remove((vni, mac), u64::MAX) {
+            self.say(now, (vni, mac), Again { epoch, gone: true, said: 0 });
+        }
+    }
+
+    fn say(&mut self, due: u64, key: Key, again: Again) {
+        // What does not get said, the digest will bring up.
+        if self.again.len() >= ADDRESSES_MAX.saturating_mul(2) {
+            self.again.pop_first();
+        }
+        self.again.insert((due, key), again);
+    }
+
+    /// Seals records into a datagram of at least `length` bytes, to be sent.
+    fn speak(&self, vni: u32, records: &[u8], length: usize, sink: &mut Sink) {
+        let (Some(slot), Some(to)) = (&self.current, self.remote) else { return };
+        let overhead = slot.session.overhead();
+        let len = INNER_LEN.saturating_add(records.len()).max(length.saturating_sub(overhead));
+        let mut text = Vec::with_capacity(len);
+        text.extend(Inner { vni, flags: 0 }.emit());
+        text.extend(records);
+        text.resize(len, record::PAD);
+        let mut datagram = Vec::with_capacity(len.saturating_add(overhead));
+        // A session that is used up says nothing; the next one is on its way.
+        if slot.session.seal(&text, &mut datagram).is_ok() {
+            sink.datagrams.push((to, datagram));
+        }
+    }
+
+    /// Sends the heartbeats that are due.
+    pub(super) fn beat(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+        let mut lengths = Vec::new();
+        let changes = self.health.tick(moment.now, |length| lengths.push(length));
+        for length in lengths {
+            let size = u32::try_from(length).unwrap_or(u32::MAX);
+            let echo = Echo { time: moment.now, size, digest: self.own.digest() };
+            self.speak(0, &record_of(record::ECHO, &echo.emit()), length, sink);
+        }
+        if changes.up == Some(false) {
+            self.want_session(moment.now);
+        }
+        self.changed(changes, sink);
+    }
+
+    /// Answers a heartbeat.
+    pub(super) fn reply(&self, echo: &Echo, sink: &mut Sink) {
+        let reply = EchoReply { time: echo.time, size: echo.size };
+        self.speak(0, &record_of(record::ECHO_REPLY, &reply.emit()), 0, sink);
+    }
+
+    /// The peer's digest is this: asks for everything where ours of what it told is another.
+    pub(super) fn compare(&mut self, now: u64, digest: u64, sink: &mut Sink) {
+        if digest == self.heard.digest() {
+            self.asked_at = None;
+            return;
+        }
+        if let Some(at) = self.asked_at {
+            if at.saturating_add(SYNC_NS) > now {
+                return;
+            }
+            // It had the time to say all again.
+            for ((vni, mac), epoch) in self.heard.forget_doubted() {
+                if self.vnis.contains(&vni) {
+                    self.event(What::Gone { vni, mac, epoch }, sink);
+                }
+            }
+            if digest == self.heard.digest() {
+                self.asked_at = None;
+                return;
+            }
+        }
+        self.heard.doubt();
+        self.asked_at = Some(now);
+        self.speak(0, &record_of(record::SYNC, &[]), 0, sink);
+    }
+
+    /// Says what is due to be said or said again.
+    pub(super) fn say_again(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+        let mut due = Vec::new();
+        while let Some(first) = self.again.first_entry().filter(|first| first.key().0 <= moment.now)
+        {
+            let ((_, key), again) = first.remove_entry();
+            // Not what is no longer so.
+            if again.gone == self.own.get(key).is_none() {
+                due.push((key, again));
+            }
+        }
+        for (key, again) in &due {
+            if let Some(wait) = SAID_AGAIN_NS.get(again.said) {
+                let said = again.said.saturating_add(1);
+                self.say(moment.now.saturating_add(*wait), *key, Again { said, ..*again });
+            }
+        }
+        due.sort_by_key(|((vni, _), again)| (again.gone, *vni));
+        let entries = |gone: bool| {
+            due.iter()
+                .filter(move |(_, again)| again.gone == gone)
+                .map(|(key, again)| (*key, again.epoch))
+        };
+        self.tell(record::HERE, entries(false), sink);
+        self.tell(record::GONE, entries(true), sink);
+    }
+
+    /// Says every address that is at our ports.
+    pub(super) fn tell_all(&self, sink: &mut Sink) {
+        self.tell(record::HERE, self.own.iter(), sink);
+    }
+
+    /// Says entries that are ordered by virtual network, in as many datagrams as they need.
+    fn tell(&self, kind: u8, entries: impl Iterator<Item = (Key, u64)>, sink: &mut Sink) {
+        let (mut of, mut body) = (0, Vec::new());
+        for ((vni, mac), epoch) in entries {
+            let full = body.len() >= ENTRIES.saturating_mul(record::ENTRY_LEN);
+            if !body.is_empty() && (vni != of || full) {
+                self.speak(of, &record_of(kind, &body), 0, sink);
+                body.clear();
+            }
+            of = vni;
+            body.extend(Entry { mac, epoch }.emit());
+        }
+        if !body.is_empty() {
+            self.speak(of, &record_of(kind, &body), 0, sink);
+        }
+    }
+}
