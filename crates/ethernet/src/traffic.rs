@@ -160,7 +160,8 @@ mod tests {
         assert_eq!((busiest.frames_total, busiest.bytes_total), (11, 1100));
         assert_eq!(busiest.from, "p1");
         assert!((busiest.bytes_per_second - 1000.0).abs() < 1.0, "{busiest:?}");
-        let later = view(&mut traffic, 4 * SECOND);
+        view(&mut traffic, 4 * SECOND);
+        let later = view(&mut traffic, 6 * SECOND);
         assert_eq!(later.pairs[0].bytes_per_second, 0.0, "silent since");
     }
 

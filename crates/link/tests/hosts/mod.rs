@@ -1,0 +1,197 @@
+//! Hosts in one process: each a fabric of its own with ports and links, on a loopback address.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+use causeway_ethernet::Ethernet;
+use causeway_fabric::control::{Answer, Command, CommandError, LinkView, PortView};
+use causeway_fabric::spec::{
+    LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default,
+};
+use causeway_fabric::{Fabric, Handle, Mac, Name, Options};
+use causeway_link::io::service::Links;
+use causeway_wire::virtio_net::Header;
+
+/// Long enough for the slowest machine; no test waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A host.
+pub struct Host {
+    pub handle: Handle,
+    fabric: Option<Fabric>,
+    dir: PathBuf,
+}
+
+/// The address of port `n`.
+pub fn mac(n: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, n]
+}
+
+pub fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub fn unicast(from: u8, to: u8, len: usize) -> Vec<u8> {
+    frame(mac(to), mac(from), len)
+}
+
+pub fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
+    let mut frame = [&to[..], &from[..], &[0x88, 0xb5]].concat();
+    frame.extend((frame.len()..len).map(|i| i as u8));
+    frame
+}
+
+impl Host {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir =
+            std::env::temp_dir().join(format!("causeway-link-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        // Two dispatchers, so that links and groups are served by different ones.
+        let options = Options { dispatchers: 2, ..Options::default() };
+        let fabric =
+            Fabric::start(&[|| Box::new(Ethernet::new()), || Box::new(Links::new())], options);
+        let fabric = fabric.unwrap();
+        let host = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
+        for group in ["red", "blue"] {
+            host.call(Command::GroupAdd(name(group).into()));
+        }
+        host
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn call(&self, command: Command) -> Answer {
+        let text = format!("{command:?}");
+        self.handle.call(command).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    /// Adds a port `pN` with address `n` and attaches to it.
+    pub fn port(&self, n: u8, group: &str) -> NetPort {
+        self.port_with(n, group, 0, 1500)
+    }
+
+    pub fn port_with(&self, n: u8, group: &str, features: u64, mtu: u16) -> NetPort {
+        let port = format!("p{n}");
+        self.call(Command::PortAdd(PortSpec {
+            name: name(&port),
+            group: name(group),
+            socket: self.path(&port),
+            kind: PortKind::Net(NetSpec { mac: Mac(mac(n)), mtu, queue_pairs: 1, learn: false }),
+        }));
+        self.attach(n, features)
+    }
+
+    pub fn attach(&self, n: u8, features: u64) -> NetPort {
+        let port = format!("p{n}");
+        let options = NetOptions { features, ..NetOptions::default() };
+        let attached = NetPort::attach(&self.path(&port), options).unwrap();
+        let runs = || self.view(&port).queues.iter().all(|q| q.running);
+        wait(runs, || format!("{:?}", self.view(&port)));
+        attached
+    }
+
+    pub fn view(&self, port: &str) -> PortView {
+        match self.call(Command::PortShow(name(port))) {
+            Answer::Port(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn link(&self, spec: LinkSpec) -> Result<Answer, CommandError> {
+        self.handle.call(Command::LinkAdd(Box::new(spec)))
+    }
+
+    pub fn link_view(&self, link: &str) -> LinkView {
+        match self.call(Command::LinkShow(name(link))) {
+            Answer::Link(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn link_counter(&self, link: &str, counter: &str) -> u64 {
+        self.link_view(link).counters[counter]
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let ended = self.fabric.take().map(Fabric::wait);
+        if !std::thread::panicking() {
+            ended.unwrap().expect("no dispatcher failed");
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A link of one of the bare kinds.
+pub fn bare(
+    link: &str,
+    group: &str,
+    kind: fn(UdpSpec) -> LinkKind,
+    udp: (&str, &str, u32),
+) -> LinkSpec {
+    let (local, remote, vni) = udp;
+    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+    spec(link, group, kind(UdpSpec { local, remote, vni }))
+}
+
+pub fn spec(link: &str, group: &str, kind: LinkKind) -> LinkSpec {
+    LinkSpec {
+        name: name(link),
+        group: name(group),
+        peer: None,
+        metric: metric_default(),
+        transit: false,
+        kind,
+    }
+}
+
+/// Waits until `done`; panics with `what` when it takes too long.
+pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub fn receive(port: &mut NetPort) -> (Header, Vec<u8>) {
+    let start = Instant::now();
+    let mut frame = Vec::new();
+    loop {
+        if let Some(header) = port.receive(0, &mut frame).unwrap() {
+            return (Header::parse(&header).unwrap(), frame);
+        }
+        assert!(start.elapsed() < PATIENCE, "gave up waiting for a frame");
+        port.wait(Some(Duration::from_millis(100))).unwrap();
+    }
+}
+
+/// Whether no frame is there now.
+pub fn is_silent(port: &mut NetPort) -> bool {
+    port.receive(0, &mut Vec::new()).unwrap().is_none()
+}
+
+pub fn send(port: &mut NetPort, frame: &[u8]) {
+    send_with(port, &Header::default(), frame);
+}
+
+pub fn send_with(port: &mut NetPort, header: &Header, frame: &[u8]) {
+    let header: [u8; NET_HEADER_BYTES] = header.emit();
+    let start = Instant::now();
+    while !port.queue(0, &header, frame).unwrap() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting for room");
+        port.flush(0).unwrap();
+        port.wait_room(0, Some(Duration::from_millis(100))).unwrap();
+    }
+    port.flush(0).unwrap();
+}
