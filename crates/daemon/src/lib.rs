@@ -19,3 +19,4 @@ pub mod limits;
 pub mod logger;
 pub mod notify;
 pub mod peer;
+pub mod plan;

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// Bytes of one control request, head and body together.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// The same for a request that carries a file: [`CONFIG_BYTES_MAX`], and as much again for what JSON
+/// adds to it.
+pub const FILE_REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Headers of one control request.
 pub const REQUEST_HEADERS_MAX: usize = 64;
 /// Control connections served at the same time.

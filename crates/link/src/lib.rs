@@ -19,6 +19,7 @@
 //! | [`directory`] | which address is behind whom |
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
+//! | [`framing`] | frames on a byte stream |
 //! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -35,6 +36,7 @@
 pub mod directory;
 pub mod event;
 pub mod fragment;
+pub mod framing;
 pub mod gate;
 pub mod handshake;
 pub mod health;

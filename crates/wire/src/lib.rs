@@ -28,6 +28,7 @@ pub mod tunnel;
 pub mod udp;
 pub mod virtio;
 pub mod virtio_net;
+pub mod vnet_stream;
 pub mod vsock;
 pub mod vxlan;
 

@@ -5,7 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::Reply;
-use crate::limits::{REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
+use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
+
+/// The paths whose requests carry whole files.
+const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
 
 /// One request, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +54,13 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
         }
     };
     let total = head.bytes.saturating_add(head.body);
-    if total > REQUEST_BYTES_MAX {
-        let text = format!("a request of {total} bytes: expected at most {REQUEST_BYTES_MAX}");
+    let most = if FILE_PATHS.contains(&head.path.as_str()) {
+        FILE_REQUEST_BYTES_MAX
+    } else {
+        REQUEST_BYTES_MAX
+    };
+    if total > most {
+        let text = format!("a request of {total} bytes: expected at most {most}");
         return Err(Reply::error(413, "too_large", text));
     }
     if head.waits {

@@ -11,6 +11,8 @@
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! ```
 
+mod apply;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -100,10 +102,11 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["links", rest @ ..], _) => links(fabric, about, request, rest),
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
+        (["apply"], "POST") => apply::apply(fabric, about, request),
         (["traffic", _], _) => Err(Reply::method_not_allowed("GET")),
         (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
         (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
-        (["trace"], _) => Err(Reply::method_not_allowed("POST")),
+        (["trace" | "apply"], _) => Err(Reply::method_not_allowed("POST")),
         _ => Err(no_path(request)),
     }
 }
@@ -349,12 +352,17 @@ fn unexpected(answer: &Answer) -> Reply {
     Reply::error(500, "internal", "the fabric answered another question")
 }
 
-fn refused(error: CommandError) -> Reply {
-    let (status, kind) = match &error {
+/// Status and kind of a refusal.
+fn kind_of(error: &CommandError) -> (u16, &'static str) {
+    match error {
         CommandError::NotFound { .. } => (404, "not_found"),
         CommandError::Conflict(_) => (409, "conflict"),
         CommandError::Invalid(_) => (422, "invalid"),
         CommandError::Host(_) => (500, "host"),
-    };
+    }
+}
+
+fn refused(error: CommandError) -> Reply {
+    let (status, kind) = kind_of(&error);
     Reply::error(status, kind, error.to_string())
 }

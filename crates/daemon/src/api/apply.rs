@@ -1,0 +1,110 @@
+//! `POST /v1/apply`: the running state becomes what a configuration says.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use causeway_fabric::control::CommandError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{About, body, invalid, kind_of, refused};
+use crate::config::{Config, Surroundings};
+use crate::fabric::Fabric;
+use crate::http::{Reply, Request};
+use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
+
+/// One at a time: two would each work on a state that the other changes.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApplyBody {
+    /// The configuration, as the file has it.
+    text: String,
+    /// What the file is called in messages.
+    #[serde(default = "file")]
+    file: PathBuf,
+    /// Only tell what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn file() -> PathBuf {
+    "configuration".into()
+}
+
+pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
+    let ApplyBody { text, file, dry_run } = body(request)?;
+    let around = Surroundings { run_dir: Some(about.run_dir.clone()) };
+    let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
+    let wanted = wanted(config, about).map_err(invalid)?;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let plan = plan(&running(fabric).map_err(refused)?, &wanted);
+    if dry_run {
+        let done = vec![false; plan.changes.len()];
+        return Ok(Reply::json(200, &told(&plan, &done, dry_run)));
+    }
+    let Outcome { done, failed } = carry_out(fabric, &plan);
+    for (change, _) in plan.changes.iter().zip(&done).filter(|(_, done)| **done) {
+        let Change { action, what, name, .. } = change;
+        log::info!(action:? = action, what, name = name.as_str(); "applied");
+    }
+    let value = told(&plan, &done, dry_run);
+    match failed {
+        None => Ok(Reply::json(200, &value)),
+        Some((at, error)) => Err(stopped(&plan, &done, at, &error, value)),
+    }
+}
+
+/// What the file says of what can be changed while the daemon runs.
+fn wanted(config: Config, about: &About) -> Result<State, String> {
+    let key_file = &config.daemon.key_file;
+    let links = config.links.into_iter().map(|link| link.into_spec(key_file, about.resolve));
+    let links: Result<Vec<_>, _> = links.collect();
+    Ok(State {
+        groups: config.groups,
+        rules: config.rules,
+        ports: config.ports,
+        links: links.map_err(|error| error.to_string())?,
+        routes: config.routes,
+    })
+}
+
+fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
+    let change = |(change, done): (&Change, &bool)| {
+        let mut value = json!(change);
+        if let Some(map) = value.as_object_mut() {
+            map.insert("done".into(), (*done).into());
+        }
+        value
+    };
+    let changes: Vec<Value> = plan.changes.iter().zip(done).map(change).collect();
+    json!({ "dry_run": dry_run, "changes": changes })
+}
+
+/// The refusal of one step, with what was done before it and what is left.
+fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut value: Value) -> Reply {
+    let failed = plan.changes.get(at);
+    let what = failed.map(|c| format!("{} {} {}", word(c.action), c.what, c.name));
+    let count = done.iter().filter(|done| **done).count();
+    let mut text = what.unwrap_or_default();
+    let _ = write!(
+        text,
+        ": {error}; {count} of {} changes were made, the others are left: mend it and apply again",
+        done.len()
+    );
+    let (status, kind) = kind_of(error);
+    if let Some(map) = value.as_object_mut() {
+        map.insert("error".into(), json!({ "kind": kind, "message": text }));
+    }
+    Reply::json(status, &value)
+}
+
+fn word(action: Action) -> &'static str {
+    match action {
+        Action::Add => "add",
+        Action::Delete => "delete",
+        Action::Replace => "replace",
+    }
+}

@@ -1,0 +1,266 @@
+//! From what runs to what a file says: the changes, in an order that works, and carrying them out.
+
+mod rules;
+mod run;
+mod running;
+
+use std::collections::{HashMap, HashSet};
+
+use causeway_fabric::Name;
+use causeway_fabric::control::CommandError;
+use causeway_fabric::orders::GroupSpec;
+use causeway_fabric::spec::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use run::{Outcome, carry_out};
+pub use running::running;
+
+/// All that can be changed while the daemon runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// The groups.
+    pub groups: Vec<GroupSpec>,
+    /// The rules, in their order.
+    pub rules: Vec<RuleSpec>,
+    /// The ports.
+    pub ports: Vec<PortSpec>,
+    /// The links.
+    pub links: Vec<LinkSpec>,
+    /// The routes; their order says nothing.
+    pub routes: Vec<RouteSpec>,
+}
+
+/// One thing that comes, goes, or is there otherwise than before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// What becomes of it.
+    pub action: Action,
+    /// `group`, `rule`, `port`, `link` or `route`.
+    pub what: &'static str,
+    /// Its name, or how it reads.
+    pub name: String,
+    /// As it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// As it will be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+/// See [`Change::action`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is new.
+    Add,
+    /// It goes.
+    Delete,
+    /// It is deleted and added anew.
+    Replace,
+}
+
+/// One command to the fabric, and the change that it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Index of its change.
+    pub change: usize,
+    /// What to do.
+    pub act: Act,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    /// Delete the route that reads so.
+    RouteDel(RouteSpec),
+    /// Delete a link.
+    LinkDel(Name),
+    /// Delete the rule at an index, those before it gone already.
+    RuleDel(usize),
+    /// Delete a port.
+    PortDel(Name),
+    /// Delete a group.
+    GroupDel(Name),
+    /// Add a group.
+    GroupAdd(GroupSpec),
+    /// Insert a rule.
+    RuleAdd(usize, RuleSpec),
+    /// Add a port.
+    PortAdd(PortSpec),
+    /// Add a link.
+    LinkAdd(Box<LinkSpec>),
+    /// Add a route.
+    RouteAdd(RouteSpec),
+}
+
+impl Act {
+    /// Where it stands in the order that works: what is named goes after what names it, and comes
+    /// before it.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::RouteDel(_) => 0,
+            Self::LinkDel(_) => 1,
+            Self::RuleDel(_) => 2,
+            Self::PortDel(_) => 3,
+            Self::GroupDel(_) => 4,
+            Self::GroupAdd(_) => 5,
+            Self::RuleAdd(..) => 6,
+            Self::PortAdd(_) => 7,
+            Self::LinkAdd(_) => 8,
+            Self::RouteAdd(_) => 9,
+        }
+    }
+}
+
+/// What leads from one state to another.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// For people: the groups, rules, ports, links and routes that change.
+    pub changes: Vec<Change>,
+    /// For the fabric, in order.
+    pub steps: Vec<Step>,
+}
+
+/// How a route reads.
+pub fn shown(route: &RouteSpec) -> String {
+    let RouteSpec { group, source, destination, to, from } = route;
+    let from = from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
+    format!("{group}: {source} > {destination}{from}, to {to}")
+}
+
+/// Things that have names: what changes, and those that must go and come although they do not
+/// change themselves.
+struct Named<'a, T> {
+    what: &'static str,
+    name: fn(&T) -> &Name,
+    before: &'a [T],
+    after: &'a [T],
+}
+
+impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
+    /// Notes what changes; `drags` are those that something below them takes along.
+    /// Gives back the names of all that are deleted.
+    fn note(
+        &self,
+        plan: &mut Plan,
+        drags: &dyn Fn(&T) -> bool,
+        delete: &dyn Fn(&T) -> Act,
+        add: &dyn Fn(&T) -> Act,
+    ) -> HashSet<Name> {
+        let after: HashMap<&Name, &T> = self.after.iter().map(|t| ((self.name)(t), t)).collect();
+        let before: HashSet<&Name> = self.before.iter().map(self.name).collect();
+        let mut gone = HashSet::new();
+        for old in self.before {
+            let name = (self.name)(old);
+            let new = after.get(name).copied();
+            if new == Some(old) && !drags(old) {
+                continue;
+            }
+            gone.insert(name.clone());
+            let action = if new.is_some() { Action::Replace } else { Action::Delete };
+            let change = plan.changes.len();
+            plan.changes.push(self.change(action, name, Some(old), new));
+            plan.steps.push(Step { change, act: delete(old) });
+            plan.steps.extend(new.map(|new| Step { change, act: add(new) }));
+        }
+        for new in self.after.iter().filter(|new| !before.contains((self.name)(new))) {
+            let change = plan.changes.len();
+            plan.changes.push(self.change(Action::Add, (self.name)(new), None, Some(new)));
+            plan.steps.push(Step { change, act: add(new) });
+        }
+        gone
+    }
+
+    fn change(&self, action: Action, name: &Name, old: Option<&T>, new: Option<&T>) -> Change {
+        let (before, after) = (old.map(|old| json!(old)), new.map(|new| json!(new)));
+        Change { action, what: self.what, name: name.to_string(), before, after }
+    }
+}
+
+/// What leads from `before` to `after`; nothing if they are the same.
+pub fn plan(before: &State, after: &State) -> Plan {
+    let mut plan = Plan::default();
+    let groups = Named {
+        what: "group",
+        name: |g: &GroupSpec| &g.name,
+        before: &before.groups,
+        after: &after.groups,
+    };
+    let no_groups = groups.note(&mut plan, &|_| false, &|g| Act::GroupDel(g.name.clone()), &|g| {
+        Act::GroupAdd(g.clone())
+    });
+    rules::note(&mut plan, &before.rules, &after.rules);
+    let ports = Named {
+        what: "port",
+        name: |p: &PortSpec| &p.name,
+        before: &before.ports,
+        after: &after.ports,
+    };
+    let no_ports = ports.note(
+        &mut plan,
+        &|p| no_groups.contains(&p.group),
+        &|p| Act::PortDel(p.name.clone()),
+        &|p| Act::PortAdd(p.clone()),
+    );
+    let links = Named {
+        what: "link",
+        name: |l: &LinkSpec| &l.name,
+        before: &before.links,
+        after: &after.links,
+    };
+    let no_links = links.note(
+        &mut plan,
+        &|l| no_groups.contains(&l.group),
+        &|l| Act::LinkDel(l.name.clone()),
+        &|l| Act::LinkAdd(Box::new(l.clone())),
+    );
+    let gone = |end: &RouteEnd| match end {
+        RouteEnd::Interface(port) => no_ports.contains(port),
+        RouteEnd::Edge(link) => no_links.contains(link),
+    };
+    let drags = |route: &RouteSpec| {
+        no_groups.contains(&route.group) || gone(&route.to) || route.from.as_ref().is_some_and(gone)
+    };
+    note_routes(&mut plan, before, after, &drags);
+    // Stable: rules keep the order in which their indices hold.
+    plan.steps.sort_by_key(|step| step.act.rank());
+    plan
+}
+
+fn note_routes(plan: &mut Plan, before: &State, after: &State, drags: &dyn Fn(&RouteSpec) -> bool) {
+    let (old, new): (HashSet<_>, HashSet<_>) =
+        (before.routes.iter().collect(), after.routes.iter().collect());
+    let mut note = |action, route: &RouteSpec, acts: Vec<Act>| {
+        let change = plan.changes.len();
+        let value = || Some(json!(route));
+        let (before, after) = match action {
+            Action::Add => (None, value()),
+            Action::Delete => (value(), None),
+            Action::Replace => (value(), value()),
+        };
+        plan.changes.push(Change { action, what: "route", name: shown(route), before, after });
+        plan.steps.extend(acts.into_iter().map(|act| Step { change, act }));
+    };
+    for route in &before.routes {
+        let delete = Act::RouteDel(route.clone());
+        match (new.contains(route), drags(route)) {
+            (true, false) => {}
+            (true, true) => {
+                note(Action::Replace, route, vec![delete, Act::RouteAdd(route.clone())]);
+            }
+            (false, _) => note(Action::Delete, route, vec![delete]),
+        }
+    }
+    for route in after.routes.iter().filter(|route| !old.contains(route)) {
+        note(Action::Add, route, vec![Act::RouteAdd(route.clone())]);
+    }
+}
+
+/// A fabric that answers another question.
+fn unexpected() -> CommandError {
+    CommandError::Host("the fabric answered another question".into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! Rules have an order and no names: what stays is the longest common run of both lists.
+
+use causeway_fabric::spec::RuleSpec;
+use serde_json::json;
+
+use super::{Act, Action, Change, Plan, Step};
+
+/// Which of `before` stay, and which of `after` are these; as many of each, in order.
+fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
+    let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let (old, new) = (&before[head..], &after[head..]);
+    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
+    // Longest common run of what is left, from each pair of places on; RULES_MAX squared at most.
+    let width = new.len() + 1;
+    let mut lengths = vec![0_u16; (old.len() + 1) * width];
+    for i in (0..old.len()).rev() {
+        for j in (0..new.len()).rev() {
+            lengths[i * width + j] = if old[i] == new[j] {
+                lengths[(i + 1) * width + j + 1] + 1
+            } else {
+                lengths[(i + 1) * width + j].max(lengths[i * width + j + 1])
+            };
+        }
+    }
+    let mut pairs: Vec<_> = (0..head).map(|n| (n, n)).collect();
+    let (mut i, mut j) = (0, 0);
+    while i < old.len() && j < new.len() {
+        if old[i] == new[j] {
+            pairs.push((head + i, head + j));
+            (i, j) = (i + 1, j + 1);
+        } else if lengths[(i + 1) * width + j] >= lengths[i * width + j + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    let (old_end, new_end) = (before.len() - tail, after.len() - tail);
+    pairs.extend((0..tail).map(|n| (old_end + n, new_end + n)));
+    pairs
+}
+
+/// Notes which rules go, the last first, and which come, the first first: so each index holds
+/// when its turn comes.
+pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
+    let pairs = common(before, after);
+    let shown = |index: usize, rule: &RuleSpec| {
+        let action = json!(rule.action);
+        let action = action.as_str().unwrap_or_default();
+        format!("{index}: {action} from {} to {}", rule.from, rule.to)
+    };
+    let mut stays = pairs.iter().map(|(old, _)| *old).rev().peekable();
+    for (index, rule) in before.iter().enumerate().rev() {
+        if stays.next_if_eq(&index).is_some() {
+            continue;
+        }
+        let (change, name) = (plan.changes.len(), shown(index, rule));
+        let before = Some(json!(rule));
+        let action = Action::Delete;
+        plan.changes.push(Change { action, what: "rule", name, before, after: None });
+        plan.steps.push(Step { change, act: Act::RuleDel(index) });
+    }
+    let mut stays = pairs.iter().map(|(_, new)| *new).peekable();
+    for (index, rule) in after.iter().enumerate() {
+        if stays.next_if_eq(&index).is_some() {
+            continue;
+        }
+        let (change, name) = (plan.changes.len(), shown(index, rule));
+        let after = Some(json!(rule));
+        let action = Action::Add;
+        plan.changes.push(Change { action, what: "rule", name, before: None, after });
+        plan.steps.push(Step { change, act: Act::RuleAdd(index, rule.clone()) });
+    }
+}

@@ -1,0 +1,72 @@
+//! Carrying out a plan, step by step, up to the first that is refused.
+
+use std::collections::HashMap;
+
+use causeway_fabric::control::{Answer, Command, CommandError};
+use causeway_fabric::spec::RouteSpec;
+
+use super::{Act, Plan, unexpected};
+use crate::fabric::Fabric;
+
+/// How far a plan was carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// For each change, whether all of its steps were done.
+    pub done: Vec<bool>,
+    /// The change that failed, and why.
+    pub failed: Option<(usize, CommandError)>,
+}
+
+/// Carries out a plan; what was done before a step is refused stays done.
+pub fn carry_out(fabric: &dyn Fabric, plan: &Plan) -> Outcome {
+    let mut left = vec![0_usize; plan.changes.len()];
+    plan.steps.iter().for_each(|step| left[step.change] += 1);
+    let mut numbers = None;
+    let mut failed = None;
+    for step in &plan.steps {
+        match one(fabric, &step.act, &mut numbers) {
+            Ok(()) => left[step.change] -= 1,
+            Err(error) => {
+                failed = Some((step.change, error));
+                break;
+            }
+        }
+    }
+    Outcome { done: left.into_iter().map(|left| left == 0).collect(), failed }
+}
+
+type Numbers = HashMap<RouteSpec, u64>;
+
+fn one(fabric: &dyn Fabric, act: &Act, numbers: &mut Option<Numbers>) -> Result<(), CommandError> {
+    let command = match act.clone() {
+        Act::RouteDel(route) => {
+            let numbers = match numbers {
+                Some(numbers) => numbers,
+                None => numbers.insert(routes(fabric)?),
+            };
+            let number = numbers.get(&route).copied();
+            Command::RouteDel(number.ok_or_else(|| CommandError::NotFound {
+                what: "route",
+                name: super::shown(&route),
+            })?)
+        }
+        Act::LinkDel(name) => Command::LinkDel(name),
+        Act::RuleDel(index) => Command::RuleDel { index },
+        Act::PortDel(name) => Command::PortDel(name),
+        Act::GroupDel(name) => Command::GroupDel(name),
+        Act::GroupAdd(spec) => Command::GroupAdd(spec),
+        Act::RuleAdd(index, rule) => Command::RuleAdd { index: Some(index), rule },
+        Act::PortAdd(spec) => Command::PortAdd(spec),
+        Act::LinkAdd(spec) => Command::LinkAdd(spec),
+        Act::RouteAdd(spec) => Command::RouteAdd(spec),
+    };
+    fabric.call(command).map(drop)
+}
+
+/// The numbers of the routes as they are before the first is deleted.
+fn routes(fabric: &dyn Fabric) -> Result<Numbers, CommandError> {
+    match fabric.call(Command::RouteList)? {
+        Answer::Routes(views) => Ok(views.into_iter().map(|v| (v.spec, v.index)).collect()),
+        _ => Err(unexpected()),
+    }
+}

@@ -1,0 +1,32 @@
+//! What runs now, asked of the fabric.
+
+use causeway_fabric::control::{Answer, Command, CommandError};
+use causeway_fabric::orders::GroupSpec;
+
+use super::{State, unexpected};
+use crate::fabric::Fabric;
+
+/// The state of a fabric.
+///
+/// # Errors
+/// A service that does not answer.
+pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
+    let mut state = State::default();
+    let Answer::Groups(groups) = fabric.call(Command::GroupList)? else {
+        return Err(unexpected());
+    };
+    let Answer::Rules(rules) = fabric.call(Command::RuleList)? else { return Err(unexpected()) };
+    let Answer::Ports(ports) = fabric.call(Command::PortList)? else { return Err(unexpected()) };
+    let Answer::Links(links) = fabric.call(Command::LinkList)? else { return Err(unexpected()) };
+    let Answer::Routes(routes) = fabric.call(Command::RouteList)? else {
+        return Err(unexpected());
+    };
+    let group = |name, forwarding| GroupSpec { name, forwarding };
+    state.groups.extend(groups.into_iter().map(|view| group(view.name, view.forwarding)));
+    state.rules.extend(rules.into_iter().map(|view| view.rule));
+    state.ports.extend(ports.into_iter().map(|view| view.spec));
+    state.links.extend(links.into_iter().map(|view| view.spec));
+    // They are told newest first.
+    state.routes.extend(routes.into_iter().rev().map(|view| view.spec));
+    Ok(state)
+}

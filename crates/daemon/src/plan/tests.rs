@@ -1,0 +1,146 @@
+//! Plans checked on a plain list model.
+
+use super::*;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn rules(text: &str) -> Vec<RuleSpec> {
+    text.bytes()
+        .map(|b| {
+            let json = json!({ "action": "accept", "to": format!("*/*:{b}") });
+            serde_json::from_value(json).unwrap()
+        })
+        .collect()
+}
+
+/// Carries out the rules' steps on a list.
+fn played(before: &[RuleSpec], plan: &Plan) -> Vec<RuleSpec> {
+    let mut list = before.to_vec();
+    for step in &plan.steps {
+        match &step.act {
+            Act::RuleDel(index) => drop(list.remove(*index)),
+            Act::RuleAdd(index, rule) => list.insert(*index, rule.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+    list
+}
+
+#[test]
+fn rules_come_to_the_new_order_by_the_fewest_changes() {
+    for (before, after, changes) in [
+        ("", "", 0),
+        ("abc", "abc", 0),
+        ("", "abc", 3),
+        ("abc", "", 3),
+        ("abcd", "bd", 2),
+        ("abcd", "axbcyd", 2),
+        ("abcd", "dabc", 2),
+        ("aab", "aba", 2),
+        ("abcabba", "cbabac", 5),
+    ] {
+        let (old, new) = (rules(before), rules(after));
+        let state = |rules: &[RuleSpec]| State { rules: rules.to_vec(), ..State::default() };
+        let plan = plan(&state(&old), &state(&new));
+        assert_eq!(played(&old, &plan), new, "{before} {after}");
+        assert_eq!(plan.changes.len(), changes, "{before} {after}");
+    }
+}
+
+fn whole() -> State {
+    let group = |text| GroupSpec::from(name(text));
+    let port = |text, group| {
+        PortSpec {
+        name: name(text),
+        group: name(group),
+        socket: format!("/{text}").into(),
+        kind: serde_json::from_value(json!(
+            {"kind": "net", "mac": "02:00:00:00:00:01", "mtu": 1500, "queue_pairs": 1, "learn": false}
+        ))
+        .unwrap(),
+    }
+    };
+    let link = |text, group: &str| {
+        serde_json::from_value(
+            json!({"name": text, "group": group, "kind": "raw", "interface": "e"}),
+        )
+        .unwrap()
+    };
+    let route = |to: Value| {
+        serde_json::from_value(
+            json!({"group": "g", "source": "any", "destination": "any", "to": to}),
+        )
+        .unwrap()
+    };
+    State {
+        groups: vec![group("g"), group("h")],
+        rules: rules("a"),
+        ports: vec![port("p", "g"), port("q", "h")],
+        links: vec![link("l", "g"), link("m", "h")],
+        routes: vec![
+            route(json!({"type": "interface", "name": "p"})),
+            route(json!({"type": "edge", "name": "l"})),
+        ],
+    }
+}
+
+/// Each step's kind, in order.
+fn kinds(plan: &Plan) -> Vec<String> {
+    let word = |step: &Step| {
+        let text = format!("{:?}", step.act);
+        text.split(['(', ' ']).next().unwrap().to_owned()
+    };
+    plan.steps.iter().map(word).collect()
+}
+
+#[test]
+fn the_same_state_needs_no_steps() {
+    assert_eq!(plan(&whole(), &whole()), Plan::default());
+    let mut turned = whole();
+    turned.ports.reverse();
+    turned.links.reverse();
+    turned.routes.reverse();
+    assert_eq!(plan(&whole(), &turned), Plan::default(), "only rules have an order");
+}
+
+#[test]
+fn what_is_named_comes_first_and_goes_last() {
+    let from_nothing = kinds(&plan(&State::default(), &whole()));
+    assert_eq!(
+        from_nothing,
+        [
+            "GroupAdd", "GroupAdd", "RuleAdd", "PortAdd", "PortAdd", "LinkAdd", "LinkAdd",
+            "RouteAdd", "RouteAdd"
+        ]
+    );
+    let to_nothing = kinds(&plan(&whole(), &State::default()));
+    assert_eq!(
+        to_nothing,
+        [
+            "RouteDel", "RouteDel", "LinkDel", "LinkDel", "RuleDel", "PortDel", "PortDel",
+            "GroupDel", "GroupDel"
+        ]
+    );
+}
+
+#[test]
+fn what_is_replaced_takes_along_what_names_it() {
+    let mut after = whole();
+    after.links[0].metric = 7;
+    let one = plan(&whole(), &after);
+    assert_eq!(kinds(&one), ["RouteDel", "LinkDel", "LinkAdd", "RouteAdd"]);
+    assert_eq!(one.changes.len(), 2);
+    assert!(one.changes.iter().all(|change| change.action == Action::Replace));
+
+    let mut after = whole();
+    after.groups[0].forwarding = causeway_fabric::orders::Forwarding::Routes;
+    assert_eq!(
+        kinds(&plan(&whole(), &after)),
+        [
+            "RouteDel", "RouteDel", "LinkDel", "PortDel", "GroupDel", "GroupAdd", "PortAdd",
+            "LinkAdd", "RouteAdd", "RouteAdd"
+        ]
+    );
+}

@@ -1,0 +1,227 @@
+//! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
+//!
+//! A stream that is out of step is useless from there on: the error stays, and the one who drives
+//! it closes it. A stream that does not take what is sent has frames dropped whole, as a full
+//! queue of a switch does.
+
+use std::ops::Range;
+
+use causeway_wire::vnet_stream::{Error, HEADER_LEN, emit, parse};
+
+use crate::limits::{BACKLOG_BYTES_MAX, FRAME_BYTES_MAX, STREAM_BYTES};
+
+/// Takes frames off a stream.
+#[derive(Debug)]
+pub struct Deframer {
+    bytes: Box<[u8]>,
+    /// What came and is not taken yet.
+    held: Range<usize>,
+    broken: Option<Error>,
+}
+
+impl Default for Deframer {
+    fn default() -> Self {
+        Self { bytes: vec![0; STREAM_BYTES].into(), held: 0..0, broken: None }
+    }
+}
+
+impl Deframer {
+    /// Room for what comes next; never none, once [`Deframer::take`] has given all it has. Say
+    /// with [`Deframer::filled`] how much of it was written.
+    pub fn room(&mut self) -> &mut [u8] {
+        let longest = HEADER_LEN.saturating_add(FRAME_BYTES_MAX);
+        if self.held.is_empty() {
+            self.held = 0..0;
+        } else if self.bytes.len().saturating_sub(self.held.start) < longest {
+            // The rest of a frame might not fit behind its beginning.
+            let len = self.held.len();
+            self.bytes.copy_within(self.held.clone(), 0);
+            self.held = 0..len;
+        }
+        self.bytes.get_mut(self.held.end..).unwrap_or(&mut [])
+    }
+
+    /// So many bytes were written to [`Deframer::room`].
+    pub fn filled(&mut self, len: usize) {
+        self.held.end = self.held.end.saturating_add(len).min(self.bytes.len());
+    }
+
+    /// The next frame, if it is all there.
+    ///
+    /// # Errors
+    /// The stream is out of step, now and from now on.
+    pub fn take(&mut self) -> Result<Option<&[u8]>, Error> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let held = self.bytes.get(self.held.clone()).unwrap_or(&[]);
+        let len = match parse(held, FRAME_BYTES_MAX) {
+            Ok(Some(len)) => len,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                self.broken = Some(error);
+                return Err(error);
+            }
+        };
+        let start = self.held.start.saturating_add(HEADER_LEN);
+        let end = start.saturating_add(len);
+        if end > self.held.end {
+            return Ok(None);
+        }
+        self.held.start = end;
+        Ok(self.bytes.get(start..end))
+    }
+
+    /// Bytes that came and were not taken.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+}
+
+/// Why a frame was not put on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError<E> {
+    /// The stream takes less than is sent: the frame is dropped.
+    #[error("the stream does not take what is sent: {0} bytes wait")]
+    Backlog(usize),
+    /// Shorter or longer than a frame may be.
+    #[error("a frame of {0} bytes")]
+    Len(usize),
+    /// The frame's bytes could not be read.
+    #[error(transparent)]
+    Source(E),
+}
+
+/// Puts frames on a stream.
+#[derive(Debug, Default)]
+pub struct Framer {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Framer {
+    /// Adds a frame of `len` bytes, which `read` writes: all of it or nothing.
+    ///
+    /// # Errors
+    /// [`FrameError`]; what was added before is as it was.
+    pub fn push<E>(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), FrameError<E>> {
+        let header = emit(len).map_err(|_| FrameError::Len(len))?;
+        parse(&header, FRAME_BYTES_MAX).map_err(|_| FrameError::Len(len))?;
+        let waiting = self.waiting().len();
+        if waiting.saturating_add(HEADER_LEN).saturating_add(len) > BACKLOG_BYTES_MAX {
+            return Err(FrameError::Backlog(waiting));
+        }
+        if self.sent >= BACKLOG_BYTES_MAX {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        let before = self.bytes.len();
+        self.bytes.extend(header);
+        let start = self.bytes.len();
+        self.bytes.resize(start.saturating_add(len), 0);
+        let written = read(self.bytes.get_mut(start..).unwrap_or(&mut []));
+        if written.is_err() {
+            self.bytes.truncate(before);
+        }
+        written.map_err(FrameError::Source)
+    }
+
+    /// What the stream is to take.
+    pub fn waiting(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or(&[])
+    }
+
+    /// The stream took so many bytes.
+    pub fn sent(&mut self, len: usize) {
+        self.sent = self.sent.saturating_add(len).min(self.bytes.len());
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn push(framer: &mut Framer, frame: &[u8]) -> Result<(), FrameError<Infallible>> {
+        framer.push(frame.len(), |into| {
+            into.copy_from_slice(frame);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn hostile_streams_stay_broken() {
+        let mut deframer = Deframer::default();
+        let bytes = *b"et\x0e\0\0\0fourteen bytesGET / HTTP/1.1";
+        deframer.room()[..bytes.len()].copy_from_slice(&bytes);
+        deframer.filled(bytes.len());
+        assert_eq!(deframer.take(), Ok(Some(&b"fourteen bytes"[..])));
+        for _ in 0..2 {
+            assert_eq!(deframer.take(), Err(Error::Type(*b"GE")));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_takes_nothing_has_frames_dropped_whole() {
+        let mut framer = Framer::default();
+        let frame = vec![7; 60_000];
+        let pushed = (0..1_000).filter(|_| push(&mut framer, &frame).is_ok()).count();
+        assert_eq!(pushed, BACKLOG_BYTES_MAX / 60_006);
+        assert_eq!(framer.waiting().len(), pushed * 60_006);
+        framer.sent(60_007);
+        assert_eq!(push(&mut framer, &frame), Ok(()));
+        assert!(matches!(push(&mut framer, &frame), Err(FrameError::Backlog(_))));
+        assert_eq!(push(&mut framer, &[0; 13]), Err(FrameError::Len(13)));
+        assert_eq!(push(&mut framer, &vec![0; 65_558]), Err(FrameError::Len(65_558)));
+        let before = framer.waiting().to_vec();
+        assert_eq!(framer.push(60, |_| Err(())), Err(FrameError::Source(())));
+        assert!(framer.waiting() == before);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However the stream cuts and however slowly it takes.
+        #[test]
+        fn frames_come_out_as_they_went_in(
+            lengths in prop::collection::vec(prop_oneof![14_usize..100, 14_usize..65_557], 1..30),
+            steps in prop::collection::vec(1_usize..100_000, 1..20),
+        ) {
+            let (mut framer, mut deframer) = (Framer::default(), Deframer::default());
+            let frames: Vec<_> =
+                lengths.iter().enumerate().map(|(at, len)| vec![at as u8; *len]).collect();
+            let (mut next, mut out) = (frames.iter().peekable(), Vec::new());
+            let mut steps = steps.iter().cycle();
+            while out.len() < frames.len() {
+                while let Some(frame) = next.peek() {
+                    if push(&mut framer, frame).is_err() {
+                        break;
+                    }
+                    next.next();
+                }
+                let room = deframer.room();
+                prop_assert!(!room.is_empty());
+                let len = framer.waiting().len().min(*steps.next().unwrap()).min(room.len());
+                room[..len].copy_from_slice(&framer.waiting()[..len]);
+                deframer.filled(len);
+                framer.sent(len);
+                while let Some(frame) = deframer.take().unwrap() {
+                    out.push(frame.to_vec());
+                }
+            }
+            prop_assert!(out == frames);
+            prop_assert_eq!((deframer.held(), framer.waiting().len()), (0, 0));
+        }
+    }
+}
