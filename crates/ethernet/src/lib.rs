@@ -32,6 +32,7 @@ pub mod limits;
 pub mod offload;
 mod port;
 pub mod route;
+mod run;
 mod service;
 pub mod table;
 mod trace;
