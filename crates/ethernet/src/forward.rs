@@ -17,12 +17,13 @@ use causeway_wire::virtio_net::Offload;
 
 use crate::backlog::Sender;
 use crate::counters::DropReason;
-use crate::deliver::{From, Scratch, To, Trouble};
+use crate::deliver::{Scratch, To};
 use crate::depart::depart_from_port;
 use crate::job::{Job, Taken, Way};
 use crate::limits::BATCH_FRAMES;
 use crate::port::{Directory, Last, pair};
 use crate::route::SetId;
+use crate::run::Outcome;
 use crate::service::Ethernet;
 use crate::source::Source;
 use crate::table::Learnt;
@@ -166,6 +167,7 @@ impl Ethernet {
 
     /// Copies and checks the first bytes of each frame, and finds its way. Says of how many: not of
     /// those behind frames for many that are more work together than `left` frames.
+    #[inline(never)]
     fn sort(
         &mut self,
         cx: &Context<'_>,
@@ -173,25 +175,41 @@ impl Ethernet {
         batch: &mut [Taken],
         mut left: usize,
     ) -> usize {
-        let all = batch.len();
-        let Some((id, features)) = self.directory.get(place).map(|me| (me.id, me.features)) else {
-            return all;
+        let me = self.directory.get(place);
+        let found = me.and_then(|me| Some((me, cx.ports.get(me.id).and_then(Port::map)?)));
+        let Some((me, map)) = found else {
+            batch.iter_mut().for_each(|taken| taken.way = Way::Done);
+            return batch.len();
         };
-        let Some(map) = cx.ports.get(id).and_then(Port::map) else { return all };
+        let (features, mac, mtu) = (me.features, me.mac, me.spec.mtu);
         self.directory.routes.tidy();
-        for (index, taken) in batch.iter_mut().enumerate() {
+        let (mut count, mut bytes) = (0_usize, 0_usize);
+        // Where the last frame went, if all from the port's own address to that one go there.
+        let mut known: Option<(u64, Way)> = None;
+        for taken in batch {
+            let read = taken.job.read(map, &taken.chain, features);
+            count = count.wrapping_add(1);
+            bytes = bytes.wrapping_add(taken.job.len);
+            if read.is_ok() {
+                let Job { source, destination, len, .. } = taken.job;
+                self.directory.traffic.count(place, source, destination, len, cx.now_ns);
+            }
+            let own = read.is_ok() && taken.job.source == mac && taken.job.fits(mtu);
+            if let Some((destination, way)) = known
+                && own
+                && taken.job.destination == destination
+            {
+                taken.way = way;
+                continue;
+            }
             taken.way = Way::Done;
-            let sent = match taken.job.read(map, &taken.chain, features) {
-                Ok(()) => self.directory.send(place, map, taken, cx.now_ns),
-                refused => refused,
+            let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
+            known = match sent {
+                Ok(true) if own => Some((taken.job.destination, taken.way)),
+                _ => None,
             };
-            let Some(me) = self.directory.get_mut(place) else { return all };
-            me.counters.transmitted(1, taken.job.len);
-            let (source, destination) = (taken.job.source, taken.job.destination);
-            self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
-            let Some(me) = self.directory.get_mut(place) else { return all };
             if let Err(why) = sent {
-                me.counters.dropped(why);
+                self.directory.dropped(place, why);
             }
             let receivers = match taken.way {
                 Way::All => self.directory.members.len(),
@@ -202,10 +220,13 @@ impl Ethernet {
             let receivers = receivers.saturating_add(self.directory.uplinks.up().len());
             left = left.saturating_sub(receivers);
             if left == 0 {
-                return index.saturating_add(1);
+                break;
             }
         }
-        all
+        if let Some(me) = self.directory.get_mut(place) {
+            me.counters.transmitted(count, bytes);
+        }
+        count
     }
 
     /// Offers frames to their only receiver. Those that it has no room for now are held.
@@ -305,15 +326,16 @@ impl Ethernet {
 }
 
 impl Directory {
-    /// Checks source and size of a frame, and finds its way.
+    /// Checks source and size of a frame, and finds its way. Says whether all frames to the same
+    /// destination go there, as long as nothing is learnt and the same queues run.
     fn send(
         &mut self,
         place: u32,
         map: &Map,
         taken: &mut Taken,
         now_ns: u64,
-    ) -> Result<(), DropReason> {
-        let Some(me) = self.get(place) else { return Ok(()) };
+    ) -> Result<bool, DropReason> {
+        let Some(me) = self.get(place) else { return Ok(false) };
         let job = &taken.job;
         let (own, last) = (me.mac == job.source, me.last);
         if !job.fits(me.spec.mtu) {
@@ -325,7 +347,7 @@ impl Directory {
         if !self.routes.is_empty()
             && let Some(route) = self.by_routes(place, taken)
         {
-            return route.and_then(|route| self.choose(map, taken, route));
+            return route.and_then(|route| self.choose(map, taken, route)).map(|()| false);
         }
         let job = &taken.job;
         let version = self.table.version();
@@ -338,9 +360,10 @@ impl Directory {
             && let Some([only]) = self.get(to).map(|port| port.receive.as_slice())
         {
             taken.way = Way::To(to, *only);
-            return Ok(());
+            return Ok(true);
         }
-        self.choose(map, taken, route)
+        self.choose(map, taken, route)?;
+        Ok(false)
     }
 
     /// Finds the way of a frame to many, or to a port with several queues or none.
@@ -531,50 +554,10 @@ pub(crate) fn attempt(
         frames.iter().for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
         return attempt;
     };
-    let (mut fault, mut sender_faults) = (None, 0_usize);
     let mut to = To { map, ring, features, mtu, counters: &mut receiver.counters };
-    let (mut open, mut ahead) = (true, false);
-    let mut settled = 0_usize;
-    loop {
-        if fault.is_none() && *done == 0 {
-            let rest = frames.get_mut(settled..).unwrap_or(&mut []);
-            match scratch.run(&mut open, source, &mut to, rest) {
-                Ok(count) => settled = settled.saturating_add(count),
-                Err(reason) => {
-                    open = false;
-                    fault = Some(reason);
-                }
-            }
-        }
-        let left = frames.len().saturating_sub(settled);
-        let Some(Taken { chain, at, job, .. }) = frames.get_mut(settled) else { break };
-        if !std::mem::replace(&mut ahead, true) {
-            to.ring.look_ahead(map, u16::try_from(left).unwrap_or(u16::MAX));
-        }
-        let delivered = match fault {
-            // What it got before is lost too, but was written.
-            Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
-            None if !job.fits(mtu) => Err(Trouble::Drop(DropReason::TooBig)),
-            None => scratch.deliver(From { source, chain, at: *at, job }, &mut to, done),
-        };
-        match delivered {
-            Ok(()) => {}
-            Err(Trouble::Short(had)) => {
-                attempt = Attempt { settled, short: Some(had) };
-                break;
-            }
-            Err(Trouble::Drop(DropReason::SenderFault)) => {
-                sender_faults = sender_faults.saturating_add(1);
-            }
-            Err(Trouble::Drop(why)) => to.counters.dropped(why),
-            Err(Trouble::Fault(reason)) => {
-                to.counters.dropped(DropReason::ReceiverDown);
-                fault = Some(reason);
-            }
-        }
-        *done = 0;
-        settled = settled.saturating_add(1);
-    }
+    let Outcome { settled, short, mut fault, sender_faults } =
+        scratch.deliver_all(source, &mut to, frames, done);
+    (attempt.settled, attempt.short) = (settled, short);
     if map.poisoned() {
         fault = Some(SHRANK.into());
     }

@@ -27,7 +27,7 @@ impl Scratch {
     ///
     /// # Errors
     /// What is wrong with the receiver's ring. None of the frames counts as delivered.
-    #[inline]
+    #[inline(never)]
     pub fn run(
         &mut self,
         open: &mut bool,

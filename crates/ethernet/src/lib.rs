@@ -34,6 +34,7 @@ pub mod limits;
 pub mod offload;
 mod port;
 pub mod route;
+mod run;
 mod service;
 mod source;
 pub mod table;

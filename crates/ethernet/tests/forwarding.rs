@@ -5,6 +5,7 @@ mod common;
 use causeway_attach::native::NetOptions;
 use causeway_fabric::spec::NetSpec;
 use causeway_wire::ethernet::BROADCAST;
+use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, mask};
 use causeway_wire::virtio_net::Header;
 use common::*;
 
@@ -57,6 +58,47 @@ fn frames_cut_into_many_descriptors_arrive() {
         drop((a, b));
         let listening = causeway_fabric::control::PortState::Listening;
         wait(|| views() == [listening; 2], || format!("{:?}", views()));
+    }
+}
+
+#[test]
+fn batches_of_all_kinds_arrive_in_their_order() {
+    const BUFFER: usize = 200;
+    let rig = Rig::new();
+    for ring in [0, VIRTIO_F_RING_PACKED] {
+        let features = ALL | mask(VIRTIO_F_VERSION_1) | if ring == 0 { 0 } else { mask(ring) };
+        let name = |port| format!("{port}{ring}");
+        let (n, m) = if ring == 0 { (1, 2) } else { (3, 4) };
+        let mut a = rig.port(&name("a"), net(n), features);
+        rig.try_add(&name("b"), "red", net(m)).unwrap();
+        let receive_bytes = BUFFER as u32;
+        let options = NetOptions { features, receive_bytes, ring_size: 512, ..Default::default() };
+        let mut b = rig.attach(&name("b"), options);
+        for round in 0..40_usize {
+            // Frames for one buffer, for several, and of those that ask for something.
+            let frames: Vec<(Header, Vec<u8>)> = (0..29)
+                .map(|at| match (at + round) % 7 {
+                    3 => tcp(n, m, false, &pattern(400 + at), 100),
+                    5 if round % 3 == 0 => (PLAIN, plain(n, mac(m), &pattern(700 + at))),
+                    _ => (PLAIN, plain(n, mac(m), &pattern(round + at))),
+                })
+                .collect();
+            for (header, frame) in &frames {
+                assert!(a.queue(0, &header.emit(), frame).unwrap());
+            }
+            a.flush(0).unwrap();
+            for (sent, frame) in &frames {
+                let (header, got) = receive(&mut b);
+                assert!(got == *frame, "round {round}: {} for {} bytes", got.len(), frame.len());
+                let buffers = (frame.len() + 12).div_ceil(BUFFER);
+                assert_eq!(usize::from(header.num_buffers), buffers);
+                assert_eq!(header.gso_size, sent.gso_size);
+            }
+        }
+        rig.wait_counter(&name("b"), "receive_packets_total", 29 * 40);
+        let [sent, got] = [("a", "transmit_bytes_total"), ("b", "receive_bytes_total")]
+            .map(|(port, counter)| rig.counter(&name(port), counter));
+        assert_eq!(sent, got);
     }
 }
 

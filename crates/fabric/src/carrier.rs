@@ -211,6 +211,18 @@ impl Pool {
         }
         Buffer { bytes, pool: self.clone() }
     }
+
+    /// Makes bytes a buffer of this pool.
+    pub fn adopt(&self, bytes: Vec<u8>) -> Buffer {
+        Buffer { bytes, pool: self.clone() }
+    }
+}
+
+impl Buffer {
+    /// The bytes, which do not go back to the pool.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
 }
 
 /// A buffer that goes back to its pool.

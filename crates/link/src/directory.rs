@@ -208,6 +208,11 @@ impl Directory {
         self.places.get(&(vni, mac)).map(|(_, place)| *place)
     }
 
+    /// The epoch of an address.
+    pub fn epoch(&self, vni: u32, mac: [u8; 6]) -> Option<u64> {
+        self.places.get(&(vni, mac)).map(|(epoch, _)| *epoch)
+    }
+
     /// Everything: virtual network and address, epoch, place.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, Place)> + '_ {
         self.places.iter().map(|(key, (epoch, place))| (*key, *epoch, *place))

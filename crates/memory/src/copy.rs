@@ -179,7 +179,7 @@ pub fn copy(
         // SAFETY: both pointers have at least `now` mapped bytes. A guest that sends to itself
         // may make the ranges overlap; the copy is made of opaque moves in address order,
         // which is defined for overlap too, if with its own result.
-        unsafe { kernel::copy(dst, src, now) };
+        unsafe { kernel::copy(dst.as_ptr(), src.as_ptr(), now) };
         from.skip(now as u64);
         to.skip(now as u64);
         left = left.saturating_sub(now as u64);

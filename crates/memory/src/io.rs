@@ -25,7 +25,7 @@ fn iovecs(
         let Some((pointer, contiguous)) = map.pointer(span.addr) else { break };
         let now =
             contiguous.min(span.len as usize).min(usize::try_from(left).unwrap_or(usize::MAX));
-        *slot = libc::iovec { iov_base: pointer.cast(), iov_len: now };
+        *slot = libc::iovec { iov_base: pointer.as_ptr().cast(), iov_len: now };
         cursor.skip(now as u64);
         left = left.saturating_sub(now as u64);
         count = count.saturating_add(1);

@@ -63,11 +63,34 @@ struct Window {
     start: NonNull<u8>,
 }
 
+impl Default for Window {
+    fn default() -> Self {
+        Self { guest: 0, len: 0, start: NonNull::dangling() }
+    }
+}
+
+impl Window {
+    /// Host pointer at `addr`, and how many bytes follow it here.
+    #[inline]
+    fn pointer(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
+        // Below the window this wraps, to more than any length.
+        let at = addr.wrapping_sub(self.guest);
+        if at >= self.len {
+            return None;
+        }
+        // SAFETY: at < len, and as many bytes are mapped behind `start`. Both fit usize.
+        let pointer = unsafe { self.start.add(at as usize) };
+        Some((pointer, self.len.wrapping_sub(at) as usize))
+    }
+}
+
 /// All regions of one guest in one epoch. Immutable; replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Map {
-    /// Of `regions`, in their order.
-    windows: Vec<Window>,
+    /// Of the first of `regions`, where most accesses are; none has no bytes.
+    first: Window,
+    /// Of the others, in their order.
+    others: Vec<Window>,
     /// Largest first: most accesses hit the first one looked at.
     regions: Vec<Region>,
 }
@@ -107,8 +130,9 @@ impl Map {
             start.map(|start| Window { guest: r.guest, len: r.len(), start })
         };
         // A mapping has at least one byte, so every region has its window.
-        let windows = regions.iter().filter_map(window).collect();
-        Ok(Self { windows, regions })
+        let mut windows = regions.iter().filter_map(window);
+        let first = windows.next().unwrap_or_default();
+        Ok(Self { first, others: windows.collect(), regions })
     }
 
     /// The regions, largest first.
@@ -147,17 +171,16 @@ impl Map {
 
     /// Host pointer and contiguous length at `addr`, for this crate's copies.
     #[inline]
-    pub(crate) fn pointer(&self, addr: u64) -> Option<(*mut u8, usize)> {
-        for window in &self.windows {
-            // Below the window this wraps, to more than any length.
-            let at = addr.wrapping_sub(window.guest);
-            if at < window.len {
-                // SAFETY: at < len, and as many bytes are mapped behind `start`. Both fit usize.
-                let pointer = unsafe { window.start.as_ptr().add(at as usize) };
-                return Some((pointer, window.len.wrapping_sub(at) as usize));
-            }
+    pub(crate) fn pointer(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
+        match self.first.pointer(addr) {
+            None => self.elsewhere(addr),
+            found => found,
         }
-        None
+    }
+
+    #[inline(never)]
+    fn elsewhere(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
+        self.others.iter().find_map(|window| window.pointer(addr))
     }
 
     /// Marks the region of `addr` as lost.
@@ -170,6 +193,15 @@ impl Map {
     /// Whether all `len` bytes at `addr` are granted.
     #[inline]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
+        match self.pointer(addr) {
+            Some((_, left)) => len <= left as u64 || self.goes_on(addr, len),
+            None => false,
+        }
+    }
+
+    /// As [`Self::contains`], over more regions than one.
+    #[inline(never)]
+    fn goes_on(&self, addr: u64, len: u64) -> bool {
         let mut addr = addr;
         let mut len = len;
         loop {
@@ -194,9 +226,10 @@ impl Map {
     /// Whether all `len` bytes at `addr` are granted, as [`Self::contains`]; if so, their first two
     /// cache lines are on their way, the second to be written where `write` says so. Of a receive
     /// buffer the first often holds the header only, which seldom changes: others may keep it.
-    #[inline]
+    #[inline(always)]
     pub fn fetch(&self, addr: u64, len: u64, write: bool) -> bool {
         let Some((first, left)) = self.pointer(addr) else { return false };
+        let first = first.as_ptr();
         let second = first.wrapping_add(CACHE_LINE_BYTES);
         kernel::prefetch(first);
         if write {
@@ -204,7 +237,7 @@ impl Map {
         } else {
             kernel::prefetch(second);
         }
-        len <= left as u64 || self.contains(addr, len)
+        len <= left as u64 || self.goes_on(addr, len)
     }
 
     /// The two little-endian words at `addr`, each loaded once: a descriptor of a table that lies
@@ -215,7 +248,7 @@ impl Map {
         match self.pointer(addr) {
             Some((from, left)) if left >= BYTES => {
                 // SAFETY: `pointer` gives `left` mapped bytes.
-                Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
+                Ok(unsafe { kernel::load_pair(from.as_ptr()) }.map(u64::from_le))
             }
             // It goes on in another region, or not at all.
             _ => {
@@ -230,6 +263,19 @@ impl Map {
     /// Copies the bytes at `addr` out, once.
     #[inline]
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        match self.pointer(addr) {
+            Some((from, left)) if into.len() <= left => {
+                // SAFETY: `pointer` gives `left` mapped bytes; `into` is private.
+                unsafe { kernel::copy(into.as_mut_ptr(), from.as_ptr(), into.len()) };
+                Ok(())
+            }
+            _ => self.read_on(addr, into),
+        }
+    }
+
+    /// As [`Self::read`], from more regions than one.
+    #[inline(never)]
+    fn read_on(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let mut into = into;
         let mut addr = addr;
         while !into.is_empty() {
@@ -238,7 +284,7 @@ impl Map {
             let now = left.min(into.len());
             let (head, tail) = into.split_at_mut(now);
             // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
-            unsafe { kernel::copy(head.as_mut_ptr(), from, now) };
+            unsafe { kernel::copy(head.as_mut_ptr(), from.as_ptr(), now) };
             into = tail;
             addr = addr.checked_add(now as u64).ok_or(wrong)?;
         }
@@ -257,6 +303,7 @@ impl Map {
     pub fn write_headed(&self, addr: u64, header: &[u8], body: &[u8]) -> Result<(), OutOfGrant> {
         match self.pointer(addr) {
             Some((there, left)) if left >= header.len().saturating_add(body.len()) => {
+                let there = there.as_ptr();
                 // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
                 unsafe {
                     if !is_there(there, header) {
@@ -277,6 +324,19 @@ impl Map {
     /// Copies `from` in at `addr`.
     #[inline]
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
+        match self.pointer(addr) {
+            Some((to, left)) if from.len() <= left => {
+                // SAFETY: `pointer` gives `left` mapped bytes; `from` is private.
+                unsafe { kernel::copy(to.as_ptr(), from.as_ptr(), from.len()) };
+                Ok(())
+            }
+            _ => self.write_on(addr, from),
+        }
+    }
+
+    /// As [`Self::write`], to more regions than one.
+    #[inline(never)]
+    fn write_on(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
         let mut from = from;
         let mut addr = addr;
         while !from.is_empty() {
@@ -285,7 +345,7 @@ impl Map {
             let now = left.min(from.len());
             let (head, tail) = from.split_at(now);
             // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
-            unsafe { kernel::copy(to, head.as_ptr(), now) };
+            unsafe { kernel::copy(to.as_ptr(), head.as_ptr(), now) };
             from = tail;
             addr = addr.checked_add(now as u64).ok_or(wrong)?;
         }

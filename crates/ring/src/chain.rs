@@ -13,10 +13,23 @@ use crate::limits::CHAIN_BYTES_MAX;
 pub struct Chain {
     /// Names the chain to the driver when it is used.
     pub(crate) head: u16,
-    pub(crate) readable: Vec<Span>,
-    pub(crate) writable: Vec<Span>,
-    pub(crate) readable_bytes: u64,
-    pub(crate) writable_bytes: u64,
+    spans: Spans,
+    /// Where there is but one span.
+    only: [Span; 1],
+    /// Where there are others.
+    readable: Vec<Span>,
+    writable: Vec<Span>,
+    readable_bytes: u64,
+    writable_bytes: u64,
+}
+
+/// Where a chain's spans stand: most have one, which is told in few words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Spans {
+    #[default]
+    Many,
+    Readable,
+    Writable,
 }
 
 impl Chain {
@@ -27,43 +40,69 @@ impl Chain {
 
     /// What names this chain to the driver: the index of its first descriptor in a split ring,
     /// its buffer id in a packed one.
+    #[inline]
     pub fn head(&self) -> u16 {
         self.head
     }
 
     /// From the first byte that the device may read.
+    #[inline]
     pub fn reader(&self) -> Cursor<'_> {
-        Cursor::new(&self.readable)
+        Cursor::new(self.readable())
     }
 
     /// From the first byte that the device may write.
+    #[inline]
     pub fn writer(&self) -> Cursor<'_> {
-        Cursor::new(&self.writable)
+        Cursor::new(self.writable())
     }
 
     /// Spans that the device may read.
+    #[inline]
     pub fn readable(&self) -> &[Span] {
-        &self.readable
+        match self.spans {
+            Spans::Many => &self.readable,
+            Spans::Readable => &self.only,
+            Spans::Writable => &[],
+        }
     }
 
     /// Spans that the device may write.
+    #[inline]
     pub fn writable(&self) -> &[Span] {
-        &self.writable
+        match self.spans {
+            Spans::Many => &self.writable,
+            Spans::Readable => &[],
+            Spans::Writable => &self.only,
+        }
     }
 
     /// Bytes that the device may read; at most 2^32.
+    #[inline]
     pub fn readable_bytes(&self) -> u64 {
-        self.readable_bytes
+        let [only] = self.only;
+        match self.spans {
+            Spans::Many => self.readable_bytes,
+            Spans::Readable => u64::from(only.len),
+            Spans::Writable => 0,
+        }
     }
 
     /// Bytes that the device may write; at most 2^32.
+    #[inline]
     pub fn writable_bytes(&self) -> u64 {
-        self.writable_bytes
+        let [only] = self.only;
+        match self.spans {
+            Spans::Many => self.writable_bytes,
+            Spans::Readable => 0,
+            Spans::Writable => u64::from(only.len),
+        }
     }
 
     /// Makes it a copy of another chain, in the room that it has.
     pub fn copy_from(&mut self, other: &Self) {
         self.clear(other.head);
+        (self.spans, self.only) = (other.spans, other.only);
         self.readable.extend_from_slice(&other.readable);
         self.writable.extend_from_slice(&other.writable);
         (self.readable_bytes, self.writable_bytes) = (other.readable_bytes, other.writable_bytes);
@@ -71,6 +110,7 @@ impl Chain {
 
     pub(crate) fn clear(&mut self, head: u16) {
         self.head = head;
+        self.spans = Spans::Many;
         self.readable.clear();
         self.writable.clear();
         self.readable_bytes = 0;
@@ -85,14 +125,8 @@ impl Chain {
         if len == 0 || !map.fetch(span.addr, len, writable) {
             return false;
         }
-        self.clear(head);
-        if writable {
-            self.writable.push(span);
-            self.writable_bytes = len;
-        } else {
-            self.readable.push(span);
-            self.readable_bytes = len;
-        }
+        (self.head, self.only) = (head, [span]);
+        self.spans = if writable { Spans::Writable } else { Spans::Readable };
         true
     }
 

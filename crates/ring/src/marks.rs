@@ -4,6 +4,7 @@
 #[derive(Debug)]
 pub(crate) struct Marks {
     words: Vec<u64>,
+    /// How many bits are set: at most as many as there are, so it never wraps.
     count: u16,
 }
 
@@ -37,7 +38,7 @@ impl Marks {
             return false;
         }
         *word |= bit;
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.wrapping_add(1);
         true
     }
 
@@ -52,7 +53,7 @@ impl Marks {
             return false;
         }
         *word &= !bit;
-        self.count = self.count.saturating_sub(1);
+        self.count = self.count.wrapping_sub(1);
         true
     }
 }

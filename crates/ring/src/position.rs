@@ -4,46 +4,42 @@ use crate::format::packed;
 
 /// A slot and the parity of the turn around the ring, as both sides count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
-    index: u16,
-    wrap: bool,
-}
+pub struct Position(u16);
 
 impl Position {
     /// Where a fresh ring begins: slot 0, wrap counter 1.
-    pub const START: Self = Self { index: 0, wrap: true };
-    /// The wrap counter, in [`Self::bits`].
+    pub const START: Self = Self(Self::WRAP);
+    /// The wrap counter; the slot is below it, as a ring has at most so many.
     const WRAP: u16 = 1 << 15;
 
     /// From slot and wrap counter (bit 15); none if a ring of `size` has no such slot.
     #[inline]
     pub fn from_bits(bits: u16, size: u16) -> Option<Self> {
-        let index = bits & !Self::WRAP;
-        (index < size).then_some(Self { index, wrap: bits & Self::WRAP != 0 })
+        (bits & !Self::WRAP < size).then_some(Self(bits))
     }
 
     /// Slot and wrap counter (bit 15).
     #[inline]
     pub fn bits(self) -> u16 {
-        if self.wrap { self.index | Self::WRAP } else { self.index }
+        self.0
     }
 
     /// `by` slots on, at most `size`.
     #[inline]
     pub fn advance(self, by: u16, size: u16) -> Self {
         // At most 65535: both are at most 32768, and the index is below the size.
-        let index = self.index.wrapping_add(by);
+        let index = self.index().wrapping_add(by);
         match index.checked_sub(size) {
-            Some(index) => Self { index, wrap: !self.wrap },
-            None => Self { index, wrap: self.wrap },
+            Some(index) => Self(index | (self.0 & Self::WRAP ^ Self::WRAP)),
+            None => Self(index | self.0 & Self::WRAP),
         }
     }
 
     /// By how many slots this lies after `from`: below twice the size.
     #[inline]
     pub fn after(self, from: Self, size: u16) -> u32 {
-        let (to, start, turn) = (u32::from(self.index), u32::from(from.index), u32::from(size));
-        let there = if self.wrap == from.wrap { to } else { to.wrapping_add(turn) };
+        let (to, start, turn) = (u32::from(self.index()), u32::from(from.index()), u32::from(size));
+        let there = if self.wrap() == from.wrap() { to } else { to.wrapping_add(turn) };
         // A turn or two are added where the slot lies before: what is left is never negative.
         match there.checked_sub(start) {
             Some(slots) => slots,
@@ -54,13 +50,19 @@ impl Position {
     /// The slot.
     #[inline]
     pub fn index(self) -> u16 {
-        self.index
+        self.0 & !Self::WRAP
+    }
+
+    /// The wrap counter.
+    #[inline]
+    fn wrap(self) -> bool {
+        self.0 & Self::WRAP != 0
     }
 
     /// Offset of the slot's descriptor in the ring.
     #[inline]
     pub fn at(self) -> usize {
-        usize::from(self.index).wrapping_mul(crate::limits::DESCRIPTOR_BYTES)
+        usize::from(self.index()).wrapping_mul(crate::limits::DESCRIPTOR_BYTES)
     }
 
     /// Offset of its flags.
@@ -72,13 +74,13 @@ impl Position {
     /// The bits by which a driver makes a descriptor here available.
     #[inline]
     pub fn available(self) -> u16 {
-        if self.wrap { packed::AVAIL } else { packed::USED }
+        if self.wrap() { packed::AVAIL } else { packed::USED }
     }
 
     /// The bits by which a device marks a descriptor here as used.
     #[inline]
     pub fn used(self) -> u16 {
-        if self.wrap { packed::AVAIL | packed::USED } else { 0 }
+        if self.wrap() { packed::AVAIL | packed::USED } else { 0 }
     }
 
     /// Whether `flags` make a descriptor here available.

@@ -167,7 +167,8 @@ impl BareSocket {
                 Some(first) if first == (ip, vni) => {}
                 // Of another group than those before it in the same burst: rare, so copied.
                 Some(_) => {
-                    inbox.copy(burst.buffer.get(arrival.at).unwrap_or(&[]));
+                    let frame = burst.buffer.get(arrival.at).unwrap_or(&[]);
+                    inbox.copy(frame, arrival.offload, arrival.hops);
                     continue;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causeway_fabric::Name;
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, OFFLOAD_BYTES, Pool, Standing};
 use causeway_fabric::mailbox::Sender;
 
@@ -12,6 +13,8 @@ use super::tally::{Loss, Tally};
 pub struct Inbox {
     /// Which link.
     pub id: LinkId,
+    /// What it is called.
+    pub name: Name,
     /// The mailbox of its group.
     pub to: Sender<Message>,
     /// What is counted.
@@ -34,13 +37,13 @@ impl Inbox {
         }
     }
 
-    /// Brings a copy of a frame, which asks for nothing, to the group.
-    pub fn copy(&self, frame: &[u8]) {
+    /// Brings a copy of a frame to the group.
+    pub fn copy(&self, frame: &[u8], offload: [u8; OFFLOAD_BYTES], hops: u8) {
         let mut bytes = self.pool.take(frame.len());
         if let Some(room) = bytes.get_mut(..frame.len()) {
             room.copy_from_slice(frame);
         }
-        let frames = vec![Arrival { at: 0..frame.len(), offload: [0; OFFLOAD_BYTES], hops: 1 }];
+        let frames = vec![Arrival { at: 0..frame.len(), offload, hops }];
         self.put(Arrivals { link: self.id, bytes, frames });
     }
 
@@ -52,7 +55,7 @@ impl Inbox {
     /// Tells the group something that must not be lost among frames.
     pub fn tell(&self, message: Message) {
         if self.to.insist(message).is_err() {
-            log::error!(link = self.id.0; "its group takes no messages");
+            log::error!(link = self.name.as_str(); "its group takes no messages");
         }
     }
 }

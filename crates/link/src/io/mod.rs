@@ -9,12 +9,16 @@
 //! | [`service`] | links opened, closed, shown, served |
 //! | [`udp`] | many datagrams in one system call |
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
+//! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
 //! | [`inbox`] | to a group's mailbox |
 //! | [`tally`] | what is counted |
 
 pub mod bare;
 pub mod inbox;
 pub mod limits;
+mod open;
 pub mod service;
 pub mod tally;
+pub mod tunnels;
 pub mod udp;
+mod view;

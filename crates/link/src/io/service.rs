@@ -1,57 +1,94 @@
 //! The service of links: opened, closed, shown, served.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use causeway_attach::Model;
+use causeway_fabric::carrier::{LinkId, Membership, Message, Notice, Pool, Standing};
+use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::limits::NOTICES_WAITING_MAX;
+use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
+use causeway_fabric::orders::{LINKS, Order, Outcome};
+use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
+use causeway_fabric::{
+    Context, Mac, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch,
+};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use causeway_attach::Model;
-use causeway_fabric::carrier::{LinkId, Membership, Message, Pool, Standing};
-use causeway_fabric::control::{CommandError, LinkState, LinkView, TraceQuery, TraceView};
-use causeway_fabric::mailbox::Sender;
-use causeway_fabric::orders::{LINKS, Order, Outcome};
-use causeway_fabric::spec::{LinkKind, LinkSpec, PortSpec, UdpSpec};
-use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch};
-
-use super::bare::{BareSocket, Encapsulation};
+use super::bare::BareSocket;
 use super::inbox::Inbox;
-use super::limits::BARE_FRAME_MAX;
+use super::limits::NOTICES_PER_TURN_MAX;
+use super::open::Local;
 use super::tally::Tally;
-use super::udp::{Cut, Udp};
+use super::tunnels::TunnelSocket;
+use crate::directory::{Claim, Directory, Place};
+use crate::moment::Moment;
+
+/// The source value of the mailbox that groups write to.
+const NOTICES: u32 = u32::MAX;
 
 /// One link.
 #[derive(Debug)]
-struct Link {
-    spec: LinkSpec,
-    inbox: Inbox,
+pub(crate) struct Link {
+    pub spec: LinkSpec,
+    pub inbox: Inbox,
     /// The source that receives for it.
-    source: u32,
+    pub source: u32,
+    /// Its tunnel there, where it has one, and its network.
+    pub tunnel: Option<(u16, u32)>,
 }
 
 /// Something that receives, for one link or many.
 #[derive(Debug)]
-struct Source {
-    receives: Receives,
+pub(crate) struct Source {
+    pub local: Local,
+    pub receives: Receives,
     #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
+    pub watch: ServiceWatch,
 }
 
 #[derive(Debug)]
-enum Receives {
-    Bare { local: SocketAddr, encapsulation: Encapsulation, socket: Box<BareSocket> },
+pub(crate) enum Receives {
+    Bare(Box<BareSocket>),
+    Tunnels(Box<TunnelSocket>),
+}
+
+/// Where groups tell their addresses.
+#[derive(Debug)]
+struct Notices {
+    sender: Sender<Notice>,
+    mailbox: Mailbox<Notice>,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Links {
-    pool: Pool,
-    links: BTreeMap<LinkId, Link>,
+    pub(crate) pool: Pool,
+    pub(crate) links: BTreeMap<LinkId, Link>,
     last: u32,
-    sources: BTreeMap<u32, Source>,
+    pub(crate) sources: BTreeMap<u32, Source>,
+    notices: Option<Notices>,
+    /// Which addresses are where, by group.
+    directories: BTreeMap<Name, Directory>,
 }
 
-fn host(spec: &LinkSpec, error: &std::io::Error) -> CommandError {
-    CommandError::Host(format!("link {}: {error}", spec.name))
+/// Calls `act` with the time and random bytes.
+pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+    let mut random = |bytes: &mut [u8]| {
+        let mut left = bytes;
+        while !left.is_empty() {
+            // The kernel gives what is asked for, once it has any at all.
+            let flags = rustix::rand::GetRandomFlags::empty();
+            let done = rustix::rand::getrandom(&mut *left, flags).unwrap_or(0);
+            left = left.get_mut(done..).unwrap_or(&mut []);
+        }
+    };
+    act(&mut Moment { now: now_ns, wall, entropy: &mut random })
 }
 
 impl Links {
@@ -66,127 +103,148 @@ impl Links {
         spec: LinkSpec,
         to: Sender<Message>,
     ) -> Result<Outcome, CommandError> {
+        let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
-        let inbox = Inbox { id, to, tally: Arc::new(Tally::default()), pool: self.pool.clone() };
-        let (source, carrier) = match &spec.kind {
-            LinkKind::Vnet(udp) => self.open_bare(cx, &spec, udp, Encapsulation::Vnet, &inbox)?,
-            LinkKind::Vxlan(udp) => self.open_bare(cx, &spec, udp, Encapsulation::Vxlan, &inbox)?,
-            other => {
-                let text = format!("link {}: kind {} is not there yet", spec.name, other.name());
-                return Err(CommandError::Invalid(text));
-            }
-        };
+        let (name, tally, pool) = (spec.name.clone(), Arc::<Tally>::default(), self.pool.clone());
+        let inbox = Inbox { id, name, to, tally, pool };
+        let opened = self.open_kind(cx, &spec, &inbox);
+        if opened.is_err() {
+            self.forget_unused();
+        }
+        let (source, tunnel, carrier) = opened?;
+        let tells = matches!(spec.kind, LinkKind::Causeway(_) | LinkKind::CausewayPlain(_));
         let membership = Membership {
             id,
             name: spec.name.clone(),
             peer: spec.peer_label(),
             metric: spec.metric,
             transit: spec.transit,
-            notices: None,
+            notices: tells.then_some(notices),
             carrier,
         };
-        self.links.insert(id, Link { spec, inbox, source });
+        self.links.insert(id, Link { spec, inbox, source, tunnel });
         Ok(Outcome::Opened(membership))
     }
 
-    /// A link whose datagrams are frames, on the socket that it shares with others like it.
-    fn open_bare(
-        &mut self,
-        cx: &Context<'_>,
-        spec: &LinkSpec,
-        udp: &UdpSpec,
-        wanted: Encapsulation,
-        inbox: &Inbox,
-    ) -> Result<(u32, Box<dyn causeway_fabric::carrier::Carrier>), CommandError> {
-        let shared = self.sources.iter().find_map(|(value, source)| match &source.receives {
-            Receives::Bare { local, encapsulation, .. }
-                if (*local, *encapsulation) == (udp.local, wanted) =>
-            {
-                Some(*value)
-            }
-            Receives::Bare { .. } => None,
-        });
-        let value = match shared {
-            Some(value) => value,
-            None => {
-                let socket = Udp::bind(udp.local, Cut::Allowed).map_err(|e| {
-                    CommandError::Host(format!("link {}: local {}: {e}", spec.name, udp.local))
-                })?;
-                let value = self.vacancy();
-                let watch = cx.watch_source(socket.as_fd(), value).map_err(|e| host(spec, &e))?;
-                let socket = Box::new(BareSocket::new(socket, wanted, self.pool.clone()));
-                let receives = Receives::Bare { local: udp.local, encapsulation: wanted, socket };
-                self.sources.insert(value, Source { receives, watch });
-                value
-            }
-        };
-        let Some(Source { receives: Receives::Bare { socket, .. }, .. }) =
-            self.sources.get_mut(&value)
-        else {
-            return Err(CommandError::Host("a socket is gone".into()));
-        };
-        if let Err(other) = socket.add(udp.remote, udp.vni, inbox.clone()) {
-            let other = self.links.get(&other).map_or("?", |link| link.spec.name.as_str());
-            let text = format!("link {}: link {other} goes to {} already", spec.name, udp.remote);
-            return Err(CommandError::Conflict(text));
+    /// Where groups tell their addresses.
+    fn notices(&mut self, cx: &Context<'_>) -> Result<Sender<Notice>, CommandError> {
+        if let Some(notices) = &self.notices {
+            return Ok(notices.sender.clone());
         }
-        let carrier = socket.carrier(udp.remote, udp.vni, inbox.tally.clone());
-        Ok((value, Box::new(carrier)))
+        let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
+        let (sender, mailbox) = mailbox(NOTICES_WAITING_MAX).map_err(host)?;
+        let watch = cx.watch_source(mailbox.as_fd(), NOTICES).map_err(host)?;
+        self.notices = Some(Notices { sender: sender.clone(), mailbox, watch });
+        Ok(sender)
     }
 
-    /// A number for a source that none has.
-    fn vacancy(&self) -> u32 {
-        (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
+    /// Closes sockets that no link uses.
+    fn forget_unused(&mut self) {
+        let links = &self.links;
+        self.sources.retain(|value, _| links.values().any(|link| link.source == *value));
     }
 
     /// The group hears of the link from now on.
-    fn start(&self, id: LinkId) {
-        if let Some(link) = self.links.get(&id) {
-            link.inbox.stands(Standing { up: true, rtt_ns: None });
+    fn start(&mut self, now_ns: u64, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
+        let receives = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
+        match (receives, link.tunnel) {
+            (Some(Receives::Tunnels(socket)), Some((number, vni))) => {
+                at_moment(now_ns, |moment| socket.start(number, vni, moment));
+            }
+            _ => link.inbox.stands(Standing { up: true, rtt_ns: None }),
         }
+        self.hear(now_ns);
     }
 
-    fn close(&mut self, id: LinkId) {
+    fn close(&mut self, now_ns: u64, id: LinkId) {
         let Some(link) = self.links.remove(&id) else { return };
         match self.sources.get_mut(&link.source).map(|source| &mut source.receives) {
-            Some(Receives::Bare { socket, .. }) => socket.remove(id),
+            Some(Receives::Bare(socket)) => socket.remove(id),
+            Some(Receives::Tunnels(socket)) => {
+                at_moment(now_ns, |moment| socket.remove(id, moment));
+            }
             None => {}
         }
-        if !self.links.values().any(|other| other.source == link.source) {
-            self.sources.remove(&link.source);
+        let group = link.spec.group;
+        if let Some(directory) = self.directories.get_mut(&group) {
+            directory.lost(place(id));
+        }
+        if !self.links.values().any(|link| link.spec.group == group) {
+            self.directories.remove(&group);
+        }
+        self.forget_unused();
+    }
+
+    /// Takes what peers told of addresses, and tells groups what is news.
+    fn hear(&mut self, now_ns: u64) {
+        let mut all = Vec::new();
+        for source in self.sources.values_mut() {
+            if let Receives::Tunnels(socket) = &mut source.receives {
+                all.append(&mut socket.told);
+            }
+        }
+        for told in all {
+            let Some(link) = self.links.get(&told.link) else { continue };
+            let directory = self.directories.entry(link.spec.group.clone()).or_default();
+            let at = place(told.link);
+            let macs = vec![Mac(told.mac)];
+            if told.here {
+                let wall = at_moment(now_ns, |moment| moment.wall);
+                let Place::Tunnel(number) = at else { continue };
+                let claim = directory.heard(number, (0, told.mac), told.epoch, wall);
+                if matches!(claim, Claim::Moved(_)) {
+                    link.inbox.tell(Message::Here(told.link, macs));
+                }
+            } else if directory.gone(at, (0, told.mac)).is_some() {
+                link.inbox.tell(Message::Gone(told.link, macs));
+            }
         }
     }
 
-    fn view(&self, link: &Link) -> LinkView {
-        let mut counters = link.inbox.tally.by_name();
-        let (state, reason) = match self.sources.get(&link.source).map(|s| &s.receives) {
-            Some(Receives::Bare { socket, .. }) => {
-                let strays = socket.strays;
-                for (name, count) in [
-                    ("unknown_peer", strays.unknown_peer),
-                    ("wrong_vni", strays.wrong_vni),
-                    ("truncated", strays.truncated),
-                ] {
-                    counters.insert(format!("socket_drop_{name}_total"), count);
-                }
-                (LinkState::Open, "this kind does not tell whether the peer is there")
-            }
-            None => (LinkState::Down, "its socket is gone"),
+    /// Takes what groups tell of their addresses, and tells peers.
+    fn take_notices(&mut self, cx: &Context<'_>) -> Served {
+        let Some(notices) = &self.notices else {
+            return Served { progress: Progress::Parked, count: 0 };
         };
-        LinkView {
-            spec: link.spec.clone(),
-            state,
-            reason: reason.to_owned(),
-            endpoint: None,
-            rtt_us: None,
-            loss_percent: None,
-            path_mtu: None,
-            mtu: u16::try_from(BARE_FRAME_MAX.saturating_sub(14)).unwrap_or(u16::MAX),
-            ups_total: 0,
-            counters,
+        let mut all = Vec::new();
+        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
+        let more = count > 0 || !notices.mailbox.arm();
+        for notice in all {
+            self.announce(cx.now_ns, notice);
+        }
+        let progress = if more { Progress::Worked } else { Progress::Parked };
+        Served { progress, count: 0 }
+    }
+
+    fn announce(&mut self, now_ns: u64, notice: Notice) {
+        let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
+        let Some(link) = self.links.get(&id) else { return };
+        let directory = self.directories.entry(link.spec.group.clone()).or_default();
+        let epoch = match notice {
+            Notice::Here(..) => {
+                let wall = at_moment(now_ns, |moment| moment.wall);
+                directory.appear(0, mac.0, wall).or_else(|| directory.epoch(0, mac.0))
+            }
+            Notice::Gone(..) => {
+                directory.gone(Place::Here, (0, mac.0));
+                None
+            }
+        };
+        if let Some(Receives::Tunnels(socket)) =
+            self.sources.get_mut(&link.source).map(|source| &mut source.receives)
+        {
+            socket.announce(id, mac.0, epoch, now_ns);
+            at_moment(now_ns, |moment| socket.tick(moment));
         }
     }
+}
+
+/// The place of what is behind a link, in a directory.
+fn place(id: LinkId) -> Place {
+    let [_, _, high, low] = id.0.to_be_bytes();
+    Place::Tunnel(u16::from_be_bytes([high, low]))
 }
 
 impl Service for Links {
@@ -225,16 +283,22 @@ impl Service for Links {
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
+        if value == NOTICES {
+            return self.take_notices(cx);
+        }
         let Some(source) = self.sources.get_mut(&value) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
         let served = match &mut source.receives {
-            Receives::Bare { socket, .. } => socket.serve(budget),
+            Receives::Bare(socket) => socket.serve(budget),
+            Receives::Tunnels(socket) => {
+                at_moment(cx.now_ns, |moment| socket.serve(budget, moment))
+            }
         };
-        let empty = served.progress == Progress::Idle;
+        self.hear(cx.now_ns);
         match served.count {
-            0 if empty && !cx.polls_source(value) => {
-                Served { progress: Progress::Parked, ..served }
+            0 if served.progress == Progress::Idle && !cx.polls_source(value) => {
+                Served { progress: Progress::Parked, count: 0 }
             }
             0 => served,
             _ => Served { progress: Progress::Worked, ..served },
@@ -245,18 +309,36 @@ impl Service for Links {
         match order {
             Order::LinkOpen(spec, to) => self.open(cx, *spec, to),
             Order::LinkStart(id) => {
-                self.start(id);
+                self.start(cx.now_ns, id);
                 Ok(Outcome::Done)
             }
             Order::LinkClose(id) => {
-                self.close(id);
+                self.close(cx.now_ns, id);
                 Ok(Outcome::Done)
             }
             Order::LinkViews => {
-                Ok(Outcome::Links(self.links.values().map(|link| self.view(link)).collect()))
+                let view = |link| self.view(link, cx.now_ns);
+                Ok(Outcome::Links(self.links.values().map(view).collect()))
             }
             other => Err(CommandError::Invalid(format!("links do not know {other:?}"))),
         }
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        let tunnels = self.sources.values().filter_map(|source| match &source.receives {
+            Receives::Tunnels(socket) => Some(socket.deadline()),
+            Receives::Bare(_) => None,
+        });
+        tunnels.min().filter(|at| *at != u64::MAX)
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        for source in self.sources.values_mut() {
+            if let Receives::Tunnels(socket) = &mut source.receives {
+                at_moment(cx.now_ns, |moment| socket.tick(moment));
+            }
+        }
+        self.hear(cx.now_ns);
     }
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {

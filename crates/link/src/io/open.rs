@@ -1,0 +1,199 @@
+//! Links of each kind, opened: on the socket that they share with others like them, or a new one.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use causeway_fabric::Context;
+use causeway_fabric::carrier::Carrier;
+use causeway_fabric::control::CommandError;
+use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec};
+use zeroize::Zeroizing;
+
+use super::bare::{BareSocket, Encapsulation};
+use super::inbox::Inbox;
+use super::limits::KEY_FILE_BYTES_MAX;
+use super::service::{Links, Receives, Source, at_moment};
+use super::tunnels::{Taken, TunnelSocket};
+use super::udp::{Cut, Udp};
+use crate::keys::{PrivateKey, PublicKey};
+
+/// What links that share a socket have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Local {
+    Bare(SocketAddr, Encapsulation),
+    /// With our public key, if there are secrets.
+    Tunnels(SocketAddr, Option<PublicKey>),
+}
+
+/// A link that was opened: its source, its tunnel, its way out.
+type Opened = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
+
+fn host(spec: &LinkSpec, text: impl std::fmt::Display) -> CommandError {
+    CommandError::Host(format!("link {}: {text}", spec.name))
+}
+
+impl Links {
+    /// Opens a link of any kind.
+    pub(crate) fn open_kind(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        inbox: &Inbox,
+    ) -> Result<Opened, CommandError> {
+        match &spec.kind {
+            LinkKind::Vnet(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vnet, inbox),
+            LinkKind::Vxlan(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vxlan, inbox),
+            LinkKind::Causeway(tunnel) => {
+                let TunnelSpec { remote, local, key, vni, private_key } = tunnel;
+                let own = read_key(private_key).map_err(|text| host(spec, text))?;
+                let peer: PublicKey = key
+                    .as_str()
+                    .parse()
+                    .map_err(|e| CommandError::Invalid(format!("link {}: key: {e}", spec.name)))?;
+                if peer == own.public() {
+                    let text = format!("link {}: key: that is our own", spec.name);
+                    return Err(CommandError::Invalid(text));
+                }
+                self.open_tunnel(cx, spec, (*local, *remote), Some((own, peer)), *vni, inbox)
+            }
+            LinkKind::CausewayPlain(udp) => {
+                let ends = (udp.local, Some(udp.remote));
+                self.open_tunnel(cx, spec, ends, None, udp.vni, inbox)
+            }
+            other => {
+                let text = format!("link {}: kind {} is not there yet", spec.name, other.name());
+                Err(CommandError::Invalid(text))
+            }
+        }
+    }
+
+    /// The source that has what links share, if it is there.
+    fn shared(&self, local: Local) -> Option<u32> {
+        let found = self.sources.iter().find(|(_, source)| source.local == local);
+        found.map(|(value, _)| *value)
+    }
+
+    /// A number for a source that none has.
+    fn vacancy(&self) -> u32 {
+        (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
+    }
+
+    /// Binds a socket, and makes a source of what `make` makes of it.
+    fn bind(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        (at, cut): (SocketAddr, Cut),
+        local: Local,
+        make: impl FnOnce(&Self, Udp) -> Receives,
+    ) -> Result<u32, CommandError> {
+        let udp = Udp::bind(at, cut).map_err(|e| host(spec, format_args!("local {at}: {e}")))?;
+        let value = self.vacancy();
+        let watch = cx.watch_source(udp.as_fd(), value).map_err(|e| host(spec, e))?;
+        let receives = make(self, udp);
+        self.sources.insert(value, Source { local, receives, watch });
+        Ok(value)
+    }
+
+    fn name_of(&self, id: causeway_fabric::carrier::LinkId) -> &str {
+        self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
+    }
+
+    /// A link whose datagrams are frames.
+    fn open_bare(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        udp: &UdpSpec,
+        encapsulation: Encapsulation,
+        inbox: &Inbox,
+    ) -> Result<Opened, CommandError> {
+        let local = Local::Bare(udp.local, encapsulation);
+        let value = match self.shared(local) {
+            Some(value) => value,
+            None => self.bind(cx, spec, (udp.local, Cut::Allowed), local, |links, socket| {
+                let pool = links.pool.clone();
+                Receives::Bare(Box::new(BareSocket::new(socket, encapsulation, pool)))
+            })?,
+        };
+        let Some(Source { receives: Receives::Bare(socket), .. }) = self.sources.get_mut(&value)
+        else {
+            return Err(host(spec, "its socket is gone"));
+        };
+        let added = socket.add(udp.remote, udp.vni, inbox.clone());
+        let carrier = socket.carrier(udp.remote, udp.vni, inbox.tally.clone());
+        if let Err(other) = added {
+            let (name, other) = (&spec.name, self.name_of(other));
+            let text = format!("link {name}: link {other} goes to {} already", udp.remote);
+            return Err(CommandError::Conflict(text));
+        }
+        Ok((value, None, Box::new(carrier)))
+    }
+
+    /// A link on a tunnel; with keys, ours and the peer's, an encrypted one.
+    fn open_tunnel(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        (at, remote): (SocketAddr, Option<SocketAddr>),
+        keys: Option<(PrivateKey, PublicKey)>,
+        vni: u32,
+        inbox: &Inbox,
+    ) -> Result<Opened, CommandError> {
+        let (own, peer) = keys.unzip();
+        let local = Local::Tunnels(at, own.as_ref().map(PrivateKey::public));
+        let value = match self.shared(local) {
+            Some(value) => value,
+            None => self.bind(cx, spec, (at, Cut::Refused), local, |links, socket| {
+                let pool = links.pool.clone();
+                let tunnels =
+                    at_moment(cx.now_ns, |moment| TunnelSocket::new(socket, own, pool, moment));
+                Receives::Tunnels(Box::new(tunnels))
+            })?,
+        };
+        let Some(Source { receives: Receives::Tunnels(socket), .. }) = self.sources.get_mut(&value)
+        else {
+            return Err(host(spec, "its socket is gone"));
+        };
+        let added =
+            at_moment(cx.now_ns, |moment| socket.add(peer, remote, vni, inbox.clone(), moment));
+        let carrier =
+            added.map(|number| (number, socket.carrier(number, vni, inbox.tally.clone())));
+        match carrier {
+            Ok((number, Some(carrier))) => Ok((value, Some((number, vni)), Box::new(carrier))),
+            Ok((_, None)) => Err(host(spec, "its tunnel is gone")),
+            Err(Taken::Refused(error)) => {
+                Err(CommandError::Conflict(format!("link {}: {error}", spec.name)))
+            }
+            Err(Taken::By(other)) => {
+                let (name, other) = (&spec.name, self.name_of(other));
+                let text = format!(
+                    "link {name}: link {other} has vni {vni} to the same peer: choose another vni"
+                );
+                Err(CommandError::Conflict(text))
+            }
+        }
+    }
+}
+
+/// Reads our private key. Says what is wrong in words, never what is in the file.
+fn read_key(path: &Path) -> Result<PrivateKey, String> {
+    let shown = path.display();
+    let wrong = |text: String| format!("private key {shown}: {text}");
+    let file = std::fs::metadata(path)
+        .map_err(|e| wrong(format!("{e}; `causeway key generate --out {shown}` makes one")))?;
+    if file.len() > KEY_FILE_BYTES_MAX {
+        return Err(wrong("it is too long for a key".into()));
+    }
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        if file.permissions().mode() & 0o077 != 0 {
+            log::warn!(path:% = shown; "others may read this private key: chmod 600");
+        }
+    }
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?);
+    text.trim().parse().map_err(|_| {
+        wrong("it does not hold the 44 characters that `causeway key generate` writes".into())
+    })
+}

@@ -1,0 +1,409 @@
+//! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one socket.
+//!
+//! The core ([`crate::hub`]) is given what came and the time; here it gets its socket. Links of
+//! several groups to one peer share a tunnel and are told apart by their networks.
+//!
+//! # Budget
+//! Out: one copy from the sender's memory into the text of a datagram, one pass that seals it into
+//! the batch, one system call for up to 64 datagrams. In: one pass that opens a datagram into the
+//! buffer that its frames are handed on in; those that came in pieces are copied once more, in
+//! cache.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_fabric::carrier::{
+    Arrival, Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing,
+};
+use causeway_fabric::{Progress, Served};
+use causeway_wire::tunnel::record::emit_metadata;
+
+use super::inbox::Inbox;
+use super::limits::RECEIVE_BYTES;
+use super::tally::{Loss, Tally};
+use super::udp::{Burst, Receiver, Udp};
+use crate::event::{Event, What};
+use crate::hub::{AddError, Hub};
+use crate::keys::{PrivateKey, PublicKey};
+use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::moment::Moment;
+use crate::pack::{Batch, Packer, PushError};
+use crate::tunnel::{Config, State};
+use crate::unpack::{Arrived, Sink};
+
+/// One tunnel, and the links that share it.
+#[derive(Debug)]
+struct Seat {
+    /// By their networks.
+    links: BTreeMap<u32, Inbox>,
+    peer: Option<PublicKey>,
+    remote: Option<SocketAddr>,
+    /// Set by those who send when the host finds a datagram too long.
+    too_long: Arc<AtomicBool>,
+    up: bool,
+    ups: u64,
+}
+
+/// What a tunnel told of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// By which link.
+    pub link: LinkId,
+    /// Which address.
+    pub mac: [u8; 6],
+    /// Of when.
+    pub epoch: u64,
+    /// Whether it is there, or no longer.
+    pub here: bool,
+}
+
+/// Why a link was not added to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Another link has the network on that tunnel.
+    By(LinkId),
+    /// The core refuses.
+    Refused(AddError),
+}
+
+/// The tunnels of one socket.
+#[derive(Debug)]
+pub struct TunnelSocket {
+    /// The socket.
+    pub udp: Arc<Udp>,
+    hub: Hub,
+    own: Option<Arc<PrivateKey>>,
+    receiver: Receiver,
+    bursts: Vec<Burst>,
+    sink: Sink,
+    pool: Pool,
+    seats: BTreeMap<u16, Seat>,
+    /// What peers told of addresses, to be taken.
+    pub told: Vec<Told>,
+}
+
+impl TunnelSocket {
+    /// On a socket that is bound. Without a key there are only tunnels without secrets.
+    pub fn new(udp: Udp, own: Option<PrivateKey>, pool: Pool, moment: &mut Moment<'_>) -> Self {
+        let own = own.map(Arc::new);
+        Self {
+            udp: Arc::new(udp),
+            hub: Hub::new(own.clone(), moment),
+            own,
+            receiver: Receiver::new(pool.clone()),
+            bursts: Vec::new(),
+            sink: Sink::default(),
+            pool,
+            seats: BTreeMap::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// Our public key.
+    pub fn key(&self) -> Option<PublicKey> {
+        self.own.as_ref().map(|own| own.public())
+    }
+
+    /// Adds a link to a peer, on the tunnel to it that is there, or on a new one. Says which.
+    ///
+    /// # Errors
+    /// [`Taken`] says why not.
+    pub fn add(
+        &mut self,
+        peer: Option<PublicKey>,
+        remote: Option<SocketAddr>,
+        vni: u32,
+        inbox: Inbox,
+        moment: &Moment<'_>,
+    ) -> Result<u16, Taken> {
+        let same = |seat: &Seat| (seat.peer, seat.remote) == (peer, remote);
+        let shared = self.seats.iter().find(|(_, seat)| same(seat)).map(|(number, _)| *number);
+        if let Some(other) = shared.and_then(|number| self.seats.get(&number)?.links.get(&vni)) {
+            return Err(Taken::By(other.id));
+        }
+        let number = match shared {
+            Some(number) => number,
+            None => {
+                let keys = self.own.clone().zip(peer);
+                let config = Config { keys, remote, longest: DATAGRAM_BYTES_MAX };
+                let number = self.hub.add(&config, moment).map_err(Taken::Refused)?;
+                let seat = Seat {
+                    links: BTreeMap::new(),
+                    peer,
+                    remote,
+                    too_long: Arc::default(),
+                    up: false,
+                    ups: 0,
+                };
+                self.seats.insert(number, seat);
+                number
+            }
+        };
+        if let Some(seat) = self.seats.get_mut(&number) {
+            seat.links.insert(vni, inbox);
+        }
+        Ok(number)
+    }
+
+    /// The group of a link hears of it from now on.
+    pub fn start(&mut self, number: u16, vni: u32, moment: &mut Moment<'_>) {
+        if let Some(tunnel) = self.hub.tunnel_mut(number)
+            && !tunnel.carry(vni, &mut self.sink)
+        {
+            log::error!(vni; "a tunnel has as many networks as it may");
+        }
+        let seat = self.seats.get(&number);
+        if let Some(seat) = seat.filter(|seat| seat.up)
+            && let Some(inbox) = seat.links.get(&vni)
+        {
+            inbox.stands(Standing { up: true, rtt_ns: None });
+        }
+        self.tick(moment);
+    }
+
+    /// Removes a link, and its tunnel if it was the last on it.
+    pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
+        let Some((number, vni)) = self.seats.iter().find_map(|(number, seat)| {
+            let mut links = seat.links.iter();
+            links.find(|(_, inbox)| inbox.id == id).map(|(vni, _)| (*number, *vni))
+        }) else {
+            return;
+        };
+        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+            tunnel.release(moment.now, vni);
+        }
+        self.tick(moment);
+        let Some(seat) = self.seats.get_mut(&number) else { return };
+        seat.links.remove(&vni);
+        if seat.links.is_empty() {
+            self.seats.remove(&number);
+            self.hub.remove(number);
+        }
+    }
+
+    /// The way out for a link.
+    pub fn carrier(&self, number: u16, vni: u32, tally: Arc<Tally>) -> Option<TunnelCarrier> {
+        let outlet = self.hub.tunnel(number)?.outlet().clone();
+        let too_long = self.seats.get(&number)?.too_long.clone();
+        let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
+        Some(TunnelCarrier { packer, out: Out { udp, tally, too_long, lost: 0 }, vni })
+    }
+
+    /// What there is to show of a tunnel; how often it came up.
+    pub fn state(&self, number: u16, now: u64) -> Option<(State, u64)> {
+        let ups = self.seats.get(&number)?.ups;
+        Some((self.hub.tunnel(number)?.state(now), ups))
+    }
+
+    /// What was refused and belongs to no tunnel.
+    pub fn refusals(&self) -> &crate::Refusals {
+        self.hub.refusals()
+    }
+
+    /// Tells the peer of an address, or that it is no longer here (no epoch).
+    pub fn announce(&mut self, id: LinkId, mac: [u8; 6], epoch: Option<u64>, now: u64) {
+        let found = self.seats.iter().find_map(|(number, seat)| {
+            let mut links = seat.links.iter();
+            links.find(|(_, inbox)| inbox.id == id).map(|(vni, _)| (*number, *vni))
+        });
+        let Some((number, vni)) = found else { return };
+        let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
+        match epoch {
+            Some(epoch) => {
+                if tunnel.announce(now, vni, mac, epoch).is_err() {
+                    log::error!(link = id.0; "a peer is told of no more addresses");
+                }
+            }
+            None => tunnel.withdraw(now, vni, mac),
+        }
+    }
+
+    /// When [`Self::tick`] is to be called, at the latest.
+    pub fn deadline(&self) -> u64 {
+        self.hub.deadline()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, moment: &mut Moment<'_>) {
+        for (number, seat) in &self.seats {
+            if seat.too_long.swap(false, Ordering::Relaxed)
+                && let Some(tunnel) = self.hub.tunnel_mut(*number)
+            {
+                tunnel.too_long(moment.now, &mut self.sink);
+            }
+        }
+        self.hub.tick(moment, &mut self.sink);
+        self.empty();
+    }
+
+    /// Takes what came, about `budget` frames.
+    pub fn serve(&mut self, budget: usize, moment: &mut Moment<'_>) -> Served {
+        let mut count = 0_u32;
+        while (count as usize) < budget {
+            let mut bursts = std::mem::take(&mut self.bursts);
+            let received = self.receiver.receive(&self.udp, &mut bursts);
+            for burst in bursts.drain(..) {
+                for at in burst.datagrams() {
+                    let datagram = burst.buffer.get(at).unwrap_or(&[]);
+                    // A refusal was counted.
+                    let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
+                    count = count.saturating_add(1);
+                }
+                self.empty();
+            }
+            self.bursts = bursts;
+            match received {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Served { progress: Progress::Idle, count };
+                }
+                // What an earlier datagram met: told once, and of no more use here.
+                Err(_) => count = count.saturating_add(1),
+            }
+        }
+        Served { progress: Progress::Worked, count }
+    }
+
+    /// Carries out what the core gave.
+    fn empty(&mut self) {
+        for (to, datagram) in self.sink.datagrams.drain(..) {
+            // Lost ones are said again; too long ones were a try.
+            let _ = self.udp.send(to, &datagram, datagram.len());
+        }
+        for index in 0..self.sink.events.len() {
+            if let Some(event) = self.sink.events.get(index).copied() {
+                self.happened(event);
+            }
+        }
+        if !self.sink.frames.is_empty() {
+            self.hand_on();
+        }
+        self.sink.clear();
+    }
+
+    fn happened(&mut self, event: Event) {
+        let Some(seat) = self.seats.get_mut(&event.tunnel) else { return };
+        match event.what {
+            What::Up | What::Down => {
+                seat.up = event.what == What::Up;
+                seat.ups = seat.ups.saturating_add(u64::from(seat.up));
+                for inbox in seat.links.values() {
+                    inbox.stands(Standing { up: seat.up, rtt_ns: None });
+                    let state = if seat.up { "up" } else { "down" };
+                    log::info!(link = inbox.name.as_str(), state; "link");
+                }
+            }
+            What::Here { vni, mac, epoch } | What::Gone { vni, mac, epoch } => {
+                let here = matches!(event.what, What::Here { .. });
+                if let Some(inbox) = seat.links.get(&vni) {
+                    self.told.push(Told { link: inbox.id, mac, epoch, here });
+                }
+            }
+            What::Session | What::Datagram(_) | What::Roamed(_) => {}
+        }
+    }
+
+    /// Brings frames to their groups: those of one link with the buffer that they lie in.
+    fn hand_on(&mut self) {
+        let inbox = |frame: &Arrived| self.seats.get(&frame.tunnel)?.links.get(&frame.vni);
+        let Some(first) = self.sink.frames.first() else { return };
+        let whose = (first.tunnel, first.vni);
+        let Some(main) = inbox(first).cloned() else { return };
+        let mut frames = Vec::with_capacity(self.sink.frames.len());
+        for frame in &self.sink.frames {
+            let [offload @ ..] = emit_metadata(&frame.metadata);
+            let hops = frame.hops.saturating_add(1);
+            if (frame.tunnel, frame.vni) == whose {
+                frames.push(Arrival { at: frame.at.clone(), offload, hops });
+            } else if let Some(other) = inbox(frame) {
+                // Of another group in the same burst: rare, so copied.
+                other.copy(self.sink.frame(frame), offload, hops);
+            }
+        }
+        let room = self.pool.take(RECEIVE_BYTES).into_bytes();
+        let bytes = self.pool.adopt(self.sink.take_bytes(room));
+        main.put(Arrivals { link: main.id, bytes, frames });
+    }
+}
+
+/// What sends batches.
+#[derive(Debug)]
+struct Out {
+    udp: Arc<Udp>,
+    tally: Arc<Tally>,
+    too_long: Arc<AtomicBool>,
+    /// Datagrams that the kernel did not take.
+    lost: u64,
+}
+
+impl Out {
+    fn send(&mut self, batch: &Batch) {
+        let Some(to) = batch.to() else { return };
+        let count = batch.datagrams() as u64;
+        let why = match self.udp.send(to, batch.bytes(), batch.segment()) {
+            Ok(()) => {
+                self.tally.transmitted(0, 0, count);
+                return;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Loss::NoRoom,
+            Err(error) => match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL) => {
+                    self.too_long.store(true, Ordering::Relaxed);
+                    Loss::TooBig
+                }
+                _ => Loss::Unreachable,
+            },
+        };
+        self.tally.lost(why, count);
+        self.lost = self.lost.saturating_add(count);
+    }
+}
+
+/// The way out of one link, for one shard.
+#[derive(Debug)]
+pub struct TunnelCarrier {
+    packer: Packer,
+    out: Out,
+    vni: u32,
+}
+
+impl Carrier for TunnelCarrier {
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        let metadata = frame.offload.to_header(0);
+        let (mut reader, out) = (frame.reader(), &mut self.out);
+        // Bytes are asked for one after the other.
+        let read = |_: usize, into: &mut [u8]| reader.read(into);
+        let send = |batch: &Batch| out.send(batch);
+        let packed = self.packer.push(self.vni, frame.hops, &metadata, frame.len, read, send);
+        let (loss, refusal) = match packed {
+            Ok(()) => {
+                self.out.tally.transmitted(1, frame.len as u64, 0);
+                return Ok(());
+            }
+            Err(PushError::NoPath | PushError::Seal(_)) => (Loss::Down, Refusal::Down),
+            Err(PushError::Oversized(_)) => (Loss::TooBig, Refusal::TooBig),
+            Err(PushError::Source(_)) => (Loss::SenderFault, Refusal::Lost),
+        };
+        self.out.tally.lost(loss, 1);
+        Err(refusal)
+    }
+
+    fn flush(&mut self) -> u64 {
+        let out = &mut self.out;
+        if self.packer.finish(|batch| out.send(batch)).is_err() {
+            self.out.tally.lost(Loss::Down, 1);
+        }
+        std::mem::take(&mut self.out.lost)
+    }
+
+    fn takes_offloads(&self) -> bool {
+        true
+    }
+
+    fn longest(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+}

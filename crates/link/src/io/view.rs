@@ -1,0 +1,87 @@
+//! What operators see of links.
+
+use causeway_fabric::control::{LinkState, LinkView};
+
+use super::limits::{BARE_FRAME_MAX, ETHERNET_HEADER};
+use super::service::{Link, Links, Receives};
+use crate::tunnel::State;
+
+/// Bytes of IP and UDP headers before a datagram.
+const fn headers(remote: std::net::SocketAddr) -> usize {
+    if remote.is_ipv4() { 28 } else { 48 }
+}
+
+fn short(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+impl Links {
+    /// One link, as shown.
+    pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
+        let mut view = LinkView {
+            spec: link.spec.clone(),
+            state: LinkState::Down,
+            reason: "its socket is gone".into(),
+            endpoint: None,
+            rtt_us: None,
+            loss_percent: None,
+            path_mtu: None,
+            mtu: short(BARE_FRAME_MAX.saturating_sub(ETHERNET_HEADER)),
+            ups_total: 0,
+            counters: link.inbox.tally.by_name(),
+        };
+        match self.sources.get(&link.source).map(|source| &source.receives) {
+            Some(Receives::Bare(socket)) => {
+                view.state = LinkState::Open;
+                view.reason = "this kind does not tell whether the peer is there".into();
+                let strays = socket.strays;
+                for (name, count) in [
+                    ("unknown_peer", strays.unknown_peer),
+                    ("wrong_vni", strays.wrong_vni),
+                    ("truncated", strays.truncated),
+                ] {
+                    view.counters.insert(format!("socket_drop_{name}_total"), count);
+                }
+            }
+            Some(Receives::Tunnels(socket)) => {
+                let state = link.tunnel.and_then(|(number, _)| socket.state(number, now_ns));
+                if let Some((state, ups)) = state {
+                    tunnel(&mut view, &state, ups);
+                }
+                for (name, count) in socket.refusals().view() {
+                    view.counters.insert(format!("socket_{name}"), count);
+                }
+            }
+            None => {}
+        }
+        view
+    }
+}
+
+fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
+    (view.state, view.reason) = match (state.up, state.remote, state.handshakes) {
+        (true, ..) => (LinkState::Up, "the peer answers".to_owned()),
+        (false, None, _) => (LinkState::Down, "the peer has not called yet".to_owned()),
+        (false, Some(_), 0) if state.peer.is_some() => {
+            (LinkState::Down, "the peer has not answered: address, keys, firewall?".to_owned())
+        }
+        (false, Some(_), _) => (LinkState::Down, "the peer does not answer".to_owned()),
+    };
+    view.endpoint = state.remote;
+    view.rtt_us = state.rtt.map(|ns| ns as f64 / 1000.0);
+    let (of, lost) = state.loss;
+    let percent = lost.saturating_mul(100).checked_div(of);
+    view.loss_percent = percent.and_then(|percent| u8::try_from(percent).ok());
+    view.path_mtu = state.remote.map(|at| short(state.datagram.saturating_add(headers(at))));
+    view.mtu = u16::MAX;
+    view.ups_total = ups;
+    view.counters.extend(state.refusals.view());
+    for (name, count) in [
+        ("handshakes_total", state.handshakes),
+        ("addresses_told", state.addresses.0 as u64),
+        ("addresses_heard", state.addresses.1 as u64),
+        ("fragmented_frames", state.fragments.0 as u64),
+    ] {
+        view.counters.insert(name.to_owned(), count);
+    }
+}

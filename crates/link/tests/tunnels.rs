@@ -1,0 +1,187 @@
+//! Hosts joined by our own tunnels.
+
+mod hosts;
+
+use std::net::SocketAddr;
+
+use causeway_fabric::control::{Command, LinkState};
+use causeway_fabric::spec::{LinkKind, TunnelSpec, UdpSpec};
+use causeway_link::PrivateKey;
+use hosts::{
+    Host, bare, frame, is_silent, mac, name, receive, send, send_with, spec, unicast, wait,
+};
+
+fn key(n: u8) -> PrivateKey {
+    PrivateKey::new([n; 32])
+}
+
+/// A link from host `from` to host `to`; both are told apart by their loopback addresses and keys.
+fn link(host: &Host, from: u8, to: u8, port: u16, group: &str, vni: u32) -> String {
+    let file = host.path("key");
+    std::fs::write(&file, key(from).to_text().as_str()).unwrap();
+    let at = |n: u8| -> SocketAddr { format!("127.0.0.{n}:{port}").parse().unwrap() };
+    let link = format!("to-{to}-{group}");
+    let kind = LinkKind::Causeway(TunnelSpec {
+        remote: Some(at(to)),
+        local: at(from),
+        key: key(to).public().to_string().parse().unwrap(),
+        private_key: file,
+        vni,
+    });
+    host.link(spec(&link, group, kind)).unwrap();
+    link
+}
+
+fn wait_up(host: &Host, link: &str) {
+    let up = || host.link_view(link).state == LinkState::Up;
+    wait(up, || format!("{:?}", host.link_view(link)));
+}
+
+fn wait_heard(host: &Host, link: &str, count: u64) {
+    let heard = || host.link_counter(link, "addresses_heard") == count;
+    wait(heard, || format!("{:?}", host.link_view(link)));
+}
+
+#[test]
+fn frames_of_every_length_cross_encrypted() {
+    let (a, b) = (Host::new(), Host::new());
+    let merge = causeway_wire::virtio::mask(causeway_wire::virtio_net::VIRTIO_NET_F_MRG_RXBUF);
+    let mut one = a.port_with(1, "red", merge, 65535);
+    let mut two = b.port_with(2, "red", merge, 65535);
+    let to_b = link(&a, 11, 12, 21001, "red", 7);
+    let to_a = link(&b, 12, 11, 21001, "red", 7);
+    wait_up(&a, &to_b);
+    wait_up(&b, &to_a);
+    wait_heard(&a, &to_b, 1);
+    wait_heard(&b, &to_a, 1);
+    for len in [60, 300, 1514, 9014, 65_000, 65_549] {
+        let there = unicast(1, 2, len);
+        send(&mut one, &there);
+        assert!(receive(&mut two).1 == there, "{len}");
+        let back = unicast(2, 1, len);
+        send(&mut two, &back);
+        assert!(receive(&mut one).1 == back, "{len}");
+    }
+    let all = frame([0xff; 6], mac(1), 60);
+    send(&mut one, &all);
+    assert_eq!(receive(&mut two).1, all);
+    let view = a.link_view(&to_b);
+    assert_eq!(view.counters["transmit_packets_total"], 7, "{view:?}");
+    assert_eq!(view.counters["receive_packets_total"], 6, "{view:?}");
+    let shown = format!("{view:?} {}", serde_json::to_string(&view).unwrap());
+    assert!(!shown.contains(key(11).to_text().as_str()), "a private key is shown");
+}
+
+#[test]
+fn groups_share_a_tunnel_and_nothing_else() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut red1, mut red2) = (a.port(1, "red"), b.port(2, "red"));
+    let (mut blue1, mut blue2) = (a.port(3, "blue"), b.port(4, "blue"));
+    let red = link(&a, 13, 14, 21002, "red", 1);
+    let blue = link(&a, 13, 14, 21002, "blue", 2);
+    link(&b, 14, 13, 21002, "red", 1);
+    link(&b, 14, 13, 21002, "blue", 2);
+    wait_up(&a, &red);
+    wait_up(&a, &blue);
+    let all = frame([0xff; 6], mac(1), 60);
+    send(&mut red1, &all);
+    assert_eq!(receive(&mut red2).1, all);
+    let other = unicast(3, 4, 80);
+    send(&mut blue1, &other);
+    assert_eq!(receive(&mut blue2).1, other);
+    assert!(is_silent(&mut red2) && is_silent(&mut blue1));
+    assert_eq!(a.link_view(&red).counters["handshakes_total"], 1, "one tunnel");
+    a.call(Command::LinkDel(name(&red)));
+    let again = unicast(3, 4, 90);
+    send(&mut blue1, &again);
+    assert_eq!(receive(&mut blue2).1, again, "the other group goes on");
+}
+
+#[test]
+fn a_segment_crosses_as_one() {
+    use causeway_wire::virtio::mask;
+    use causeway_wire::virtio_net::*;
+    let all = mask(VIRTIO_NET_F_CSUM)
+        | mask(VIRTIO_NET_F_HOST_TSO4)
+        | mask(VIRTIO_NET_F_GUEST_CSUM)
+        | mask(VIRTIO_NET_F_GUEST_TSO4)
+        | mask(VIRTIO_NET_F_MRG_RXBUF);
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port_with(1, "red", all, 1500), b.port_with(2, "red", all, 1500));
+    let to_b = link(&a, 15, 16, 21003, "red", 7);
+    link(&b, 16, 15, 21003, "red", 7);
+    wait_up(&a, &to_b);
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .tcp(1000, 2000, 1, 65535);
+    builder.write(&mut packet, &vec![0x5a; 40_000]).unwrap();
+    let header = Header {
+        flags: HDR_F_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: 54,
+        gso_size: 1460,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    send_with(&mut one, &header, &packet);
+    let (got, bytes) = receive(&mut two);
+    assert_eq!(bytes, packet, "uncut");
+    assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1460));
+}
+
+#[test]
+fn plain_tunnels_are_asked_for_by_name() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    let kind: fn(UdpSpec) -> LinkKind = LinkKind::CausewayPlain;
+    let (x, y) = ("127.0.0.17:21004", "127.0.0.18:21004");
+    a.link(bare("to-b", "red", kind, (x, y, 5))).unwrap();
+    b.link(bare("to-a", "red", kind, (y, x, 5))).unwrap();
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    let there = unicast(1, 2, 1514);
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
+}
+
+#[test]
+fn a_guest_that_moves_is_found_at_once() {
+    let (a, b) = (Host::new(), Host::new());
+    let mut one = a.port(1, "red");
+    let mut roamer = a.port(9, "red");
+    let to_b = link(&a, 19, 20, 21005, "red", 7);
+    let to_a = link(&b, 20, 19, 21005, "red", 7);
+    wait_up(&a, &to_b);
+    wait_heard(&b, &to_a, 2);
+    let first = unicast(1, 9, 60);
+    send(&mut one, &first);
+    assert_eq!(receive(&mut roamer).1, first);
+    // It leaves here and starts there, and has not sent a frame yet.
+    drop(roamer);
+    let mut roamer = b.port(9, "red");
+    wait_heard(&a, &to_b, 1);
+    let second = unicast(1, 9, 70);
+    send(&mut one, &second);
+    assert_eq!(receive(&mut roamer).1, second);
+    // And back, while the other one still runs: the newest place counts.
+    let mut back = a.attach(9, 0);
+    let third = unicast(1, 9, 80);
+    send(&mut one, &third);
+    assert_eq!(receive(&mut back).1, third);
+}
+
+#[test]
+fn a_wrong_key_gets_nothing_through() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, _two) = (a.port(1, "red"), b.port(2, "red"));
+    let to_b = link(&a, 21, 22, 21006, "red", 7);
+    // B expects somebody else.
+    link(&b, 22, 23, 21006, "red", 7);
+    let refused = || b.link_view("to-23-red").counters["socket_refused_peer_total"] > 0;
+    wait(refused, || format!("{:?}", b.link_view("to-23-red")));
+    assert_eq!(a.link_view(&to_b).state, LinkState::Down);
+    send(&mut one, &frame([0xff; 6], mac(1), 60));
+    assert_eq!(b.link_counter("to-23-red", "receive_packets_total"), 0);
+}
