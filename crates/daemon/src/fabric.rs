@@ -57,8 +57,15 @@ pub fn apply(fabric: &dyn Fabric, config: &Config, resolve: Resolver) -> Result<
     Ok(())
 }
 
-/// Closes every port, so that no socket of theirs is left behind.
-pub fn close_ports(fabric: &dyn Fabric) {
+/// Closes every link and port, so that peers are told and no socket is left behind.
+pub fn close_all(fabric: &dyn Fabric) {
+    if let Ok(Answer::Links(links)) = fabric.call(Command::LinkList) {
+        for link in links {
+            if let Err(error) = fabric.call(Command::LinkDel(link.spec.name.clone())) {
+                log::warn!(link:% = link.spec.name, error:% = error; "link not closed");
+            }
+        }
+    }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
     for port in ports {
         if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {

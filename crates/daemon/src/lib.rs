@@ -20,3 +20,4 @@ pub mod logger;
 pub mod notify;
 pub mod peer;
 pub mod plan;
+pub mod vnet;

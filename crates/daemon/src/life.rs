@@ -1,5 +1,7 @@
 //! From start to stop: claim the control socket, fill the fabric, serve, and leave nothing behind.
 
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -11,14 +13,19 @@ use signal_hook::iterator::Signals;
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
-use crate::config::{Config, DaemonConfig, Hold};
+use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
 use crate::draft::place::resolve;
-use crate::fabric::{Fabric, SocketOwner, apply, close_ports};
+use crate::fabric::{Fabric, SocketOwner, apply, close_all};
 use crate::hold::Holding;
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
+use crate::limits::CONFIG_BYTES_MAX;
 use crate::notify::{Notify, watchdog_period};
 use crate::peer::Access;
+use crate::vnet;
+use crate::vnet::password::Password;
+use crate::vnet::server::Patience;
+use crate::vnet::session::House;
 
 /// Why the daemon cannot start, in a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -78,11 +85,15 @@ impl Daemon {
             mode: self.config.daemon.socket_mode,
             group: self.socket_group,
         });
-        if let Err(error) = apply(&*fabric, &self.config, resolve) {
-            close_ports(&*fabric);
-            holding.let_go();
-            return Err(error.into());
-        }
+        let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
+        let mut vnet = match filled {
+            Ok(vnet) => vnet,
+            Err(error) => {
+                close_all(&*fabric);
+                holding.let_go();
+                return Err(error);
+            }
+        };
         holding.synced()?;
         let mut server = self.start_server(fabric.clone())?;
         start_watchdog(&fabric, &notify)?;
@@ -92,14 +103,50 @@ impl Daemon {
         wait(&mut self.signals);
         notify.send("STOPPING=1");
         server.stop();
+        if let Some(vnet) = &mut vnet {
+            vnet.stop();
+        }
         if keep && hold != Hold::None {
             // Only the end of the process leaves rings as they are.
             drop(self.control);
             std::process::exit(0);
         }
-        close_ports(&*fabric);
+        close_all(&*fabric);
         holding.let_go();
         Ok(())
+    }
+
+    /// Puts what the configuration and its VNET file say into the fabric.
+    fn fill(&self, fabric: &dyn Fabric) -> Result<(), StartError> {
+        apply(fabric, &self.config, resolve)?;
+        let VnetConfig { file: Some(path), group: Some(group), .. } = &self.config.vnet else {
+            return Ok(());
+        };
+        let shown = path.display().to_string();
+        let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
+        let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
+        let changes = script.carry_out(fabric)?;
+        log::info!(file = shown.as_str(), changes; "VNET file carried out");
+        Ok(())
+    }
+
+    fn start_vnet(
+        &self,
+        fabric: Arc<dyn Fabric>,
+    ) -> Result<Option<vnet::server::Server>, StartError> {
+        let VnetConfig {
+            listen: Some(listen), password_file: Some(file), group: Some(group), ..
+        } = &self.config.vnet
+        else {
+            return Ok(None);
+        };
+        let wrong = |text: String| format!("[control]: key \"vnet_password_file\": {text}");
+        let password = Password::load(file).map_err(wrong)?;
+        let house = House::new(fabric, group.clone(), password, resolve);
+        let server = vnet::server::Server::start(*listen, house, Patience::default());
+        let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
+        log::info!(listen:% = listen, group:% = group; "VNET control");
+        Ok(Some(server))
     }
 
     fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<Server, StartError> {
@@ -114,6 +161,17 @@ impl Daemon {
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
         Ok(Server::start(self.control.listener()?, self.access, handler)?)
     }
+}
+
+/// A file that is not larger than any configuration.
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        let text = format!("expected at most {CONFIG_BYTES_MAX} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(text)
 }
 
 /// Lets the process have as many descriptors as it may: each port takes up to 20, and many

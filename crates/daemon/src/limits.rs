@@ -32,6 +32,25 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Addresses of one host name that are looked at.
 pub const RESOLVED_MAX: usize = 16;
 
+/// Bytes of one line of the VNET language, without its end.
+pub const VNET_LINE_BYTES_MAX: usize = 256;
+/// Connections that speak it at the same time.
+pub const VNET_CONNECTIONS_MAX: usize = 16;
+/// From connecting to a good HELLO.
+pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
+/// Between two lines.
+pub const VNET_IDLE_TIME_MAX: Duration = Duration::from_secs(300);
+/// Bytes of the password.
+pub const VNET_PASSWORD_BYTES_MAX: usize = 128;
+/// Sources whose failed passwords are remembered; the one that failed longest ago gives way.
+pub const VNET_SOURCES_MAX: usize = 1024;
+/// How long a source waits after its first failed password; twice as long after each further one.
+pub const VNET_DELAY_FIRST: Duration = Duration::from_secs(1);
+/// How long it waits at most.
+pub const VNET_DELAY_MAX: Duration = Duration::from_secs(300);
+/// When a source's failures are forgotten.
+pub const VNET_FORGET_AFTER: Duration = Duration::from_secs(3600);
+
 /// Bytes of one value in a log line; longer ones are cut.
 pub const LOG_VALUE_BYTES_MAX: usize = 2048;
 /// Tries to read the pid of a daemon that has only just taken the lock.

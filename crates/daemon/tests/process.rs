@@ -232,7 +232,10 @@ fn a_configuration_is_checked_and_printed() {
     let file = config(&dir, "");
     let path = file.to_str().unwrap();
     let (code, out, _) = run(&["--config", path, "--check-config"]);
-    assert_eq!((code, out), (Some(0), format!("{path}: ok: 1 groups, 2 ports, 0 rules\n")));
+    assert_eq!(
+        (code, out),
+        (Some(0), format!("{path}: ok: 1 groups, 2 ports, 0 rules, 0 links, 0 routes\n"))
+    );
     let (code, out, _) = run(&["--config", path, "--print-config"]);
     assert_eq!(code, Some(0));
     assert!(out.contains("queue_pairs = 1") && out.contains("control_mode = \"0660\""), "{out}");
@@ -288,4 +291,40 @@ fn a_port_whose_socket_another_process_serves_is_refused() {
     let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
     assert_eq!(code, Some(1), "{error}");
     assert!(UnixStream::connect(dir.file("a-net.sock")).is_ok(), "the other one still serves");
+}
+
+#[test]
+fn a_vnet_file_is_carried_out_at_the_start_or_nothing_is_served() {
+    let dir = Dir::new();
+    let (file, password) = (dir.file("links.vnet"), dir.file("password"));
+    let control = format!(
+        "[control]\nvnet_listen = \"127.0.0.1:0\"\nvnet_password_file = \"{}\"\n\
+         vnet_group = \"blue\"\nvnet_file = \"{}\"\n",
+        password.display(),
+        file.display()
+    );
+    let config = config(&dir, &control);
+    std::fs::write(&password, "s3cret\n").unwrap();
+    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&file, "ADDROUTE any any INTERFACE a-net\nADDROUTE any any EDGE x\n").unwrap();
+    let (code, log) = Daemon::start(&config).end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains("links.vnet:2: host \"x\"") && log.contains("nothing was changed"),
+        "{log}"
+    );
+    assert!(sockets(&dir).is_empty(), "{:?}", sockets(&dir));
+
+    std::fs::write(&file, "HELLO anyone 0.9\n# no links yet\nDONE\n").unwrap();
+    let socket = dir.file("control.sock");
+    let daemon = Daemon::start(&config).ready(&socket);
+    daemon.signal(rustix::process::Signal::TERM);
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("VNET control") && !log.contains("s3cret"), "{log}");
+
+    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, log) = Daemon::start(&config).end();
+    assert!(code == Some(1) && log.contains("chmod 600"), "{log}");
+    assert!(sockets(&dir).is_empty());
 }

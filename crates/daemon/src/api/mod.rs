@@ -12,6 +12,7 @@
 //! ```
 
 mod apply;
+mod vnet;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -103,10 +104,11 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
         (["apply"], "POST") => apply::apply(fabric, about, request),
+        (["vnet"], "POST") => vnet::vnet(fabric, about, request),
         (["traffic", _], _) => Err(Reply::method_not_allowed("GET")),
         (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
         (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
-        (["trace" | "apply"], _) => Err(Reply::method_not_allowed("POST")),
+        (["trace" | "apply" | "vnet"], _) => Err(Reply::method_not_allowed("POST")),
         _ => Err(no_path(request)),
     }
 }

@@ -88,7 +88,9 @@ impl State {
             Command::Traffic(group) => self.has_group(&group).map(|()| traffic(group)),
             change => {
                 self.spend()?;
-                self.change(change)
+                let answer = self.change(change)?;
+                self.changes += 1;
+                Ok(answer)
             }
         }
     }
@@ -99,7 +101,6 @@ impl State {
             Some(left) => *left -= 1,
             None => {}
         }
-        self.changes += 1;
         Ok(())
     }
 

@@ -1,0 +1,52 @@
+//! `POST /v1/vnet`: a file of VNET commands.
+
+use causeway_fabric::Name;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{About, body, invalid, kind_of, refused};
+use crate::fabric::Fabric;
+use crate::http::{Reply, Request};
+use crate::limits::CONFIG_BYTES_MAX;
+use crate::vnet::file::{FileError, check};
+use crate::vnet::plan::Step;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VnetBody {
+    /// Whose links and routes.
+    group: Name,
+    /// The commands.
+    text: String,
+    /// What the file is called in messages.
+    #[serde(default = "file")]
+    file: String,
+    /// Only tell what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn file() -> String {
+    "commands".into()
+}
+
+pub(super) fn vnet(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
+    let VnetBody { group, text, file, dry_run } = body(request)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(invalid(format!("{file}: expected at most {CONFIG_BYTES_MAX} bytes")));
+    }
+    let refusal = |error: FileError| match error {
+        FileError::Wrong(_) => invalid(error.to_string()),
+        FileError::Fabric(error) => refused(error),
+        FileError::Stopped { error: ref cause, .. } => {
+            let (status, kind) = kind_of(cause);
+            Reply::error(status, kind, error.to_string())
+        }
+    };
+    let script = check(fabric, &group, about.resolve, &file, text.as_bytes()).map_err(refusal)?;
+    let changes: Vec<String> = script.steps.iter().map(Step::shown).collect();
+    if !dry_run {
+        script.carry_out(fabric).map_err(refusal)?;
+    }
+    Ok(Reply::json(200, &json!({ "dry_run": dry_run, "changes": changes })))
+}

@@ -1,0 +1,319 @@
+//! One line in, one command or the reason why it is none out.
+
+use causeway_fabric::spec::MacMatch;
+
+use super::speech::{Command, End, List, Route, Secret, Transport};
+use crate::draft::place::is_host;
+use crate::limits::VNET_LINE_BYTES_MAX;
+
+/// Why a line is no command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxError {
+    /// It is too long.
+    #[error("a line of {0} bytes: expected at most {VNET_LINE_BYTES_MAX}")]
+    TooLong(usize),
+    /// It holds bytes that are no text.
+    #[error("byte {0} of the line is no printable ASCII character")]
+    NotText(usize),
+    /// Its first word is no command.
+    #[error(
+        "unknown command {0:?}: expected HELLO, ADDLINK, DELETELINK, ADDROUTE, DELETEROUTE, \
+         REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST or DONE"
+    )]
+    Unknown(String),
+    /// It ends early.
+    #[error("{command}: {what} is missing")]
+    Missing {
+        /// The command.
+        command: &'static str,
+        /// What should stand there.
+        what: &'static str,
+    },
+    /// It goes on.
+    #[error("{command}: unexpected {word:?} at the end")]
+    Excess {
+        /// The command.
+        command: &'static str,
+        /// The first word too many.
+        word: String,
+    },
+    /// A word is not what it should be.
+    #[error("{command}: {word:?}: expected {expected}")]
+    Bad {
+        /// The command.
+        command: &'static str,
+        /// The word.
+        word: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A greeting within a greeting.
+    #[error("HELLO: one is enough")]
+    Twice,
+    /// `DEL` of a number alone.
+    #[error("DEL {0}: expected DEL LINK {0} or DEL ROUTE {0}")]
+    DelWhat(u64),
+    /// `ADD` of something that is neither a link nor a route.
+    #[error(
+        "ADD: expected LINK or ROUTE, or two or three words for a link, five or six for a route"
+    )]
+    AddWhat,
+}
+
+/// Reads one line, without its end; `None` for one that is empty or a remark.
+///
+/// # Errors
+/// Says what was expected.
+pub fn parse(line: &[u8]) -> Result<Option<Command>, SyntaxError> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() > VNET_LINE_BYTES_MAX {
+        return Err(SyntaxError::TooLong(line.len()));
+    }
+    let text = |b: &u8| matches!(b, b' '..=b'~' | b'\t');
+    if let Some(at) = line.iter().position(|b| !text(b)) {
+        return Err(SyntaxError::NotText(at.saturating_add(1)));
+    }
+    let line = std::str::from_utf8(line).map_err(|e| SyntaxError::NotText(e.valid_up_to()))?;
+    let mut words = line.split_ascii_whitespace();
+    let Some(first) = words.next().filter(|word| !word.starts_with('#')) else { return Ok(None) };
+    let words = words.collect();
+    command(first, words, true).map(Some)
+}
+
+/// What is left of a line, word by word.
+struct Words<'a> {
+    command: &'static str,
+    left: std::vec::IntoIter<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self, what: &'static str) -> Result<&'a str, SyntaxError> {
+        self.left.next().ok_or(SyntaxError::Missing { command: self.command, what })
+    }
+
+    fn bad(&self, word: &str, expected: &'static str) -> SyntaxError {
+        SyntaxError::Bad { command: self.command, word: word.to_owned(), expected }
+    }
+
+    fn end(&mut self) -> Result<(), SyntaxError> {
+        match self.left.next() {
+            None => Ok(()),
+            Some(word) => Err(SyntaxError::Excess { command: self.command, word: word.to_owned() }),
+        }
+    }
+
+    fn host(&mut self) -> Result<String, SyntaxError> {
+        let word = self.next("the peer's host")?;
+        if is_host(word) { Ok(word.to_owned()) } else { Err(self.bad(word, "a host or address")) }
+    }
+
+    fn number<T: std::str::FromStr>(
+        &mut self,
+        what: &'static str,
+        expected: &'static str,
+    ) -> Result<T, SyntaxError> {
+        let word = self.next(what)?;
+        let digits = word.bytes().all(|b| b.is_ascii_digit());
+        word.parse().ok().filter(|_| digits).ok_or_else(|| self.bad(word, expected))
+    }
+
+    fn port(&mut self, what: &'static str) -> Result<u16, SyntaxError> {
+        match self.number(what, "a port, 1 to 65535")? {
+            0 => Err(self.bad("0", "a port, 1 to 65535")),
+            port => Ok(port),
+        }
+    }
+
+    fn control_port(&mut self) -> Result<u16, SyntaxError> {
+        self.number("the control port", "a port, 0 to 65535")
+    }
+
+    fn secret(&mut self, what: &'static str) -> Result<Secret, SyntaxError> {
+        self.next(what).map(Secret::new)
+    }
+
+    fn transport(&mut self) -> Result<Transport, SyntaxError> {
+        let word = self.next("UDP or TCP")?;
+        match word.to_ascii_uppercase().as_str() {
+            "UDP" => Ok(Transport::Udp),
+            "TCP" => Ok(Transport::Tcp),
+            _ => Err(self.bad(word, "UDP or TCP")),
+        }
+    }
+
+    fn mac(&mut self, what: &'static str) -> Result<MacMatch, SyntaxError> {
+        let word = self.next(what)?;
+        let expected = "any, none, a MAC address, or not- and one";
+        word.parse().map_err(|_| self.bad(word, expected))
+    }
+
+    fn myself(&mut self) -> Result<(), SyntaxError> {
+        let word = self.next("MYSELF")?;
+        let yes = word.eq_ignore_ascii_case("myself");
+        if yes { Ok(()) } else { Err(self.bad(word, "MYSELF: your own address is taken")) }
+    }
+
+    /// Only UDP links come about by registering: who connects a TCP link is not told.
+    fn udp(&mut self) -> Result<(), SyntaxError> {
+        match self.transport()? {
+            Transport::Udp => Ok(()),
+            Transport::Tcp => Err(self.bad("TCP", "UDP: add TCP links at both ends")),
+        }
+    }
+
+    fn route(&mut self, source_needed: bool) -> Result<Route, SyntaxError> {
+        let source = self.mac("the source address")?;
+        let destination = self.mac("the destination address")?;
+        let kind = self.next("INTERFACE or EDGE")?;
+        let to = match kind.to_ascii_uppercase().as_str() {
+            "INTERFACE" => End::Interface(self.next("the interface")?.to_owned()),
+            "EDGE" => End::Edge(self.next("the edge")?.to_owned()),
+            _ => return Err(self.bad(kind, "INTERFACE or EDGE")),
+        };
+        let from = match self.left.next() {
+            None if source_needed => self.next("INTERFACE, EDGE or ANY").map(|_| None)?,
+            None => None,
+            Some(kind) => match kind.to_ascii_uppercase().as_str() {
+                "INTERFACE" => Some(End::Interface(self.next("the interface")?.to_owned())),
+                "EDGE" => Some(End::Edge(self.next("the edge")?.to_owned())),
+                "ANY" => {
+                    self.any()?;
+                    None
+                }
+                _ => return Err(self.bad(kind, "INTERFACE, EDGE or ANY")),
+            },
+        };
+        self.end()?;
+        Ok(Route { source, destination, to, from })
+    }
+
+    /// VNET/U's client says ANY twice.
+    fn any(&mut self) -> Result<(), SyntaxError> {
+        match self.left.next() {
+            Some(word) if !word.eq_ignore_ascii_case("any") => {
+                Err(self.bad(word, "nothing, or ANY"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<Command, SyntaxError> {
+    let keyword = first.to_ascii_uppercase();
+    let begin = |command| Words { command, left: words.clone().into_iter() };
+    let (done, mut words) = match keyword.as_str() {
+        "HELLO" if !greeting => return Err(SyntaxError::Twice),
+        "HELLO" => return hello(begin("HELLO")),
+        "ADD" => return add(&words),
+        "DEL" => return del(begin("DEL")),
+        "LIST" => return list(begin("LIST")),
+        "DEVICES?" => (Command::List(List::Devices), begin("DEVICES?")),
+        "DONE" => (Command::Done, begin("DONE")),
+        "ADDLINK" => {
+            let mut words = begin("ADDLINK");
+            let command = Command::AddLink {
+                host: words.host()?,
+                control_port: words.control_port()?,
+                data_port: words.port("the data port")?,
+                password: words.secret("the remote password")?,
+                transport: words.transport()?,
+            };
+            (command, words)
+        }
+        "DELETELINK" => {
+            let mut words = begin("DELETELINK");
+            let command = Command::DeleteLink {
+                host: words.host()?,
+                control_port: words.control_port()?,
+                password: words.secret("the remote password")?,
+                transport: words.transport()?,
+            };
+            (command, words)
+        }
+        "REGISTERLINK" => {
+            let mut words = begin("REGISTERLINK");
+            words.myself()?;
+            let data_port = words.port("the data port")?;
+            words.udp()?;
+            (Command::RegisterLink { data_port }, words)
+        }
+        "DEREGISTERLINK" => {
+            let mut words = begin("DEREGISTERLINK");
+            words.myself()?;
+            words.udp()?;
+            (Command::DeregisterLink, words)
+        }
+        "ADDROUTE" => return begin("ADDROUTE").route(false).map(Command::AddRoute),
+        "DELETEROUTE" => return begin("DELETEROUTE").route(false).map(Command::DeleteRoute),
+        _ => return Err(SyntaxError::Unknown(first.to_owned())),
+    };
+    words.end()?;
+    Ok(done)
+}
+
+fn hello(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+    let password = words.secret("the password")?;
+    let version = words.next("the version")?.to_owned();
+    let then = match words.left.next() {
+        None => None,
+        Some(first) => Some(Box::new(command(first, words.left.collect(), false)?)),
+    };
+    Ok(Command::Hello { password, version, then })
+}
+
+fn add(words: &[&str]) -> Result<Command, SyntaxError> {
+    let is = |word: &str| words.first().is_some_and(|first| first.eq_ignore_ascii_case(word));
+    let (link, rest) = match words.len() {
+        _ if is("LINK") => (true, words.get(1..)),
+        _ if is("ROUTE") => (false, words.get(1..)),
+        2 | 3 => (true, Some(words)),
+        5 | 6 => (false, Some(words)),
+        _ => return Err(SyntaxError::AddWhat),
+    };
+    let left = rest.unwrap_or_default().to_vec().into_iter();
+    if !link {
+        return Words { command: "ADD ROUTE", left }.route(true).map(Command::AddRoute);
+    }
+    let mut words = Words { command: "ADD LINK", left };
+    let (host, port) = (words.host()?, words.port("the port")?);
+    let transport = if words.left.len() == 0 { Transport::Udp } else { words.transport()? };
+    words.end()?;
+    Ok(Command::LinkAdd { host, port, transport })
+}
+
+fn del(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+    const EXPECTED: &str = "LINK or ROUTE, and its number in the list";
+    let what = words.next(EXPECTED)?;
+    let number = |words: &mut Words<'_>| words.number("the number", "a number of the list");
+    let command = match what.to_ascii_uppercase().as_str() {
+        "LINK" => Command::LinkDel(number(&mut words)?),
+        "ROUTE" => Command::RouteDel(number(&mut words)?),
+        other => {
+            let digits = other.bytes().all(|b| b.is_ascii_digit());
+            return Err(match other.parse() {
+                Ok(number) if digits => SyntaxError::DelWhat(number),
+                _ => words.bad(what, EXPECTED),
+            });
+        }
+    };
+    words.end()?;
+    Ok(command)
+}
+
+fn list(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+    const EXPECTED: &str = "LINKS, ROUTES or DEVICES";
+    let what = words.next(EXPECTED)?;
+    let list = match what.to_ascii_uppercase().as_str() {
+        "LINKS" => List::Links,
+        "ROUTES" => List::Routes,
+        "DEVICES" => List::Devices,
+        _ => return Err(words.bad(what, EXPECTED)),
+    };
+    words.end()?;
+    Ok(Command::List(list))
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

@@ -1,0 +1,228 @@
+//! The password, and what it costs to guess at it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::limits::{
+    VNET_DELAY_FIRST, VNET_DELAY_MAX, VNET_FORGET_AFTER, VNET_PASSWORD_BYTES_MAX, VNET_SOURCES_MAX,
+};
+
+/// What clients must say. It does not show itself.
+#[derive(Clone)]
+pub struct Password(Vec<u8>);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+impl Password {
+    /// Reads it from a file that only its owner can read.
+    ///
+    /// # Errors
+    /// Says what is wrong with the file, and not what is in it.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let wrong = |text: &str| format!("{}: {text}", path.display());
+        let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
+        let meta = file.metadata().map_err(|error| wrong(&error.to_string()))?;
+        if meta.mode() & 0o077 != 0 {
+            return Err(wrong("others can read or write it: make it private with chmod 600"));
+        }
+        let mut text = String::new();
+        let most = VNET_PASSWORD_BYTES_MAX as u64 + 2;
+        let read = file.take(most).read_to_string(&mut text);
+        read.map_err(|error| wrong(&error.to_string()))?;
+        Self::new(text.trim_end_matches(['\r', '\n'])).map_err(|text| wrong(&text))
+    }
+
+    /// From its text.
+    ///
+    /// # Errors
+    /// Says what a password is made of.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let fits = (1..=VNET_PASSWORD_BYTES_MAX).contains(&text.len());
+        if fits && text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Ok(Self(text.as_bytes().to_vec()));
+        }
+        let most = VNET_PASSWORD_BYTES_MAX;
+        Err(format!("expected one password, 1 to {most} printable ASCII characters without blanks"))
+    }
+
+    /// Whether it is this one. Takes as long for any answer.
+    pub fn is(&self, said: &str) -> bool {
+        let byte = |of: &[u8], at: usize| of.get(at).copied().unwrap_or(0);
+        let mut differs = u8::from(black_box(self.0.len() != said.len()));
+        for at in 0..VNET_PASSWORD_BYTES_MAX {
+            differs |= black_box(byte(&self.0, at) ^ byte(said.as_bytes(), at));
+        }
+        black_box(differs) == 0
+    }
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was the password.
+    Right,
+    /// It was not; the next attempt from there is looked at after this time.
+    Wrong(Duration),
+    /// It was not looked at: that takes this long yet.
+    Wait(Duration),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    last: Instant,
+    until: Instant,
+}
+
+/// Who failed lately. Each failure makes the source wait twice as long as the one before.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    sources: HashMap<IpAddr, Failures>,
+}
+
+/// Whose failures count together: an IPv6 host has all addresses of its network to choose from.
+fn source_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+impl Attempts {
+    /// Looks at a password that was said, if the source need not wait.
+    pub fn attempt(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        password: &Password,
+        said: &str,
+    ) -> Verdict {
+        let source = source_of(from);
+        let old = |f: &Failures| now.saturating_duration_since(f.last) >= VNET_FORGET_AFTER;
+        if self.sources.get(&source).is_some_and(old) {
+            self.sources.remove(&source);
+        }
+        if let Some(failures) = self.sources.get(&source) {
+            let left = failures.until.saturating_duration_since(now);
+            if !left.is_zero() {
+                return Verdict::Wait(left);
+            }
+        }
+        if password.is(said) {
+            self.sources.remove(&source);
+            return Verdict::Right;
+        }
+        self.make_room(&source);
+        let count = self.sources.get(&source).map_or(0, |failures| failures.count);
+        let delay = VNET_DELAY_FIRST.saturating_mul(1_u32.checked_shl(count).unwrap_or(u32::MAX));
+        let delay = delay.min(VNET_DELAY_MAX);
+        let failures = Failures { count: count.saturating_add(1), last: now, until: now + delay };
+        self.sources.insert(source, failures);
+        Verdict::Wrong(delay)
+    }
+
+    fn make_room(&mut self, source: &IpAddr) {
+        if self.sources.len() < VNET_SOURCES_MAX || self.sources.contains_key(source) {
+            return;
+        }
+        let oldest = self.sources.iter().min_by_key(|(_, failures)| failures.last);
+        if let Some(oldest) = oldest.map(|(source, _)| *source) {
+            self.sources.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn hostile_guesses_wait_twice_as_long_each_time() {
+        let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
+        let from: IpAddr = "10.0.0.9".parse().unwrap();
+        let mut now = Instant::now();
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            let delay = Duration::from_secs(seconds);
+            assert_eq!(attempts.attempt(now, from, &password, "wrong"), Verdict::Wrong(delay));
+            let half = Verdict::Wait(delay / 2);
+            assert_eq!(attempts.attempt(now + delay / 2, from, &password, "right"), half);
+            now += delay;
+        }
+        let other = "10.0.0.8".parse().unwrap();
+        assert_eq!(
+            attempts.attempt(now, other, &password, "right"),
+            Verdict::Right,
+            "not its fault"
+        );
+        assert_eq!(attempts.attempt(now, from, &password, "right"), Verdict::Right);
+        let first = Verdict::Wrong(VNET_DELAY_FIRST);
+        assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgiven");
+        now += VNET_FORGET_AFTER;
+        assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgotten");
+    }
+
+    #[test]
+    fn hostile_crowds_of_sources_take_bounded_room() {
+        let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
+        let now = Instant::now();
+        for n in 0..3 * VNET_SOURCES_MAX as u32 {
+            let from = IpAddr::V4((0x0a00_0000 + n).into());
+            attempts.attempt(now + Duration::from_millis(n.into()), from, &password, "x");
+        }
+        assert_eq!(attempts.sources.len(), VNET_SOURCES_MAX);
+        let network = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, n, n, n));
+        assert!(matches!(attempts.attempt(now, network(1), &password, "x"), Verdict::Wrong(_)));
+        assert!(matches!(attempts.attempt(now, network(2), &password, "x"), Verdict::Wait(_)));
+        let mapped: IpAddr = "::ffff:10.9.9.9".parse().unwrap();
+        assert!(matches!(attempts.attempt(now, mapped, &password, "x"), Verdict::Wrong(_)));
+        let plain: IpAddr = "10.9.9.9".parse().unwrap();
+        assert!(matches!(attempts.attempt(now, plain, &password, "x"), Verdict::Wait(_)));
+    }
+
+    #[test]
+    fn a_password_is_itself_only() {
+        let password = Password::new("right").unwrap();
+        assert!(password.is("right"));
+        for wrong in ["", "r", "righ", "rights", "right\0", "Right", &"r".repeat(1000)] {
+            assert!(!password.is(wrong), "{wrong}");
+        }
+        assert!(!format!("{password:?}").contains("right"));
+        for bad in ["", "two words", "t\tb", "é", &"x".repeat(129)] {
+            assert!(!Password::new(bad).unwrap_err().contains("two words"));
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("causeway-vnet-{}", std::process::id()));
+        std::fs::write(&path, "s3cret\n").unwrap();
+        let mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            Password::load(&path)
+        };
+        assert!(mode(0o600).unwrap().is("s3cret"));
+        for open in [0o640, 0o604, 0o620] {
+            let error = mode(open).unwrap_err();
+            assert!(error.contains("chmod 600") && !error.contains("s3cret"), "{error}");
+        }
+        std::fs::write(&path, "a\nb\n").unwrap();
+        assert!(mode(0o600).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(Password::load(&path).is_err());
+    }
+}

@@ -1,0 +1,412 @@
+//! From commands to changes of the fabric: names are found, and what would be refused is, before
+//! anything changes.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+use causeway_fabric::Name;
+use causeway_fabric::control::{Answer, Command as Ask, CommandError};
+use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_fabric::spec::{
+    LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, TlsSpec,
+};
+
+use super::speech::{Command, End, Route, Transport};
+use crate::draft::{LinkDraft, LinkWord, Place, Resolver};
+use crate::fabric::Fabric;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Add a link.
+    LinkAdd(Box<LinkSpec>),
+    /// Delete one, and the routes that name it.
+    LinkDel(Name),
+    /// Add a route.
+    RouteAdd(RouteSpec),
+    /// Delete the one that reads so.
+    RouteDel(RouteSpec),
+}
+
+impl Step {
+    /// What it is, for people.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::LinkAdd(spec) => format!("add link {}", spec.name),
+            Self::LinkDel(name) => format!("delete link {name}"),
+            Self::RouteAdd(route) => format!("add route {}", crate::plan::shown(route)),
+            Self::RouteDel(route) => format!("delete route {}", crate::plan::shown(route)),
+        }
+    }
+}
+
+/// Numbers of links: VNET/P's lists count them from 1 and never use one again.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    last: u64,
+    known: HashMap<Name, u64>,
+}
+
+impl Numbers {
+    /// The numbers of these links; those that are gone lose theirs.
+    fn of(&mut self, links: &[LinkSpec]) -> Vec<(u64, Name)> {
+        self.known.retain(|name, _| links.iter().any(|link| link.name == *name));
+        let mut numbered: Vec<(u64, Name)> = Vec::new();
+        for link in links {
+            let number = self.known.get(&link.name).copied().unwrap_or_else(|| {
+                self.last = self.last.saturating_add(1);
+                self.known.insert(link.name.clone(), self.last);
+                self.last
+            });
+            numbered.push((number, link.name.clone()));
+        }
+        // The newest first.
+        numbered.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        numbered
+    }
+}
+
+/// A group as its commands see it; each that is planned is seen by the next.
+#[derive(Debug)]
+pub struct World {
+    group: Name,
+    resolve: Resolver,
+    ports: Vec<PortSpec>,
+    links: Vec<LinkSpec>,
+    /// Names of links of all groups.
+    taken: HashSet<Name>,
+    numbers: Vec<(u64, Name)>,
+    /// Routes of all groups, with their numbers; none, if they were not looked at.
+    routes: Option<HashMap<RouteSpec, Option<u64>>>,
+    known: HashMap<String, Vec<IpAddr>>,
+}
+
+fn wrong_answer() -> CommandError {
+    CommandError::Host("the fabric answered another question".into())
+}
+
+impl World {
+    /// Looks at a group. Routes are many: they are looked at only `with_routes`; without, one that
+    /// is there twice is left to the fabric to refuse.
+    ///
+    /// # Errors
+    /// There is no such group, or the fabric does not answer.
+    pub fn look(
+        fabric: &dyn Fabric,
+        group: &Name,
+        resolve: Resolver,
+        numbers: &mut Numbers,
+        with_routes: bool,
+    ) -> Result<Self, CommandError> {
+        let Answer::Groups(groups) = fabric.call(Ask::GroupList)? else {
+            return Err(wrong_answer());
+        };
+        if !groups.iter().any(|view| view.name == *group) {
+            return Err(CommandError::NotFound { what: "group", name: group.to_string() });
+        }
+        let Answer::Ports(ports) = fabric.call(Ask::PortList)? else { return Err(wrong_answer()) };
+        let ports = ports.into_iter().map(|view| view.spec).filter(|port| port.group == *group);
+        let Answer::Links(all) = fabric.call(Ask::LinkList)? else { return Err(wrong_answer()) };
+        let taken = all.iter().map(|view| view.spec.name.clone()).collect();
+        let links = all.into_iter().map(|view| view.spec).filter(|link| link.group == *group);
+        let links: Vec<LinkSpec> = links.collect();
+        let routes = if with_routes {
+            let Answer::Routes(views) = fabric.call(Ask::RouteList)? else {
+                return Err(wrong_answer());
+            };
+            Some(views.into_iter().map(|view| (view.spec, Some(view.index))).collect())
+        } else {
+            None
+        };
+        Ok(Self {
+            group: group.clone(),
+            resolve,
+            ports: ports.filter(|port| matches!(port.kind, PortKind::Net(_))).collect(),
+            numbers: numbers.of(&links),
+            links,
+            taken,
+            routes,
+            known: HashMap::new(),
+        })
+    }
+
+    /// The group's net ports.
+    pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
+        self.ports.iter()
+    }
+
+    /// Its links with their numbers, the newest first.
+    pub fn numbers(&self) -> &[(u64, Name)] {
+        &self.numbers
+    }
+
+    /// What a command changes; `speaker` is the address that says it. Commands that change nothing
+    /// are none of this.
+    ///
+    /// # Errors
+    /// Why it would be refused.
+    pub fn plan(
+        &mut self,
+        command: &Command,
+        speaker: Option<IpAddr>,
+    ) -> Result<Option<Step>, String> {
+        let step = match command {
+            Command::AddLink { host, data_port, transport, .. } => {
+                self.link_add(host, *data_port, *transport)?
+            }
+            Command::LinkAdd { host, port, transport } => self.link_add(host, *port, *transport)?,
+            Command::RegisterLink { data_port } => {
+                let host = speaker.ok_or("REGISTERLINK: only a server says this, over TCP")?;
+                self.link_add(&host.to_canonical().to_string(), *data_port, Transport::Udp)?
+            }
+            Command::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
+            Command::DeregisterLink => {
+                let host = speaker.ok_or("DEREGISTERLINK: only a server says this, over TCP")?;
+                self.link_del(&host.to_canonical().to_string(), Transport::Udp)?
+            }
+            Command::LinkDel(number) => {
+                let found = self.numbers.iter().find(|(n, _)| n == number);
+                let name = found.map(|(_, name)| name.clone());
+                Step::LinkDel(name.ok_or_else(|| format!("link {number} does not exist"))?)
+            }
+            Command::AddRoute(route) => self.route_add(route)?,
+            Command::DeleteRoute(route) => {
+                let spec = self.route(route)?;
+                let there = self.routes.as_ref().is_none_or(|all| all.contains_key(&spec));
+                if !there {
+                    return Err(format!("route {} does not exist", crate::plan::shown(&spec)));
+                }
+                Step::RouteDel(spec)
+            }
+            Command::RouteDel(number) => Step::RouteDel(self.numbered_route(*number)?),
+            Command::Hello { .. } | Command::Done | Command::List(_) => return Ok(None),
+        };
+        self.note(&step);
+        Ok(Some(step))
+    }
+
+    /// The next command sees what this one did.
+    fn note(&mut self, step: &Step) {
+        match step {
+            Step::LinkAdd(spec) => {
+                self.taken.insert(spec.name.clone());
+                self.links.push(spec.as_ref().clone());
+            }
+            Step::LinkDel(name) => {
+                self.taken.remove(name);
+                self.links.retain(|link| link.name != *name);
+                self.numbers.retain(|(_, numbered)| numbered != name);
+                let end = RouteEnd::Edge(name.clone());
+                if let Some(routes) = &mut self.routes {
+                    routes.retain(|r, _| {
+                        r.group != self.group || (r.to != end && r.from.as_ref() != Some(&end))
+                    });
+                }
+            }
+            Step::RouteAdd(route) => {
+                self.routes.as_mut().map(|routes| routes.insert(route.clone(), None));
+            }
+            Step::RouteDel(route) => {
+                self.routes.as_mut().map(|routes| routes.remove(route));
+            }
+        }
+    }
+
+    fn addresses(&mut self, host: &str) -> Result<Vec<IpAddr>, String> {
+        if let Some(known) = self.known.get(host) {
+            return Ok(known.clone());
+        }
+        let found = (self.resolve)(host, 1)?;
+        let found: Vec<IpAddr> = found.iter().map(|one| one.ip().to_canonical()).collect();
+        self.known.insert(host.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    fn link_add(&mut self, host: &str, port: u16, transport: Transport) -> Result<Step, String> {
+        let addresses = self.addresses(host)?;
+        let address = *addresses.first().ok_or_else(|| format!("host {host:?} has no address"))?;
+        let same =
+            |link: &&LinkSpec| kind_of(link) == Some(transport) && remote_of(link) == Some(address);
+        if let Some(link) = self.links.iter().find(same) {
+            return Err(format!("link {} goes there already", link.name));
+        }
+        let name = link_name(address, transport)?;
+        if self.taken.contains(&name) {
+            return Err(format!("link {name} exists already"));
+        }
+        if self.taken.len() >= LINKS_MAX {
+            return Err(format!("there are {LINKS_MAX} links already"));
+        }
+        let kind = match transport {
+            Transport::Udp => LinkWord::Vnet,
+            Transport::Tcp => LinkWord::Tcp,
+        };
+        let remote = Place { host: address.to_string(), port: Some(port) }.to_string();
+        let mut draft = LinkDraft::new(name, self.group.clone(), kind);
+        draft.remote = Some(remote);
+        // An address needs no key file, and no resolver.
+        let spec = draft.into_spec(std::path::Path::new("/"), crate::draft::place::resolve);
+        spec.map(|spec| Step::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
+    }
+
+    fn link_del(&mut self, host: &str, transport: Transport) -> Result<Step, String> {
+        let fits = |link: &&LinkSpec| kind_of(link) == Some(transport);
+        let named = |link: &&LinkSpec| link.name.as_str() == host;
+        if let Some(link) = self.links.iter().filter(fits).find(named) {
+            return Ok(Step::LinkDel(link.name.clone()));
+        }
+        let addresses = self.addresses(host)?;
+        let there = |link: &&LinkSpec| remote_of(link).is_some_and(|r| addresses.contains(&r));
+        let link = self.links.iter().filter(fits).find(there);
+        let link = link.ok_or_else(|| format!("no such link to {host}"))?;
+        Ok(Step::LinkDel(link.name.clone()))
+    }
+
+    fn route_add(&mut self, route: &Route) -> Result<Step, String> {
+        let spec = self.route(route)?;
+        if let Some(routes) = &self.routes {
+            if routes.contains_key(&spec) {
+                return Err("the same route exists already".into());
+            }
+            if routes.len() >= ROUTES_MAX {
+                return Err(format!("there are {ROUTES_MAX} routes already: no more are taken"));
+            }
+        }
+        Ok(Step::RouteAdd(spec))
+    }
+
+    fn route(&mut self, route: &Route) -> Result<RouteSpec, String> {
+        Ok(RouteSpec {
+            group: self.group.clone(),
+            source: route.source,
+            destination: route.destination,
+            to: self.end(&route.to)?,
+            from: route.from.as_ref().map(|from| self.end(from)).transpose()?,
+        })
+    }
+
+    fn numbered_route(&self, number: u64) -> Result<RouteSpec, String> {
+        let group = &self.group;
+        let mut routes = self.routes.iter().flatten();
+        let found = routes.find(|(spec, n)| **n == Some(number) && spec.group == *group);
+        let spec = found.map(|(spec, _)| spec.clone());
+        spec.ok_or_else(|| format!("route {number} does not exist"))
+    }
+
+    fn end(&mut self, end: &End) -> Result<RouteEnd, String> {
+        match end {
+            End::Interface(word) => self.interface(word),
+            End::Edge(word) => self.edge(word),
+        }
+    }
+
+    fn interface(&self, word: &str) -> Result<RouteEnd, String> {
+        let mac: Option<Mac> = word.parse().ok();
+        let fits = |port: &&PortSpec| {
+            port.name.as_str() == word
+                || matches!((&port.kind, mac), (PortKind::Net(net), Some(mac)) if net.mac == mac)
+        };
+        if let Some(port) = self.ports.iter().find(fits) {
+            return Ok(RouteEnd::Interface(port.name.clone()));
+        }
+        let raw = |link: &&LinkSpec| match &link.kind {
+            LinkKind::Raw(raw) => link.name.as_str() == word || raw.interface == word,
+            _ => false,
+        };
+        let link = self.links.iter().find(raw).map(|link| RouteEnd::Edge(link.name.clone()));
+        let group = &self.group;
+        link.ok_or_else(|| {
+            format!("interface {word:?} is no port and no raw link of group {group}")
+        })
+    }
+
+    fn edge(&mut self, word: &str) -> Result<RouteEnd, String> {
+        if let Some(link) = self.links.iter().find(|link| link.name.as_str() == word) {
+            return Ok(RouteEnd::Edge(link.name.clone()));
+        }
+        if !crate::draft::place::is_host(word) {
+            return Err(format!("edge {word:?}: expected a link's name, or its host"));
+        }
+        let addresses = self.addresses(word)?;
+        let there = |link: &&LinkSpec| remote_of(link).is_some_and(|r| addresses.contains(&r));
+        let mut fits = self.links.iter().filter(there);
+        match (fits.next(), fits.next()) {
+            (Some(link), None) => Ok(RouteEnd::Edge(link.name.clone())),
+            (Some(one), Some(other)) => Err(format!(
+                "edge {word:?}: links {} and {} go there: expected one of their names",
+                one.name, other.name
+            )),
+            (None, _) => Err(format!("edge {word:?}: no link of group {} goes there", self.group)),
+        }
+    }
+}
+
+/// Where a link's peer is.
+fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
+    let remote = match &link.kind {
+        LinkKind::Causeway(tunnel) => tunnel.remote,
+        LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+            Some(udp.remote)
+        }
+        LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => Some(stream.remote),
+        LinkKind::Raw(_) => None,
+    };
+    remote.map(|remote| remote.ip().to_canonical())
+}
+
+/// What the language calls a link's kind, if it has a word for it.
+fn kind_of(link: &LinkSpec) -> Option<Transport> {
+    match link.kind {
+        LinkKind::Vnet(_) => Some(Transport::Udp),
+        LinkKind::Tcp(_) => Some(Transport::Tcp),
+        _ => None,
+    }
+}
+
+/// `10.0.0.2`, `v6-fd00--2`; `-tcp` behind it for TCP.
+fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
+    let host = match address {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("v6-{v6}").replace(':', "-"),
+    };
+    let kind = if transport == Transport::Tcp { "-tcp" } else { "" };
+    format!("{host}{kind}").parse().map_err(|error: causeway_fabric::spec::SpecError| error.0)
+}
+
+/// Carries out steps, and knows the numbers of the routes that came by.
+#[derive(Debug, Default)]
+pub struct Doer {
+    routes: HashMap<RouteSpec, u64>,
+}
+
+impl Doer {
+    /// One that knows the routes of a world.
+    pub fn of(world: &World) -> Self {
+        let known = world.routes.iter().flatten();
+        let known = known.filter_map(|(spec, number)| Some((spec.clone(), (*number)?)));
+        Self { routes: known.collect() }
+    }
+
+    /// One step.
+    ///
+    /// # Errors
+    /// The fabric's refusal.
+    pub fn take(&mut self, fabric: &dyn Fabric, step: &Step) -> Result<(), CommandError> {
+        let command = match step.clone() {
+            Step::LinkAdd(spec) => Ask::LinkAdd(spec),
+            Step::LinkDel(name) => Ask::LinkDel(name),
+            Step::RouteAdd(route) => Ask::RouteAdd(route),
+            Step::RouteDel(route) => match self.routes.remove(&route) {
+                Some(number) => Ask::RouteDel(number),
+                None => {
+                    let name = crate::plan::shown(&route);
+                    return Err(CommandError::NotFound { what: "route", name });
+                }
+            },
+        };
+        if let Answer::Route(view) = fabric.call(command)? {
+            self.routes.insert(view.spec, view.index);
+        }
+        Ok(())
+    }
+}

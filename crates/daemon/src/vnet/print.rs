@@ -1,0 +1,124 @@
+//! Commands and lists as text.
+
+use std::fmt::Write as _;
+
+use causeway_fabric::control::{LinkView, RouteView};
+use causeway_fabric::spec::{LinkKind, LinkSpec, PortKind, PortSpec, RouteEnd, TlsSpec};
+
+use super::speech::{Command, End, List, Route, Transport};
+
+/// A command as a line that reads as the same command. It shows passwords: not for logs.
+pub fn line(command: &Command) -> String {
+    match command {
+        Command::Hello { password, version, then } => {
+            let then = then.as_ref().map(|then| format!(" {}", line(then))).unwrap_or_default();
+            format!("HELLO {} {version}{then}", password.expose())
+        }
+        Command::Done => "DONE".into(),
+        Command::AddLink { host, control_port, data_port, password, transport } => {
+            let (password, transport) = (password.expose(), word(*transport));
+            format!("ADDLINK {host} {control_port} {data_port} {password} {transport}")
+        }
+        Command::DeleteLink { host, control_port, password, transport } => {
+            let (password, transport) = (password.expose(), word(*transport));
+            format!("DELETELINK {host} {control_port} {password} {transport}")
+        }
+        Command::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
+        Command::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
+        Command::AddRoute(route) => format!("ADDROUTE {}", said(route)),
+        Command::DeleteRoute(route) => format!("DELETEROUTE {}", said(route)),
+        Command::LinkAdd { host, port, transport } => {
+            format!("ADD LINK {host} {port} {}", word(*transport))
+        }
+        Command::LinkDel(number) => format!("DEL LINK {number}"),
+        Command::RouteDel(number) => format!("DEL ROUTE {number}"),
+        Command::List(List::Links) => "LIST LINKS".into(),
+        Command::List(List::Routes) => "LIST ROUTES".into(),
+        Command::List(List::Devices) => "LIST DEVICES".into(),
+    }
+}
+
+fn word(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp => "UDP",
+        Transport::Tcp => "TCP",
+    }
+}
+
+fn said(route: &Route) -> String {
+    let end = |end: &End| match end {
+        End::Interface(name) => format!("INTERFACE {name}"),
+        End::Edge(name) => format!("EDGE {name}"),
+    };
+    let from = route.from.as_ref().map_or("ANY".to_owned(), end);
+    format!("{} {} {} {from}", route.source, route.destination, end(&route.to))
+}
+
+/// The peer's address and port; of a raw link, its interface.
+fn ends(spec: &LinkSpec) -> (String, String) {
+    let of = |remote: Option<std::net::SocketAddr>| match remote {
+        Some(remote) => (remote.ip().to_string(), remote.port().to_string()),
+        None => ("-".into(), "-".into()),
+    };
+    match &spec.kind {
+        LinkKind::Causeway(tunnel) => of(tunnel.remote),
+        LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+            of(Some(udp.remote))
+        }
+        LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => of(Some(stream.remote)),
+        LinkKind::Raw(raw) => (raw.interface.clone(), "-".into()),
+    }
+}
+
+/// Links with their numbers, as VNET/P lists them.
+pub fn links(numbered: &[(u64, &LinkView)]) -> String {
+    let mut out = String::new();
+    for (number, view) in numbered {
+        let (host, port) = ends(&view.spec);
+        let count = |name: &str| view.counters.get(name).copied().unwrap_or(0);
+        let (received, received_bytes) =
+            (count("receive_packets_total"), count("receive_bytes_total"));
+        let (sent, sent_bytes) = (count("transmit_packets_total"), count("transmit_bytes_total"));
+        let _ = writeln!(out, "{number}:\t{host}\t{port}");
+        let _ = writeln!(out, "\t\tReceived Pkts: {received}, Received Bytes {received_bytes}");
+        let _ = writeln!(out, "\t\tSent Pkts: {sent}, Sent Bytes: {sent_bytes}\n");
+    }
+    out
+}
+
+/// Routes, as VNET/P lists them; `edge` says how a link is called there.
+pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
+    let end = |end: &RouteEnd| match end {
+        RouteEnd::Interface(name) => format!("INTERFACE {name}"),
+        RouteEnd::Edge(name) => format!("EDGE {}", edge(name.as_str())),
+    };
+    let mut out = String::new();
+    for RouteView { index, spec, .. } in views {
+        let from = spec.from.as_ref().map_or("ANY".to_owned(), end);
+        let to = end(&spec.to);
+        let (source, destination) = (spec.source, spec.destination);
+        let _ = writeln!(out, "{index}:\t\nSrc:\t{source}\nDst:\t{destination}");
+        let _ = writeln!(out, "Dst-Type:\t{to}\nSrc-Type:\t{from}");
+    }
+    out
+}
+
+/// Ports, one a line.
+pub fn devices(ports: &[&PortSpec]) -> String {
+    let mut out = String::new();
+    for port in ports {
+        if let PortKind::Net(net) = &port.kind {
+            let _ = writeln!(out, "{}\t{}", port.name, net.mac);
+        }
+    }
+    out
+}
+
+/// A link's address, if it has one, as routes call it.
+pub fn edge(spec: &LinkSpec) -> String {
+    match (&spec.kind, ends(spec).0) {
+        (LinkKind::Raw(_), _) => spec.name.to_string(),
+        (_, host) if host == "-" => spec.name.to_string(),
+        (_, host) => host,
+    }
+}

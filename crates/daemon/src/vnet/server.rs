@@ -1,0 +1,207 @@
+//! The TCP port at which the VNET language is spoken: one thread a connection, within bounds.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::session::{House, Said, Session};
+use crate::limits::{
+    ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_IDLE_TIME_MAX,
+    VNET_LINE_BYTES_MAX,
+};
+
+/// How long a client is waited for; the tests wait less.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// From connecting to a good HELLO.
+    pub hello: Duration,
+    /// Between two lines.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { hello: VNET_HELLO_TIME_MAX, idle: VNET_IDLE_TIME_MAX }
+    }
+}
+
+/// A running server; it stops when told to, not when dropped.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    stopping: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `address` and serves from now on.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start(address: SocketAddr, house: House, patience: Patience) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let acceptor = {
+            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
+            let house = Arc::new(house);
+            thread::Builder::new()
+                .name("vnet".into())
+                .spawn(move || accept(&listener, &stopping, &house, patience))?
+        };
+        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The socket is not bound.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Accepts no more; those being served are served until they end.
+    pub fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// One of the places for connections, given back when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, patience: Patience) {
+    let served = Arc::new(AtomicUsize::new(0));
+    loop {
+        let accepted = listener.accept();
+        if stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, from)) => begin(stream, from, &served, house, patience),
+            Err(error) => {
+                log::warn!(error:% = error; "VNET control connection not accepted");
+                thread::sleep(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+fn begin(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    served: &Arc<AtomicUsize>,
+    house: &Arc<House>,
+    patience: Patience,
+) {
+    let place = Place(served.clone());
+    if served.fetch_add(1, Ordering::AcqRel) >= VNET_CONNECTIONS_MAX {
+        let text = format!("ERROR {VNET_CONNECTIONS_MAX} connections are served: try again\n");
+        // From the acceptor itself, which must not wait: it fits a fresh socket's buffer.
+        if stream.set_nonblocking(true).is_ok() {
+            let _ = stream.write_all(text.as_bytes());
+        }
+        return;
+    }
+    let session = Session::new(house.clone(), from.ip());
+    let spawned = thread::Builder::new().name("vnet-session".into()).spawn(move || {
+        if let Err(error) = serve(&mut stream, session, patience) {
+            log::debug!(error:% = error, from:% = from; "VNET control connection lost");
+        }
+        drop(place);
+    });
+    if let Err(error) = spawned {
+        log::warn!(error:% = error; "no thread for a VNET control connection");
+    }
+}
+
+fn serve(stream: &mut TcpStream, mut session: Session, patience: Patience) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(REPLY_TIME_MAX))?;
+    let mut lines = Lines::default();
+    let begun = Instant::now();
+    let mut until = begun + patience.hello;
+    loop {
+        let line = match lines.next(stream, until)? {
+            Line::Whole(line) => line,
+            Line::End => return Ok(()),
+            Line::Late => return refuse(stream, "ERROR nothing was said in time\n"),
+            Line::TooLong => {
+                let most = VNET_LINE_BYTES_MAX;
+                let text = format!("ERROR a longer line than {most} bytes: nothing more is read\n");
+                return refuse(stream, &text);
+            }
+        };
+        let Said { text, end } = session.line(Instant::now(), &line);
+        stream.write_all(text.as_bytes())?;
+        if end {
+            return refuse(stream, "");
+        }
+        if session.is_greeted() {
+            until = Instant::now() + patience.idle;
+        }
+    }
+}
+
+/// Says the last word, so that it arrives although there may be more to read.
+fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
+    stream.write_all(text.as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(crate::limits::DRAIN_TIME_MAX))?;
+    let (mut chunk, until) = ([0; 1024], Instant::now() + crate::limits::DRAIN_TIME_MAX);
+    while Instant::now() < until && matches!(stream.read(&mut chunk), Ok(1..)) {}
+    Ok(())
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    End,
+    Late,
+    TooLong,
+}
+
+/// Bytes until they are lines.
+#[derive(Debug, Default)]
+struct Lines {
+    bytes: Vec<u8>,
+}
+
+impl Lines {
+    fn next(&mut self, stream: &mut TcpStream, until: Instant) -> std::io::Result<Line> {
+        loop {
+            if let Some(at) = self.bytes.iter().position(|b| *b == b'\n') {
+                let rest = self.bytes.split_off(at + 1);
+                return Ok(Line::Whole(std::mem::replace(&mut self.bytes, rest)));
+            }
+            // With the two bytes of a line's end.
+            if self.bytes.len() > VNET_LINE_BYTES_MAX + 2 {
+                return Ok(Line::TooLong);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left < Duration::from_millis(1) {
+                return Ok(Line::Late);
+            }
+            stream.set_read_timeout(Some(left))?;
+            let mut chunk = [0; 512];
+            match stream.read(&mut chunk) {
+                // Half a line says nothing.
+                Ok(0) => return Ok(Line::End),
+                Ok(n) => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! One conversation: lines in, text out. No socket and no clock of its own.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_fabric::Name;
+use causeway_fabric::control::{Answer, Command as Ask, CommandError, LinkView};
+
+use super::parse::parse;
+use super::password::{Attempts, Password, Verdict};
+use super::plan::{Doer, Numbers, World};
+use super::print;
+use super::speech::{Command, List, Secret, VERSION};
+use crate::draft::Resolver;
+use crate::fabric::Fabric;
+
+/// What all sessions share.
+pub struct House {
+    /// Who carries out commands.
+    pub fabric: Arc<dyn Fabric>,
+    /// Whose links and routes are spoken of.
+    pub group: Name,
+    /// What clients must say.
+    pub password: Password,
+    /// Who looks up hosts.
+    pub resolve: Resolver,
+    attempts: Mutex<Attempts>,
+    numbers: Mutex<Numbers>,
+}
+
+impl std::fmt::Debug for House {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("House").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl House {
+    /// A house with nobody in it.
+    pub fn new(
+        fabric: Arc<dyn Fabric>,
+        group: Name,
+        password: Password,
+        resolve: Resolver,
+    ) -> Self {
+        let (attempts, numbers) = (Mutex::default(), Mutex::default());
+        Self { fabric, group, password, resolve, attempts, numbers }
+    }
+}
+
+/// What is sent back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Whole lines; none for a line that says nothing.
+    pub text: String,
+    /// Whether the conversation ends there.
+    pub end: bool,
+}
+
+impl Said {
+    fn ok(text: &str) -> Self {
+        Self { text: format!("OK {text}\n"), end: false }
+    }
+
+    fn error(text: impl std::fmt::Display) -> Self {
+        // One line, whatever a refusal says.
+        let text = text.to_string().replace(['\n', '\r'], " ");
+        Self { text: format!("ERROR {text}\n"), end: false }
+    }
+
+    fn last(self) -> Self {
+        Self { end: true, ..self }
+    }
+}
+
+/// One conversation.
+#[derive(Debug)]
+pub struct Session {
+    house: Arc<House>,
+    from: IpAddr,
+    greeted: bool,
+}
+
+impl Session {
+    /// One that begins.
+    pub fn new(house: Arc<House>, from: IpAddr) -> Self {
+        Self { house, from, greeted: false }
+    }
+
+    /// Whether the password was said.
+    pub fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// Answers one line. A stranger's conversation ends with its first mistake.
+    pub fn line(&mut self, now: Instant, line: &[u8]) -> Said {
+        let command = match parse(line) {
+            Ok(None) => return Said { text: String::new(), end: false },
+            Ok(Some(command)) => command,
+            Err(error) if self.greeted => return Said::error(error),
+            // Strangers learn nothing of the language.
+            Err(_) => return Said::error(GREET).last(),
+        };
+        match command {
+            Command::Hello { password, version, then } => {
+                match self.hello(now, &password, &version) {
+                    Err(refused) => refused,
+                    Ok(()) => match then {
+                        Some(then) => self.command(&then),
+                        None => {
+                            let group = &self.house.group;
+                            Said::ok(&format!("causeway {VERSION}, group {group}"))
+                        }
+                    },
+                }
+            }
+            _ if !self.greeted => Said::error(GREET).last(),
+            other => self.command(&other),
+        }
+    }
+
+    fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), Said> {
+        let House { attempts, password, .. } = &*self.house;
+        let mut attempts = attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = attempts.attempt(now, self.from, password, said.expose());
+        drop(attempts);
+        let from = self.from;
+        let seconds = |wait: Duration| wait.as_secs().saturating_add(1);
+        match verdict {
+            Verdict::Right => {}
+            Verdict::Wrong(wait) => {
+                let wait_s = seconds(wait);
+                log::warn!(from:% = from, wait_s; "VNET control: wrong password");
+                return Err(Said::error("wrong password").last());
+            }
+            Verdict::Wait(wait) => {
+                let text = format!("too many wrong passwords: try again in {} s", seconds(wait));
+                return Err(Said::error(text).last());
+            }
+        }
+        if version != VERSION {
+            let text = format!("version {version:?}: expected {VERSION}");
+            return Err(Said::error(text).last());
+        }
+        self.greeted = true;
+        Ok(())
+    }
+
+    fn command(&mut self, command: &Command) -> Said {
+        match command {
+            Command::Done => Said::ok("goodbye").last(),
+            Command::List(list) => self.list(*list).unwrap_or_else(Said::error),
+            change => self.change(change).unwrap_or_else(Said::error),
+        }
+    }
+
+    fn look(&self, with_routes: bool) -> Result<World, CommandError> {
+        let House { fabric, group, resolve, numbers, .. } = &*self.house;
+        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        World::look(&**fabric, group, *resolve, &mut numbers, with_routes)
+    }
+
+    fn change(&self, command: &Command) -> Result<Said, String> {
+        let with_routes = matches!(command, Command::DeleteRoute(_) | Command::RouteDel(_));
+        let mut world = self.look(with_routes).map_err(|error| error.to_string())?;
+        let mut doer = Doer::of(&world);
+        let Some(step) = world.plan(command, Some(self.from))? else {
+            return Err("nothing to do".into());
+        };
+        doer.take(&*self.house.fabric, &step).map_err(|error| error.to_string())?;
+        let (from, what) = (self.from, step.shown());
+        log::info!(from:% = from, what = what.as_str(); "VNET control");
+        Ok(Said::ok(&what))
+    }
+
+    fn list(&self, list: List) -> Result<Said, String> {
+        let text = |error: CommandError| error.to_string();
+        let House { fabric, group, .. } = &*self.house;
+        let world = self.look(false).map_err(text)?;
+        let links = match fabric.call(Ask::LinkList).map_err(text)? {
+            Answer::Links(links) => links,
+            _ => return Err("the fabric answered another question".into()),
+        };
+        let find = |name: &str| links.iter().find(|view| view.spec.name.as_str() == name);
+        let mut out = match list {
+            List::Devices => print::devices(&world.ports().collect::<Vec<_>>()),
+            List::Links => {
+                let view = |(n, name): &(u64, Name)| Some((*n, find(name.as_str())?));
+                let numbered: Vec<(u64, &LinkView)> =
+                    world.numbers().iter().filter_map(view).collect();
+                print::links(&numbered)
+            }
+            List::Routes => {
+                let routes = match fabric.call(Ask::RouteList).map_err(text)? {
+                    Answer::Routes(routes) => routes,
+                    _ => return Err("the fabric answered another question".into()),
+                };
+                let own: Vec<_> = routes.iter().filter(|v| v.spec.group == *group).collect();
+                let edge = |name: &str| {
+                    find(name).map_or_else(|| name.to_owned(), |v| print::edge(&v.spec))
+                };
+                print::routes(&own, &edge)
+            }
+        };
+        out.push_str("OK\n");
+        Ok(Said { text: out, end: false })
+    }
+}
+
+const GREET: &str = "expected HELLO <password> 0.9";
