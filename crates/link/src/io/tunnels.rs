@@ -314,7 +314,7 @@ impl TunnelSocket {
         let Some(main) = inbox(first).cloned() else { return };
         let mut frames = Vec::with_capacity(self.sink.frames.len());
         for frame in &self.sink.frames {
-            let [offload @ ..] = emit_metadata(&frame.metadata);
+            let offload = emit_metadata(&frame.metadata);
             let hops = frame.hops.saturating_add(1);
             if (frame.tunnel, frame.vni) == whose {
                 frames.push(Arrival { at: frame.at.clone(), offload, hops });
