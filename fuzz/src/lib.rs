@@ -16,6 +16,7 @@ mod offload;
 mod ring;
 mod stage;
 mod text;
+mod tunnel;
 
 pub use input::Input;
 
@@ -45,6 +46,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "holder", bytes_max: 1024, run: holder::control, seeds: holder::control_seeds },
     Target { name: "config", bytes_max: 4096, run: text::config, seeds: text::config_seeds },
     Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
+    Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
+    Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
+    Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },
 ];
 
 /// The target of that name.

@@ -1,0 +1,386 @@
+//! Datagrams of a causeway tunnel, from a stranger and from a peer with the right key; VXLAN's
+//! header; frames on a byte stream against a plain model.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use causeway_link::framing::Deframer;
+use causeway_link::limits::{
+    ADDRESSES_MAX, FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAME_BYTES_MAX,
+};
+use causeway_link::{Config, Hub, Moment, PrivateKey, PublicKey, Sink, What};
+use causeway_wire::tunnel::record::{self, Fragment};
+use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::{vnet_stream, vxlan};
+
+use crate::Input;
+
+const VNI: u32 = 7;
+const MS: u64 = 1_000_000;
+
+/// Two hubs, and what passes between them.
+struct Stage {
+    hubs: [Hub; 2],
+    sink: Sink,
+    now: u64,
+    random: u8,
+    /// Datagrams that the hubs gave out.
+    given: usize,
+}
+
+/// The keys of both: made once, because that is most of a short story's time.
+fn keys() -> &'static [(Arc<PrivateKey>, PublicKey); 2] {
+    static KEYS: OnceLock<[(Arc<PrivateKey>, PublicKey); 2]> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        [1, 2].map(|byte| {
+            let key = PrivateKey::new([byte; 32]);
+            let public = key.public();
+            (Arc::new(key), public)
+        })
+    })
+}
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7000))
+}
+
+impl Stage {
+    fn new(plain: bool) -> Self {
+        let (mut random, now) = (0_u8, 5_000 * MS);
+        let mut entropy = |bytes: &mut [u8]| {
+            random = random.wrapping_add(1);
+            bytes.fill(random);
+        };
+        let mut moment = Moment { now, wall: now, entropy: &mut entropy };
+        let mut sink = Sink::default();
+        let hubs = [0, 1].map(|own| {
+            let mut hub = Hub::new(Some(Arc::clone(&keys()[own].0)), &mut moment);
+            let peer = (Arc::clone(&keys()[own].0), keys()[1 - own].1);
+            let config = Config {
+                keys: (!plain).then_some(peer),
+                // Only the first begins, so that no handshake is done for nothing.
+                remote: (plain || own == 0).then(|| address(1 - own)),
+                longest: 1_472,
+            };
+            let number = hub.add(&config, &moment).expect("the first tunnel");
+            assert!(hub.tunnel_mut(number).expect("it is there").carry(VNI, &mut sink));
+            hub
+        });
+        Self { hubs, sink, now, random, given: 0 }
+    }
+
+    /// Calls `with` for a hub at this moment, and passes on what it gives out, if it is to be.
+    fn at(
+        &mut self,
+        host: usize,
+        pass: bool,
+        with: impl FnOnce(&mut Hub, &mut Moment<'_>, &mut Sink),
+    ) {
+        let Self { now, random, sink, hubs, .. } = self;
+        let mut entropy = |bytes: &mut [u8]| {
+            *random = random.wrapping_add(1);
+            bytes.fill(*random);
+        };
+        let mut moment = Moment { now: *now, wall: *now, entropy: &mut entropy };
+        with(&mut hubs[host], &mut moment, sink);
+        let letters = std::mem::take(&mut self.sink.datagrams);
+        self.given += letters.len();
+        for (to, bytes) in letters {
+            assert!(!bytes.is_empty() && bytes.len() <= 1_472);
+            if pass && to == address(1 - host) {
+                self.receive(1 - host, address(host), &bytes, true);
+            }
+        }
+    }
+
+    fn receive(&mut self, host: usize, from: SocketAddr, bytes: &[u8], pass: bool) {
+        self.at(host, pass, |hub, moment, sink| {
+            let _ = hub.receive(moment, from, bytes, sink);
+        });
+        let Self { hubs, sink, now, .. } = self;
+        for frame in &sink.frames {
+            assert_eq!(frame.vni, VNI);
+            assert!(frame.at.len() <= FRAME_BYTES_MAX);
+            assert_eq!(sink.frame(frame).len(), frame.at.len());
+            check_origin(sink.frame(frame));
+        }
+        for event in sink.events.drain(..) {
+            if let What::Here { vni, .. } | What::Gone { vni, .. } = event.what {
+                assert_eq!(vni, VNI);
+            }
+        }
+        sink.clear();
+        let state = hubs[host].tunnel(0).expect("it is there").state(*now);
+        let (frames, held) = state.fragments;
+        assert!(frames <= FRAGMENTED_FRAMES_MAX && held <= FRAGMENTED_BYTES_MAX);
+        assert!(state.addresses.1 <= ADDRESSES_MAX);
+        assert!((1_232..=1_472).contains(&state.datagram));
+    }
+
+    fn tick(&mut self, host: usize, pass: bool) {
+        self.at(host, pass, |hub, moment, sink| {
+            hub.tick(moment, sink);
+            assert!(hub.deadline() > moment.now, "the same again and again");
+        });
+        self.sink.clear();
+    }
+
+    /// Lets both do what is due, and what they say get there.
+    fn settle(&mut self) {
+        for _ in 0..3 {
+            self.now += MS;
+            self.tick(0, true);
+            self.tick(1, true);
+        }
+    }
+}
+
+/// The byte at `offset` of the frame `id` that the story's peer sends in pieces.
+fn byte_of(id: u32, offset: usize, word: u8) -> u8 {
+    ((id as usize * 64 + offset % 8 * 8) as u8) | word & 7
+}
+
+/// A frame is made of one frame's pieces only, each in its place; in our stories all frames that
+/// go in pieces are of this size.
+fn check_origin(frame: &[u8]) {
+    if frame.len() != PIECED {
+        return;
+    }
+    for (at, byte) in frame.iter().enumerate() {
+        assert_eq!(byte / 8 % 8, (at % 8) as u8, "byte {at} is in another's place");
+        assert_eq!(byte / 64, frame[0] / 64, "byte {at} is another frame's");
+    }
+}
+
+/// Length of the frames that go in pieces.
+const PIECED: usize = 160;
+
+fn record_of(kind: u8, bare: bool, hops: u8, body: &[u8]) -> Vec<u8> {
+    let header = record::Header { kind, bare, hops, len: body.len() as u16 };
+    [&header.emit()[..], body].concat()
+}
+
+/// Records that a peer could send, mostly with sense.
+fn records(input: &mut Input<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for _ in 0..=input.below(6) {
+        let piece = match input.below(8) {
+            0 => {
+                let len = input.below(100);
+                record_of(record::FRAME, input.bool(), input.u8(), &vec![9; len])
+            }
+            1..=3 => {
+                let (id, word) = (u32::from(input.u8() & 3), input.u8());
+                let offset = usize::from(input.u8()) % PIECED;
+                let len = if input.bool() { 32 } else { input.below(PIECED) };
+                let offset = if input.bool() { offset / 32 * 32 } else { offset };
+                let total = if word & 0xf0 == 0xf0 { input.u32() } else { PIECED as u32 };
+                let bytes: Vec<_> = (offset..(offset + len).min(PIECED))
+                    .map(|at| byte_of(id, at, word & 1))
+                    .collect();
+                let fragment = Fragment { id, offset: offset as u32, total }.emit();
+                record_of(record::FRAGMENT, true, 0, &[&fragment[..], &bytes].concat())
+            }
+            4 => record_of(record::ECHO, false, 0, &input.array::<{ record::ECHO_LEN }>()),
+            5 => {
+                let mut body = input.array::<{ record::ECHO_REPLY_LEN }>();
+                if input.bool() {
+                    // A time that may have been, and a length that may have been tried.
+                    body[..8]
+                        .copy_from_slice(&(5_000 * MS + u64::from(input.u8()) * MS).to_be_bytes());
+                    body[8..].copy_from_slice(
+                        &input.one_of(&[0_u32, 1_232, 1_472, 9_000]).to_be_bytes(),
+                    );
+                }
+                record_of(record::ECHO_REPLY, false, 0, &body)
+            }
+            6 => {
+                let kind = input.one_of(&[record::HERE, record::GONE, record::SYNC]);
+                let len = record::ENTRY_LEN * input.below(4);
+                record_of(kind, false, 0, input.bytes(len))
+            }
+            _ => {
+                let len = input.below(40);
+                input.bytes(len).to_vec()
+            }
+        };
+        text.extend(piece);
+    }
+    text
+}
+
+/// Plays one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let shape = input.u8();
+    let (plain, fresh) = (shape & 7 != 0, shape & 8 != 0);
+    let mut stage = Stage::new(plain);
+    if !fresh {
+        stage.settle();
+        assert!(stage.hubs.iter().all(|hub| hub.tunnel(0).is_some_and(|tunnel| tunnel.is_up())));
+    }
+    let mut most = stage.given;
+    while !input.is_empty() {
+        let what = input.u8();
+        let from = if what & 0x40 == 0 { address(0) } else { address(5) };
+        let bytes = match what & 7 {
+            0 => {
+                stage.now += u64::from(input.u16()) * MS;
+                stage.tick(1, what & 8 != 0);
+                most += 64;
+                continue;
+            }
+            1 => {
+                let len = usize::from(input.u8());
+                input.bytes(len).to_vec()
+            }
+            2 => {
+                let kind = input.one_of(&[
+                    Kind::Init,
+                    Kind::Response,
+                    Kind::Data,
+                    Kind::Plain,
+                    Kind::Cookie,
+                ]);
+                let header = Outer { kind, receiver: input.u32(), counter: u64::from(input.u8()) };
+                let len = input.one_of(&[0, 16, 32, 52, 124, 200]);
+                [&header.emit()[..], input.bytes(len)].concat()
+            }
+            _ => {
+                let vni = if what & 0x80 == 0 { VNI } else { input.u32() };
+                let text = [&Inner { vni, flags: 0 }.emit()[..], &records(&mut input)].concat();
+                let Some(path) = stage.hubs[0].tunnel(0).and_then(|tunnel| tunnel.outlet().path())
+                else {
+                    continue;
+                };
+                let mut bytes = Vec::new();
+                path.session.seal(&text, &mut bytes).expect("it is short");
+                bytes
+            }
+        };
+        stage.receive(1, from, &bytes, false);
+        most += 2;
+        assert!(stage.given <= most, "more goes out than came in");
+    }
+    // Whatever was said, nothing incomplete is kept.
+    stage.now += 2_000 * MS;
+    stage.tick(1, false);
+    let state = stage.hubs[1].tunnel(0).expect("it is there").state(stage.now);
+    assert_eq!(state.fragments, (0, 0));
+}
+
+/// Stories that reach every record.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut all = vec![vec![0, 1, 40, 0xc1, 3], vec![8, 2, 0, 0, 0, 0, 0, 0, 4], vec![9]];
+    // Mostly without a seal: agreeing on one is slow, and what comes after it is the same.
+    for (shape, kinds) in [(0_u8, 1), (1, 8)] {
+        for kind in 0..kinds {
+            let mut story = vec![shape];
+            for round in 0..4_u8 {
+                story.extend([3, 0, kind, round, 1, round * 32, 1, 1, 0, 0, 0, 0]);
+            }
+            story.extend([8, 2, 0, 1, 3, 1, 2, 3, 4]);
+            all.push(story);
+        }
+        // All pieces of one frame.
+        let mut story = vec![shape];
+        for piece in 0..5_u8 {
+            story.extend([3, 0, 1, 2, 0, piece * 32, 1, 1]);
+        }
+        all.push(story);
+    }
+    all
+}
+
+/// A VXLAN packet: what is taken is written back the same, reserved bits apart.
+pub fn vxlan(data: &[u8]) {
+    match vxlan::parse(data) {
+        Ok((vni, frame)) => {
+            assert!(vni <= vxlan::VNI_MAX && data[0] & 8 != 0);
+            let again = [&vxlan::emit(vni)[..], frame].concat();
+            assert_eq!(vxlan::parse(&again), Ok((vni, frame)));
+            assert_eq!((&again[4..7], &again[8..]), (&data[4..7], &data[8..]));
+        }
+        Err(_) => assert!(data.len() < vxlan::HEADER_LEN || data[0] & 8 == 0),
+    }
+}
+
+/// Packets good and bad.
+pub fn vxlan_seeds() -> Vec<Vec<u8>> {
+    let good = [&vxlan::emit(0x00ab_cdef)[..], &[2; 60]].concat();
+    vec![good.clone(), good[..7].to_vec(), vec![0; 20]]
+}
+
+/// A stream in pieces: the frames are those that a plain reading of the whole finds.
+pub fn stream(data: &[u8]) {
+    let mut input = Input::new(data);
+    let cuts = input.array::<4>().map(|cut| usize::from(cut) + 1);
+    let mut whole = Vec::new();
+    while !input.is_empty() {
+        match input.below(4) {
+            0 => {
+                let len = input.below(30);
+                whole.extend(input.bytes(len));
+            }
+            _ => {
+                let len = usize::from(input.u16());
+                let len = if input.bool() { len % 100 } else { len };
+                whole.extend(vnet_stream::emit(len).expect("it is short"));
+                whole.extend(std::iter::repeat_n(len as u8, len));
+            }
+        }
+    }
+    let mut expected = Vec::new();
+    let mut rest = &whole[..];
+    let broken = loop {
+        if rest.is_empty() || (rest.len() < 6 && b"et".starts_with(&rest[..rest.len().min(2)])) {
+            break false;
+        }
+        let told =
+            rest.get(2..6).map(|len| u32::from_le_bytes(len.try_into().expect("four")) as usize);
+        let right = told.is_some_and(|len| (14..=FRAME_BYTES_MAX).contains(&len));
+        if !rest.starts_with(b"et") || !right {
+            break true;
+        }
+        let Some((frame, behind)) = told.and_then(|len| rest[6..].split_at_checked(len)) else {
+            break false;
+        };
+        expected.push(frame);
+        rest = behind;
+    };
+    let (mut deframer, mut found, mut at, mut failed) = (Deframer::default(), 0, 0, false);
+    for cut in cuts.iter().cycle() {
+        let room = deframer.room();
+        assert!(!room.is_empty());
+        let len = (cut * cut).min(whole.len() - at).min(room.len());
+        room[..len].copy_from_slice(&whole[at..at + len]);
+        deframer.filled(len);
+        at += len;
+        loop {
+            match deframer.take() {
+                Ok(Some(frame)) => {
+                    assert_eq!(frame, expected[found]);
+                    found += 1;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        if failed || at == whole.len() {
+            break;
+        }
+    }
+    assert_eq!((found, failed), (expected.len(), broken));
+}
+
+/// Streams of short and long frames, one with a wrong header.
+pub fn stream_seeds() -> Vec<Vec<u8>> {
+    let short = [&[0, 9, 30, 255][..], &[1, 60, 0, 1, 1, 90, 0, 1, 1, 20, 0, 1]].concat();
+    let long =
+        [&[255, 200, 90, 255][..], &[1, 0xff, 0xff, 0, 1, 15, 0xff, 0, 1, 14, 0, 0]].concat();
+    let wrong = [&short[..], &[0, 8, b'G', b'E', b'T', b' ', b'/', 0, 0, 0]].concat();
+    vec![short, long, wrong]
+}
