@@ -151,6 +151,7 @@ fn answer(reply: &[u8]) -> Result<Value> {
     let text = |key| value["error"][key].as_str().unwrap_or_default().to_owned();
     let (kind, message) = (text("kind"), text("message"));
     match kind.as_str() {
+        _ if value["changes"].is_array() => Err(Error::Partial { message, value }),
         "" => Err(Error::Reply(format!("HTTP status {status}"))),
         "not_found" => Err(Error::NotFound(message)),
         _ => Err(Error::Refused { kind, message }),

@@ -35,6 +35,14 @@ pub enum Error {
         /// The daemon's sentence.
         message: String,
     },
+    /// The daemon stopped half-way.
+    #[error("{message}")]
+    Partial {
+        /// The daemon's sentence.
+        message: String,
+        /// What was done and what is left.
+        value: serde_json::Value,
+    },
     /// The reply makes no sense.
     #[error("unexpected reply from the daemon: {0}; are causeway and causewayd of one version?")]
     Reply(String),
@@ -60,6 +68,7 @@ impl Error {
             Self::NotFound(_) => 3,
             Self::Unreachable { .. } => 4,
             Self::Timeout { .. } => 5,
+            Self::Partial { .. } => 65,
         }
     }
 

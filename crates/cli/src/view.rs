@@ -124,8 +124,127 @@ pub struct Shard {
 pub struct Group {
     /// Its name.
     pub name: String,
+    /// `learn` or `routes`.
+    #[serde(default)]
+    pub forwarding: String,
     /// Its ports.
     pub ports: Vec<String>,
+    /// Its links.
+    #[serde(default)]
+    pub links: Vec<String>,
+}
+
+/// A link.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// `causeway`, `vnet` and so on.
+    pub kind: String,
+    /// The peer's name, if it was given one.
+    pub peer: Option<String>,
+    /// The lowest is used.
+    pub metric: u16,
+    /// Whether frames of other links leave by it.
+    #[serde(default)]
+    pub transit: bool,
+    /// Where the peer is, as configured.
+    pub remote: Option<String>,
+    /// Where we are.
+    pub local: Option<String>,
+    /// Where we listen.
+    pub listen: Option<String>,
+    /// The peer's public key.
+    pub key: Option<String>,
+    /// Which group it is on the wire.
+    pub vni: Option<u32>,
+    /// The name in the peer's certificate.
+    pub peer_name: Option<String>,
+    /// Of a raw link.
+    pub interface: Option<String>,
+    /// `down`, `up` or `open`.
+    pub state: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+    /// Where the peer is now.
+    pub endpoint: Option<String>,
+    /// Round trip.
+    pub rtt_us: Option<f64>,
+    /// Of the last heartbeats.
+    pub loss_percent: Option<u8>,
+    /// The largest IP packet that crosses uncut.
+    pub path_mtu: Option<u32>,
+    /// The largest payload of a frame.
+    pub mtu: u32,
+    /// How often it came up.
+    #[serde(default)]
+    pub ups_total: u64,
+    /// Its counters.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A route.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Route {
+    /// Its number.
+    pub index: u64,
+    /// Its group.
+    pub group: String,
+    /// From which addresses.
+    pub source: String,
+    /// To which.
+    pub destination: String,
+    /// Where they go.
+    pub to: RouteEnd,
+    /// Where they come from.
+    pub from: Option<RouteEnd>,
+    /// How well it fits.
+    pub priority: i8,
+    /// How many frames it sent.
+    pub hits_total: u64,
+}
+
+/// A port or a link.
+#[derive(Debug, Clone, Deserialize)]
+pub struct RouteEnd {
+    /// `interface` or `edge`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Who talks to whom.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Traffic {
+    /// Over how long rates were taken.
+    pub window_seconds: f64,
+    /// Each pair.
+    pub pairs: Vec<TrafficPair>,
+    /// Frames of pairs that found no room.
+    #[serde(default)]
+    pub uncounted_frames_total: u64,
+}
+
+/// One pair.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TrafficPair {
+    /// Who sends.
+    pub source: String,
+    /// To whom.
+    pub destination: String,
+    /// Where the sender is.
+    pub from: String,
+    /// All so far.
+    pub frames_total: u64,
+    /// Their bytes.
+    pub bytes_total: u64,
+    /// In the last window.
+    pub bytes_per_second: f64,
 }
 
 /// A rule.
@@ -150,16 +269,19 @@ pub struct Stats {
     pub uptime_seconds: f64,
     /// Each port.
     pub ports: Vec<PortStats>,
+    /// Each link.
+    #[serde(default)]
+    pub links: Vec<PortStats>,
 }
 
-/// Counters of one port.
+/// Counters of one port or link.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PortStats {
     /// Its name.
     pub name: String,
-    /// `listening`, `connected`, `running` or `faulted`.
+    /// Where it stands.
     pub state: String,
-    /// How often it was closed or reset.
+    /// How often a port was closed or reset.
     #[serde(default)]
     pub faults_total: u64,
     /// By name.

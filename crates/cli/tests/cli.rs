@@ -68,8 +68,11 @@ fn lists_are_aligned_tables_or_json() {
     for words in ["port list -j", "port list -o json", "-j port list --group blue"] {
         assert_eq!(host.json(words)[1]["cid"], 3, "{words}");
     }
-    assert_eq!(host.ok("group list"), "NAME  PORTS\nblue  vm1-net vm1-vsock\n");
-    assert!(host.ok("group show blue").contains("ports  vm1-net\n       vm1-vsock\n"));
+    assert_eq!(
+        host.ok("group list"),
+        "NAME  FORWARDING  PORTS              LINKS\nblue  learn       vm1-net vm1-vsock  -\n"
+    );
+    assert!(host.ok("group show blue").contains("ports       vm1-net\n            vm1-vsock\n"));
     host.fails("port list --group red", 3, "see `causeway group list`");
 }
 

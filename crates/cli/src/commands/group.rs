@@ -19,15 +19,25 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
             let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
             cx.show(&value, |value| {
                 let group: Group = view(value)?;
-                Ok(pairs(&[("name", group.name), ("ports", group.ports.join("\n"))]))
+                Ok(pairs(&[
+                    ("name", group.name),
+                    ("forwarding", group.forwarding),
+                    ("ports", group.ports.join("\n")),
+                    ("links", group.links.join("\n")),
+                ]))
             })
         }
-        GroupVerb::Add { name, may_exist } => {
-            match cx.client.post("/v1/groups", &json!({ "name": name })) {
+        GroupVerb::Add { name, forwarding, may_exist } => {
+            let body = json!({ "name": name, "forwarding": forwarding });
+            match cx.client.post("/v1/groups", &body) {
                 Ok(_) => cx.done(true, &format!("group {name} added")),
                 Err(error) if may_exist && is_conflict(&error) => {
                     // A limit is a conflict too: only a group that is there will do.
-                    cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
+                    let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
+                    if there["forwarding"] != forwarding.as_str() {
+                        let text = format!("group {name} exists with another forwarding");
+                        return Err(Error::Refused { kind: "conflict".into(), message: text });
+                    }
                     cx.done(false, &format!("group {name} is there already"))
                 }
                 Err(error) => Err(error),
@@ -47,10 +57,15 @@ fn list(cx: &Context) -> Result<()> {
     let value = cx.client.get("/v1/groups")?;
     cx.show(&value, |value| {
         let groups: Vec<Group> = view(value)?;
-        let mut table = Table::new(&[("NAME", Align::Left), ("PORTS", Align::Left)]);
+        let heads = ["NAME", "FORWARDING", "PORTS", "LINKS"].map(|head| (head, Align::Left));
+        let mut table = Table::new(&heads);
+        let words = |names: &[String]| match names {
+            [] => "-".to_owned(),
+            names => names.join(" "),
+        };
         for group in groups {
-            let ports = if group.ports.is_empty() { "-".into() } else { group.ports.join(" ") };
-            table.row(vec![group.name, ports]);
+            let (ports, links) = (words(&group.ports), words(&group.links));
+            table.row(vec![group.name, group.forwarding, ports, links]);
         }
         Ok(table.render())
     })

@@ -1,14 +1,21 @@
 //! What each verb does.
 
+mod apply;
 mod dispatcher;
 mod group;
+mod key;
+mod link;
 mod pages;
 mod port;
+mod route;
 mod rule;
 mod stats;
 mod trace;
+mod traffic;
+mod vnet;
 
-use std::io::Write as _;
+use std::io::{Read, Write as _};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -38,6 +45,12 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
+        Noun::Link(verb) => link::run(&cx, verb),
+        Noun::Route(verb) => route::run(&cx, verb),
+        Noun::Traffic { group } => traffic::run(&cx, &group),
+        Noun::Key(verb) => key::run(&cx, verb),
+        Noun::Apply(args) => apply::run(&cx, &args),
+        Noun::Vnet(args) => vnet::run(&cx, &args),
         Noun::Stats(args) => stats::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
         Noun::Info => info(&cx),
@@ -73,6 +86,22 @@ impl Context {
     fn done(&self, changed: bool, text: &str) -> Result<()> {
         self.show(&json!({ "changed": changed }), |_| Ok(format!("{text}\n")))
     }
+}
+
+/// A file's text, or standard input's for `-`, of at most so many bytes.
+fn read_file(file: &Path, most: u64) -> Result<String> {
+    let wrong = |text: String| Error::Usage(format!("{}: {text}", file.display()));
+    let from: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(file).map_err(|error| wrong(error.to_string()))?)
+    };
+    let mut text = String::new();
+    from.take(most + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > most {
+        return Err(wrong(format!("expected at most {most} bytes")));
+    }
+    Ok(text)
 }
 
 /// Writes to stdout at once.

@@ -114,7 +114,7 @@ fn text(port: &Port) -> String {
     out
 }
 
-fn counters(counters: &BTreeMap<String, u64>) -> String {
+pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
     let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
     for (name, value) in counters {
         table.row(vec![name.clone(), value.to_string()]);
@@ -161,7 +161,7 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
 }
 
 /// A path as the daemon must see it: absolute, whatever directory we are in.
-fn path(option: &str, path: Option<&Path>) -> Result<Option<Value>> {
+pub(super) fn path(option: &str, path: Option<&Path>) -> Result<Option<Value>> {
     let Some(path) = path else { return Ok(None) };
     let wrong = |text: String| Error::Usage(format!("{option} {}: {text}", path.display()));
     let path: PathBuf = std::path::absolute(path).map_err(|e| wrong(e.to_string()))?;

@@ -23,10 +23,13 @@ pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
     while left != Some(0) {
         sleep(Duration::from_secs(interval));
         let now: Stats = view(&look(cx, args)?)?;
-        let rates = rates(&before, &now);
+        let [ports, links] = rates(&before, &now);
         match cx.format {
-            Format::Json => print(&format!("{}\n", rates_json(&now, &rates)))?,
-            Format::Table => print(&format!("{}\n", rates_table(&rates)))?,
+            Format::Json => print(&format!("{}\n", rates_json(&now, &ports, &links)))?,
+            Format::Table => {
+                let table = both(rates_table(&ports), !links.is_empty(), || rates_table(&links));
+                print(&format!("{table}\n"))?;
+            }
         }
         before = now;
         left = left.map(|n| n - 1);
@@ -39,7 +42,9 @@ fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
     let mut value = cx.client.get("/v1/stats")?;
     if let (Some(name), Some(ports)) = (&args.port, value["ports"].as_array_mut()) {
         ports.retain(|port| port["name"] == name.as_str());
-        if ports.is_empty() {
+        let none = ports.is_empty();
+        value["links"] = json!([]);
+        if none {
             let text = format!("port \"{name}\" does not exist; see `causeway port list`");
             return Err(Error::NotFound(text));
         }
@@ -70,9 +75,22 @@ fn table(numbers: [&'static str; 5]) -> Table {
     Table::new(&heads)
 }
 
+/// Ports, and links under them.
 fn totals(stats: &Stats) -> String {
+    both(totals_of(&stats.ports), !stats.links.is_empty(), || totals_of(&stats.links))
+}
+
+fn both(ports: String, links: bool, of_links: impl FnOnce() -> String) -> String {
+    if links {
+        format!("{ports}\nLinks: received from the peer, sent to it\n{}", of_links())
+    } else {
+        ports
+    }
+}
+
+fn totals_of(all: &[PortStats]) -> String {
     let mut table = table(["RX-PACKETS", "RX-BYTES", "TX-PACKETS", "TX-BYTES", "DROPPED"]);
-    for port in &stats.ports {
+    for port in all {
         let mut row = vec![port.name.clone(), port.state.clone()];
         row.extend(sums(&port.counters).iter().map(u64::to_string));
         row.push(port.faults_total.to_string());
@@ -90,11 +108,17 @@ struct Rates {
     per_second: BTreeMap<String, f64>,
 }
 
-/// Rates of the ports that are there now; a port that is new since, or began again, counts from 0.
-fn rates(before: &Stats, now: &Stats) -> Vec<Rates> {
+/// Rates of the ports and links that are there now.
+fn rates(before: &Stats, now: &Stats) -> [Vec<Rates>; 2] {
     let seconds = (now.uptime_seconds - before.uptime_seconds).max(0.001);
+    let of = |before, now| rates_of(before, now, seconds);
+    [of(&before.ports, &now.ports), of(&before.links, &now.links)]
+}
+
+/// One that is new since, or began again, counts from 0.
+fn rates_of(before: &[PortStats], now: &[PortStats], seconds: f64) -> Vec<Rates> {
     let rate = |port: &PortStats| {
-        let old = before.ports.iter().find(|p| p.name == port.name);
+        let old = before.iter().find(|p| p.name == port.name);
         let per_second = port.counters.iter().map(|(name, n)| {
             let old = old.and_then(|p| p.counters.get(name)).copied().unwrap_or(0);
             let grown = n.checked_sub(old).unwrap_or(*n);
@@ -107,7 +131,7 @@ fn rates(before: &Stats, now: &Stats) -> Vec<Rates> {
             per_second: per_second.collect(),
         }
     };
-    now.ports.iter().map(rate).collect()
+    now.iter().map(rate).collect()
 }
 
 fn rates_table(rates: &[Rates]) -> String {
@@ -129,8 +153,8 @@ fn rates_table(rates: &[Rates]) -> String {
     table.render()
 }
 
-fn rates_json(now: &Stats, rates: &[Rates]) -> Value {
-    let port = |port: &Rates| {
+fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
+    let one = |port: &Rates| {
         let rate = |(name, n): (&String, &f64)| {
             let name = name.strip_suffix("_total").unwrap_or(name);
             (format!("{name}_per_second"), json!(n))
@@ -138,8 +162,9 @@ fn rates_json(now: &Stats, rates: &[Rates]) -> Value {
         let rates: serde_json::Map<String, Value> = port.per_second.iter().map(rate).collect();
         json!({ "name": port.name, "state": port.state, "faults_total": port.faults_total, "rates": rates })
     };
-    let ports: Vec<Value> = rates.iter().map(port).collect();
-    json!({ "uptime_seconds": now.uptime_seconds, "ports": ports })
+    let ports: Vec<Value> = ports.iter().map(one).collect();
+    let links: Vec<Value> = links.iter().map(one).collect();
+    json!({ "uptime_seconds": now.uptime_seconds, "ports": ports, "links": links })
 }
 
 #[cfg(test)]
@@ -171,11 +196,13 @@ mod tests {
     fn rates_are_per_second_of_the_daemons_clock() {
         let before = stats(10.0, &[("a", 1_000_000), ("gone", 1), ("again", 500)]);
         let now = stats(12.0, &[("a", 3_000_000), ("new", 400), ("again", 100)]);
-        let rates = rates(&before, &now);
+        let [rates, links] = rates(&before, &now);
+        assert!(links.is_empty());
         let received = |n: usize| rates[n].per_second["receive_bytes_total"];
         assert_eq!((received(0), received(1), received(2)), (1e6, 200.0, 50.0));
         assert!(rates_table(&rates).contains("8.00"));
-        let json = rates_json(&now, &rates);
+        let json = rates_json(&now, &rates, &rates[..1]);
         assert_eq!(json["ports"][0]["rates"]["receive_bytes_per_second"], 1e6);
+        assert_eq!(json["links"][0]["rates"]["receive_bytes_per_second"], 1e6);
     }
 }

@@ -1,5 +1,7 @@
 //! The grammar: `causeway NOUN VERB [NAME] [--flag]`.
 
+mod links;
+
 use std::path::PathBuf;
 
 use causeway_fabric::spec::{RuleAction, RuleSide};
@@ -8,18 +10,23 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
+pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
+
 const EXAMPLES: &str = "\
 Examples:
   causeway port list
   causeway port add vm3-net --kind net --group blue
   causeway port show vm3-net --qemu
   causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
+  causeway link add to-b --group blue --remote host-b --key KEY
   causeway trace connect --from vm1-vsock --cid 4 --port 22
+  causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway stats --interval 1
 
 Nouns and verbs may be cut to a unique beginning: `causeway p l`.
 
-Exit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 no daemon, 5 no answer in time.";
+Exit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 no daemon, 5 no answer in time,
+65 only a part was done.";
 
 /// Shows and changes what the causewayd of this host carries.
 #[derive(Debug, Parser)]
@@ -81,6 +88,37 @@ pub enum Noun {
     /// Rules: which socket connects are let through
     #[command(subcommand)]
     Rule(RuleVerb),
+    /// Links: paths to other hosts
+    #[command(subcommand)]
+    Link(LinkVerb),
+    /// Routes: which frames go to which port or link, before all that is learnt
+    #[command(subcommand)]
+    Route(RouteVerb),
+    /// Show who talks to whom in a group, the busiest first
+    #[command(after_help = "Examples:\n  causeway traffic blue\n  causeway traffic blue -o json")]
+    Traffic {
+        /// The group
+        group: Name,
+    },
+    /// Keys: who this host is to its peers
+    #[command(subcommand)]
+    Key(KeyVerb),
+    /// Make groups, ports, rules, links and routes those of a file, and show what changes
+    #[command(after_help = "\
+Lines begin with + for what is added, - for what is deleted, ~ for what is deleted
+and added anew. The first step that fails ends it, and what was done stays done.
+[daemon], [dispatch] and [control] are only read when causewayd starts.
+
+Examples:
+  causeway apply -f causeway.toml --dry-run
+  causeway apply -f causeway.toml")]
+    Apply(ApplyArgs),
+    /// Carry out a file of VNET commands: all of it is checked before anything changes
+    #[command(after_help = "\
+Examples:
+  causeway vnet links.vnet --group blue --dry-run
+  echo 'ADD LINK 10.0.0.2 9000 UDP' | causeway vnet - --group blue")]
+    Vnet(VnetArgs),
     /// Dispatchers: the threads that serve ports
     #[command(subcommand)]
     Dispatcher(DispatcherVerb),
@@ -230,11 +268,14 @@ pub enum GroupVerb {
     Add {
         /// The group's name, unique in the daemon
         name: Name,
+        /// What becomes of frames that no route is for: learn (as a switch) or routes (dropped)
+        #[arg(long, value_name = "HOW", default_value = "learn", value_parser = ["learn", "routes"])]
+        forwarding: String,
         /// Accept that it is there already
         #[arg(long)]
         may_exist: bool,
     },
-    /// Remove a group that has no ports
+    /// Remove a group that has no ports and no links
     #[command(after_help = "Example:\n  causeway group del blue --if-exists")]
     Del {
         /// The group

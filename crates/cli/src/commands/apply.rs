@@ -1,0 +1,97 @@
+//! `causeway apply`: the running state becomes a file's.
+
+use serde_json::{Map, Value, json};
+
+use super::{Context, print, read_file};
+use crate::args::{ApplyArgs, Format};
+use crate::error::{Error, Result};
+use crate::limits::FILE_BYTES_MAX;
+
+pub fn run(cx: &Context, args: &ApplyArgs) -> Result<()> {
+    let text = read_file(&args.file, FILE_BYTES_MAX)?;
+    let file = args.file.display().to_string();
+    let body = json!({ "text": text, "file": file, "dry_run": args.dry_run });
+    match cx.client.post("/v1/apply", &body) {
+        Ok(value) => cx.show(&value, |value| Ok(diff(value))),
+        Err(Error::Partial { message, value }) => {
+            match cx.format {
+                Format::Json => print(&format!("{value:#}\n"))?,
+                Format::Table => print(&diff(&value))?,
+            }
+            Err(Error::Partial { message, value })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A line for each change, and a last one that counts them.
+fn diff(value: &Value) -> String {
+    let nothing = Vec::new();
+    let changes = value["changes"].as_array().unwrap_or(&nothing);
+    let dry_run = value["dry_run"] == true;
+    let stopped = !dry_run && changes.iter().any(|change| change["done"] != true);
+    let mut out = String::new();
+    for change in changes {
+        let left = if stopped && change["done"] != true { "   (left)" } else { "" };
+        out.push_str(&format!("{}{left}\n", line(change)));
+    }
+    let n = changes.len();
+    let count = match n {
+        1 => "1 change".to_owned(),
+        n => format!("{n} changes"),
+    };
+    match (n, dry_run, stopped) {
+        (0, _, _) => out.push_str("nothing to change\n"),
+        (_, true, _) => out.push_str(&format!("{count} to make\n")),
+        (_, _, false) => out.push_str(&format!("{count} made\n")),
+        (_, _, true) => {}
+    }
+    out
+}
+
+fn line(change: &Value) -> String {
+    let sign = match change["action"].as_str() {
+        Some("add") => '+',
+        Some("delete") => '-',
+        _ => '~',
+    };
+    let word = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
+    let (what, name) = (word("what"), word("name"));
+    let told = match (change["before"].as_object(), change["after"].as_object()) {
+        (Some(before), Some(after)) => differences(before, after),
+        // Rules and routes are called what they are.
+        _ if what == "rule" || what == "route" => String::new(),
+        (one, other) => one.or(other).map(fields).unwrap_or_default(),
+    };
+    format!("{sign} {what} {name}{told}")
+}
+
+fn fields(of: &Map<String, Value>) -> String {
+    let shown = of.iter().filter(|(key, _)| *key != "name");
+    let shown: Vec<String> = shown.map(|(key, value)| format!("{key} {}", plain(value))).collect();
+    if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) }
+}
+
+fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
+    let none = Value::Null;
+    let mut told = Vec::new();
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    for key in after.keys().chain(gone) {
+        let (old, new) = (before.get(key).unwrap_or(&none), after.get(key).unwrap_or(&none));
+        if old != new {
+            told.push(format!("{key} {} -> {}", plain(old), plain(new)));
+        }
+    }
+    match told.is_empty() {
+        true => ": because something that it belongs to is replaced".into(),
+        false => format!(": {}", told.join(", ")),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".into(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,60 @@
+//! `causeway key …`: the daemon is not asked.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use causeway_link::keys::{KEY_LEN, NotAKey, PrivateKey};
+use serde_json::json;
+
+use super::{Context, print, read_file};
+use crate::args::{Format, KeyVerb};
+use crate::error::{Error, Result};
+use crate::limits::KEY_FILE_BYTES_MAX;
+
+pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
+    match verb {
+        KeyVerb::Generate { out: Some(file) } => {
+            let key = generate()?;
+            write(&file, &key)?;
+            public(cx, &key)
+        }
+        KeyVerb::Generate { out: None } => {
+            let key = generate()?;
+            let text = key.to_text();
+            match cx.format {
+                Format::Json => print(&format!("{:#}\n", json!({ "private_key": text.as_str() }))),
+                Format::Table => print(&format!("{}\n", text.as_str())),
+            }
+        }
+        KeyVerb::Public { file } => {
+            let text = read_file(&file, KEY_FILE_BYTES_MAX)?;
+            let key = text.trim().parse();
+            let wrong = |e: NotAKey| Error::Usage(format!("{}: {e}", file.display()));
+            public(cx, &key.map_err(wrong)?)
+        }
+    }
+}
+
+fn public(cx: &Context, key: &PrivateKey) -> Result<()> {
+    let public = key.public().to_string();
+    cx.show(&json!({ "public_key": public }), |_| Ok(format!("{public}\n")))
+}
+
+/// From the kernel's randomness.
+fn generate() -> Result<PrivateKey> {
+    let mut random = [0; KEY_LEN];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
+    read.map_err(|error| Error::Output { what: "/dev/urandom".into(), error })?;
+    Ok(PrivateKey::new(random))
+}
+
+/// Into a new file that only its owner can read.
+fn write(file: &Path, key: &PrivateKey) -> Result<()> {
+    let failed = |error| Error::Output { what: file.display().to_string(), error };
+    let mut open = OpenOptions::new();
+    let mut to = open.write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
+    let text = key.to_text();
+    to.write_all(text.as_bytes()).and_then(|()| to.write_all(b"\n")).map_err(failed)
+}

@@ -1,0 +1,163 @@
+//! `causeway link …`
+
+use causeway_fabric::Name;
+use serde_json::{Map, Value, json};
+
+use super::port::{counters, path};
+use super::{Context, hint, is_conflict};
+use crate::args::{LinkAdd, LinkVerb};
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table, pairs};
+use crate::view::Link;
+
+const SEE_LINKS: &str = "see `causeway link list`";
+
+pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
+    match verb {
+        LinkVerb::List { group } => list(cx, group.as_ref()),
+        LinkVerb::Show { name } => {
+            let path = format!("/v1/links/{name}");
+            let value = cx.client.get(&path).map_err(|e| hint(e, "link", SEE_LINKS))?;
+            cx.show(&value, |value| Ok(text(&view(value)?)))
+        }
+        LinkVerb::Add(args) => add(cx, &args),
+        LinkVerb::Del { name, if_exists } => match cx.client.delete(&format!("/v1/links/{name}")) {
+            Ok(_) => cx.done(true, &format!("link {name} deleted")),
+            Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no link {name}")),
+            Err(error) => Err(hint(error, "link", SEE_LINKS)),
+        },
+    }
+}
+
+fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+    let mut value = cx.client.get("/v1/links")?;
+    if let (Some(group), Some(links)) = (group, value.as_array_mut()) {
+        // A group that is not there is an error, not an empty list.
+        let see = "see `causeway group list`";
+        cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
+        links.retain(|link| link["group"] == group.as_str());
+    }
+    cx.show(&value, |value| {
+        let links: Vec<Link> = view(value)?;
+        let left = ["NAME", "GROUP", "KIND", "PEER", "STATE"].map(|head| (head, Align::Left));
+        let right = ["RTT", "LOSS", "PATH-MTU", "METRIC"].map(|head| (head, Align::Right));
+        let mut table = Table::new(&[&left[..], &right].concat());
+        for link in links {
+            let peer = peer(&link);
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+            table.row(vec![
+                link.name,
+                link.group,
+                link.kind,
+                peer,
+                link.state,
+                or_none(link.rtt_us.map(microseconds)),
+                or_none(link.loss_percent.map(|n| format!("{n} %"))),
+                or_none(link.path_mtu.map(|n| n.to_string())),
+                link.metric.to_string(),
+            ]);
+        }
+        Ok(table.render())
+    })
+}
+
+fn microseconds(n: f64) -> String {
+    if n < 10_000.0 { format!("{n:.0} us") } else { format!("{:.1} ms", n / 1000.0) }
+}
+
+/// Where it leads.
+fn peer(link: &Link) -> String {
+    let address = link.endpoint.clone().or_else(|| link.remote.clone());
+    address.or_else(|| link.interface.clone()).unwrap_or_else(|| "-".into())
+}
+
+/// Everything about one link, for people.
+fn text(link: &Link) -> String {
+    let mut list = vec![
+        ("name", link.name.clone()),
+        ("group", link.group.clone()),
+        ("kind", link.kind.clone()),
+        ("state", format!("{}: {}", link.state, link.reason)),
+    ];
+    let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
+    add("remote", link.remote.clone());
+    add("endpoint", link.endpoint.clone());
+    add("local", link.local.clone());
+    add("listen", link.listen.clone());
+    add("interface", link.interface.clone());
+    add("peer", link.peer.clone());
+    add("key", link.key.clone());
+    add("peer name", link.peer_name.clone());
+    add("vni", link.vni.map(|n| n.to_string()));
+    add("metric", Some(link.metric.to_string()));
+    add("transit", Some(if link.transit { "yes" } else { "no" }.to_owned()));
+    add("round trip", link.rtt_us.map(microseconds));
+    add("loss", link.loss_percent.map(|n| format!("{n} %")));
+    add("path MTU", link.path_mtu.map(|n| n.to_string()));
+    add("MTU", Some(link.mtu.to_string()));
+    add("came up", Some(format!("{} times", link.ups_total)));
+    let mut out = pairs(&list);
+    if !link.counters.is_empty() {
+        out.push_str(&format!("\n{}", counters(&link.counters)));
+    }
+    out
+}
+
+fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
+    let (name, group) = (&args.name, &args.group);
+    let value = match cx.client.post("/v1/links", &Value::Object(draft(args)?)) {
+        Ok(value) => value,
+        Err(error) if args.may_exist && is_conflict(&error) => existing(cx, args, error)?,
+        Err(error) => {
+            let see = format!("add it with `causeway group add {group}`");
+            return Err(hint(error, "group", &see));
+        }
+    };
+    cx.show(&value, |value| {
+        let link: Link = view(value)?;
+        Ok(format!("link {name} to {} is {}: {}\n", peer(&link), link.state, link.reason))
+    })
+}
+
+/// What the operator wrote, as the daemon reads it.
+fn draft(args: &LinkAdd) -> Result<Map<String, Value>> {
+    let mut draft = Map::new();
+    let mut add = |key: &str, value: Option<Value>| {
+        draft.extend(value.map(|value| (key.to_owned(), value)));
+    };
+    add("name", Some(json!(args.name)));
+    add("group", Some(json!(args.group)));
+    add("kind", Some(json!(args.kind.as_str())));
+    add("remote", args.remote.as_ref().map(|v| json!(v)));
+    add("local", args.local.as_ref().map(|v| json!(v)));
+    add("key", args.key.as_ref().map(|v| json!(v)));
+    add("private_key", path("--private-key", args.private_key.as_deref())?);
+    add("vni", args.vni.map(|v| json!(v)));
+    add("listen", args.listen.as_ref().map(|v| json!(v)));
+    add("certificate", path("--certificate", args.certificate.as_deref())?);
+    add("authorities", path("--authorities", args.authorities.as_deref())?);
+    add("peer_name", args.peer_name.as_ref().map(|v| json!(v)));
+    add("interface", args.interface.as_ref().map(|v| json!(v)));
+    add("peer", args.peer.as_ref().map(|v| json!(v)));
+    add("metric", args.metric.map(|v| json!(v)));
+    add("transit", args.transit.then_some(json!(true)));
+    Ok(draft)
+}
+
+/// The link that is there already, if it is of the group and kind that were asked for.
+fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
+    let name = &args.name;
+    let there = match cx.client.get(&format!("/v1/links/{name}")) {
+        Ok(value) => value,
+        // Then it was another thing that was in the way.
+        Err(Error::NotFound(_)) => return Err(refusal),
+        Err(other) => return Err(other),
+    };
+    if there["group"] == args.group.as_str() && there["kind"] == args.kind.as_str() {
+        return Ok(there);
+    }
+    let (group, kind) = (&there["group"], &there["kind"]);
+    let message = format!("link {name} exists with group {group} and kind {kind}; delete it first");
+    Err(Error::Refused { kind: "conflict".into(), message })
+}

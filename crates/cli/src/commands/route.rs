@@ -1,0 +1,85 @@
+//! `causeway route …`
+
+use causeway_fabric::Name;
+use causeway_fabric::spec::RouteSpec;
+use serde_json::{Value, json};
+
+use super::{Context, hint, is_conflict};
+use crate::args::RouteVerb;
+use crate::client::view;
+use crate::error::{Error, Result};
+use crate::table::{Align, Table};
+use crate::view::{Route, RouteEnd};
+
+pub fn run(cx: &Context, verb: RouteVerb) -> Result<()> {
+    match verb {
+        RouteVerb::List { group } => list(cx, group.as_ref()),
+        RouteVerb::Add { group, source, destination, to, from, may_exist } => {
+            add(cx, &RouteSpec { group, source, destination, to, from }, may_exist)
+        }
+        RouteVerb::Del { index, if_exists } => {
+            match cx.client.delete(&format!("/v1/routes/{index}")) {
+                Ok(_) => cx.done(true, &format!("route {index} deleted")),
+                Err(Error::NotFound(_)) if if_exists => {
+                    cx.done(false, &format!("no route {index}"))
+                }
+                Err(error) => Err(hint(error, "route", "see `causeway route list`")),
+            }
+        }
+    }
+}
+
+fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+    let mut value = cx.client.get("/v1/routes")?;
+    if let (Some(group), Some(routes)) = (group, value.as_array_mut()) {
+        let see = "see `causeway group list`";
+        cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
+        routes.retain(|route| route["group"] == group.as_str());
+    }
+    cx.show(&value, |value| {
+        let routes: Vec<Route> = view(value)?;
+        let left = ["GROUP", "SOURCE", "DESTINATION", "TO", "FROM"].map(|head| (head, Align::Left));
+        let right = ["PRIORITY", "HITS"].map(|head| (head, Align::Right));
+        let mut table = Table::new(&[&[("INDEX", Align::Right)], &left[..], &right].concat());
+        let place = |end: &RouteEnd| format!("{}:{}", end.kind, end.name);
+        for route in routes {
+            let (to, from) = (place(&route.to), route.from.as_ref().map(place));
+            table.row(vec![
+                route.index.to_string(),
+                route.group,
+                route.source,
+                route.destination,
+                to,
+                from.unwrap_or_else(|| "any".into()),
+                route.priority.to_string(),
+                route.hits_total.to_string(),
+            ]);
+        }
+        Ok(table.render())
+    })
+}
+
+fn add(cx: &Context, route: &RouteSpec, may_exist: bool) -> Result<()> {
+    match cx.client.post("/v1/routes", &json!(route)) {
+        Ok(value) => cx.show(&value, |value| Ok(format!("route {} added\n", value["index"]))),
+        Err(error) if may_exist && is_conflict(&error) => {
+            // A limit is a conflict too: only a route that is there will do.
+            if is_there(cx, &json!(route))? {
+                return cx.done(false, "the route is there already");
+            }
+            Err(error)
+        }
+        Err(error) => {
+            let error = hint(error, "group", "add it with `causeway group add`");
+            let error = hint(error, "link", "see `causeway link list`");
+            Err(hint(error, "port", "see `causeway port list`"))
+        }
+    }
+}
+
+fn is_there(cx: &Context, wanted: &Value) -> Result<bool> {
+    let routes = cx.client.get("/v1/routes")?;
+    let keys = ["group", "source", "destination", "to", "from"];
+    let same = |route: &Value| keys.iter().all(|key| route[key] == wanted[key]);
+    Ok(routes.as_array().is_some_and(|routes| routes.iter().any(same)))
+}

@@ -1,0 +1,42 @@
+//! `causeway traffic`: who talks to whom.
+
+use causeway_fabric::Name;
+
+use super::{Context, hint};
+use crate::client::view;
+use crate::error::Result;
+use crate::table::{Align, Table};
+use crate::view::Traffic;
+
+pub fn run(cx: &Context, group: &Name) -> Result<()> {
+    let value = cx.client.get(&format!("/v1/traffic/{group}"));
+    let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
+    cx.show(&value, |value| {
+        let traffic: Traffic = view(value)?;
+        Ok(text(traffic))
+    })
+}
+
+fn text(mut traffic: Traffic) -> String {
+    let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
+    let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));
+    let mut table = Table::new(&[&left[..], &right].concat());
+    traffic.pairs.sort_by(|a, b| b.bytes_per_second.total_cmp(&a.bytes_per_second));
+    for pair in traffic.pairs {
+        table.row(vec![
+            pair.source,
+            pair.destination,
+            pair.from,
+            format!("{:.2}", pair.bytes_per_second * 8.0 / 1e6),
+            pair.frames_total.to_string(),
+            pair.bytes_total.to_string(),
+        ]);
+    }
+    let mut out = table.render();
+    out.push_str(&format!("\nRates are of the last {:.1} s.\n", traffic.window_seconds));
+    if traffic.uncounted_frames_total > 0 {
+        let n = traffic.uncounted_frames_total;
+        out.push_str(&format!("{n} frames are of pairs that found no room in this matrix.\n"));
+    }
+    out
+}

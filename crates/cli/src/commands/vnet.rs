@@ -1,0 +1,25 @@
+//! `causeway vnet`: a file of VNET commands.
+
+use serde_json::json;
+
+use super::{Context, hint, read_file};
+use crate::args::VnetArgs;
+use crate::error::Result;
+use crate::limits::FILE_BYTES_MAX;
+
+pub fn run(cx: &Context, args: &VnetArgs) -> Result<()> {
+    let text = read_file(&args.file, FILE_BYTES_MAX)?;
+    let file = args.file.display().to_string();
+    let body = json!({ "group": args.group, "text": text, "file": file, "dry_run": args.dry_run });
+    let value = cx.client.post("/v1/vnet", &body);
+    let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
+    cx.show(&value, |value| {
+        let nothing = Vec::new();
+        let changes = value["changes"].as_array().unwrap_or(&nothing);
+        let lines = changes.iter().filter_map(|change| change.as_str());
+        let mut out: String = lines.map(|line| format!("{line}\n")).collect();
+        let (n, what) = (changes.len(), if args.dry_run { "to make" } else { "made" });
+        out.push_str(&format!("{n} change{} {what}\n", if n == 1 { "" } else { "s" }));
+        Ok(out)
+    })
+}
