@@ -253,3 +253,19 @@ fn a_session_nobody_renews_ends() {
     assert!(world.tunnel(0).outlet().path().is_none());
     assert!(world.tunnel(0).state(world.now).session_age.is_none());
 }
+
+#[test]
+fn a_late_datagram_does_not_move_the_peer_back() {
+    let mut world = World::pair(12, false, 1_472);
+    world.tape = Some(Vec::new());
+    world.send(0, &[small(1)]);
+    world.hosts[0].address = address(5);
+    world.send(0, &[small(2)]);
+    let tape = world.tape.take().unwrap();
+    world.wire.clear();
+    for at in [1, 0] {
+        assert_eq!(world.deliver(1, tape[at].from, &tape[at].bytes), Ok(()));
+        assert_eq!(world.tunnel(1).remote(), Some(address(5)));
+    }
+    assert_eq!(world.hosts[1].got, [small(2), small(1)]);
+}
