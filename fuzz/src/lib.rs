@@ -17,6 +17,7 @@ mod ring;
 mod stage;
 mod text;
 mod tunnel;
+mod vnet;
 
 pub use input::Input;
 
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "holder", bytes_max: 1024, run: holder::control, seeds: holder::control_seeds },
     Target { name: "config", bytes_max: 4096, run: text::config, seeds: text::config_seeds },
     Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
+    Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
     Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },

@@ -1,0 +1,119 @@
+//! What is said in the VNET language: lines to a session, and as a file.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_daemon::draft::place::pretend;
+use causeway_daemon::fabric::Fabric as _;
+use causeway_daemon::vnet::password::Password;
+use causeway_daemon::vnet::session::{House, Session};
+use causeway_daemon::vnet::{file, parse, print};
+use causeway_fabric::Name;
+use causeway_fabric::control::Command;
+
+use crate::model::Model;
+
+const PASSWORD: &str = "s3cret";
+
+fn group() -> Name {
+    "blue".parse().expect("a name")
+}
+
+/// Group blue with two ports and a raw link, and another group with its own.
+fn model() -> Arc<Model> {
+    let model = Arc::new(Model::default());
+    let port = |name: &str, group: &str, mac: &str| {
+        let json = serde_json::json!({"name": name, "group": group, "socket": format!("/{name}"),
+            "kind": "net", "mac": mac, "mtu": 1500, "queue_pairs": 1, "learn": false});
+        Command::PortAdd(serde_json::from_value(json).expect("a port"))
+    };
+    let link = |name: &str, group: &str| {
+        let json =
+            serde_json::json!({"name": name, "group": group, "kind": "raw", "interface": "eth0"});
+        Command::LinkAdd(Box::new(serde_json::from_value(json).expect("a link")))
+    };
+    let red: Name = "red".parse().expect("a name");
+    for command in [
+        Command::GroupAdd(group().into()),
+        Command::GroupAdd(red.into()),
+        port("vm1", "blue", "02:00:00:00:00:01"),
+        port("vm2", "blue", "02:00:00:00:00:02"),
+        port("vm3", "red", "02:00:00:00:00:03"),
+        link("lan", "blue"),
+        link("10.0.0.7", "red"),
+    ] {
+        model.call(command).expect("what every conversation begins with");
+    }
+    model
+}
+
+/// Every line is a command that prints as itself or is refused; each answer is whole; a stranger
+/// changes nothing; and a file that was found good is carried out to its end.
+pub fn run(data: &[u8]) {
+    for line in data.split(|byte| *byte == b'\n') {
+        if let Ok(Some(command)) = parse(line) {
+            let printed = print::line(&command);
+            // With every word written out it may be longer than a line may be.
+            if printed.len() <= causeway_daemon::limits::VNET_LINE_BYTES_MAX {
+                assert_eq!(parse(printed.as_bytes()), Ok(Some(command)), "{printed}");
+            }
+        }
+    }
+    talk(data);
+    let model = model();
+    let before = model.changes();
+    match file::check(&*model, &group(), pretend, "f", data) {
+        Ok(script) => {
+            let steps = script.steps.len();
+            let done = script.carry_out(&*model);
+            assert_eq!(done.expect("every step was checked"), steps);
+            assert_eq!(model.changes(), before + steps as u64);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.starts_with("f:") && text.ends_with("nothing was changed"), "{text}");
+            assert_eq!(model.changes(), before);
+        }
+    }
+}
+
+/// The same lines to a session.
+fn talk(data: &[u8]) {
+    let model = model();
+    let password = Password::new(PASSWORD).expect("a password");
+    let house = Arc::new(House::new(model.clone(), group(), password, pretend));
+    let mut session = Session::new(house, IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let (now, before) = (Instant::now(), model.changes());
+    for line in data.split(|byte| *byte == b'\n').take(64) {
+        let said = session.line(now, line);
+        assert!(said.text.is_empty() || said.text.ends_with('\n'), "{:?}", said.text);
+        if let Some(last) = said.text.lines().last() {
+            assert!(last.starts_with("OK") || last.starts_with("ERROR "), "{last}");
+            let answers = |line: &&str| line.starts_with("OK") || line.starts_with("ERROR");
+            assert_eq!(said.text.lines().filter(answers).count(), 1, "{}", said.text);
+        }
+        if !session.is_greeted() {
+            assert_eq!(model.changes(), before, "by a stranger");
+        }
+        if said.end {
+            break;
+        }
+    }
+}
+
+/// Conversations that use every form.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let links = "HELLO s3cret 0.9\nADDLINK 10.0.0.2 9003 9000 pw UDP\nADD 10.0.0.3 9001 TCP\n\
+                 ADD LINK fd00::2 9000\nADD LINK far.example 7 UDP\nLIST LINKS\nDEL LINK 2\n\
+                 DELETELINK 10.0.0.3 0 pw TCP\nREGISTERLINK myself 9000 UDP\n\
+                 DEREGISTERLINK MYSELF UDP\nDONE\n";
+    let routes = "hello s3cret 0.9 add 10.0.0.2 9000\nADDROUTE any not-02:00:00:00:00:01 EDGE \
+                  10.0.0.2\nADD 02:00:00:00:00:01 none INTERFACE vm2 INTERFACE lan\nADD ROUTE any \
+                  any INTERFACE 02:00:00:00:00:02 EDGE 10.0.0.2\nADDROUTE any any EDGE lan ANY \
+                  ANY\nLIST ROUTES\nDEL ROUTE 1\nDELETEROUTE any any EDGE lan\nDEVICES?\n";
+    let file = "# both ends\nADD LINK 10.0.0.2 9000\nADDROUTE any any EDGE 10.0.0.2 INTERFACE \
+                vm1\nDELETEROUTE any any EDGE 10.0.0.2 INTERFACE vm1\nDELETELINK 10.0.0.2 0 x \
+                UDP\nADD LINK 10.0.0.2 9001\n";
+    [links, routes, file].map(|text| text.as_bytes().to_vec()).to_vec()
+}
