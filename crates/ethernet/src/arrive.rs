@@ -8,6 +8,7 @@ use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
 use causeway_fabric::orders::Forwarding;
 use causeway_fabric::{Context, Mac, Progress, Served};
 use causeway_wire::ethernet::{self, is_group};
+use causeway_wire::pcapng::Direction;
 
 use crate::counters::DropReason;
 use crate::depart::depart;
@@ -165,10 +166,14 @@ impl Ethernet {
         for (taken, arrival) in landed.iter_mut().zip(&arrivals.frames) {
             if let Err(why) = self.land(cx, place, taken, arrival, &arrivals.bytes) {
                 taken.way = Way::Done;
-                self.directory.link_drops.dropped(why);
+                self.directory.dropped(place, why);
             }
         }
         let mut rest = landed.get_mut(..arrivals.frames.len()).unwrap_or(&mut []);
+        if !self.directory.taps.is_empty() {
+            let source = Source::Link(&arrivals.bytes);
+            self.directory.taps.show(place, Direction::In, source, rest, cx.now_ns);
+        }
         while let Some(way) = rest.first().map(|taken| taken.way) {
             let same = rest.iter().take_while(|taken| taken.way == way).count();
             let Some((run, later)) = rest.split_at_mut_checked(same) else { break };
@@ -201,7 +206,7 @@ impl Ethernet {
         match way {
             Way::Done => {}
             Way::To(to, queue) => self.bring_to(cx, from, run, (to, queue), true),
-            Way::Link(to) => self.pass_on(from, run, to),
+            Way::Link(to) => self.pass_on(cx.now_ns, from, run, to),
             Way::All | Way::Learners | Way::Set(_) => {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.directory.list_targets(from.0, way, &mut targets);
@@ -223,7 +228,7 @@ impl Ethernet {
     ) {
         for &to in targets {
             if is_link(to) {
-                self.pass_on(from, taken, to);
+                self.pass_on(cx.now_ns, from, taken, to);
                 continue;
             }
             let queue = taken.first().and_then(|t| self.directory.receive_queue(to, &t.job));
@@ -271,13 +276,19 @@ impl Ethernet {
     }
 
     /// Sends frames of one link on by another.
-    fn pass_on(&mut self, (from, bytes): (Place, &[u8]), run: &mut [Taken], to: Place) {
+    fn pass_on(
+        &mut self,
+        now_ns: u64,
+        (from, bytes): (Place, &[u8]),
+        run: &mut [Taken],
+        to: Place,
+    ) {
         let Self { directory, scratch, .. } = self;
         if directory.uplinks.may_pass(from, to) {
-            depart(directory, scratch, Source::Link(bytes), from, to, run);
+            depart(directory, scratch, Source::Link(bytes), (from, to), run, now_ns);
         } else {
             for _ in run {
-                directory.link_drops.dropped(DropReason::NoTransit);
+                directory.dropped(from, DropReason::NoTransit);
             }
         }
     }

@@ -8,6 +8,7 @@ use causeway_fabric::Context;
 use causeway_fabric::Port;
 use causeway_fabric::carrier::{Body, Carrier, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
+use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload};
 
 use crate::counters::DropReason;
@@ -96,10 +97,13 @@ pub(crate) fn depart(
     directory: &mut Directory,
     scratch: &mut Scratch,
     source: Source<'_>,
-    from: Place,
-    to: Place,
+    (from, to): (Place, Place),
     frames: &mut [Taken],
+    now_ns: u64,
 ) {
+    if !directory.taps.is_empty() {
+        directory.taps.show(to, Direction::Out, source, frames, now_ns);
+    }
     for Taken { chain, at, job, hops, .. } in frames {
         let sent = if *hops >= HOPS_MAX {
             Err(DropReason::TooManyHops)
@@ -128,6 +132,6 @@ pub(crate) fn depart_from_port(
 ) {
     let map = directory.get(from).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
     if let Some(map) = map {
-        depart(directory, scratch, Source::Guest(map), from, to, frames);
+        depart(directory, scratch, Source::Guest(map), (from, to), frames, cx.now_ns);
     }
 }

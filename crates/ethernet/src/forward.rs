@@ -13,6 +13,7 @@ use causeway_fabric::{Context, Port, PortId, Progress};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
+use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::Offload;
 
 use crate::backlog::Sender;
@@ -186,7 +187,7 @@ impl Ethernet {
         let (mut count, mut bytes) = (0_usize, 0_usize);
         // Where the last frame went, if all from the port's own address to that one go there.
         let mut known: Option<(u64, Way)> = None;
-        for taken in batch {
+        for taken in batch.iter_mut() {
             let read = taken.job.read(map, &taken.chain, features);
             count = count.wrapping_add(1);
             bytes = bytes.wrapping_add(taken.job.len);
@@ -225,6 +226,10 @@ impl Ethernet {
         }
         if let Some(me) = self.directory.get_mut(place) {
             me.counters.transmitted(count, bytes);
+        }
+        if !self.directory.taps.is_empty() {
+            let (source, sent) = (Source::Guest(map), batch.get(..count).unwrap_or(&[]));
+            self.directory.taps.show(place, Direction::In, source, sent, cx.now_ns);
         }
         count
     }
@@ -443,7 +448,7 @@ impl Directory {
     /// Counts a frame that a port did not get.
     pub(crate) fn dropped(&mut self, to: u32, why: DropReason) {
         if is_link(to) {
-            self.link_drops.dropped(why);
+            self.uplinks.dropped(to, why);
         } else if let Some(port) = self.get_mut(to) {
             port.counters.dropped(why);
         }
@@ -528,7 +533,7 @@ pub(crate) fn attempt(
     frames: &mut [Taken],
     done: &mut usize,
 ) -> Attempt {
-    let (to, queue) = to;
+    let (place, queue) = to;
     let mut attempt = Attempt { settled: frames.len(), short: None };
     let sender = match from {
         Origin::Port(from) => match directory.get(from) {
@@ -537,7 +542,7 @@ pub(crate) fn attempt(
         },
         Origin::Link(_) => None,
     };
-    let Some(receiver) = directory.get_mut(to) else { return attempt };
+    let Some(receiver) = directory.get_mut(place) else { return attempt };
     let (id, mtu, features) = (receiver.id, receiver.spec.mtu, receiver.features);
     let pair = match (sender, from) {
         (Some(sender), _) => cx
@@ -560,6 +565,10 @@ pub(crate) fn attempt(
     (attempt.settled, attempt.short) = (settled, short);
     if map.poisoned() {
         fault = Some(SHRANK.into());
+    }
+    if !directory.taps.is_empty() {
+        let got = frames.get(..settled).unwrap_or(&[]);
+        directory.taps.show(place, Direction::Out, source, got, cx.now_ns);
     }
     cx.touch(id, queue);
     if let Some(reason) = fault {

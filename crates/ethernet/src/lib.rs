@@ -38,6 +38,7 @@ mod run;
 mod service;
 mod source;
 pub mod table;
+mod tap;
 mod trace;
 pub mod traffic;
 mod uplink;

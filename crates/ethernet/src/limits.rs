@@ -51,3 +51,5 @@ pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
 pub const LINKS_PER_GROUP_MAX: usize = 1024;
 /// Batches of frames taken from links in one go.
 pub const ARRIVALS_PER_TURN_MAX: usize = 8;
+/// Most captures of one group at a time.
+pub const CAPTURES_MAX: usize = 16;

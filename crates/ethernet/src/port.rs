@@ -11,6 +11,7 @@ use crate::backlog::Backlog;
 use crate::counters::Counters;
 use crate::route::{Place, Routes};
 use crate::table::{Table, Taken};
+use crate::tap::Taps;
 use crate::traffic::Traffic;
 use crate::uplink::{Uplinks, is_link};
 
@@ -106,8 +107,7 @@ pub(crate) struct Directory {
     pub uplinks: Uplinks,
     pub routes: Routes,
     pub traffic: Traffic,
-    /// What became of frames that came by links.
-    pub link_drops: Counters,
+    pub taps: Taps,
     pub members: Vec<u32>,
     /// Those of `members` that learn: where frames to unknown addresses go.
     pub learners: Vec<u32>,

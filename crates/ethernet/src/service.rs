@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use std::os::fd::AsFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
+use causeway_fabric::capture::{CaptureSpec, Recording};
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
@@ -19,6 +21,7 @@ use crate::backlog::Held;
 use crate::deliver::Scratch;
 use crate::features;
 use crate::job::Taken;
+use crate::limits::CAPTURES_MAX;
 use crate::port::{Directory, NetPort, receive_queue, transmits};
 
 /// Carries frames between the net ports of a group.
@@ -118,6 +121,21 @@ impl Ethernet {
         let mut routes = std::mem::take(&mut self.directory.routes);
         routes.resolve(|end| self.directory.end(end));
         self.directory.routes = routes;
+        let mut taps = std::mem::take(&mut self.directory.taps);
+        taps.resolve(|end| self.directory.end(end));
+        self.directory.taps = taps;
+    }
+
+    /// Has frames that pass a port or a link copied.
+    fn capture(&mut self, now_ns: u64, spec: CaptureSpec) -> Result<Recording, CommandError> {
+        let absent = || CommandError::NotFound { what: "port or link", name: spec.at.to_string() };
+        let place = self.directory.end(&spec.at).ok_or_else(absent)?;
+        let name = self.directory.name(place);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+        let begun = self.directory.taps.begin(spec, place, &name, wall.wrapping_sub(now_ns));
+        let many = || format!("there are {CAPTURES_MAX} captures in this group already");
+        begun.ok_or_else(|| CommandError::Conflict(many()))
     }
 }
 
@@ -226,6 +244,8 @@ impl Service for Ethernet {
                 self.directory.traffic = traffic;
                 Ok(Outcome::Traffic(view))
             }
+            Order::LinkDrops => Ok(Outcome::LinkDrops(self.directory.uplinks.drops())),
+            Order::Capture(spec) => self.capture(cx.now_ns, spec).map(Outcome::Recording),
             other => Err(CommandError::Invalid(format!("ports do not know {other:?}"))),
         }
     }

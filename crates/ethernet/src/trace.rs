@@ -1,12 +1,15 @@
 //! Explains where a frame would go, step by step, without sending it.
 
 use causeway_fabric::control::{CommandError, TraceView};
+use causeway_fabric::orders::Forwarding;
 use causeway_fabric::{Mac, Name, Ports};
+use causeway_wire::ethernet;
 
 use crate::counters::DropReason;
 use crate::forward::Route;
 use crate::port::NetPort;
 use crate::service::Ethernet;
+use crate::uplink::is_link;
 
 impl Ethernet {
     /// Explains a frame that port `from` would send.
@@ -32,7 +35,9 @@ impl Ethernet {
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
         // A trace has no clock of its own: what has aged is judged as of the last frame.
-        let (verdict, targets) = self.trace_route(place, destination, &mut steps);
+        let routed = self.trace_routes(place, source, destination, &mut steps);
+        let (verdict, targets) =
+            routed.unwrap_or_else(|| self.trace_route(place, destination, &mut steps));
         let to = self.trace_receivers(&targets, &mut steps);
         Ok(TraceView { verdict: verdict.into(), to, steps })
     }
@@ -64,25 +69,62 @@ impl Ethernet {
         Ok(())
     }
 
+    /// What routes say, if any do.
+    fn trace_routes(
+        &self,
+        place: u32,
+        source: Mac,
+        destination: Mac,
+        steps: &mut Vec<String>,
+    ) -> Option<(&'static str, Vec<u32>)> {
+        let routes = &self.directory.routes;
+        if routes.is_empty() {
+            return None;
+        }
+        let number = |mac: Mac| ethernet::number(mac.0);
+        let (fit, places) = routes.explain(place, number(source), number(destination));
+        if fit.is_empty() {
+            if routes.forwarding() == Forwarding::Learn {
+                steps.push("no route is for it: as in a switch".into());
+                return None;
+            }
+            steps.push("no route is for it, and the group forwards by routes only".into());
+            steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
+            return Some(("drop", Vec::new()));
+        }
+        let list: Vec<String> = fit.iter().map(u64::to_string).collect();
+        steps.push(format!("routes that fit best: {}", list.join(", ")));
+        if places.is_empty() {
+            steps.push("they lead nowhere else".into());
+            steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
+            return Some(("drop", places));
+        }
+        Some(("forward", places))
+    }
+
     fn trace_route(
         &self,
         place: u32,
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> (&'static str, Vec<u32>) {
-        let others = |all: &[u32]| all.iter().copied().filter(|&p| p != place).collect();
+        let up = self.directory.uplinks.up();
+        let others = |all: &[u32]| all.iter().chain(up).copied().filter(|&p| p != place).collect();
         match self.directory.route(place, destination.0, self.now_ns) {
             Route::To(to) => {
-                steps.push(format!("{destination} is at one port"));
+                let at = if is_link(to) { "behind a link" } else { "at one port" };
+                steps.push(format!("{destination} is {at}"));
                 ("forward", vec![to])
             }
             Route::Set(_) => ("forward", Vec::new()),
             Route::All => {
-                steps.push(format!("{destination} is for every port of the group"));
+                steps.push(format!("{destination} is for every port of the group, and every peer"));
                 ("flood", others(&self.directory.members))
             }
             Route::Learners => {
-                steps.push(format!("{destination} is unknown: to every port that learns"));
+                steps.push(format!(
+                    "{destination} is unknown: to every port that learns, and every peer"
+                ));
                 ("flood", others(&self.directory.learners))
             }
             Route::Drop(why) => {
@@ -100,6 +142,13 @@ impl Ethernet {
     /// The names of the receivers, and what would keep each from receiving.
     fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> Vec<String> {
         let mut names = Vec::new();
+        for &link in targets.iter().filter(|&&place| is_link(place)) {
+            let name = self.directory.name(link);
+            let up = self.directory.uplinks.is_up(link);
+            let state = if up { "it is up" } else { "it is down: dropped" };
+            steps.push(format!("to link {name}: {state}"));
+            names.push(name);
+        }
         for port in targets.iter().filter_map(|&p| self.directory.get(p)) {
             let state = if port.receive.is_empty() {
                 "its guest does not run the device: dropped there"

@@ -3,14 +3,14 @@
 //! Links to one peer are a *bundle*, which stands in the address table like a port. Of its links
 //! the one with the lowest metric that is up carries all frames; the others stand by.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use causeway_fabric::Mac;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Notice, Outgoing, Refusal, Standing};
 use causeway_fabric::control::CommandError;
 use causeway_fabric::spec::Name;
 
-use crate::counters::DropReason;
+use crate::counters::{Counters, DropReason};
 use crate::limits::LINKS_PER_GROUP_MAX;
 use crate::route::Place;
 
@@ -39,6 +39,8 @@ struct Bundle {
     active: Option<usize>,
     /// It has frames that were not sent yet.
     full: bool,
+    /// What became of frames that came by its links.
+    counters: Counters,
 }
 
 impl Bundle {
@@ -122,6 +124,7 @@ impl Uplinks {
                 seats: Vec::new(),
                 active: None,
                 full: false,
+                counters: Counters::default(),
             });
             bundle.flush();
             bundle.seats.push(Seat { member, up: false });
@@ -168,6 +171,11 @@ impl Uplinks {
         self.up = up.map(|(at, _)| place(at)).collect();
     }
 
+    /// Whether frames leave at a place now.
+    pub fn is_up(&self, place: Place) -> bool {
+        self.get(place).is_some_and(|bundle| bundle.active.is_some())
+    }
+
     /// The bundles that carry frames now.
     #[inline]
     pub fn up(&self) -> &[Place] {
@@ -198,6 +206,24 @@ impl Uplinks {
             self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
         };
         from != to && (transit(from) || transit(to))
+    }
+
+    /// Counts a frame that came from there and went no further.
+    pub fn dropped(&mut self, place: Place, why: DropReason) {
+        if let Some(bundle) = self.get_mut(place) {
+            bundle.counters.dropped(why);
+        }
+    }
+
+    /// What was dropped of what came by links, by the link that stands for each peer.
+    pub fn drops(&self) -> Vec<(LinkId, BTreeMap<String, u64>)> {
+        let of = |bundle: &Bundle| {
+            let seat = bundle.active().or(bundle.seats.first())?;
+            let drops = bundle.counters.by_name().into_iter();
+            let drops = drops.filter(|(name, _)| name.starts_with("drop_"));
+            Some((seat.member.id, drops.collect()))
+        };
+        self.bundles.iter().flatten().filter_map(of).collect()
     }
 
     /// The way out at a place.

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::capture::{CaptureSpec, Fetched};
 use crate::orders::{Forwarding, GroupSpec};
 use crate::pace::Mode;
 use crate::spec::{LinkSpec, Mac, Name, PortSpec, RouteSpec, RuleSpec};
@@ -57,6 +58,13 @@ pub enum Command {
     RouteDel(u64),
     /// Who talks to whom in a group.
     Traffic(Name),
+    /// Begin to copy frames that pass a port or a link.
+    CaptureBegin(CaptureSpec),
+    /// Fetch what a capture has; its number was given when it began. One that is not fetched from
+    /// for [`crate::limits::CAPTURE_IDLE`] ends.
+    CaptureFetch(u64),
+    /// End a capture.
+    CaptureEnd(u64),
     /// Explain where a frame or a connect would go, and why, without sending it.
     Trace(TraceQuery),
     /// The dispatchers, and the shards that each serves.
@@ -124,6 +132,11 @@ pub enum Answer {
     Route(Box<RouteView>),
     /// To `Traffic`.
     Traffic(TrafficView),
+    /// To `CaptureBegin`: its number.
+    Capture(CaptureView),
+    /// To `CaptureFetch`.
+    #[serde(skip)]
+    Fetched(Fetched),
     /// To `DispatcherList`.
     Dispatchers(Vec<DispatcherView>),
 }
@@ -313,6 +326,13 @@ pub struct RouteView {
     pub priority: i8,
     /// How many frames it sent.
     pub hits_total: u64,
+}
+
+/// A capture that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureView {
+    /// Its number, never used again.
+    pub capture: u64,
 }
 
 /// Who talks to whom in a group: VTTIF's matrix.

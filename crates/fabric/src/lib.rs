@@ -17,6 +17,7 @@
 )]
 
 mod balance;
+pub mod capture;
 pub mod carrier;
 pub mod control;
 mod dispatcher;

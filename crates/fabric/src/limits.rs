@@ -80,3 +80,7 @@ pub const ARRIVALS_WAITING_MAX: usize = 256;
 pub const NOTICES_WAITING_MAX: usize = 65_536;
 /// How many links a frame may cross.
 pub const HOPS_MAX: u8 = 8;
+/// How long a capture goes on that nobody fetches from; 30 s.
+pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
+pub const CAPTURE_BYTES_MAX: usize = 8 << 20;

@@ -1,7 +1,10 @@
 //! What the registry has services do beyond ports: links, routes, and looks at traffic.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use crate::capture::{CaptureSpec, Recording};
 use crate::carrier::{LinkId, Membership, Message};
 use crate::control::{LinkView, RouteView, TrafficView};
 use crate::mailbox::Sender;
@@ -33,8 +36,12 @@ pub enum Order {
     Routes(Vec<(u64, RouteSpec)>, Forwarding),
     /// To the frames' service: what became of the routes.
     RouteViews,
+    /// To the frames' service: what was dropped of what came by links.
+    LinkDrops,
     /// To the frames' service: who talks to whom.
     Traffic(Name),
+    /// To the frames' service: copy what passes.
+    Capture(CaptureSpec),
 }
 
 /// What a service answers.
@@ -50,8 +57,12 @@ pub enum Outcome {
     Links(Vec<LinkView>),
     /// All routes of the group.
     Routes(Vec<RouteView>),
+    /// What was dropped of what came by links, by reason.
+    LinkDrops(Vec<(LinkId, BTreeMap<String, u64>)>),
     /// Who talks to whom.
     Traffic(TrafficView),
+    /// Where copies wait.
+    Recording(Recording),
 }
 
 /// What becomes of frames that no route is for.

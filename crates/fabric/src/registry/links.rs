@@ -9,21 +9,21 @@ use crate::orders::{FRAMES, Forwarding, GroupSpec, LINKS, Order, Outcome};
 use crate::shard::ports::no_port;
 use crate::spec::{LinkSpec, Name, RouteEnd, RouteSpec};
 
-fn no_link(name: &Name) -> CommandError {
+pub(super) fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }
 
-fn unexpected(outcome: &Outcome) -> CommandError {
+pub(super) fn unexpected(outcome: &Outcome) -> CommandError {
     CommandError::Host(format!("a service answered {outcome:?} to another order"))
 }
 
 impl Registry {
     /// Has the service of a shard carry out an order.
-    fn order(&self, key: &Key, order: Order) -> Result<Outcome, CommandError> {
+    pub(super) fn order(&self, key: &Key, order: Order) -> Result<Outcome, CommandError> {
         self.with(key, move |shard| shard.order(order))?
     }
 
-    fn frames_key(group: &Name) -> Key {
+    pub(super) fn frames_key(group: &Name) -> Key {
         Key { group: group.clone(), service: FRAMES }
     }
 
@@ -119,11 +119,35 @@ impl Registry {
         }
         match self.order(&Self::links_key()?, Order::LinkViews)? {
             Outcome::Links(mut views) => {
+                self.add_drops(&mut views)?;
                 views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
                 Ok(views)
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Adds what groups dropped of what came by links.
+    fn add_drops(&self, views: &mut [LinkView]) -> Result<(), CommandError> {
+        let mut groups: Vec<&Name> = self.links.values().map(|(spec, _)| &spec.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        for group in groups {
+            let drops = match self.order(&Self::frames_key(group), Order::LinkDrops)? {
+                Outcome::LinkDrops(drops) => drops,
+                other => return Err(unexpected(&other)),
+            };
+            for (id, counts) in drops {
+                let name = self.links.iter().find(|(_, (_, of))| *of == id).map(|(name, _)| name);
+                let view = views.iter_mut().find(|view| Some(&view.spec.name) == name);
+                let Some(view) = view else { continue };
+                for (counter, count) in counts {
+                    let sum = view.counters.entry(counter).or_insert(0);
+                    *sum = sum.saturating_add(count);
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn link_view(&self, name: &Name) -> Reply {
@@ -133,7 +157,7 @@ impl Registry {
     }
 
     /// Whether an end of a route is in its group.
-    fn check_end(&self, group: &Name, end: &RouteEnd) -> Result<(), CommandError> {
+    pub(super) fn check_end(&self, group: &Name, end: &RouteEnd) -> Result<(), CommandError> {
         let (owner, what) = match end {
             RouteEnd::Interface(name) => {
                 let (spec, key) = self.ports.get(name).ok_or_else(|| no_port(name))?;

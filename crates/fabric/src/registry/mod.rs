@@ -3,6 +3,7 @@
 //! The registry knows which names, sockets and groups there are, and which dispatcher serves which
 //! shard. It is asked by one thread at a time and is not on the data path.
 
+mod captures;
 mod links;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ use crate::spec::{LinkSpec, Name, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 type Reply = Result<Answer, CommandError>;
 
+use captures::Captures;
+
 /// Where a shard is.
 #[derive(Debug)]
 struct Place {
@@ -52,6 +55,7 @@ pub(crate) struct Registry {
     routes: Vec<(u64, RouteSpec)>,
     /// The number of the last route that was added.
     last_route: u64,
+    captures: Captures,
     shards: BTreeMap<Key, Place>,
     /// The rules, and what shards that are gone counted.
     rules: Rules,
@@ -81,6 +85,7 @@ impl Registry {
             links: BTreeMap::new(),
             routes: Vec::new(),
             last_route: 0,
+            captures: Captures::default(),
             shards: BTreeMap::new(),
             rules: Rules::default(),
         }
@@ -111,6 +116,9 @@ impl Registry {
             Command::RouteAdd(spec) => self.route_add(spec),
             Command::RouteDel(index) => self.route_delete(index),
             Command::Traffic(group) => self.traffic(&group),
+            Command::CaptureBegin(spec) => self.capture_begin(spec),
+            Command::CaptureFetch(number) => self.capture_fetch(number),
+            Command::CaptureEnd(number) => self.capture_end(number),
             Command::Trace(query) => self.trace(query),
             Command::DispatcherList => self.dispatcher_views().map(Answer::Dispatchers),
             Command::ShardMove { group, service, dispatcher } => {

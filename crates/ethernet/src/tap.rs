@@ -1,0 +1,107 @@
+//! Copies of frames for those who look: what passes a port or a link, where somebody captures.
+//!
+//! # Budget
+//! While nobody looks: one comparison a run of frames.
+
+use causeway_fabric::capture::{CaptureSpec, Recording};
+use causeway_fabric::spec::RouteEnd;
+use causeway_wire::pcapng::Direction;
+
+use crate::job::Taken;
+use crate::limits::{CAPTURES_MAX, FRAME_BYTES_MAX};
+use crate::route::Place;
+use crate::source::{Source, read};
+
+/// One look.
+#[derive(Debug)]
+struct Tap {
+    spec: CaptureSpec,
+    /// Where; nowhere if it is gone.
+    place: Option<Place>,
+    recording: Recording,
+    /// What is added to the shard's clock to make the time of day.
+    wall_offset_ns: u64,
+}
+
+/// All who look at frames of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Taps {
+    all: Vec<Tap>,
+    room: Vec<u8>,
+}
+
+impl Taps {
+    /// Whether nobody looks.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Begins one. None if there are as many as may be.
+    pub fn begin(
+        &mut self,
+        spec: CaptureSpec,
+        place: Place,
+        name: &str,
+        wall_offset_ns: u64,
+    ) -> Option<Recording> {
+        self.tidy();
+        if self.all.len() >= CAPTURES_MAX {
+            return None;
+        }
+        let recording = Recording::new(name, spec.snap);
+        let tap = Tap { spec, place: Some(place), recording: recording.clone(), wall_offset_ns };
+        self.all.push(tap);
+        Some(recording)
+    }
+
+    /// Forgets those whose askers have gone.
+    fn tidy(&mut self) {
+        self.all.retain(|tap| !tap.recording.is_abandoned());
+    }
+
+    /// Finds anew where each looks: ports or links have come or gone.
+    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+        for tap in &mut self.all {
+            tap.place = place(&tap.spec.at);
+            if tap.place.is_none() {
+                tap.recording.close();
+            }
+        }
+        self.all.retain(|tap| tap.place.is_some());
+    }
+
+    /// Shows frames that pass a place.
+    #[cold]
+    pub fn show(
+        &mut self,
+        place: Place,
+        direction: Direction,
+        source: Source<'_>,
+        frames: &[Taken],
+        now_ns: u64,
+    ) {
+        self.tidy();
+        let Self { all, room } = self;
+        for tap in all.iter().filter(|tap| tap.place == Some(place)) {
+            let fits = frames.iter().filter(|taken| tap.spec.filter.fits(taken.job.head()));
+            for taken in fits.filter(|taken| taken.job.len <= FRAME_BYTES_MAX) {
+                let len = taken.job.len;
+                let snap = usize::try_from(tap.spec.snap).unwrap_or(len);
+                let keep = if snap == 0 { len } else { snap.min(len) };
+                room.clear();
+                room.resize(keep, 0);
+                let head = taken.job.head();
+                let first = head.len().min(keep);
+                if let (Some(to), Some(from)) = (room.get_mut(..first), head.get(..first)) {
+                    to.copy_from_slice(from);
+                }
+                // Bytes that are gone are shown as zeroes.
+                let rest = room.get_mut(first..).unwrap_or(&mut []);
+                let _ = read(&mut source.behind(taken), rest);
+                let wall_ns = now_ns.wrapping_add(tap.wall_offset_ns);
+                tap.recording.add(wall_ns, direction, room, len);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Looking at frames as they pass a port or a link: what to look for, and where copies wait to be
+//! fetched.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_wire::frame::{Frame, Version};
+use causeway_wire::pcapng::{self, Direction};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::CAPTURE_BYTES_MAX;
+use crate::spec::{Mac, RouteEnd};
+
+/// What to capture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureSpec {
+    /// At which port or link.
+    pub at: RouteEnd,
+    /// Which frames; all that the filter lets through.
+    #[serde(default)]
+    pub filter: Filter,
+    /// Bytes kept of each frame, from its start; 0 for all.
+    #[serde(default)]
+    pub snap: u32,
+}
+
+/// Which frames: those that fit everything that is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// From or to this address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// Of this EtherType, behind all tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ethertype: Option<u16>,
+    /// From or to this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<IpAddr>,
+    /// Of this IP protocol: 6 for TCP, 17 for UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
+    /// From or to this TCP or UDP port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+/// The hosts of an IP packet at `at`, and its protocol.
+fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)> {
+    let field = |offset: usize| at.saturating_add(offset);
+    Some(match version {
+        Version::V4 => {
+            let [protocol] = array(bytes, field(9))?;
+            let source = array::<4>(bytes, field(12))?;
+            ([source.into(), array::<4>(bytes, field(16))?.into()], protocol)
+        }
+        Version::V6 => {
+            let [protocol] = array(bytes, field(6))?;
+            let source = array::<16>(bytes, field(8))?;
+            ([source.into(), array::<16>(bytes, field(24))?.into()], protocol)
+        }
+    })
+}
+
+impl Filter {
+    /// Whether a frame with these first bytes is looked for.
+    pub fn fits(&self, head: &[u8]) -> bool {
+        let Ok(frame) = Frame::parse(head) else { return *self == Self::default() };
+        let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
+        let ethertype = |wanted: u16| {
+            let at = frame.header_len.saturating_sub(2);
+            array(head, at).map(u16::from_be_bytes) == Some(wanted)
+        };
+        let network = frame.network;
+        let ip = network.and_then(|n| hosts(head, n.version, n.offset));
+        let host = |wanted: IpAddr| ip.is_some_and(|(hosts, _)| hosts.contains(&wanted));
+        let transport = network.and_then(|n| n.transport);
+        let protocol = |wanted: u8| {
+            let deep = transport.map(|t| t.protocol.number());
+            deep.or(ip.map(|(_, protocol)| protocol)) == Some(wanted)
+        };
+        let port = |wanted: u16| {
+            transport.is_some_and(|t| {
+                let ports = [t.offset, t.offset.saturating_add(2)];
+                ports.iter().any(|at| array(head, *at).map(u16::from_be_bytes) == Some(wanted))
+            })
+        };
+        self.mac.is_none_or(mac)
+            && self.ethertype.is_none_or(ethertype)
+            && self.host.is_none_or(host)
+            && self.protocol.is_none_or(protocol)
+            && self.port.is_none_or(port)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: Vec<u8>,
+    frames: u64,
+    dropped: u64,
+    closed: bool,
+}
+
+/// Copies of frames that wait to be fetched: written by one shard, fetched by whoever asked.
+#[derive(Debug, Clone)]
+pub struct Recording(Arc<Mutex<State>>);
+
+/// What was fetched of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// The next bytes of the file.
+    pub bytes: Vec<u8>,
+    /// Frames so far that fit the filter.
+    pub frames: u64,
+    /// Those of them that found no room.
+    pub dropped: u64,
+    /// Whether no more will come: the port or link is gone.
+    pub closed: bool,
+}
+
+impl Recording {
+    /// One that begins as a file of frames at `name`.
+    pub fn new(name: &str, snap: u32) -> Self {
+        let mut state = State::default();
+        pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
+        pcapng::interface(&mut state.bytes, name, snap);
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether whoever asked for it has gone.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Adds a frame of `len` bytes, of which `kept` are kept.
+    pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
+        let mut state = self.state();
+        state.frames = state.frames.saturating_add(1);
+        if state.bytes.len().saturating_add(kept.len()) > CAPTURE_BYTES_MAX {
+            state.dropped = state.dropped.saturating_add(1);
+            return;
+        }
+        pcapng::frame(&mut state.bytes, 0, wall_ns, direction, kept, len);
+    }
+
+    /// Takes what is there.
+    pub fn fetch(&self) -> Fetched {
+        let mut state = self.state();
+        let bytes = std::mem::take(&mut state.bytes);
+        let State { frames, dropped, closed, .. } = *state;
+        Fetched { bytes, frames, dropped, closed }
+    }
+
+    /// No more will come.
+    pub fn close(&self) {
+        self.state().closed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A TCP segment from 10.0.0.1:1000 to 10.0.0.2:2000, VLAN-tagged or not.
+    fn segment(tagged: bool) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        if tagged {
+            frame.extend([0x81, 0, 0, 5]);
+        }
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([3, 0xe8, 7, 0xd0, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        frame
+    }
+
+    fn filter(json: &str) -> Filter {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn filters_let_through_what_fits_everything() {
+        for tagged in [false, true] {
+            let frame = segment(tagged);
+            for (json, fits) in [
+                ("{}", true),
+                (r#"{"mac":"02:00:00:00:00:01"}"#, true),
+                (r#"{"mac":"02:00:00:00:00:02"}"#, true),
+                (r#"{"mac":"02:00:00:00:00:03"}"#, false),
+                (r#"{"ethertype":2048}"#, true),
+                (r#"{"ethertype":2054}"#, false),
+                (r#"{"host":"10.0.0.2"}"#, true),
+                (r#"{"host":"10.0.0.3"}"#, false),
+                (r#"{"protocol":6,"port":2000}"#, true),
+                (r#"{"protocol":17}"#, false),
+                (r#"{"protocol":6,"port":2001}"#, false),
+            ] {
+                assert_eq!(filter(json).fits(&frame), fits, "{json} {tagged}");
+            }
+        }
+        assert!(filter("{}").fits(&[]), "also what is no frame");
+        assert!(!filter(r#"{"protocol":6}"#).fits(&[0; 3]));
+    }
+
+    #[test]
+    fn recordings_are_bounded_and_say_what_they_lost() {
+        let recording = Recording::new("vm1", 0);
+        let frame = [7; 60_000];
+        for _ in 0..200 {
+            recording.add(1, Direction::In, &frame, frame.len());
+        }
+        let fetched = recording.fetch();
+        assert!(fetched.bytes.len() <= CAPTURE_BYTES_MAX + 200);
+        assert_eq!(fetched.frames, 200);
+        assert!(fetched.dropped > 0 && fetched.dropped < 200, "{}", fetched.dropped);
+        recording.add(1, Direction::Out, &frame, frame.len());
+        assert!(recording.fetch().bytes.len() > 60_000, "there is room again");
+        assert!(recording.is_abandoned());
+        let other = recording.clone();
+        assert!(!recording.is_abandoned());
+        other.close();
+        assert!(recording.fetch().closed);
+    }
+}

@@ -1,0 +1,69 @@
+//! Captures that go on, and who fetches from them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::links::{no_link, unexpected};
+use super::{Registry, Reply};
+use crate::capture::{CaptureSpec, Recording};
+use crate::control::{Answer, CaptureView, CommandError};
+use crate::limits::CAPTURE_IDLE;
+use crate::orders::{Order, Outcome};
+use crate::shard::ports::no_port;
+use crate::spec::RouteEnd;
+
+/// The captures that go on, by number.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    all: BTreeMap<u64, (Recording, Instant)>,
+    last: u64,
+}
+
+impl Captures {
+    /// Ends those that nobody fetches from.
+    fn tidy(&mut self) {
+        self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
+    }
+}
+
+fn no_capture(number: u64) -> CommandError {
+    CommandError::NotFound { what: "capture", name: number.to_string() }
+}
+
+impl Registry {
+    pub(super) fn capture_begin(&mut self, spec: CaptureSpec) -> Reply {
+        self.captures.tidy();
+        let group = match &spec.at {
+            RouteEnd::Interface(name) => {
+                let (port, _) = self.ports.get(name).ok_or_else(|| no_port(name))?;
+                port.group.clone()
+            }
+            RouteEnd::Edge(name) => {
+                let (link, _) = self.links.get(name).ok_or_else(|| no_link(name))?;
+                link.group.clone()
+            }
+        };
+        self.check_end(&group, &spec.at)?;
+        match self.order(&Self::frames_key(&group), Order::Capture(spec))? {
+            Outcome::Recording(recording) => {
+                self.captures.last = self.captures.last.saturating_add(1);
+                let capture = self.captures.last;
+                self.captures.all.insert(capture, (recording, Instant::now()));
+                Ok(Answer::Capture(CaptureView { capture }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) fn capture_fetch(&mut self, number: u64) -> Reply {
+        self.captures.tidy();
+        let found = self.captures.all.get_mut(&number);
+        let (recording, fetched) = found.ok_or_else(|| no_capture(number))?;
+        *fetched = Instant::now();
+        Ok(Answer::Fetched(recording.fetch()))
+    }
+
+    pub(super) fn capture_end(&mut self, number: u64) -> Reply {
+        self.captures.all.remove(&number).map(|_| Answer::Done).ok_or_else(|| no_capture(number))
+    }
+}

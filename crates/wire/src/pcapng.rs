@@ -1,0 +1,138 @@
+//! Captured frames as tcpdump, tshark and Wireshark read them: pcapng
+//! (draft-ietf-opsawg-pcapng), written in this machine's byte order.
+
+/// Link type of Ethernet.
+const LINKTYPE_ETHERNET: u16 = 1;
+/// Options: `opt_endofopt`, `if_name`, `if_tsresol`, `epb_flags`, `shb_userappl`.
+const OPT_END: u16 = 0;
+const IF_NAME: u16 = 2;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+const SHB_USERAPPL: u16 = 4;
+
+/// Which way a frame went, as seen from the interface that is captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Direction {
+    /// It came in there.
+    In = 1,
+    /// It went out there.
+    Out = 2,
+}
+
+/// Rounds up to whole words.
+const fn padded(len: usize) -> usize {
+    len.saturating_add(3) & !3
+}
+
+/// A block of a type, with what `fill` puts into it.
+fn block(out: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&kind.to_ne_bytes());
+    out.extend_from_slice(&[0; 4]);
+    fill(out);
+    let len = out.len().saturating_sub(start).saturating_add(4);
+    let len = u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes();
+    out.extend_from_slice(&len);
+    let field = start.saturating_add(4)..start.saturating_add(8);
+    if let Some(field) = out.get_mut(field) {
+        field.copy_from_slice(&len);
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+    out.resize(out.len().saturating_add(padded(bytes.len()).saturating_sub(bytes.len())), 0);
+}
+
+fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    out.extend_from_slice(&code.to_ne_bytes());
+    out.extend_from_slice(&u16::try_from(value.len()).unwrap_or(0).to_ne_bytes());
+    put(out, value.get(..value.len().min(usize::from(u16::MAX))).unwrap_or(value));
+}
+
+/// The beginning of a file.
+pub fn section(out: &mut Vec<u8>, application: &str) {
+    block(out, 0x0a0d_0d0a, |out| {
+        out.extend_from_slice(&0x1a2b_3c4d_u32.to_ne_bytes());
+        out.extend_from_slice(&1_u16.to_ne_bytes());
+        out.extend_from_slice(&0_u16.to_ne_bytes());
+        out.extend_from_slice(&u64::MAX.to_ne_bytes());
+        option(out, SHB_USERAPPL, application.as_bytes());
+        option(out, OPT_END, &[]);
+    });
+}
+
+/// An interface that frames are captured at: numbered from 0 in their order. `snap` is how many
+/// bytes of each frame are kept, 0 for all. Times are in nanoseconds.
+pub fn interface(out: &mut Vec<u8>, name: &str, snap: u32) {
+    block(out, 1, |out| {
+        out.extend_from_slice(&LINKTYPE_ETHERNET.to_ne_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&snap.to_ne_bytes());
+        option(out, IF_NAME, name.as_bytes());
+        option(out, IF_TSRESOL, &[9]);
+        option(out, OPT_END, &[]);
+    });
+}
+
+/// A frame of `len` bytes, of which `kept` are there, seen at interface `number` at `wall_ns`
+/// nanoseconds since 1970.
+pub fn frame(
+    out: &mut Vec<u8>,
+    number: u32,
+    wall_ns: u64,
+    direction: Direction,
+    kept: &[u8],
+    len: usize,
+) {
+    let [low, high] = [wall_ns as u32, (wall_ns >> 32) as u32];
+    let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes();
+    block(out, 6, |out| {
+        out.extend_from_slice(&number.to_ne_bytes());
+        out.extend_from_slice(&high.to_ne_bytes());
+        out.extend_from_slice(&low.to_ne_bytes());
+        out.extend_from_slice(&count(kept.len()));
+        out.extend_from_slice(&count(len));
+        put(out, kept);
+        option(out, EPB_FLAGS, &(direction as u32).to_ne_bytes());
+        option(out, OPT_END, &[]);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goes through the blocks as a reader does: lengths before and behind must agree.
+    fn blocks(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
+        let mut all = Vec::new();
+        let word = |bytes: &[u8]| u32::from_ne_bytes(bytes[..4].try_into().unwrap());
+        while !bytes.is_empty() {
+            let len = word(&bytes[4..]) as usize;
+            assert!(len >= 12 && len % 4 == 0, "{len}");
+            assert_eq!(word(&bytes[len - 4..]) as usize, len);
+            all.push((word(bytes), &bytes[8..len - 4]));
+            bytes = &bytes[len..];
+        }
+        all
+    }
+
+    #[test]
+    fn blocks_are_whole_and_in_order() {
+        let mut out = Vec::new();
+        section(&mut out, "causeway 0.1");
+        interface(&mut out, "vm1", 0);
+        for len in [0, 1, 59, 60, 1514] {
+            frame(&mut out, 0, 0x0102_0304_0506_0708, Direction::Out, &vec![7; len], 9000);
+        }
+        let all = blocks(&out);
+        let kinds: Vec<u32> = all.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [0x0a0d_0d0a, 1, 6, 6, 6, 6, 6]);
+        let (_, last) = all[6];
+        let word = |at: usize| u32::from_ne_bytes(last[at..at + 4].try_into().unwrap());
+        assert_eq!((word(4), word(8)), (0x0102_0304, 0x0506_0708));
+        assert_eq!((word(12), word(16)), (1514, 9000));
+        assert_eq!(last[20..20 + 1514], [7; 1514]);
+    }
+}
