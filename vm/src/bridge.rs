@@ -87,11 +87,16 @@ fn await_ready(holder: &mut Process, said: &Console) -> Result<()> {
 
 /// A command in the namespaces that process `pid` holds.
 pub fn inside(pid: u32, program: &Path) -> Command {
+    process::tied_within(&enter(pid), program)
+}
+
+/// What is put before a command so that it runs in the namespaces that process `pid` holds.
+pub(crate) fn enter(pid: u32) -> Vec<String> {
     let mut prefix = vec!["nsenter".to_string(), format!("--net=/proc/{pid}/ns/net")];
     if !is_root() {
         prefix.push(format!("--user=/proc/{pid}/ns/user"));
         prefix.push("--preserve-credentials".into());
     }
     prefix.push("--".into());
-    process::tied_within(&prefix, program)
+    prefix
 }

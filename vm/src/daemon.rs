@@ -6,8 +6,7 @@ use crate::limits::{CHECK, DAEMON_READY, DAEMON_STOP};
 use crate::process::{self, Process};
 use crate::rundir::RunDir;
 use crate::spec::{Nic, NicBackend};
-use crate::{GuestSpec, build};
-use std::fmt::Write;
+use crate::{GuestSpec, bridge, build};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -15,48 +14,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
+pub use crate::setup::{Member, Setup};
+
 /// User and group `nobody`: whom the daemon runs as when we are root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// The holder's program.
 const HOLDER: &str = "causeway-holder";
 /// The CID by which guests call the host.
 pub const HOST_CID: u32 = 2;
-
-/// A guest's two ports, as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// The guest's name; its ports are named after it.
-    pub name: String,
-    /// Its group.
-    pub group: String,
-    /// Distinguishes it: the last byte of its MAC and IPv4 address.
-    pub number: u8,
-    /// Its AF_VSOCK address.
-    pub cid: u32,
-    /// Largest packet of its network port, in bytes.
-    pub mtu: u16,
-}
-
-impl Member {
-    /// A guest of `group`: its CID is 100 + `number`.
-    #[must_use]
-    pub fn new(name: &str, group: &str, number: u8) -> Self {
-        let cid = 100 + u32::from(number);
-        Self { name: name.into(), group: group.into(), number, cid, mtu: 1500 }
-    }
-
-    /// The MAC of its network port.
-    #[must_use]
-    pub fn mac(&self) -> String {
-        format!("52:54:00:77:00:{:02x}", self.number)
-    }
-
-    /// Its IPv4 address on the network port.
-    #[must_use]
-    pub fn ip(&self) -> String {
-        format!("10.77.0.{}", self.number)
-    }
-}
 
 /// A running causewayd.
 #[derive(Debug)]
@@ -66,7 +31,7 @@ pub struct Daemon {
     dir: RunDir,
     cli: PathBuf,
     program: PathBuf,
-    members: Vec<Member>,
+    setup: Setup,
 }
 
 impl Daemon {
@@ -76,10 +41,18 @@ impl Daemon {
     /// # Errors
     /// When it cannot be built or started, or ends, or is not ready in time.
     pub fn start(members: &[Member]) -> Result<Self> {
+        Self::with(Setup::new(members))
+    }
+
+    /// The same with all that `setup` says.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn with(setup: Setup) -> Result<Self> {
         let (program, cli) = build::daemon()?;
         let dir = RunDir::new()?;
         let config = dir.join("causeway.toml");
-        write(&config, configuration(dir.path(), members).as_bytes())?;
+        write(&config, setup.configuration(dir.path()).as_bytes())?;
         let program = if rustix::process::geteuid().is_root() {
             // Our build may lie in a home that nobody else can enter.
             let copy = dir.join("causewayd");
@@ -95,8 +68,8 @@ impl Daemon {
             program
         };
         let log = Console::default();
-        let process = launch(&program, &dir, &log)?;
-        let mut daemon = Self { process, log, dir, cli, program, members: members.to_vec() };
+        let process = launch(&program, &dir, &log, setup.namespace_of)?;
+        let mut daemon = Self { process, log, dir, cli, program, setup };
         daemon.await_ready()?;
         Ok(daemon)
     }
@@ -106,10 +79,24 @@ impl Daemon {
     /// # Errors
     /// When the other does not get ready.
     pub fn replace(&mut self) -> Result<()> {
+        self.kill();
+        self.resume()
+    }
+
+    /// Kills it outright.
+    pub fn kill(&mut self) {
         self.process.kill();
         // Left behind, and no sign of the next one.
         let _ = fs::remove_file(self.control_socket());
-        self.process = launch(&self.program, &self.dir, &self.log)?;
+    }
+
+    /// Starts another in the place of one that was killed; it is ready when this returns.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn resume(&mut self) -> Result<()> {
+        let within = self.setup.namespace_of;
+        self.process = launch(&self.program, &self.dir, &self.log, within)?;
         self.await_ready()
     }
 
@@ -128,7 +115,7 @@ impl Daemon {
 
     fn sockets(&self) -> Vec<PathBuf> {
         let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
-        let mut all: Vec<PathBuf> = self.members.iter().flat_map(of).collect();
+        let mut all: Vec<PathBuf> = self.setup.members.iter().flat_map(of).collect();
         all.push(self.control_socket());
         all
     }
@@ -152,7 +139,7 @@ impl Daemon {
     /// # Errors
     /// When there is none.
     pub fn member(&self, name: &str) -> Result<&Member> {
-        let found = self.members.iter().find(|m| m.name == name);
+        let found = self.setup.members.iter().find(|m| m.name == name);
         found.ok_or_else(|| self.error(format!("has no guest {name}")))
     }
 
@@ -240,13 +227,13 @@ impl Daemon {
     }
 }
 
-/// Starts causewayd with the configuration in `dir`.
-fn launch(program: &Path, dir: &RunDir, log: &Console) -> Result<Process> {
-    let mut command = if rustix::process::geteuid().is_root() {
-        process::tied_within(&as_nobody(), program)
-    } else {
-        process::tied(program)
-    };
+/// Starts causewayd with the configuration in `dir`, in the network namespace of a process.
+fn launch(program: &Path, dir: &RunDir, log: &Console, within: Option<u32>) -> Result<Process> {
+    let mut prefix = within.map(bridge::enter).unwrap_or_default();
+    if rustix::process::geteuid().is_root() {
+        prefix.extend(as_nobody());
+    }
+    let mut command = process::tied_within(&prefix, program);
     command.arg("--config").arg(dir.join("causeway.toml")).current_dir(dir.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Process::start("causewayd", command)?;
@@ -270,54 +257,4 @@ fn as_nobody() -> Vec<String> {
 
 fn write(path: &Path, content: &[u8]) -> Result<()> {
     fs::write(path, content).map_err(Error::io(format!("write {}", path.display())))
-}
-
-/// The daemon's configuration file for `members`, all sockets in `dir`.
-fn configuration(dir: &Path, members: &[Member]) -> String {
-    let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
-    let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
-    let mut groups: Vec<&str> = members.iter().map(|m| m.group.as_str()).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    for group in groups {
-        let _ = write!(text, "\n[[group]]\nname = {group:?}\n");
-    }
-    for m in members {
-        let (name, group, mac) = (&m.name, &m.group, m.mac());
-        let _ = write!(
-            text,
-            "\n[[port]]\nname = \"{name}-net\"\ngroup = {group:?}\nkind = \"net\"\n\
-             socket = {}\nmac = \"{mac}\"\nmtu = {}\n\
-             \n[[port]]\nname = \"{name}-vsock\"\ngroup = {group:?}\nkind = \"vsock\"\n\
-             cid = {}\nsocket = {}\nhost_socket = {}\n",
-            path(format!("{name}-net.sock")),
-            m.mtu,
-            m.cid,
-            path(format!("{name}-vsock.sock")),
-            path(format!("{name}.vsock")),
-        );
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_configuration_names_each_group_once_and_two_ports_a_member() {
-        let members = [Member::new("a", "blue", 1), Member::new("b", "blue", 2)];
-        let text = configuration(Path::new("/run/x"), &members);
-        assert_eq!(text.matches("[[group]]").count(), 1);
-        assert_eq!(text.matches("[[port]]").count(), 4);
-        for want in [
-            "control = \"/run/x/control.sock\"",
-            "name = \"b-vsock\"",
-            "mac = \"52:54:00:77:00:02\"",
-            "cid = 102",
-            "host_socket = \"/run/x/a.vsock\"",
-        ] {
-            assert!(text.contains(want), "{want} not in:\n{text}");
-        }
-    }
 }

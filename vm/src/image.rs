@@ -61,7 +61,10 @@ fn older(made: &Path, parts: &[&Path]) -> bool {
 }
 
 /// Debian's busybox-static, wherever this release puts it.
-fn busybox() -> Result<PathBuf> {
+///
+/// # Errors
+/// When it is not installed.
+pub fn busybox() -> Result<PathBuf> {
     ["/usr/bin/busybox", "/bin/busybox"]
         .into_iter()
         .map(PathBuf::from)

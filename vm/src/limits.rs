@@ -12,6 +12,8 @@ pub const KVM_FIRST_LINE: Duration = Duration::from_secs(5);
 pub const DAEMON_READY: Duration = Duration::from_secs(15);
 /// How long causewayd may take to end when asked.
 pub const DAEMON_STOP: Duration = Duration::from_secs(5);
+/// How long a network namespace may take to be there, or to be gone.
+pub const NAMESPACE_READY: Duration = Duration::from_secs(10);
 /// How long beyond its own time limit the reply to a command may take.
 pub const REPLY_SLACK: Duration = Duration::from_secs(20);
 /// How often waiting code looks again.

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod bystanders;
+pub mod hosts;
+pub mod station;
 
 use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};
 use causeway_guest_tool::transport::Target;

@@ -1,0 +1,155 @@
+//! Network namespaces: hosts of their own as far as networks go, and the cables between them.
+//!
+//! Each belongs to a process that this one holds, and has no name that could be left behind: when
+//! the holder ends, and it ends with this process however that ends, the kernel takes the
+//! namespace away, and all devices in it. Root makes them outright; others make them inside a user
+//! namespace, where the host allows that.
+
+use crate::bridge;
+use crate::console::Console;
+use crate::error::{Error, Result};
+use crate::limits::{CHECK, NAMESPACE_READY};
+use crate::process::{self, Process};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+/// What a holder prints when its namespace is there.
+const READY: &str = "namespace is there";
+
+/// A network namespace; gone with its devices when dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    holder: Process,
+}
+
+impl Namespace {
+    /// A new one, with nothing in it but its loopback device.
+    ///
+    /// # Errors
+    /// When this process may not make one, with the reason.
+    pub fn new() -> Result<Self> {
+        let mut prefix = vec!["unshare", "--net"];
+        if !rustix::process::geteuid().is_root() {
+            prefix.extend(["--user", "--map-root-user"]);
+        }
+        Self::held(prefix.into_iter().map(String::from).collect())
+    }
+
+    /// Another one of the same owner: cables between the two are possible.
+    ///
+    /// # Errors
+    /// As [`Namespace::new`].
+    pub fn beside(&self) -> Result<Self> {
+        let mut prefix = Vec::new();
+        if !rustix::process::geteuid().is_root() {
+            let user = format!("--user=/proc/{}/ns/user", self.holder());
+            let enter = ["nsenter".into(), user, "--preserve-credentials".into(), "--".into()];
+            prefix.extend(enter);
+        }
+        prefix.extend(["unshare", "--net"].map(String::from));
+        Self::held(prefix)
+    }
+
+    fn held(prefix: Vec<String>) -> Result<Self> {
+        let mut command = process::tied_within(&prefix, "sh");
+        let script = format!("set -e; ip link set lo up; echo {READY}; exec sleep infinity");
+        command.arg("-c").arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut holder = Process::start("a network namespace", command)?;
+        let said = Console::default();
+        if let Some(stdout) = holder.child().stdout.take() {
+            said.follow(stdout);
+        }
+        if let Some(stderr) = holder.child().stderr.take() {
+            said.follow(stderr);
+        }
+        let start = Instant::now();
+        while !said.tail().contains(READY) {
+            if holder.ended().is_some() || start.elapsed() > NAMESPACE_READY {
+                thread::sleep(5 * CHECK);
+                return Err(Error::Missing {
+                    what: format!("no network namespace here: {}", said.tail()),
+                    remedy: "run as root, or where user namespaces are allowed".into(),
+                });
+            }
+            thread::sleep(CHECK);
+        }
+        Ok(Self { holder })
+    }
+
+    /// The process whose namespace it is; see [`crate::daemon::Setup::namespace_of`].
+    #[must_use]
+    pub fn holder(&self) -> u32 {
+        self.holder.id()
+    }
+
+    /// A command in it, whose process dies with ours.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        bridge::inside(self.holder(), program.as_ref())
+    }
+
+    /// Runs `ip` in it, with blanks between its arguments; what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn ip(&self, arguments: &str) -> Result<String> {
+        process::output(self.command("ip").args(arguments.split_whitespace()))
+    }
+
+    /// Runs `ip` for each line.
+    ///
+    /// # Errors
+    /// As [`Namespace::ip`].
+    pub fn ip_each(&self, lines: &[String]) -> Result<()> {
+        lines.iter().try_for_each(|line| self.ip(line).map(drop))
+    }
+
+    /// A cable to another namespace: a device of name `device` at both ends, up.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn cable(&self, to: &Self, device: &str, mtu: u16) -> Result<()> {
+        let (end, mtu) = (format!("{device} mtu {mtu}"), format!("mtu {mtu}"));
+        let peer = format!("peer name {device} {mtu} netns {}", to.holder());
+        self.ip(&format!("link add {end} type veth {peer}"))?;
+        for end in [self, to] {
+            end.ip(&format!("link set {device} up"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_namespaces_are_joined_and_go_without_a_trace() {
+        let one = match Namespace::new() {
+            Ok(one) => one,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                return;
+            }
+        };
+        let two = one.beside().unwrap();
+        one.cable(&two, "cable0", 1400).unwrap();
+        for (end, address) in [(&one, "10.99.0.1/24"), (&two, "10.99.0.2/24")] {
+            end.ip(&format!("addr add {address} dev cable0")).unwrap();
+            assert!(end.ip("link show cable0").unwrap().contains("mtu 1400"));
+        }
+        let route = one.ip("route get 10.99.0.2").unwrap();
+        assert!(route.contains("dev cable0"), "{route}");
+        let why = one.ip("link show cable1").unwrap_err().to_string();
+        assert!(why.contains("cable1"), "{why}");
+        drop(two);
+        // The other end went with its namespace, once the kernel came to it.
+        let start = Instant::now();
+        while one.ip("link show cable0").is_ok() {
+            assert!(start.elapsed() < NAMESPACE_READY, "a cable outlived its end");
+            thread::sleep(CHECK);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a daemon is started with: ports of guests, links, and where it runs.
+
+use std::fmt::Write;
+use std::path::Path;
+
+/// A guest's two ports, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The guest's name; its ports are named after it.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Distinguishes it: the last byte of its MAC and IPv4 address.
+    pub number: u8,
+    /// Its AF_VSOCK address.
+    pub cid: u32,
+    /// Largest packet of its network port, in bytes.
+    pub mtu: u16,
+}
+
+impl Member {
+    /// A guest of `group`: its CID is 100 + `number`.
+    #[must_use]
+    pub fn new(name: &str, group: &str, number: u8) -> Self {
+        let cid = 100 + u32::from(number);
+        Self { name: name.into(), group: group.into(), number, cid, mtu: 1500 }
+    }
+
+    /// The MAC of its network port.
+    #[must_use]
+    pub fn mac(&self) -> String {
+        format!("52:54:00:77:00:{:02x}", self.number)
+    }
+
+    /// Its IPv4 address on the network port.
+    #[must_use]
+    pub fn ip(&self) -> String {
+        format!("10.77.0.{}", self.number)
+    }
+}
+
+/// What a daemon is started with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// Whose ports it has.
+    pub members: Vec<Member>,
+    /// `[[link]]` tables and the like, at the end of its configuration file.
+    pub links: String,
+    /// The process whose network namespace (and user namespace) it runs in.
+    pub namespace_of: Option<u32>,
+}
+
+impl Setup {
+    /// Ports for members, no links, in this process's namespaces.
+    #[must_use]
+    pub fn new(members: &[Member]) -> Self {
+        Self { members: members.to_vec(), ..Self::default() }
+    }
+
+    /// The configuration file, all sockets in `dir`.
+    pub(crate) fn configuration(&self, dir: &Path) -> String {
+        let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
+        let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
+        let mut groups: Vec<&str> = self.members.iter().map(|m| m.group.as_str()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        for group in groups {
+            let _ = write!(text, "\n[[group]]\nname = {group:?}\n");
+        }
+        for m in &self.members {
+            let (name, group, mac) = (&m.name, &m.group, m.mac());
+            let _ = write!(
+                text,
+                "\n[[port]]\nname = \"{name}-net\"\ngroup = {group:?}\nkind = \"net\"\n\
+                 socket = {}\nmac = \"{mac}\"\nmtu = {}\n\
+                 \n[[port]]\nname = \"{name}-vsock\"\ngroup = {group:?}\nkind = \"vsock\"\n\
+                 cid = {}\nsocket = {}\nhost_socket = {}\n",
+                path(format!("{name}-net.sock")),
+                m.mtu,
+                m.cid,
+                path(format!("{name}-vsock.sock")),
+                path(format!("{name}.vsock")),
+            );
+        }
+        text.push_str(&self.links);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_names_each_group_once_and_two_ports_a_member() {
+        let members = [Member::new("a", "blue", 1), Member::new("b", "blue", 2)];
+        let mut setup = Setup::new(&members);
+        setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
+        let text = setup.configuration(Path::new("/run/x"));
+        assert_eq!(text.matches("[[group]]").count(), 1);
+        assert_eq!(text.matches("[[port]]").count(), 4);
+        for want in [
+            "control = \"/run/x/control.sock\"",
+            "name = \"b-vsock\"",
+            "mac = \"52:54:00:77:00:02\"",
+            "cid = 102",
+            "host_socket = \"/run/x/a.vsock\"",
+            "name = \"to-b\"",
+        ] {
+            assert!(text.contains(want), "{want} not in:\n{text}");
+        }
+    }
+}

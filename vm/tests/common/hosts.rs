@@ -1,0 +1,154 @@
+//! Two hosts: network namespaces joined by cables, with a causewayd in each, or in the first alone.
+
+use super::LIMIT;
+use causeway_guest_tool::limits::STREAM_PORT;
+use causeway_vm::daemon::{Member, Setup};
+use causeway_vm::process::{self, Process};
+use causeway_vm::{Daemon, Key, Namespace, build, image};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for the slowest machine; no test waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The hosts' namespaces and keys. Host 0 and host 1 have addresses
+/// `10.99.CABLE.1` and `10.99.CABLE.2`.
+pub struct Ground {
+    pub nets: [Namespace; 2],
+    keys: [Key; 2],
+}
+
+impl Ground {
+    /// Two hosts with a cable between them for each MTU given; none, with a word, where this
+    /// process may not make network namespaces.
+    pub fn new(mtus: &[u16]) -> Option<Self> {
+        let one = match Namespace::new() {
+            Ok(one) => one,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                return None;
+            }
+        };
+        let two = one.beside().unwrap();
+        for (cable, mtu) in mtus.iter().enumerate() {
+            let device = format!("cable{cable}");
+            one.cable(&two, &device, *mtu).unwrap();
+            for (end, host) in [(&one, 0), (&two, 1)] {
+                let address = address(host, cable);
+                end.ip(&format!("addr add {address}/24 dev {device}")).unwrap();
+            }
+        }
+        Some(Self { nets: [one, two], keys: [Key::new().unwrap(), Key::new().unwrap()] })
+    }
+
+    /// A daemon on a host, with links as their `[[link]]` tables.
+    pub fn daemon(&self, host: usize, members: &[Member], links: &str) -> Daemon {
+        let mut setup = Setup::new(members);
+        setup.namespace_of = Some(self.nets[host].holder());
+        setup.links = links.into();
+        Daemon::with(setup).unwrap()
+    }
+
+    /// The `[[link]]` table of a link of host `host` to the other one, by a cable.
+    pub fn link(&self, host: usize, name: &str, kind: &str, cable: usize, more: &str) -> String {
+        let (local, remote) = (address(host, cable), address(1 - host, cable));
+        let mut text = format!(
+            "\n[[link]]\nname = {name:?}\ngroup = \"blue\"\nkind = {kind:?}\nlocal = {local:?}\n\
+             remote = {remote:?}\n{more}\n"
+        );
+        if kind == "causeway" {
+            let (own, peer) = (self.keys[host].file(), self.keys[1 - host].public());
+            let _ = writeln!(text, "private_key = {own:?}\nkey = {peer:?}");
+        }
+        text
+    }
+
+    /// The arguments of `causeway` that add the same link.
+    pub fn link_add(&self, host: usize, name: &str, kind: &str, cable: usize) -> Vec<String> {
+        let (local, remote) = (address(host, cable), address(1 - host, cable));
+        let mut words = vec!["link", "add", name, "--group", "blue", "--kind", kind];
+        words.extend(["--local", &local, "--remote", &remote]);
+        let mut words: Vec<String> = words.into_iter().map(String::from).collect();
+        if kind == "causeway" {
+            let (own, peer) = (self.keys[host].file(), self.keys[1 - host].public());
+            let own = own.display().to_string();
+            words.extend(["--private-key", &own, "--key", peer].map(String::from));
+        }
+        words
+    }
+}
+
+/// The address of a host on a cable.
+pub fn address(host: usize, cable: usize) -> String {
+    format!("10.99.{cable}.{}", host + 1)
+}
+
+/// A link as `causeway link show` tells it.
+pub fn show(daemon: &Daemon, link: &str) -> Value {
+    let text = daemon.cli(&["link", "show", link, "-o", "json"]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A counter of a link; 0 where there is none.
+pub fn counter(daemon: &Daemon, link: &str, name: &str) -> u64 {
+    show(daemon, link)["counters"][name].as_u64().unwrap_or(0)
+}
+
+/// Waits until a link is in `state`.
+pub fn await_state(daemon: &Daemon, link: &str, state: &str) {
+    wait(
+        || show(daemon, link)["state"] == state,
+        || format!("{state}: {:#}\n{}", show(daemon, link), daemon.log()),
+    );
+}
+
+/// Waits until `done`; panics with `what` when it takes too long.
+pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A host without causewayd: its own network stack talks.
+pub struct Native<'a> {
+    pub net: &'a Namespace,
+    tool: PathBuf,
+    _service: Process,
+}
+
+impl<'a> Native<'a> {
+    /// Serves TCP there at every address.
+    pub fn serve(net: &'a Namespace) -> Self {
+        let tool = build::guest_tool().unwrap();
+        let mut command = net.command(&tool);
+        command.args(["serve", &format!("tcp:0.0.0.0:{STREAM_PORT}")]).stdout(Stdio::null());
+        let service = Process::start("the service of a native host", command).unwrap();
+        Self { net, tool, _service: service }
+    }
+
+    /// Sends so many bytes to `ip` by TCP; each is checked there.
+    pub fn stream(&self, ip: &str, bytes: u64) -> causeway_vm::Result<String> {
+        let (target, bytes) = (format!("tcp:{ip}:{STREAM_PORT}"), bytes.to_string());
+        let limit = LIMIT.as_millis().to_string();
+        let mut command = self.net.command(&self.tool);
+        process::output(command.args(["stream", &target, "65536", &bytes, &limit]))
+    }
+
+    /// Pings `ip` with so many bytes; all of a few must come back.
+    pub fn ping(&self, ip: &str, bytes: usize) -> causeway_vm::Result<String> {
+        process::output(&mut ping(self.net, ip, bytes))
+    }
+}
+
+/// Three pings of so many bytes from a namespace.
+pub fn ping(net: &Namespace, ip: &str, bytes: usize) -> Command {
+    let mut command = net.command(image::busybox().unwrap());
+    let bytes = bytes.to_string();
+    command.args(["ping", "-c", "3", "-A", "-w", "30", "-q", "-s", &bytes, ip]);
+    command
+}

@@ -1,0 +1,137 @@
+//! A native front end that speaks enough of IPv4 to be pinged and to ping.
+
+use super::hosts::PATIENCE;
+use causeway_attach::native::{NetOptions, NetPort};
+use causeway_vm::Daemon;
+use causeway_vm::daemon::Member;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const IPV4: [u8; 2] = [8, 0];
+const ARP: [u8; 2] = [8, 6];
+const ECHO: u8 = 8;
+
+/// A port with an address, and the addresses that it learnt.
+pub struct Station {
+    port: NetPort,
+    mac: [u8; 6],
+    ip: [u8; 4],
+}
+
+impl Station {
+    pub fn attach(daemon: &Daemon, member: &Member) -> Self {
+        let port = NetPort::attach(&daemon.net_socket(member), NetOptions::default()).unwrap();
+        let mac = [0x52, 0x54, 0, 0x77, 0, member.number];
+        Self { port, mac, ip: [10, 77, 0, member.number] }
+    }
+
+    /// Answers whoever asks, until told to stop.
+    pub fn answer_until(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.take();
+        }
+    }
+
+    /// Pings `ip` with `bytes` of content, which must come back unchanged. What is lost on the
+    /// way is sent again, as ARP and people do.
+    pub fn ping(&mut self, ip: [u8; 4], bytes: usize) {
+        let mac = self.resolve(ip);
+        let content: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
+        let start = Instant::now();
+        for number in 0_u16.. {
+            let echo = icmp(ECHO, number, &content);
+            self.send(&[&mac[..], &self.mac, &IPV4, &packet(self.ip, ip, &echo)].concat());
+            let want = icmp(0, number, &content);
+            let answers = |frame: &[u8]| frame.get(26..30) == Some(&ip) && frame.ends_with(&want);
+            if self.await_frame(answers).is_some() {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "no answer from {ip:?} to {bytes} bytes");
+        }
+    }
+
+    fn resolve(&mut self, ip: [u8; 4]) -> [u8; 6] {
+        let start = Instant::now();
+        loop {
+            let ask = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &self.mac, &self.ip, &[0; 6], &ip].concat();
+            self.send(&[&[0xff; 6][..], &self.mac, &ARP, &ask, &[0; 18]].concat());
+            let answers = |f: &[u8]| f[12..14] == ARP && f[20..22] == [0, 2] && f[28..32] == ip;
+            if let Some(frame) = self.await_frame(answers) {
+                return frame[22..28].try_into().unwrap();
+            }
+            assert!(start.elapsed() < PATIENCE, "nobody has {ip:?}");
+        }
+    }
+
+    /// The next frame that `fits`, if it comes soon.
+    fn await_frame(&mut self, fits: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            if let Some(frame) = self.take().filter(|frame| fits(frame)) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// The next frame, if one comes soon; answered where it asks something of us.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let mut frame = Vec::new();
+        if self.port.receive(0, &mut frame).unwrap().is_none() {
+            self.port.wait(Some(Duration::from_millis(50))).unwrap();
+            self.port.receive(0, &mut frame).unwrap()?;
+        }
+        let back = [&frame[6..12], &self.mac, &frame[12..14]].concat();
+        if frame[12..14] == ARP && frame[20..22] == [0, 1] && frame[38..42] == self.ip {
+            let (asker, head) = (&frame[22..32], [0, 1, 8, 0, 6, 4, 0, 2]);
+            self.send(&[&back[..], &head, &self.mac, &self.ip, asker, &[0; 18]].concat());
+        } else if frame[12..14] == IPV4 && frame[30..34] == self.ip && frame[23] == 1 {
+            let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+            let (from, echo) = (frame[26..30].try_into().unwrap(), &frame[34..end]);
+            assert_eq!(sum(echo), 0, "an echo request came damaged");
+            if echo[0] == ECHO {
+                let number = u16::from_be_bytes([echo[6], echo[7]]);
+                let answer = icmp_of(0, [echo[4], echo[5]], number, &echo[8..]);
+                self.send(&[&back[..], &packet(self.ip, from, &answer)].concat());
+            }
+        }
+        Some(frame)
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        while !self.port.send(frame).unwrap() {
+            self.port.wait_room(0, Some(Duration::from_millis(50))).unwrap();
+        }
+    }
+}
+
+fn icmp(kind: u8, number: u16, content: &[u8]) -> Vec<u8> {
+    icmp_of(kind, [0x77, 0x77], number, content)
+}
+
+fn icmp_of(kind: u8, id: [u8; 2], number: u16, content: &[u8]) -> Vec<u8> {
+    let mut echo = [&[kind, 0, 0, 0][..], &id, &number.to_be_bytes(), content].concat();
+    let check = sum(&echo);
+    echo[2..4].copy_from_slice(&check.to_be_bytes());
+    echo
+}
+
+/// An IPv4 packet of ICMP.
+fn packet(from: [u8; 4], to: [u8; 4], content: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(20 + content.len()).unwrap().to_be_bytes();
+    let mut head = [&[0x45, 0][..], &len, &[0, 0, 0x40, 0, 64, 1, 0, 0], &from, &to].concat();
+    let check = sum(&head);
+    head[10..12].copy_from_slice(&check.to_be_bytes());
+    head.extend_from_slice(content);
+    head
+}
+
+/// The Internet's checksum.
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

@@ -1,0 +1,151 @@
+//! The Linux kernel's vxlan device is the far end of a link.
+
+mod common;
+
+use causeway_guest_tool::limits::STREAM_PORT;
+use causeway_vm::daemon::Member;
+use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
+use common::LIMIT;
+use common::hosts::{Ground, Native, address, counter, ping, show, wait};
+use common::station::Station;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const VNI: u32 = 42;
+/// What fits a VXLAN datagram of 1500 bytes.
+const MTU: u16 = 1450;
+const KERNEL: [u8; 4] = [10, 77, 0, 200];
+const BRIDGED: [u8; 4] = [10, 77, 0, 201];
+
+fn text(ip: [u8; 4]) -> String {
+    std::net::Ipv4Addr::from(ip).to_string()
+}
+
+/// A causewayd with one guest's ports on host 0, and the kernel's device on host 1.
+struct Scene {
+    guest: Member,
+    daemon: Daemon,
+    ground: Ground,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let ground = Ground::new(&[1500])?;
+        let (here, there) = (address(0, 0), address(1, 0));
+        let device =
+            format!("link add vxlan0 type vxlan id {VNI} remote {here} local {there} dstport 4789");
+        if let Err(why) = ground.nets[1].ip(&device) {
+            eprintln!("skipped: this kernel has no vxlan device: {why}");
+            return None;
+        }
+        let address = format!("addr add {}/24 dev vxlan0", text(KERNEL));
+        ground.nets[1].ip_each(&[address, "link set vxlan0 up".into()]).unwrap();
+        let mut guest = Member::new("guest", "blue", 1);
+        guest.mtu = MTU;
+        let link = ground.link(0, "to-kernel", "vxlan", 0, &format!("vni = {VNI}"));
+        let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
+        Some(Self { guest, daemon, ground })
+    }
+
+    /// Makes the device a port of a bridge, whose other port leads to a namespace of its own.
+    fn bridge(&self) -> Namespace {
+        let (kernel, beyond) = (&self.ground.nets[1], self.ground.nets[1].beside().unwrap());
+        kernel.cable(&beyond, "inner", MTU).unwrap();
+        let lines = [
+            format!("addr del {}/24 dev vxlan0", text(KERNEL)),
+            format!("link add br0 mtu {MTU} type bridge"),
+            "link set vxlan0 master br0".into(),
+            "link set inner master br0".into(),
+            format!("addr add {}/24 dev br0", text(KERNEL)),
+            "link set br0 up".into(),
+        ];
+        kernel.ip_each(&lines).unwrap();
+        beyond.ip(&format!("addr add {}/24 dev inner", text(BRIDGED))).unwrap();
+        beyond
+    }
+}
+
+/// Pings by `from` are answered by the station.
+fn pinged(station: &mut Station, from: &Namespace, ip: &str) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| station.answer_until(&stop));
+        let results = [56, usize::from(MTU) - 28].map(|n| process::output(&mut ping(from, ip, n)));
+        stop.store(true, Ordering::Relaxed);
+        for said in results {
+            assert!(said.unwrap().contains("3 packets received"));
+        }
+    });
+}
+
+#[test]
+fn a_native_port_and_a_kernel_vxlan_device_answer_each_other() {
+    let Some(scene) = Scene::new() else { return };
+    assert_eq!(show(&scene.daemon, "to-kernel")["state"], "open");
+    let mut station = Station::attach(&scene.daemon, &scene.guest);
+    // Begun by us, then by the kernel, which has forgotten us; to the last byte that fits.
+    for bytes in [0, 56, usize::from(MTU) - 28] {
+        station.ping(KERNEL, bytes);
+    }
+    let kernel = &scene.ground.nets[1];
+    kernel.ip("neigh flush dev vxlan0").unwrap();
+    pinged(&mut station, kernel, &scene.guest.ip());
+    // The same through a bridge, with the bridge itself and with what is behind it.
+    let beyond = scene.bridge();
+    for ip in [BRIDGED, KERNEL] {
+        station.ping(ip, usize::from(MTU) - 28);
+    }
+    for from in [&beyond, kernel] {
+        pinged(&mut station, from, &scene.guest.ip());
+    }
+}
+
+#[test]
+fn frames_of_another_kernel_vxlan_network_do_not_come_in() {
+    let Some(scene) = Scene::new() else { return };
+    let mut station = Station::attach(&scene.daemon, &scene.guest);
+    station.ping(KERNEL, 56);
+    let received = || counter(&scene.daemon, "to-kernel", "receive_packets_total");
+    let before = received();
+    let (here, there) = (address(0, 0), address(1, 0));
+    let lines = [
+        "link del vxlan0".into(),
+        format!("link add vxlan1 type vxlan id 43 remote {here} local {there} dstport 4789"),
+        format!("addr add {}/24 dev vxlan1", text(KERNEL)),
+        "link set vxlan1 up".into(),
+    ];
+    let kernel = &scene.ground.nets[1];
+    kernel.ip_each(&lines).unwrap();
+    let mut command = kernel.command(causeway_vm::image::busybox().unwrap());
+    command.args(["ping", "-c", "2", "-w", "2", "-q", &scene.guest.ip()]);
+    assert!(process::output(&mut command).is_err(), "a frame of network 43 was answered");
+    wait(
+        || counter(&scene.daemon, "to-kernel", "socket_drop_wrong_vni_total") > 0,
+        || format!("{:#}", show(&scene.daemon, "to-kernel")),
+    );
+    assert_eq!(received(), before);
+}
+
+#[test]
+fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
+    let Some(scene) = Scene::new() else { return };
+    let spec = scene.daemon.guest(&scene.guest);
+    let guest = Guest::boot_all(&Machine::qemu().unwrap(), vec![spec]).unwrap().remove(0);
+    let stream = |ip| {
+        let target = format!("tcp:{}:{STREAM_PORT}", text(ip)).parse().unwrap();
+        traffic::stream(&guest, &target, 65_536, 8 << 20, LIMIT)
+    };
+    let own = scene.guest.ip();
+    let kernel = Native::serve(&scene.ground.nets[1]);
+    let ping = traffic::ping(&guest, &text(KERNEL), 10).unwrap();
+    assert_eq!((ping.sent, ping.received), (10, 10));
+    kernel.ping(&own, usize::from(MTU) - 28).unwrap();
+    stream(KERNEL).unwrap();
+    kernel.stream(&own, 8 << 20).unwrap();
+
+    let beyond = scene.bridge();
+    let beyond = Native::serve(&beyond);
+    // Whatever begins: here it is the far end.
+    beyond.stream(&own, 8 << 20).unwrap();
+    stream(BRIDGED).unwrap();
+    assert_eq!(traffic::ping(&guest, &text(BRIDGED), 10).unwrap().received, 10);
+}
