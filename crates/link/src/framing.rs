@@ -13,7 +13,7 @@ use crate::limits::{BACKLOG_BYTES_MAX, FRAME_BYTES_MAX, STREAM_BYTES};
 /// Takes frames off a stream.
 #[derive(Debug)]
 pub struct Deframer {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     /// What came and is not taken yet.
     held: Range<usize>,
     broken: Option<Error>,
@@ -21,7 +21,7 @@ pub struct Deframer {
 
 impl Default for Deframer {
     fn default() -> Self {
-        Self { bytes: vec![0; STREAM_BYTES].into(), held: 0..0, broken: None }
+        Self { bytes: vec![0; STREAM_BYTES], held: 0..0, broken: None }
     }
 }
 
@@ -51,6 +51,15 @@ impl Deframer {
     /// # Errors
     /// The stream is out of step, now and from now on.
     pub fn take(&mut self) -> Result<Option<&[u8]>, Error> {
+        Ok(self.take_at()?.and_then(|at| self.bytes.get(at)))
+    }
+
+    /// As [`Deframer::take`]: where the frame lies in what the next [`Deframer::exchange`] gives.
+    /// So ask for no [`Deframer::room`] before.
+    ///
+    /// # Errors
+    /// As for [`Deframer::take`].
+    pub fn take_at(&mut self) -> Result<Option<Range<usize>>, Error> {
         if let Some(error) = self.broken {
             return Err(error);
         }
@@ -69,7 +78,25 @@ impl Deframer {
             return Ok(None);
         }
         self.held.start = end;
-        Ok(self.bytes.get(start..end))
+        Ok(Some(start..end))
+    }
+
+    /// The bytes that frames were taken from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Gives away the bytes that frames were taken from, and goes on with `fresh`.
+    pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
+        if fresh.len() < STREAM_BYTES {
+            fresh.resize(STREAM_BYTES, 0);
+        }
+        let held = self.bytes.get(self.held.clone()).unwrap_or(&[]);
+        if let Some(room) = fresh.get_mut(..held.len()) {
+            room.copy_from_slice(held);
+        }
+        self.held = 0..held.len();
+        std::mem::replace(&mut self.bytes, fresh)
     }
 
     /// Bytes that came and were not taken.
@@ -97,6 +124,8 @@ pub enum FrameError<E> {
 pub struct Framer {
     bytes: Vec<u8>,
     sent: usize,
+    /// Where the first frame begins in `bytes`; what is before is the end of another one.
+    first: usize,
 }
 
 impl Framer {
@@ -116,8 +145,7 @@ impl Framer {
             return Err(FrameError::Backlog(waiting));
         }
         if self.sent >= BACKLOG_BYTES_MAX {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
+            self.forget_sent();
         }
         let before = self.bytes.len();
         self.bytes.extend(header);
@@ -140,8 +168,36 @@ impl Framer {
         self.sent = self.sent.saturating_add(len).min(self.bytes.len());
         if self.sent == self.bytes.len() {
             self.bytes.clear();
-            self.sent = 0;
+            (self.sent, self.first) = (0, 0);
         }
+    }
+
+    /// How many frames were added and not sent to their end.
+    pub fn frames(&self) -> u64 {
+        let mut at = self.first;
+        let mut count = u64::from(self.sent < self.first);
+        while let Some(end) = self.end_of(at) {
+            count = count.saturating_add(u64::from(end > self.sent));
+            at = end;
+        }
+        count
+    }
+
+    /// Where the frame ends that begins at `at`.
+    fn end_of(&self, at: usize) -> Option<usize> {
+        let len = parse(self.bytes.get(at..)?, FRAME_BYTES_MAX).ok()??;
+        Some(at.saturating_add(HEADER_LEN).saturating_add(len))
+    }
+
+    fn forget_sent(&mut self) {
+        while self.first < self.sent
+            && let Some(end) = self.end_of(self.first)
+        {
+            self.first = end;
+        }
+        self.first = self.first.saturating_sub(self.sent);
+        self.bytes.drain(..self.sent);
+        self.sent = 0;
     }
 }
 
@@ -187,6 +243,7 @@ mod tests {
         let before = framer.waiting().to_vec();
         assert_eq!(framer.push(60, |_| Err(())), Err(FrameError::Source(())));
         assert!(framer.waiting() == before);
+        assert_eq!(framer.frames(), pushed as u64, "one is sent in part, another came");
     }
 
     proptest! {
@@ -202,12 +259,13 @@ mod tests {
             let frames: Vec<_> =
                 lengths.iter().enumerate().map(|(at, len)| vec![at as u8; *len]).collect();
             let (mut next, mut out) = (frames.iter().peekable(), Vec::new());
-            let mut steps = steps.iter().cycle();
+            let (mut steps, mut pushed, mut passed) = (steps.iter().cycle(), Vec::new(), 0);
             while out.len() < frames.len() {
                 while let Some(frame) = next.peek() {
                     if push(&mut framer, frame).is_err() {
                         break;
                     }
+                    pushed.push(HEADER_LEN + frame.len());
                     next.next();
                 }
                 let room = deframer.room();
@@ -216,8 +274,18 @@ mod tests {
                 room[..len].copy_from_slice(&framer.waiting()[..len]);
                 deframer.filled(len);
                 framer.sent(len);
-                while let Some(frame) = deframer.take().unwrap() {
-                    out.push(frame.to_vec());
+                passed += len;
+                let ends = pushed.iter().scan(0, |end, len| { *end += len; Some(*end) });
+                prop_assert_eq!(framer.frames(), ends.filter(|end| *end > passed).count() as u64);
+                let mut taken = Vec::new();
+                while let Some(at) = deframer.take_at().unwrap() {
+                    taken.push(at);
+                }
+                if taken.len() % 2 == 1 {
+                    let bytes = deframer.exchange(vec![1; 10]);
+                    out.extend(taken.into_iter().map(|at| bytes[at].to_vec()));
+                } else {
+                    out.extend(taken.into_iter().map(|at| deframer.bytes()[at].to_vec()));
                 }
             }
             prop_assert!(out == frames);

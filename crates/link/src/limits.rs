@@ -98,7 +98,7 @@ pub const TUNNELS_MAX: usize = 4_096;
 /// Room that a [`crate::Sink`] has for frames at least, in bytes.
 pub const SINK_BYTES_MIN: usize = 128 << 10;
 
-/// Room for what came on a stream and is not taken yet, in bytes: some of the longest frames.
-pub const STREAM_BYTES: usize = 256 << 10;
+/// Room for what came on a stream and is not taken yet, in bytes: the longest frame and as much again.
+pub const STREAM_BYTES: usize = 128 << 10;
 /// What waits for a stream to take it, in bytes; frames that come then are dropped.
 pub const BACKLOG_BYTES_MAX: usize = 1 << 20;

@@ -1,5 +1,7 @@
 //! Every bound of the links' I/O, in one place.
 
+use std::time::Duration;
+
 /// Flows that are received from in one system call.
 pub const RECEIVE_BUFFERS: usize = 8;
 /// Room for what comes from one flow in one call, in bytes: the kernel puts at most that together.
@@ -18,3 +20,28 @@ pub const ETHERNET_HEADER: usize = 14;
 pub const KEY_FILE_BYTES_MAX: u64 = 4096;
 /// Notices from groups that are taken in one go.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
+
+/// Time until a stream's first try to connect again, in nanoseconds; 500 ms. Twice that each time...
+pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;
+/// ... and at most this; 5 s. A connection that lasts so long begins anew with the least.
+pub const CONNECT_AGAIN_NS_MAX: u64 = 5_000_000_000;
+/// How long a connection may take to come about, or its TLS handshake; 5 s.
+pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
+/// How long a TLS client waits for the peer's first word after the handshake; 1 s.
+pub const FIRST_WORD_NS_MAX: u64 = 1_000_000_000;
+/// A connection without traffic is tried after so long; 5 s.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// And again after so long, [`KEEPALIVE_TRIES`] times; 1 s.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a connection is tried before it is given up.
+pub const KEEPALIVE_TRIES: u32 = 3;
+/// How long sent bytes wait for the peer to take them before it is given up, in milliseconds; 8 s.
+pub const UNTAKEN_MS_MAX: u32 = 8_000;
+/// Connections that are taken from a listener in one go.
+pub const ACCEPTS_PER_TURN_MAX: usize = 16;
+/// What TLS holds for a socket to take, in bytes.
+pub const SEALED_BYTES_MAX: usize = 128 << 10;
+/// Frames that came together and are copied rather than handed on where they lie, in bytes.
+pub const COPIED_BYTES_MAX: usize = 16 << 10;
+/// Longest file of certificates, in bytes; 1 MiB.
+pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;

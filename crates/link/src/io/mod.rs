@@ -10,6 +10,8 @@
 //! | [`udp`] | many datagrams in one system call |
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
+//! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
+//! | [`tls`] | certificates on both sides |
 //! | [`inbox`] | to a group's mailbox |
 //! | [`tally`] | what is counted |
 
@@ -18,7 +20,9 @@ pub mod inbox;
 pub mod limits;
 mod open;
 pub mod service;
+pub mod stream;
 pub mod tally;
+pub mod tls;
 pub mod tunnels;
 pub mod udp;
 mod view;

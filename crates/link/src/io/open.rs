@@ -5,15 +5,17 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use causeway_fabric::Context;
-use causeway_fabric::carrier::Carrier;
+use causeway_fabric::carrier::{Carrier, LinkId};
 use causeway_fabric::control::CommandError;
-use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec};
+use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TunnelSpec, UdpSpec};
 use zeroize::Zeroizing;
 
 use super::bare::{BareSocket, Encapsulation};
 use super::inbox::Inbox;
 use super::limits::KEY_FILE_BYTES_MAX;
 use super::service::{Links, Receives, Source, at_moment};
+use super::stream::{Listener, StreamLink};
+use super::tls::Security;
 use super::tunnels::{Taken, TunnelSocket};
 use super::udp::{Cut, Udp};
 use crate::keys::{PrivateKey, PublicKey};
@@ -24,6 +26,9 @@ pub(crate) enum Local {
     Bare(SocketAddr, Encapsulation),
     /// With our public key, if there are secrets.
     Tunnels(SocketAddr, Option<PublicKey>),
+    Listener(SocketAddr),
+    /// Nothing: it is one link's own.
+    Own(LinkId),
 }
 
 /// A link that was opened: its source, its tunnel, its way out.
@@ -61,6 +66,11 @@ impl Links {
                 let ends = (udp.local, Some(udp.remote));
                 self.open_tunnel(cx, spec, ends, None, udp.vni, inbox)
             }
+            LinkKind::Tcp(stream) => self.open_stream(cx, spec, stream, None, inbox),
+            LinkKind::Tls(tls) => {
+                let security = Security::read(tls).map_err(|text| host(spec, text))?;
+                self.open_stream(cx, spec, &tls.stream, Some(security), inbox)
+            }
             other => {
                 let text = format!("link {}: kind {} is not there yet", spec.name, other.name());
                 Err(CommandError::Invalid(text))
@@ -92,7 +102,7 @@ impl Links {
         let value = self.vacancy();
         let watch = cx.watch_source(udp.as_fd(), value).map_err(|e| host(spec, e))?;
         let receives = make(self, udp);
-        self.sources.insert(value, Source { local, receives, watch });
+        self.sources.insert(value, Source { local, receives, watch: Some(watch) });
         Ok(value)
     }
 
@@ -129,6 +139,60 @@ impl Links {
             return Err(CommandError::Conflict(text));
         }
         Ok((value, None, Box::new(carrier)))
+    }
+
+    /// A link over a stream.
+    fn open_stream(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        stream: &StreamSpec,
+        security: Option<Security>,
+        inbox: &Inbox,
+    ) -> Result<Opened, CommandError> {
+        let listener = stream.listen.map(|at| self.listener(cx, spec, at)).transpose()?;
+        let value = self.vacancy();
+        let connects = listener.is_none();
+        let link = StreamLink::new(inbox.clone(), value, stream.remote, connects, security);
+        let carrier = link.carrier();
+        let taken = match listener.and_then(|at| self.sources.get_mut(&at)) {
+            Some(Source { receives: Receives::Listener(listener), .. }) => {
+                listener.add(stream.remote.ip(), value)
+            }
+            _ => Ok(()),
+        };
+        if let Err(other) = taken {
+            let other = self.links.values().find(|link| link.source == other);
+            let other = other.map_or("?", |link| link.spec.name.as_str());
+            let (name, peer) = (&spec.name, stream.remote.ip());
+            let text = format!(
+                "link {name}: link {other} takes connections from {peer} there: listen at another port"
+            );
+            return Err(CommandError::Conflict(text));
+        }
+        let receives = Receives::Stream(Box::new(link));
+        self.sources.insert(value, Source { local: Local::Own(inbox.id), receives, watch: None });
+        Ok((value, None, Box::new(carrier)))
+    }
+
+    /// The source that takes connections at an address.
+    fn listener(
+        &mut self,
+        cx: &Context<'_>,
+        spec: &LinkSpec,
+        at: SocketAddr,
+    ) -> Result<u32, CommandError> {
+        let local = Local::Listener(at);
+        if let Some(value) = self.shared(local) {
+            return Ok(value);
+        }
+        let listener =
+            Listener::bind(at).map_err(|e| host(spec, format_args!("listen {at}: {e}")))?;
+        let value = self.vacancy();
+        let watch = cx.watch_listener(listener.as_fd(), value).map_err(|e| host(spec, e))?;
+        let receives = Receives::Listener(Box::new(listener));
+        self.sources.insert(value, Source { local, receives, watch: Some(watch) });
+        Ok(value)
     }
 
     /// A link on a tunnel; with keys, ours and the peer's, an encrypted one.
@@ -186,14 +250,18 @@ fn read_key(path: &Path) -> Result<PrivateKey, String> {
     if file.len() > KEY_FILE_BYTES_MAX {
         return Err(wrong("it is too long for a key".into()));
     }
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        if file.permissions().mode() & 0o077 != 0 {
-            log::warn!(path:% = shown; "others may read this private key: chmod 600");
-        }
-    }
+    warn_if_readable(path);
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?);
     text.trim().parse().map_err(|_| {
         wrong("it does not hold the 44 characters that `causeway key generate` writes".into())
     })
+}
+
+/// Says so if others may read a private key.
+pub(crate) fn warn_if_readable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
+    if mode & 0o077 != 0 {
+        log::warn!(path:% = path.display(); "others may read this private key: chmod 600");
+    }
 }

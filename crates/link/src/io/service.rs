@@ -20,6 +20,7 @@ use super::bare::BareSocket;
 use super::inbox::Inbox;
 use super::limits::NOTICES_PER_TURN_MAX;
 use super::open::Local;
+use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
 use crate::directory::{Claim, Directory, Place};
@@ -45,13 +46,16 @@ pub(crate) struct Source {
     pub local: Local,
     pub receives: Receives,
     #[expect(dead_code, reason = "held for its drop")]
-    pub watch: ServiceWatch,
+    /// Its descriptor's, if it has one for all its life.
+    pub watch: Option<ServiceWatch>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Receives {
     Bare(Box<BareSocket>),
     Tunnels(Box<TunnelSocket>),
+    Listener(Box<Listener>),
+    Stream(Box<StreamLink>),
 }
 
 /// Where groups tell their addresses.
@@ -142,17 +146,23 @@ impl Links {
     /// Closes sockets that no link uses.
     fn forget_unused(&mut self) {
         let links = &self.links;
-        self.sources.retain(|value, _| links.values().any(|link| link.source == *value));
+        let used = |value: u32| links.values().any(|link| link.source == value);
+        self.sources.retain(|value, source| match &mut source.receives {
+            Receives::Listener(listener) => listener.keep(used),
+            _ => used(*value),
+        });
     }
 
     /// The group hears of the link from now on.
-    fn start(&mut self, now_ns: u64, id: LinkId) {
+    fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
+        let now_ns = cx.now_ns;
         let Some(link) = self.links.get(&id) else { return };
         let receives = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
         match (receives, link.tunnel) {
             (Some(Receives::Tunnels(socket)), Some((number, vni))) => {
                 at_moment(now_ns, |moment| socket.start(number, vni, moment));
             }
+            (Some(Receives::Stream(stream)), _) => stream.start(cx),
             _ => link.inbox.stands(Standing { up: true, rtt_ns: None }),
         }
         self.hear(now_ns);
@@ -165,7 +175,8 @@ impl Links {
             Some(Receives::Tunnels(socket)) => {
                 at_moment(now_ns, |moment| socket.remove(id, moment));
             }
-            None => {}
+            // They go with their links.
+            Some(Receives::Listener(_) | Receives::Stream(_)) | None => {}
         }
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
@@ -294,6 +305,8 @@ impl Service for Links {
             Receives::Tunnels(socket) => {
                 at_moment(cx.now_ns, |moment| socket.serve(budget, moment))
             }
+            Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
+            Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.hear(cx.now_ns);
         match served.count {
@@ -305,11 +318,26 @@ impl Service for Links {
         }
     }
 
+    fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
+        let accepted = match self.sources.get_mut(&value).map(|source| &mut source.receives) {
+            Some(Receives::Stream(stream)) => return stream.ready(cx, readable, writable),
+            Some(Receives::Listener(listener)) => listener.accept(),
+            _ => return,
+        };
+        for (value, socket, from) in accepted {
+            if let Some(Source { receives: Receives::Stream(stream), .. }) =
+                self.sources.get_mut(&value)
+            {
+                stream.accepted(cx, socket, from);
+            }
+        }
+    }
+
     fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
         match order {
             Order::LinkOpen(spec, to) => self.open(cx, *spec, to),
             Order::LinkStart(id) => {
-                self.start(cx.now_ns, id);
+                self.start(cx, id);
                 Ok(Outcome::Done)
             }
             Order::LinkClose(id) => {
@@ -325,17 +353,20 @@ impl Service for Links {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let tunnels = self.sources.values().filter_map(|source| match &source.receives {
+        let all = self.sources.values().filter_map(|source| match &source.receives {
             Receives::Tunnels(socket) => Some(socket.deadline()),
-            Receives::Bare(_) => None,
+            Receives::Stream(stream) => Some(stream.deadline()),
+            Receives::Bare(_) | Receives::Listener(_) => None,
         });
-        tunnels.min().filter(|at| *at != u64::MAX)
+        all.min().filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         for source in self.sources.values_mut() {
-            if let Receives::Tunnels(socket) = &mut source.receives {
-                at_moment(cx.now_ns, |moment| socket.tick(moment));
+            match &mut source.receives {
+                Receives::Tunnels(socket) => at_moment(cx.now_ns, |moment| socket.tick(moment)),
+                Receives::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
+                _ => {}
             }
         }
         self.hear(cx.now_ns);

@@ -20,10 +20,12 @@ pub enum Loss {
     Busy,
     /// Too short to be a frame.
     Runt,
+    /// A stream was out of step: its connection was closed.
+    OutOfStep,
 }
 
 impl Loss {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NoRoom,
         Self::Unreachable,
         Self::TooBig,
@@ -31,6 +33,7 @@ impl Loss {
         Self::SenderFault,
         Self::Busy,
         Self::Runt,
+        Self::OutOfStep,
     ];
 
     const fn name(self) -> &'static str {
@@ -42,6 +45,7 @@ impl Loss {
             Self::SenderFault => "sender_fault",
             Self::Busy => "group_busy",
             Self::Runt => "runt",
+            Self::OutOfStep => "out_of_step",
         }
     }
 }

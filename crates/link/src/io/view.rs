@@ -4,6 +4,7 @@ use causeway_fabric::control::{LinkState, LinkView};
 
 use super::limits::{BARE_FRAME_MAX, ETHERNET_HEADER};
 use super::service::{Link, Links, Receives};
+use super::stream::StreamLink;
 use crate::tunnel::State;
 
 /// Bytes of IP and UDP headers before a datagram.
@@ -52,9 +53,33 @@ impl Links {
                     view.counters.insert(format!("socket_{name}"), count);
                 }
             }
-            None => {}
+            Some(Receives::Stream(stream)) => self.stream(&mut view, stream, link.source),
+            Some(Receives::Listener(_)) | None => {}
         }
         view
+    }
+
+    fn stream(&self, view: &mut LinkView, stream: &StreamLink, source: u32) {
+        (view.state, view.reason) = match stream.trouble() {
+            None => (LinkState::Up, "the peer is connected".to_owned()),
+            Some(reason) => (LinkState::Down, reason.to_owned()),
+        };
+        view.endpoint = stream.endpoint();
+        view.mtu = u16::MAX;
+        view.ups_total = stream.ups;
+        view.counters.insert("connections_failed_total".to_owned(), stream.refused);
+        for listener in self.sources.values() {
+            if let Receives::Listener(listener) = &listener.receives
+                && listener.serves(source)
+            {
+                for (name, count) in [
+                    ("unknown_peer", listener.unknown_peer),
+                    ("no_descriptor", listener.no_descriptor),
+                ] {
+                    view.counters.insert(format!("socket_drop_{name}_total"), count);
+                }
+            }
+        }
     }
 }
 

@@ -1,0 +1,440 @@
+//! A link over a stream: connections that come and go.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
+use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
+use rustix::net::sockopt;
+
+use super::super::inbox::Inbox;
+use super::super::limits::{
+    CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, CONNECT_NS_MAX, COPIED_BYTES_MAX,
+    FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES, UNTAKEN_MS_MAX,
+};
+use super::super::tally::Loss;
+use super::super::tls::{Security, is_settled};
+use super::pipe::{Connection, Ended, Layer, Pipe, StreamCarrier, read_bare};
+use crate::framing::Deframer;
+use crate::limits::STREAM_BYTES;
+
+/// A connection that carries frames.
+#[derive(Debug)]
+struct Live {
+    socket: Arc<TcpStream>,
+    from: SocketAddr,
+    deframer: Deframer,
+    since_ns: u64,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
+}
+
+/// One that does not yet.
+#[derive(Debug)]
+struct Attempt {
+    connection: Connection,
+    from: SocketAddr,
+    /// Whether the host has connected it.
+    connected: bool,
+    /// When TLS was through with its handshake.
+    shaken_ns: Option<u64>,
+    deadline_ns: u64,
+    watch: ServiceWatch,
+}
+
+/// A link.
+#[derive(Debug)]
+pub struct StreamLink {
+    inbox: Inbox,
+    /// What its descriptors are watched as.
+    source: u32,
+    remote: SocketAddr,
+    /// It connects; else it is connected to.
+    connects: bool,
+    security: Option<Security>,
+    pipe: Arc<Pipe>,
+    live: Option<Live>,
+    attempt: Option<Attempt>,
+    started: bool,
+    again_ns: Option<u64>,
+    pause_ns: u64,
+    /// Why it is down.
+    reason: String,
+    log: LogLimit,
+    /// How often it came up.
+    pub ups: u64,
+    /// Connections that were refused, or that the peer refused.
+    pub refused: u64,
+}
+
+/// Sets what every connection of ours has. Failures cost comfort, not correctness.
+fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_TRIES);
+    let _ = sockopt::set_tcp_user_timeout(socket, UNTAKEN_MS_MAX);
+}
+
+/// What a failure to connect means.
+fn explain(error: &io::Error, remote: SocketAddr) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
+        io::ErrorKind::TimedOut => "nobody answers: address, firewall?",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no way leads there",
+        _ => return format!("{remote}: {error}"),
+    };
+    format!("{remote}: {hint}")
+}
+
+impl StreamLink {
+    /// A link that does nothing until it is started.
+    pub fn new(
+        inbox: Inbox,
+        source: u32,
+        remote: SocketAddr,
+        connects: bool,
+        security: Option<Security>,
+    ) -> Self {
+        Self {
+            inbox,
+            source,
+            remote,
+            connects,
+            security,
+            pipe: Arc::default(),
+            live: None,
+            attempt: None,
+            started: false,
+            again_ns: None,
+            pause_ns: CONNECT_AGAIN_NS_MIN,
+            reason: "the peer has not connected yet".to_owned(),
+            log: LogLimit::default(),
+            ups: 0,
+            refused: 0,
+        }
+    }
+
+    /// The way out.
+    pub fn carrier(&self) -> StreamCarrier {
+        StreamCarrier { pipe: self.pipe.clone(), tally: self.inbox.tally.clone() }
+    }
+
+    /// Why it is down; nothing if it is up.
+    pub fn trouble(&self) -> Option<&str> {
+        self.live.is_none().then_some(&*self.reason)
+    }
+
+    /// Where the peer is connected from or to.
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.live.as_ref().map(|live| live.from)
+    }
+
+    /// The group hears of it from now on.
+    pub fn start(&mut self, cx: &mut Context<'_>) {
+        self.started = true;
+        if self.live.is_some() {
+            self.inbox.stands(Standing { up: true, rtt_ns: None });
+        } else if self.connects {
+            self.connect(cx);
+        }
+    }
+
+    fn connect(&mut self, cx: &mut Context<'_>) {
+        self.again_ns = None;
+        let begun = (|| {
+            let domain = socket2::Domain::for_address(self.remote);
+            let kind = socket2::Type::STREAM.nonblocking();
+            let socket = socket2::Socket::new(domain, kind, None)?;
+            match socket.connect(&self.remote.into()) {
+                Err(error)
+                    if rustix::io::Errno::from_io_error(&error)
+                        != Some(rustix::io::Errno::INPROGRESS) =>
+                {
+                    Err(error)
+                }
+                _ => Ok(TcpStream::from(socket)),
+            }
+        })();
+        match begun {
+            Ok(socket) => self.attempt(cx, socket, self.remote, false),
+            Err(error) => {
+                let reason = explain(&error, self.remote);
+                self.missed(cx.now_ns, reason);
+            }
+        }
+    }
+
+    /// Takes a connection from the peer's address.
+    pub fn accepted(&mut self, cx: &mut Context<'_>, socket: TcpStream, from: SocketAddr) {
+        self.attempt(cx, socket, from, true);
+        self.advance(cx);
+    }
+
+    /// Begins with a connection; an older one that is no further yet is closed.
+    fn attempt(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: TcpStream,
+        from: SocketAddr,
+        connected: bool,
+    ) {
+        prepare(&socket);
+        let layer = match self.security.as_ref().map(Security::begin) {
+            None => Layer::Bare,
+            Some(Ok(tls)) => Layer::Tls(Box::new(tls)),
+            Some(Err(error)) => return self.missed(cx.now_ns, error.to_string()),
+        };
+        let watch = match cx.watch(socket.as_fd(), self.source) {
+            Ok(watch) => watch,
+            Err(error) => return self.missed(cx.now_ns, error.to_string()),
+        };
+        self.attempt = Some(Attempt {
+            connection: Connection::new(socket, layer),
+            from,
+            connected,
+            shaken_ns: None,
+            deadline_ns: cx.now_ns.saturating_add(CONNECT_NS_MAX),
+            watch,
+        });
+    }
+
+    /// A descriptor is ready, or may be.
+    pub fn ready(&mut self, cx: &mut Context<'_>, readable: bool, writable: bool) {
+        if self.attempt.is_some() {
+            self.advance(cx);
+        }
+        if self.live.is_none() {
+            return;
+        }
+        if writable && let Some(connection) = self.pipe.now().as_mut() {
+            connection.writable(&self.inbox.tally);
+        }
+        if readable {
+            cx.wake_source(self.source);
+        }
+    }
+
+    /// Goes on with a connection that does not carry frames yet.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        let Some(mut attempt) = self.attempt.take() else { return };
+        match attempt.advance(cx.now_ns, &self.inbox) {
+            Ok(true) => self.up(cx, attempt),
+            Ok(false) => self.attempt = Some(attempt),
+            Err(ended) => {
+                attempt.connection.close();
+                let reason = match ended {
+                    Ended::Host(error) if !attempt.connected => explain(&error, self.remote),
+                    other => format!("{}: {other}", attempt.from),
+                };
+                self.missed(cx.now_ns, reason);
+            }
+        }
+    }
+
+    /// Frames go by this connection from now on.
+    fn up(&mut self, cx: &mut Context<'_>, attempt: Attempt) {
+        let was_up = self.live.is_some();
+        self.drop_live();
+        self.live = Some(Live {
+            socket: attempt.connection.socket.clone(),
+            from: attempt.from,
+            deframer: Deframer::default(),
+            since_ns: cx.now_ns,
+            watch: attempt.watch,
+        });
+        *self.pipe.now() = Some(attempt.connection);
+        self.ups = self.ups.saturating_add(1);
+        if self.started && !was_up {
+            self.inbox.stands(Standing { up: true, rtt_ns: None });
+        }
+        if let Some(more) = self.log.admit(cx.now_ns) {
+            let (link, from) = (self.inbox.name.as_str(), attempt.from);
+            log::info!(link, peer:% = from, suppressed = more; "link is up");
+        }
+        // Its first frames may be there already, and will not be told of again.
+        cx.wake_source(self.source);
+    }
+
+    /// Closes the connection that carries frames. What it did not send is lost.
+    fn drop_live(&mut self) {
+        self.live = None;
+        if let Some(mut connection) = self.pipe.now().take() {
+            connection.close();
+            self.inbox.tally.lost(Loss::Down, connection.unsent());
+        }
+    }
+
+    /// A connection did not come about.
+    fn missed(&mut self, now_ns: u64, reason: String) {
+        self.refused = self.refused.saturating_add(1);
+        self.say(now_ns, &reason);
+        if self.live.is_none() {
+            self.reason = reason;
+            self.later(now_ns);
+        }
+    }
+
+    /// The connection that carried frames ended.
+    fn down(&mut self, now_ns: u64, reason: String) {
+        let lasted = self.live.as_ref().map_or(0, |live| now_ns.saturating_sub(live.since_ns));
+        if lasted >= CONNECT_AGAIN_NS_MAX {
+            self.pause_ns = CONNECT_AGAIN_NS_MIN;
+        }
+        self.drop_live();
+        self.say(now_ns, &reason);
+        self.reason = reason;
+        if self.started {
+            self.inbox.stands(Standing { up: false, rtt_ns: None });
+        }
+        self.later(now_ns);
+    }
+
+    fn say(&mut self, now_ns: u64, reason: &str) {
+        if let Some(more) = self.log.admit(now_ns) {
+            let link = self.inbox.name.as_str();
+            log::warn!(link, reason, suppressed = more; "a connection of a link ended");
+        }
+    }
+
+    /// Connects again after a pause.
+    fn later(&mut self, now_ns: u64) {
+        if self.connects {
+            self.again_ns = Some(now_ns.saturating_add(self.pause_ns));
+            self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_AGAIN_NS_MAX);
+        }
+    }
+
+    /// When [`Self::tick`] is to be called.
+    pub fn deadline(&self) -> u64 {
+        let attempt = self.attempt.as_ref().map(Attempt::deadline);
+        attempt.into_iter().chain(self.again_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.deadline() <= cx.now_ns) {
+            self.advance(cx);
+        }
+        if self.again_ns.is_some_and(|at| at <= cx.now_ns) {
+            self.connect(cx);
+        }
+    }
+
+    /// Takes what came, about `budget` frames.
+    pub fn serve(&mut self, now_ns: u64, budget: usize) -> Served {
+        let mut count = 0_u32;
+        while (count as usize) < budget {
+            let Some(live) = &mut self.live else { break };
+            let read = match &self.security {
+                None => read_bare(&live.socket, live.deframer.room()),
+                Some(_) => match self.pipe.now().as_mut() {
+                    Some(connection) => connection.read(live.deframer.room(), &self.inbox.tally),
+                    None => Err(Ended::Closed),
+                },
+            };
+            match read {
+                Ok(len) => {
+                    live.deframer.filled(len);
+                    match live.hand_on(&self.inbox) {
+                        Ok(frames) => count = count.saturating_add(frames.max(1)),
+                        Err(error) => {
+                            self.inbox.tally.lost(Loss::OutOfStep, 1);
+                            self.down(now_ns, error.to_string());
+                        }
+                    }
+                }
+                Err(Ended::Host(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Served { progress: Progress::Idle, count };
+                }
+                Err(ended) => {
+                    let reason = format!("{}: {ended}", live.from);
+                    self.down(now_ns, reason);
+                }
+            }
+        }
+        let progress = if self.live.is_some() { Progress::Worked } else { Progress::Parked };
+        Served { progress, count }
+    }
+}
+
+impl Drop for StreamLink {
+    fn drop(&mut self) {
+        self.drop_live();
+    }
+}
+
+impl Live {
+    /// Brings the whole frames that came to the group. Says how many there were.
+    fn hand_on(&mut self, inbox: &Inbox) -> Result<u32, causeway_wire::vnet_stream::Error> {
+        let mut frames = Vec::new();
+        let mut bytes = 0_usize;
+        let broken = loop {
+            match self.deframer.take_at() {
+                Ok(Some(at)) => {
+                    bytes = bytes.saturating_add(at.len());
+                    frames.push(Arrival { at, offload: [0; OFFLOAD_BYTES], hops: 1 });
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let count = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+        if bytes > COPIED_BYTES_MAX {
+            let fresh = inbox.pool.take(STREAM_BYTES).into_bytes();
+            let bytes = inbox.pool.adopt(self.deframer.exchange(fresh));
+            inbox.put(Arrivals { link: inbox.id, bytes, frames });
+        } else if !frames.is_empty() {
+            let mut copy = inbox.pool.take(bytes);
+            let mut used = 0_usize;
+            for frame in &mut frames {
+                let end = used.saturating_add(frame.at.len());
+                let from = self.deframer.bytes().get(frame.at.clone());
+                if let (Some(room), Some(from)) = (copy.get_mut(used..end), from) {
+                    room.copy_from_slice(from);
+                }
+                frame.at = used..end;
+                used = end;
+            }
+            inbox.put(Arrivals { link: inbox.id, bytes: copy, frames });
+        }
+        broken.map_or(Ok(count), Err)
+    }
+}
+
+impl Attempt {
+    /// When it has to be further than it is.
+    fn deadline(&self) -> u64 {
+        self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
+    }
+
+    /// Goes on. Says whether it may carry frames.
+    fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
+        let socket = self.connection.socket.clone();
+        if !self.connected {
+            if let Some(error) = socket.take_error()? {
+                return Err(error.into());
+            }
+            self.connected = socket.peer_addr().is_ok();
+        }
+        if self.connected {
+            self.connection.writable(&inbox.tally);
+            let spoken = self.connection.advance(&inbox.tally)?;
+            let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
+            if self.shaken_ns.is_none() && !tls.is_handshaking() {
+                self.shaken_ns = Some(now_ns);
+            }
+            let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
+            if is_settled(tls, spoken || late) {
+                return Ok(true);
+            }
+        }
+        if self.deadline() <= now_ns {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        Ok(false)
+    }
+}

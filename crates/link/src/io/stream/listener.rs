@@ -1,0 +1,117 @@
+//! Sockets that take connections for streams, and for whom.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::super::limits::ACCEPTS_PER_TURN_MAX;
+use super::super::udp::canonical;
+
+/// A socket that takes connections, shared by the links whose peers connect there.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    /// The source of each peer's link.
+    peers: BTreeMap<IpAddr, u32>,
+    /// Connections from elsewhere; they were closed.
+    pub unknown_peer: u64,
+    /// Connections that this process had no descriptors for; they were closed.
+    pub no_descriptor: u64,
+    /// A descriptor kept for the moment when no other is left.
+    spare: Option<OwnedFd>,
+}
+
+fn spare(socket: &TcpListener) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
+}
+
+impl Listener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address is taken, or not this host's.
+    pub fn bind(local: SocketAddr) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(local);
+        let kind = socket2::Type::STREAM.nonblocking();
+        let socket = socket2::Socket::new(domain, kind, None)?;
+        if local.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.bind(&local.into())?;
+        socket.listen(128)?;
+        let socket = TcpListener::from(socket);
+        let spare = spare(&socket);
+        Ok(Self { socket, peers: BTreeMap::new(), unknown_peer: 0, no_descriptor: 0, spare })
+    }
+
+    /// Takes connections from a peer for a source; says which other one does already.
+    ///
+    /// # Errors
+    /// The source that takes them.
+    pub fn add(&mut self, peer: IpAddr, source: u32) -> Result<(), u32> {
+        let peer = peer.to_canonical();
+        if let Some(other) = self.peers.get(&peer) {
+            return Err(*other);
+        }
+        self.peers.insert(peer, source);
+        Ok(())
+    }
+
+    /// Takes connections only for sources that are used from now on. Says whether there is any.
+    pub fn keep(&mut self, used: impl Fn(u32) -> bool) -> bool {
+        self.peers.retain(|_, source| used(*source));
+        !self.peers.is_empty()
+    }
+
+    /// Whether it takes connections for a source.
+    pub fn serves(&self, source: u32) -> bool {
+        self.peers.values().any(|other| *other == source)
+    }
+
+    /// Connections that wait, each with the source that it is for; about as many as may be taken in
+    /// one go.
+    pub fn accept(&mut self) -> Vec<(u32, TcpStream, SocketAddr)> {
+        let mut all = Vec::new();
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            match self.socket.accept() {
+                Ok((socket, from)) => {
+                    let from = canonical(from);
+                    match self.peers.get(&from.ip()) {
+                        Some(source) if socket.set_nonblocking(true).is_ok() => {
+                            all.push((*source, socket, from));
+                        }
+                        _ => self.unknown_peer = self.unknown_peer.saturating_add(1),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    if !self.refuse() {
+                        break;
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// With no descriptor left: takes one connection in place of the spare one and closes it, so
+    /// that whoever waits hears of it. Says whether that worked.
+    fn refuse(&mut self) -> bool {
+        if self.spare.take().is_none() {
+            self.spare = spare(&self.socket);
+            return false;
+        }
+        let refused = self.socket.accept().is_ok();
+        self.spare = spare(&self.socket);
+        self.no_descriptor = self.no_descriptor.saturating_add(u64::from(refused));
+        refused
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

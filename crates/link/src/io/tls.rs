@@ -1,0 +1,246 @@
+//! TLS for links: TLS 1.3, and certificates on both sides.
+//!
+//! Each side shows a certificate by an authority that the other one names, with a name that the
+//! other one expects. Nothing of a private key is ever kept, shown or logged outside of TLS itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use causeway_fabric::spec::TlsSpec;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::{Resumption, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, StoresServerSessions, WebPkiClientVerifier};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    DistinguishedName, Error, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+};
+use zeroize::Zeroizing;
+
+use super::limits::{CERTIFICATE_BYTES_MAX, SEALED_BYTES_MAX};
+
+/// What one side of a link needs to secure its connections.
+#[derive(Clone)]
+pub enum Security {
+    /// It connects, and expects this name.
+    Connects(Arc<ClientConfig>, ServerName<'static>),
+    /// It listens.
+    Listens(Arc<ServerConfig>),
+}
+
+impl std::fmt::Debug for Security {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connects(_, peer) => f.debug_tuple("Connects").field(peer).finish(),
+            Self::Listens(_) => f.write_str("Listens"),
+        }
+    }
+}
+
+impl Security {
+    /// Reads the files of a link.
+    ///
+    /// # Errors
+    /// Says which is wrong and why, never what is in it.
+    pub fn read(spec: &TlsSpec) -> Result<Self, String> {
+        let peer = ServerName::try_from(spec.peer_name.clone())
+            .map_err(|_| format!("peer name {:?}: expected a DNS name", spec.peer_name))?;
+        let own = certificates(&spec.certificate, "certificate")?;
+        let key = private_key(&spec.private_key)?;
+        let roots = Arc::new(authorities(&spec.authorities)?);
+        let wrong = |e: Error| format!("certificate {}: {e}", spec.certificate.display());
+        let provider = Arc::new(ring::default_provider());
+        if spec.stream.listen.is_none() {
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .map_err(wrong)?
+                .with_root_certificates(roots)
+                .with_client_auth_cert(own, key);
+            let mut config = config.map_err(wrong)?;
+            // Each connection has its certificates looked at.
+            config.resumption = Resumption::disabled();
+            return Ok(Self::Connects(Arc::new(config), peer));
+        }
+        let verifier = NamedPeer::new(roots, provider.clone(), peer)
+            .map_err(|e| format!("authorities {}: {e}", spec.authorities.display()))?;
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(wrong)?
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_single_cert(own, key);
+        let mut config = config.map_err(wrong)?;
+        config.session_storage = Arc::new(NoSessions);
+        // One is enough of a first word.
+        config.send_tls13_tickets = 1;
+        Ok(Self::Listens(Arc::new(config)))
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// TLS cannot begin.
+    pub fn begin(&self) -> Result<rustls::Connection, Error> {
+        let mut connection: rustls::Connection = match self {
+            Self::Connects(config, peer) => {
+                ClientConnection::new(config.clone(), peer.clone())?.into()
+            }
+            Self::Listens(config) => ServerConnection::new(config.clone())?.into(),
+        };
+        connection.set_buffer_limit(Some(SEALED_BYTES_MAX));
+        Ok(connection)
+    }
+}
+
+/// Whether the peer let us in. One that listens finds out in the handshake; one that connects may
+/// be refused later, so it waits for a first word. `late`: no refusal came for so long that none is
+/// expected.
+pub fn is_settled(connection: &rustls::Connection, late: bool) -> bool {
+    match connection {
+        _ if connection.is_handshaking() => false,
+        rustls::Connection::Server(_) => true,
+        rustls::Connection::Client(client) => late || client.tls13_tickets_received() > 0,
+    }
+}
+
+fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+    let wrong = |text: String| format!("{what} {}: {text}", path.display());
+    let file = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?;
+    if file.len() > CERTIFICATE_BYTES_MAX {
+        return Err(wrong(format!("longer than {CERTIFICATE_BYTES_MAX} bytes")));
+    }
+    std::fs::read(path).map(Zeroizing::new).map_err(|e| wrong(e.to_string()))
+}
+
+fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read(path, what)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let all = all.map_err(|e| format!("{what} {}: {e}", path.display()))?;
+    if all.is_empty() {
+        return Err(format!("{what} {}: no certificate in PEM is there", path.display()));
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let bytes = read(path, "private key")?;
+    super::open::warn_if_readable(path);
+    PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|_| format!("private key {}: no private key in PEM is there", path.display()))
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, "authorities")? {
+        roots.add(certificate).map_err(|e| format!("authorities {}: {e}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// Takes clients whose certificate is by an authority of ours and has one certain name.
+#[derive(Debug)]
+struct NamedPeer {
+    by: Arc<dyn ClientCertVerifier>,
+    name: ServerName<'static>,
+}
+
+impl NamedPeer {
+    fn new(
+        roots: Arc<RootCertStore>,
+        provider: Arc<CryptoProvider>,
+        name: ServerName<'static>,
+    ) -> Result<Self, rustls::server::VerifierBuilderError> {
+        let by = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+        Ok(Self { by, name })
+    }
+}
+
+impl ClientCertVerifier for NamedPeer {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.by.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.by.verify_client_cert(end_entity, intermediates, now)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by.supported_verify_schemes()
+    }
+}
+
+/// Keeps no sessions: each connection has its certificates looked at. But says that it does, so that
+/// a client is sent a ticket, by which it knows that it was let in.
+#[derive(Debug)]
+struct NoSessions;
+
+impl StoresServerSessions for NoSessions {
+    fn put(&self, _key: Vec<u8>, _value: Vec<u8>) -> bool {
+        true
+    }
+
+    fn get(&self, _key: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn take(&self, _key: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// What went wrong, and what to do about it.
+pub fn explain(error: &Error) -> String {
+    match error {
+        Error::AlertReceived(alert) => {
+            let why = match alert {
+                AlertDescription::CertificateExpired => "our certificate has expired",
+                AlertDescription::UnknownCA => "our certificate is by no authority of its",
+                AlertDescription::CertificateRequired => "it wants a certificate",
+                AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::AccessDenied => "our certificate is not what it expects",
+                _ => "see its log",
+            };
+            format!("the peer refuses us ({alert:?}): {why}")
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the peer's certificate is by no authority of ours".to_owned()
+        }
+        Error::InvalidCertificate(why) => format!("the peer's certificate is refused: {why}"),
+        Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
+        Error::InvalidMessage(why) => format!("the peer does not speak TLS as we do: {why:?}"),
+        other => other.to_string(),
+    }
+}
