@@ -19,7 +19,11 @@ struct Host {
 impl Host {
     /// Groups blue and red, with two guests' ports in blue and one in red.
     fn start() -> Self {
-        let services: [Maker; 2] = [|| Box::new(Ethernet::new()), || Box::new(Socket::new())];
+        let services: [Maker; 3] = [
+            || Box::new(Ethernet::new()),
+            || Box::new(Socket::new()),
+            || Box::new(causeway_link::io::service::Links::new()),
+        ];
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(&services, options).unwrap();
         let control = serve(Arc::new(fabric.handle()));
@@ -157,4 +161,65 @@ fn dispatchers_are_listed_and_groups_are_moved_between_them() {
     assert!(text.contains("expected 0 to 1"), "{text}");
     let (status, text) = host.output("dispatcher move green 1");
     assert!(text.contains("see `causeway group list`"), "{status} {text}");
+}
+
+#[test]
+fn a_file_is_applied_once_and_then_is_what_runs() {
+    let host = Host::start();
+    let dir = common::Dir::new();
+    let (file, key) = (dir.file("c.toml"), dir.file("key"));
+    let (key, shown) = (key.display().to_string(), file.display().to_string());
+    host.run(&format!("key generate --out {key}"));
+    // A peer's, not our own: that would be refused. RFC 7748, section 6.1.
+    let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+    // A port of the host that is free now.
+    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = format!(
+        r#"
+        [daemon]
+        key_file = "{key}"
+        [[group]]
+        name = "blue"
+        [[group]]
+        name = "strict"
+        forwarding = "routes"
+        [[port]]
+        name = "a-net"
+        group = "blue"
+        kind = "net"
+        mac = "52:54:00:00:00:01"
+        [[rule]]
+        action = "reject"
+        to = "host:22"
+        [[link]]
+        name = "l"
+        group = "blue"
+        local = "{free}"
+        remote = "127.0.0.1:9"
+        key = "{}"
+        [[route]]
+        group = "blue"
+        destination = "52:54:00:00:00:99"
+        to = {{ edge = "l" }}
+        "#,
+        public
+    );
+    std::fs::write(&file, &text).unwrap();
+    let dry = host.run(&format!("apply -f {shown} --dry-run"));
+    assert!(dry.contains("- group red") && dry.contains("+ link l"), "{dry}");
+    host.run(&format!("apply -f {shown}"));
+    assert_eq!(host.run(&format!("apply -f {shown}")), "nothing to change\n");
+    let link = host.run("link show l");
+    assert!(link.contains("causeway") && link.contains("down: the peer has not"), "{link}");
+    let secret = std::fs::read_to_string(&key).unwrap();
+    assert!(!link.contains(secret.trim()), "the private key is not shown");
+    assert!(host.run("route list").contains("edge:l"));
+    assert!(host.run("traffic blue").starts_with("SOURCE"));
+    std::fs::write(&file, text.replace("127.0.0.1:9\"", "127.0.0.1:10\"")).unwrap();
+    let diff = host.run(&format!("apply -f {shown}"));
+    assert!(diff.contains("remote 127.0.0.1:9 -> 127.0.0.1:10"), "{diff}");
+    assert_eq!(host.run(&format!("apply -f {shown}")), "nothing to change\n");
+    std::fs::write(&file, "").unwrap();
+    host.run(&format!("apply -f {shown}"));
+    assert_eq!(host.run("group list").lines().count(), 1, "nothing is left");
 }

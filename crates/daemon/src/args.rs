@@ -15,7 +15,7 @@ Examples:
   causewayd --print-config                      show it with every default filled in
 
 Signals: SIGTERM and SIGINT stop the daemon and remove its sockets. SIGHUP only
-logs: ports, groups and rules are changed while it runs by causeway(1).
+logs: what is served is changed while it runs by causeway(1), `causeway apply` too.
 
 Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";
 

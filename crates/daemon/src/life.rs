@@ -200,7 +200,7 @@ fn catch_signals() -> std::io::Result<Signals> {
 fn wait(signals: &mut Signals) {
     for signal in signals.forever() {
         if signal == SIGHUP {
-            log::info!("SIGHUP: nothing is reloaded; change ports, groups and rules with causeway");
+            log::info!("SIGHUP: nothing is reloaded; change what is served with causeway apply");
             continue;
         }
         log::info!(signal; "stopping");
