@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort, VsockOptions, VsockPort};
-use causeway_fabric::control::{Answer, Command, PortView};
-use causeway_fabric::spec::{Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
+use causeway_fabric::control::{Answer, Command, LinkState, PortView};
+use causeway_fabric::spec::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
 
 use crate::pin::{CLIENT, SERVER, pin};
@@ -33,18 +33,30 @@ impl Rig {
         Self::paced(Pacing { policy, spin_ns, ..Pacing::default() })
     }
 
+    /// A dispatcher on `core`, as in [`Self::new`], in the network namespace of this thread.
+    pub fn on(core: usize, spin: Duration) -> Self {
+        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
+        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
+        Self::placed(core, Pacing { policy, spin_ns, ..Pacing::default() })
+    }
+
     /// A dispatcher with queues that are paced so.
     pub fn paced(pacing: Pacing) -> Self {
+        Self::placed(SERVER, pacing)
+    }
+
+    fn placed(core: usize, pacing: Pacing) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a directory for sockets");
-        let services: [Maker; 2] = [
+        let services: [Maker; 3] = [
             || Box::new(causeway_ethernet::Ethernet::new()),
             || Box::new(causeway_socket::Socket::new()),
+            || Box::new(causeway_link::io::service::Links::new()),
         ];
-        let options = Options { dispatchers: 1, cpus: vec![SERVER], pacing };
+        let options = Options { dispatchers: 1, cpus: vec![core], pacing };
         let fabric = Fabric::start(&services, options).expect("a dispatcher");
         pin(CLIENT);
         let rig = Self { handle: fabric.handle(), _fabric: fabric, dir };
@@ -60,6 +72,19 @@ impl Rig {
     /// Adds a rule before all others.
     pub fn rule(&self, rule: RuleSpec) {
         self.call(Command::RuleAdd { index: Some(0), rule });
+    }
+
+    /// Adds a link.
+    pub fn link(&self, spec: LinkSpec) {
+        self.call(Command::LinkAdd(Box::new(spec)));
+    }
+
+    /// Whether a link carries frames.
+    pub fn link_state(&self, name: &str) -> LinkState {
+        match self.call(Command::LinkShow(name.parse().expect("a name"))) {
+            Answer::Link(view) => view.state,
+            other => unreachable!("{other:?}"),
+        }
     }
 
     fn call(&self, command: Command) -> Answer {

@@ -6,4 +6,5 @@ pub mod ovs;
 pub mod process;
 pub mod streams;
 pub mod testpmd;
+pub mod underlay;
 pub mod vsock;

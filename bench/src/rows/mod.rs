@@ -5,6 +5,7 @@ mod contain;
 pub mod ethernet;
 mod guests;
 mod idle;
+mod links;
 mod scale;
 mod sockets;
 mod switch;
@@ -17,6 +18,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(ethernet::plans());
     plans.extend(idle::plans());
     plans.extend(scale::plans());
+    plans.extend(links::plans());
     plans.extend(contain::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());

@@ -1,0 +1,186 @@
+//! Two hosts: network namespaces joined by a veth pair, and the kernel's own ways between them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::process::run;
+use crate::effort::Effort;
+use crate::sweep::PREFIX;
+
+/// By which network the peers talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The veth pair itself.
+    Veth,
+    /// The kernel's VXLAN over it.
+    Vxlan,
+}
+
+impl Way {
+    /// The address of host 0 or 1.
+    pub const fn address(self, host: usize) -> &'static str {
+        match (self, host) {
+            (Self::Veth, 0) => "10.198.0.1",
+            (Self::Veth, _) => "10.198.0.2",
+            (Self::Vxlan, 0) => "10.197.0.1",
+            (Self::Vxlan, _) => "10.197.0.2",
+        }
+    }
+}
+
+/// Two namespaces; gone when dropped.
+#[derive(Debug)]
+pub struct Underlay {
+    names: [String; 2],
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    run(Command::new("ip").args(words.split_whitespace())).map(drop)
+}
+
+impl Underlay {
+    /// Makes them, with a VXLAN device in each.
+    pub fn new() -> Result<Self, String> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let names = ["x", "y"].map(|n| format!("{PREFIX}{}-{number}{n}", std::process::id()));
+        // Made first, so that whatever was made goes when a later step fails.
+        let underlay = Self { names };
+        let [a, b] = &underlay.names;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("link add eth0 netns {a} type veth peer name eth0 netns {b}"))?;
+        for (host, name) in underlay.names.iter().enumerate() {
+            let (here, there) = (Way::Veth.address(host), Way::Veth.address(1 - host));
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} addr add {here}/24 dev eth0"))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+            let vxlan = format!(
+                "-n {name} link add vx0 type vxlan id 9 local {here} remote {there} dstport 4788"
+            );
+            ip(&vxlan)?;
+            ip(&format!("-n {name} addr add {}/24 dev vx0", Way::Vxlan.address(host)))?;
+            ip(&format!("-n {name} link set vx0 up"))?;
+        }
+        Ok(underlay)
+    }
+
+    /// Does something in a thread of host 0 or 1; threads that it starts are there too.
+    pub fn at<T: Send>(
+        &self,
+        host: usize,
+        act: impl FnOnce() -> Result<T, String> + Send,
+    ) -> Result<T, String> {
+        let name = self.names.get(host).ok_or("no such host")?;
+        let enter = || -> Result<(), String> {
+            let file = File::open(format!("/run/netns/{name}")).map_err(|e| e.to_string())?;
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(file.as_fd(), kind).map_err(|e| format!("{name}: {e}"))
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| enter().and_then(|()| act()));
+            thread.join().map_err(|_| "a thread died".to_owned())?
+        })
+    }
+
+    /// Runs both sides at once; the first begins a little later.
+    fn both<T: Send>(
+        &self,
+        send: impl FnOnce() -> std::io::Result<()> + Send,
+        receive: impl FnOnce() -> std::io::Result<T> + Send,
+    ) -> Result<T, String> {
+        std::thread::scope(|scope| {
+            let far = scope.spawn(|| self.at(1, || receive().map_err(|e| e.to_string())));
+            std::thread::sleep(Duration::from_millis(200));
+            let sent = self.at(0, || send().map_err(|e| e.to_string()));
+            let received = far.join().map_err(|_| "the receiver died".to_owned())?;
+            sent.and(received)
+        })
+    }
+}
+
+impl Drop for Underlay {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// TCP with writes of 64 KiB, in Gbit/s.
+pub fn tcp_gbits(effort: &Effort, way: Way) -> Result<Vec<f64>, String> {
+    const WRITE: usize = 64 << 10;
+    let underlay = Underlay::new()?;
+    let total = effort.rounds(3 << 30) as usize;
+    let far = format!("{}:7001", way.address(1));
+    effort.each(|| {
+        let receive = || {
+            let (mut stream, _) = TcpListener::bind(&far)?.accept()?;
+            let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
+            loop {
+                match stream.read(&mut room)? {
+                    0 => return Ok(got as f64 * 8.0 / since.elapsed().as_secs_f64() / 1e9),
+                    count => got += count,
+                }
+            }
+        };
+        let send = || {
+            let mut stream = TcpStream::connect(&far)?;
+            let data = vec![7; WRITE];
+            for _ in 0..total / WRITE {
+                stream.write_all(&data)?;
+            }
+            Ok(())
+        };
+        underlay.both(send, receive)
+    })
+}
+
+/// Round trips of 64 B over UDP: microseconds. Both ends spin if `spin`, else they sleep.
+pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, String> {
+    let underlay = Underlay::new()?;
+    let rounds = effort.rounds(30_000);
+    let (near, far) = (format!("{}:7003", way.address(0)), format!("{}:7002", way.address(1)));
+    effort.each(|| {
+        let receive = |socket: &UdpSocket, room: &mut [u8]| loop {
+            match socket.recv_from(room) {
+                Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+        };
+        let echo = || {
+            let socket = UdpSocket::bind(&far)?;
+            socket.set_nonblocking(spin)?;
+            let mut room = [0; 64];
+            for _ in 0..=rounds {
+                let (len, from) = receive(&socket, &mut room)?;
+                socket.send_to(room.get(..len).unwrap_or(&[]), from)?;
+            }
+            Ok(())
+        };
+        let mut round_us = 0.0;
+        let ask = || {
+            let socket = UdpSocket::bind(&near)?;
+            socket.set_nonblocking(spin)?;
+            let mut room = [0; 64];
+            let mut since = Instant::now();
+            for round in 0..=rounds {
+                if round == 1 {
+                    since = Instant::now();
+                }
+                socket.send_to(&[7; 64], &far)?;
+                receive(&socket, &mut room)?;
+            }
+            round_us = since.elapsed().as_secs_f64() * 1e6 / rounds as f64;
+            Ok(())
+        };
+        underlay.both(ask, echo)?;
+        Ok(round_us)
+    })
+}

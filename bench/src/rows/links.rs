@@ -1,0 +1,263 @@
+//! Links: two hosts, each with its own dispatcher, in namespaces joined by a veth pair.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
+use causeway_fabric::control::LinkState;
+use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
+use causeway_link::PrivateKey;
+
+use super::ethernet::frame;
+use crate::effort::Effort;
+use crate::peers::underlay::{Underlay, Way, tcp_gbits, udp_round_us};
+use crate::rig::{GROUP, RING, Rig, mac};
+use crate::row::{Against, Guest, Plan};
+
+/// Without an arrival for this long, what is on the way is lost.
+const LOST: Duration = Duration::from_millis(500);
+/// VIRTIO_NET_F_CSUM, GUEST_CSUM, GUEST_TSO4, HOST_TSO4, MRG_RXBUF.
+const OFFLOADS: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 11 | 1 << 15;
+
+/// How the two hosts are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Causeway,
+    Plain,
+    Vxlan,
+}
+
+/// Two hosts with a port each.
+struct Pair {
+    near: NetPort,
+    far: NetPort,
+    /// Whether dispatchers poll; else they park, and so do we.
+    polls: bool,
+    _rigs: [Rig; 2],
+    _underlay: Underlay,
+}
+
+fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
+    let at = |host: usize| -> SocketAddr {
+        let address = Way::Veth.address(host).parse().expect("an address");
+        SocketAddr::new(address, if kind == Kind::Vxlan { 4789 } else { 51871 })
+    };
+    let (local, remote) = (at(host), at(1 - host));
+    let plain = UdpSpec { local, remote, vni: 7 };
+    let key = |host: usize| PrivateKey::new([host as u8 + 1; 32]);
+    let kind = match kind {
+        Kind::Plain => LinkKind::CausewayPlain(plain),
+        Kind::Vxlan => LinkKind::Vxlan(plain),
+        Kind::Causeway => {
+            let file = rig.socket("key");
+            std::fs::write(&file, key(host).to_text().as_str()).expect("a file for a key");
+            LinkKind::Causeway(TunnelSpec {
+                remote: Some(remote),
+                local,
+                key: key(1 - host).public().to_string().parse().expect("a key"),
+                private_key: file,
+                vni: 7,
+            })
+        }
+    };
+    let name = "far".parse().expect("a name");
+    let group = GROUP.parse().expect("a name");
+    LinkSpec { name, group, peer: None, metric: metric_default(), transit: false, kind }
+}
+
+impl Pair {
+    /// Joins two hosts whose dispatchers poll for `spin`, on cores 0 and 1.
+    fn new(kind: Kind, spin: Duration, features: u64) -> Result<Self, String> {
+        let underlay = Underlay::new()?;
+        let host = |host: usize| {
+            underlay.at(host, move || {
+                let rig = Rig::on(host, spin);
+                let spec = link(&rig, host, kind);
+                rig.link(spec);
+                Ok(rig)
+            })
+        };
+        let rigs = [host(0)?, host(1)?];
+        let options = || NetOptions { features: RING | features, ..NetOptions::default() };
+        let [a, b] = &rigs;
+        let (near, far) = (a.net(1, options()), b.net(2, options()));
+        let since = Instant::now();
+        while rigs.iter().any(|rig| rig.link_state("far") == LinkState::Down) {
+            if since.elapsed() > Duration::from_secs(10) {
+                return Err("the link does not come up".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Both learn where the other is, and how long datagrams may be.
+        std::thread::sleep(Duration::from_millis(1500));
+        let polls = !spin.is_zero();
+        let mut pair = Self { near, far, polls, _rigs: rigs, _underlay: underlay };
+        pair.round(&mut Vec::new())?;
+        Ok(pair)
+    }
+
+    /// A frame of 64 B there and back.
+    fn round(&mut self, room: &mut Vec<u8>) -> Result<(), String> {
+        let failed = |e: NativeError| e.to_string();
+        let header = [0; NET_HEADER_BYTES];
+        for there in [true, false] {
+            let (from, to) = if there { (1, 2) } else { (2, 1) };
+            let Self { near, far, polls, .. } = self;
+            let (sender, receiver) = if there { (near, far) } else { (far, near) };
+            sender.queue(0, &header, &frame(mac(from), mac(to), 64)).map_err(failed)?;
+            sender.flush(0).map_err(failed)?;
+            let since = Instant::now();
+            while receiver.receive(0, room).map_err(failed)?.is_none() {
+                if since.elapsed() > LOST {
+                    return Err("a frame was lost".into());
+                }
+                if *polls {
+                    // A dispatcher may want this core.
+                    std::thread::yield_now();
+                } else {
+                    receiver.wait(Some(LOST)).map_err(failed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The virtio-net header of a TCP segment of which pieces of 1448 B are to be made.
+fn segment_header() -> [u8; NET_HEADER_BYTES] {
+    let mut header = [0; NET_HEADER_BYTES];
+    // NEEDS_CSUM, TCPV4, length of headers, size of pieces, where the checksum is.
+    let fields = [1, 1, 66, 0, (1448_u16 & 0xff) as u8, (1448_u16 >> 8) as u8, 34, 0, 16, 0];
+    header[..fields.len()].copy_from_slice(&fields);
+    header
+}
+
+/// A TCP segment over IPv4 of `len` bytes with 12 bytes of options.
+fn segment(len: usize) -> Vec<u8> {
+    let mut bytes = frame(mac(1), mac(2), len);
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    let total = (len - 14) as u16;
+    let ip = [0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    bytes[14..26].copy_from_slice(&ip);
+    bytes[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes[46] = 0x80;
+    bytes
+}
+
+/// Segments of 64 KiB from port to port: Gbit/s.
+fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
+    const WINDOW: u64 = 16;
+    let len = 65_226;
+    let total = effort.rounds(40_000).max(2 * WINDOW);
+    effort.each(|| {
+        let mut pair = Pair::new(kind, Duration::ZERO, OFFLOADS)?;
+        let failed = |e: NativeError| e.to_string();
+        let (bytes, header) = (segment(len), segment_header());
+        let whole = (NET_HEADER_BYTES + len) as u32;
+        let (mut sent, mut bytes_got, mut counted) = (0_u64, 0_u64, 0_u64);
+        let all = total * len as u64;
+        let (mut since, mut last) = (Instant::now(), Instant::now());
+        while bytes_got < all {
+            let mut queued = false;
+            while sent < total && sent * (len as u64) < bytes_got + WINDOW * len as u64 {
+                let done = if sent < WINDOW {
+                    pair.near.queue(0, &header, &bytes)
+                } else {
+                    pair.near.queue_as_is(0, whole)
+                };
+                if !done.map_err(failed)? {
+                    break;
+                }
+                sent += 1;
+                queued = true;
+            }
+            if queued {
+                pair.near.flush(0).map_err(failed)?;
+            }
+            let mut got = false;
+            while let Some(there) = pair.far.discard(0).map_err(failed)? {
+                // Pieces count with the payload that they carry.
+                bytes_got += if there == len { there as u64 } else { there as u64 - 66 };
+                got = true;
+            }
+            if got {
+                last = Instant::now();
+                if counted == 0 {
+                    (since, counted) = (last, bytes_got);
+                }
+            } else if last.elapsed() > LOST {
+                // Links may lose frames; the rest counts.
+                let lost = (sent * len as u64).saturating_sub(bytes_got);
+                if lost > all / 50 {
+                    return Err(format!("{lost} bytes of {} were lost", sent * len as u64));
+                }
+                if sent == total {
+                    break;
+                }
+                bytes_got += lost;
+                counted += lost;
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok((bytes_got - counted) as f64 * 8.0 / last.duration_since(since).as_secs_f64() / 1e9)
+    })
+}
+
+/// Round trips of 64 B from port to port and back: microseconds.
+fn round_us(effort: &Effort, kind: Kind, spin: Duration) -> Result<Vec<f64>, String> {
+    let rounds = effort.rounds(30_000);
+    effort.each(|| {
+        let mut pair = Pair::new(kind, spin, 0)?;
+        let mut room = Vec::new();
+        let since = Instant::now();
+        for _ in 0..rounds {
+            pair.round(&mut room)?;
+        }
+        Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64)
+    })
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (name, kind, aim) in [
+        ("Link causeway (encrypted), segments of 64 KiB", Kind::Causeway, 5.0),
+        ("Link causeway-plain, segments of 64 KiB", Kind::Plain, 10.0),
+        ("Link vxlan, segments of 64 KiB, cut to 1448 B", Kind::Vxlan, 10.0),
+    ] {
+        let plan = Plan::new(name, "Gbit/s", Guest::Native, move |e| gbits(e, kind));
+        plans.push(
+            plan.beside("kernel VXLAN, TCP", |e| tcp_gbits(e, Way::Vxlan))
+                .beside("raw veth, TCP", |e| tcp_gbits(e, Way::Veth))
+                .aim(Against::Figure, aim)
+                .aim(Against::Peer("kernel VXLAN, TCP"), 1.0)
+                .note(
+                    "Two daemons in two namespaces; the client leaves the segments in its \
+                     buffers. The peers' figures are TCP with 64 KiB writes, the stack included.",
+                ),
+        );
+    }
+    for (name, kind) in [
+        ("causeway (encrypted)", Kind::Causeway),
+        ("causeway-plain", Kind::Plain),
+        ("vxlan", Kind::Vxlan),
+    ] {
+        let title = format!("Link {name}, round trip of 64 B, parked");
+        let plan =
+            Plan::new(title, "us", Guest::Native, move |e| round_us(e, kind, Duration::ZERO));
+        plans.push(
+            plan.beside("kernel VXLAN, UDP", |e| udp_round_us(e, Way::Vxlan, false))
+                .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, false))
+                .aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3),
+        );
+        let title = format!("Link {name}, round trip of 64 B, polling");
+        let spin = Duration::from_millis(100);
+        let plan = Plan::new(title, "us", Guest::Native, move |e| round_us(e, kind, spin));
+        plans.push(
+            plan.beside("raw veth, UDP, polling", |e| udp_round_us(e, Way::Veth, true))
+                .aim(Against::Peer("raw veth, UDP, polling"), 1.0 / 1.5),
+        );
+    }
+    plans
+}
