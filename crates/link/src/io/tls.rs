@@ -225,7 +225,9 @@ pub fn explain(error: &Error) -> String {
         Error::AlertReceived(alert) => {
             let why = match alert {
                 AlertDescription::CertificateExpired => "our certificate has expired",
-                AlertDescription::UnknownCA => "our certificate is by no authority of its",
+                AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                    "our certificate is by no authority of its"
+                }
                 AlertDescription::CertificateRequired => "it wants a certificate",
                 AlertDescription::BadCertificate
                 | AlertDescription::CertificateUnknown
@@ -235,9 +237,10 @@ pub fn explain(error: &Error) -> String {
             };
             format!("the peer refuses us ({alert:?}): {why}")
         }
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the peer's certificate is by no authority of ours".to_owned()
-        }
+        // The latter: by one of the same name.
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "the peer's certificate is by no authority of ours".to_owned(),
         Error::InvalidCertificate(why) => format!("the peer's certificate is refused: {why}"),
         Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
         Error::InvalidMessage(why) => format!("the peer does not speak TLS as we do: {why:?}"),

@@ -1,0 +1,274 @@
+//! Hosts joined by links over TLS, and who is not let in.
+
+mod hosts;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use causeway_fabric::control::LinkState;
+use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TlsSpec};
+use hosts::{Host, is_silent, receive, send, spec, unicast, wait};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    authority_called("causeway test")
+}
+
+fn authority_called(name: &str) -> Authority {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// The files of one side.
+struct Files {
+    certificate: PathBuf,
+    private_key: PathBuf,
+    authorities: PathBuf,
+    key: String,
+}
+
+/// Writes the files of a host called `name`, whose certificate `by` signs; it trusts `trusts`.
+fn files(host: &Host, name: &str, by: &Authority, trusts: &Authority, expired: bool) -> Files {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    if expired {
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, by).unwrap();
+    let write = |file: &str, text: &str| {
+        let path = host.path(file);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    Files {
+        certificate: write("certificate.pem", &certificate.pem()),
+        private_key: write("key.pem", &key.serialize_pem()),
+        authorities: write("authorities.pem", &trusts.pem()),
+        key: key.serialize_pem(),
+    }
+}
+
+fn at(n: u8) -> SocketAddr {
+    format!("127.0.0.{n}:23000").parse().unwrap()
+}
+
+/// A link whose peer is called `peer`: one that listens at `n`, or else connects there.
+fn link(name: &str, n: u8, listens: bool, peer: &str, files: &Files) -> LinkSpec {
+    let stream = match listens {
+        true => StreamSpec { remote: "127.0.0.1:1".parse().unwrap(), listen: Some(at(n)) },
+        false => StreamSpec { remote: at(n), listen: None },
+    };
+    let kind = LinkKind::Tls(TlsSpec {
+        stream,
+        certificate: files.certificate.clone(),
+        private_key: files.private_key.clone(),
+        authorities: files.authorities.clone(),
+        peer_name: peer.to_owned(),
+    });
+    spec(name, "red", kind)
+}
+
+fn wait_up(host: &Host, link: &str) {
+    let up = || host.link_view(link).state == LinkState::Up;
+    wait(up, || format!("{:?}", host.link_view(link)));
+}
+
+fn wait_reason(host: &Host, link: &str, words: &str) {
+    let told = || host.link_view(link).reason.contains(words);
+    wait(told, || format!("{words}: {:?}", host.link_view(link)));
+    assert_eq!(host.link_view(link).state, LinkState::Down);
+}
+
+#[test]
+fn frames_of_every_length_cross_by_tls() {
+    let (a, b, ca) = (Host::new(), Host::new(), authority());
+    let merge = causeway_wire::virtio::mask(causeway_wire::virtio_net::VIRTIO_NET_F_MRG_RXBUF);
+    let mut one = a.port_with(1, "red", merge, 65535);
+    let mut two = b.port_with(2, "red", merge, 65535);
+    let of_a = files(&a, "a.example", &ca, &ca, false);
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 41, true, "a.example", &of_b)).unwrap();
+    a.link(link("to-b", 41, false, "b.example", &of_a)).unwrap();
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    for len in [60, 300, 1514, 9014, 65_000, 65_549] {
+        let there = unicast(1, 2, len);
+        send(&mut one, &there);
+        assert!(receive(&mut two).1 == there, "{len}");
+        let back = unicast(2, 1, len);
+        send(&mut two, &back);
+        assert!(receive(&mut one).1 == back, "{len}");
+    }
+    for round in 0..40 {
+        let frames: Vec<_> = (0..10).map(|i| unicast(1, 2, 60 + round * 700 + i)).collect();
+        for frame in &frames {
+            send(&mut one, frame);
+        }
+        for frame in &frames {
+            assert!(receive(&mut two).1 == *frame);
+        }
+    }
+    let view = a.link_view("to-b");
+    assert_eq!(view.counters["transmit_packets_total"], 406, "{view:?}");
+    let shown = format!("{view:?} {}", serde_json::to_string(&view).unwrap());
+    let secret = of_a.key.lines().nth(1).unwrap();
+    assert!(!shown.contains(secret), "a private key is shown");
+}
+
+/// What either side says when the certificates are what `of` makes of them.
+fn refused(
+    n: u8,
+    of: impl FnOnce(&Host, &Host, &Authority) -> (Files, Files),
+    peers: (&str, &str),
+    words: (&str, &str),
+) {
+    let (a, b, ca) = (Host::new(), Host::new(), authority());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    let (of_a, of_b) = of(&a, &b, &ca);
+    b.link(link("to-a", n, true, peers.0, &of_b)).unwrap();
+    a.link(link("to-b", n, false, peers.1, &of_a)).unwrap();
+    wait_reason(&a, "to-b", words.0);
+    wait_reason(&b, "to-a", words.1);
+    send(&mut one, &unicast(1, 2, 60));
+    assert!(is_silent(&mut two));
+    for view in [a.link_view("to-b"), b.link_view("to-a")] {
+        assert_eq!(view.ups_total, 0, "{view:?}");
+        assert_eq!(view.counters["transmit_packets_total"], 0, "{view:?}");
+        assert!(view.counters["connections_failed_total"] > 0, "{view:?}");
+    }
+}
+
+const RIGHT: (&str, &str) = ("a.example", "b.example");
+
+#[test]
+fn hostile_clients_by_another_authority_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        // Of the same name.
+        let other = authority();
+        (files(a, RIGHT.0, &other, ca, false), files(b, RIGHT.1, ca, ca, false))
+    };
+    refused(42, of, RIGHT, ("the peer refuses us", "by no authority of ours"));
+}
+
+#[test]
+fn hostile_servers_by_another_authority_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        let other = authority_called("somebody else");
+        (files(a, RIGHT.0, ca, ca, false), files(b, RIGHT.1, &other, ca, false))
+    };
+    refused(43, of, RIGHT, ("by no authority of ours", "by no authority of its"));
+}
+
+#[test]
+fn hostile_clients_of_another_name_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        (files(a, "c.example", ca, ca, false), files(b, RIGHT.1, ca, ca, false))
+    };
+    refused(44, of, RIGHT, ("not what it expects", "a.example"));
+}
+
+#[test]
+fn hostile_servers_of_another_name_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        (files(a, RIGHT.0, ca, ca, false), files(b, "c.example", ca, ca, false))
+    };
+    refused(45, of, RIGHT, ("b.example", "not what it expects"));
+}
+
+#[test]
+fn hostile_clients_with_an_expired_certificate_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        (files(a, RIGHT.0, ca, ca, true), files(b, RIGHT.1, ca, ca, false))
+    };
+    refused(46, of, RIGHT, ("our certificate has expired", "certificate is refused: "));
+}
+
+#[test]
+fn hostile_servers_with_an_expired_certificate_are_refused() {
+    let of = |a: &Host, b: &Host, ca: &Authority| {
+        (files(a, RIGHT.0, ca, ca, false), files(b, RIGHT.1, ca, ca, true))
+    };
+    refused(47, of, RIGHT, ("certificate is refused: ", "our certificate has expired"));
+}
+
+#[test]
+fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
+    let (b, ca) = (Host::new(), authority());
+    let mut two = b.port(2, "red");
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 48, true, "a.example", &of_b)).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "b.example".try_into().unwrap();
+    let tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut nameless = rustls::StreamOwned::new(tls, TcpStream::connect(at(48)).unwrap());
+    let _ = nameless.write_all(b"et\x0e\0\0\0fourteen bytes");
+    let answer = nameless.read(&mut [0]).unwrap_err();
+    assert!(answer.to_string().contains("CertificateRequired"), "{answer}");
+    wait_reason(&b, "to-a", "the peer shows no certificate");
+    // Bare frames.
+    let mut bare = TcpStream::connect(at(48)).unwrap();
+    bare.write_all(&[b"et\x3c\0\0\0", &unicast(1, 2, 60)[..]].concat()).unwrap();
+    // An alert, or a reset if that was faster.
+    let _ = bare.read_to_end(&mut Vec::new());
+    wait_reason(&b, "to-a", "does not speak TLS");
+    // One that says nothing keeps nobody else out.
+    let _silent = TcpStream::connect(at(48)).unwrap();
+    let a = Host::new();
+    let of_a = files(&a, "a.example", &ca, &ca, false);
+    let mut one = a.port(1, "red");
+    a.link(link("to-b", 48, false, "b.example", &of_a)).unwrap();
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    let there = unicast(1, 2, 60);
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
+    // Nor does one that knocks while a peer is connected cut it off.
+    let mut knocks = TcpStream::connect(at(48)).unwrap();
+    knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let _ = knocks.read_to_end(&mut Vec::new());
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
+    assert_eq!(b.link_view("to-a").ups_total, 1);
+}
+
+#[test]
+fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
+    let (a, ca) = (Host::new(), authority());
+    let good = files(&a, "a.example", &ca, &ca, false);
+    let missing = a.path("missing.pem");
+    for (files, words) in [
+        (Files { certificate: missing.clone(), ..files(&a, "a", &ca, &ca, false) }, "certificate"),
+        (Files { private_key: missing.clone(), ..files(&a, "a", &ca, &ca, false) }, "private key"),
+        (Files { authorities: missing.clone(), ..files(&a, "a", &ca, &ca, false) }, "authorities"),
+    ] {
+        let error = a.link(link("bad", 49, false, "b.example", &files)).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("missing.pem"), "{error}");
+    }
+    let swapped = Files {
+        certificate: good.private_key.clone(),
+        private_key: good.certificate.clone(),
+        ..files(&a, "a.example", &ca, &ca, false)
+    };
+    let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
+    assert!(error.contains("no certificate in PEM is there"), "{error}");
+    let swapped = Files { certificate: good.certificate.clone(), ..swapped };
+    let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
+    assert!(error.contains("no private key in PEM is there"), "{error}");
+    let good = files(&a, "a.example", &ca, &ca, false);
+    let error = a.link(link("bad", 49, false, "not a name", &good)).unwrap_err().to_string();
+    assert!(error.contains("peer name"), "{error}");
+}
