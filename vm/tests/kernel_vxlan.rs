@@ -8,7 +8,6 @@ use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
 use common::LIMIT;
 use common::hosts::{Ground, Native, address, counter, ping, show, wait};
 use common::station::Station;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const VNI: u32 = 42;
 /// What fits a VXLAN datagram of 1500 bytes.
@@ -66,15 +65,11 @@ impl Scene {
 
 /// Pings by `from` are answered by the station.
 fn pinged(station: &mut Station, from: &Namespace, ip: &str) {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| station.answer_until(&stop));
-        let results = [56, usize::from(MTU) - 28].map(|n| process::output(&mut ping(from, ip, n)));
-        stop.store(true, Ordering::Relaxed);
-        for said in results {
-            assert!(said.unwrap().contains("3 packets received"));
-        }
-    });
+    let sizes = [56, usize::from(MTU) - 28];
+    let said = station.while_answering(|| sizes.map(|n| process::output(&mut ping(from, ip, n))));
+    for said in said {
+        assert!(said.unwrap().contains("3 packets received"));
+    }
 }
 
 #[test]

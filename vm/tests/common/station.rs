@@ -20,22 +20,55 @@ pub struct Station {
 
 impl Station {
     pub fn attach(daemon: &Daemon, member: &Member) -> Self {
-        let port = NetPort::attach(&daemon.net_socket(member), NetOptions::default()).unwrap();
-        let mac = [0x52, 0x54, 0, 0x77, 0, member.number];
-        Self { port, mac, ip: [10, 77, 0, member.number] }
+        Self::with(daemon, member, NetOptions::default())
     }
 
-    /// Answers whoever asks, until told to stop.
-    pub fn answer_until(&mut self, stop: &AtomicBool) {
-        while !stop.load(Ordering::Relaxed) {
-            self.take();
+    /// One that looks for its daemon again when that is gone.
+    pub fn attach_for_long(daemon: &Daemon, member: &Member) -> Self {
+        let reconnect = Some(PATIENCE);
+        Self::with(daemon, member, NetOptions { reconnect, ..NetOptions::default() })
+    }
+
+    fn with(daemon: &Daemon, member: &Member, options: NetOptions) -> Self {
+        let port = NetPort::attach(&daemon.net_socket(member), options).unwrap();
+        Self { port, mac: mac(member.number), ip: ip(member.number) }
+    }
+
+    /// Its address.
+    pub fn ip(&self) -> [u8; 4] {
+        self.ip
+    }
+
+    /// Answers whoever asks, while `act` does something.
+    pub fn while_answering<R>(&mut self, act: impl FnOnce() -> R) -> R {
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
         }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    self.take();
+                }
+            });
+            // Also when `act` panics.
+            let _stop = Stop(&done);
+            act()
+        })
     }
 
     /// Pings `ip` with `bytes` of content, which must come back unchanged. What is lost on the
     /// way is sent again, as ARP and people do.
     pub fn ping(&mut self, ip: [u8; 4], bytes: usize) {
         let mac = self.resolve(ip);
+        self.ping_at(mac, ip, bytes);
+    }
+
+    /// The same at a MAC address that is known already.
+    pub fn ping_at(&mut self, mac: [u8; 6], ip: [u8; 4], bytes: usize) {
         let content: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
         let start = Instant::now();
         for number in 0_u16.. {
@@ -103,6 +136,16 @@ impl Station {
             self.port.wait_room(0, Some(Duration::from_millis(50))).unwrap();
         }
     }
+}
+
+/// The MAC address of member `n`.
+pub fn mac(n: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0x77, 0, n]
+}
+
+/// The IPv4 address of member `n`.
+pub fn ip(n: u8) -> [u8; 4] {
+    [10, 77, 0, n]
 }
 
 fn icmp(kind: u8, number: u16, content: &[u8]) -> Vec<u8> {

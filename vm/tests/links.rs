@@ -1,0 +1,157 @@
+//! Links that fail and come back, under guests that want to talk: two hosts, native ports.
+
+mod common;
+
+use causeway_vm::Daemon;
+use causeway_vm::daemon::Member;
+use common::hosts::{Ground, await_state, counter, show, wait};
+use common::station::{Station, ip};
+use std::time::{Duration, Instant};
+
+/// Two ports on each host: 1 and 3 on the first, 2 and 4 on the second.
+fn members(host: usize) -> [Member; 2] {
+    let number = 1 + host as u8;
+    [number, number + 2].map(|n| Member::new(&format!("guest{n}"), "blue", n))
+}
+
+fn daemons(ground: &Ground, links: impl Fn(usize) -> String) -> [Daemon; 2] {
+    [0, 1].map(|host| ground.daemon(host, &members(host), &links(host)))
+}
+
+/// The first station of each host.
+fn stations(daemons: &[Daemon; 2]) -> [Station; 2] {
+    [0, 1].map(|host| Station::attach(&daemons[host], &members(host)[0]))
+}
+
+/// Each pings the other.
+fn both_ping(stations: &mut [Station; 2]) {
+    for asker in [0, 1] {
+        asks(stations, asker, 1000);
+    }
+}
+
+fn asks(stations: &mut [Station; 2], asker: usize, bytes: usize) {
+    let [one, two] = stations;
+    let (asker, other) = if asker == 0 { (one, two) } else { (two, one) };
+    let other_ip = other.ip();
+    other.while_answering(|| asker.ping(other_ip, bytes));
+}
+
+#[test]
+fn a_link_that_flaps_or_is_made_anew_carries_again() {
+    let Some(ground) = Ground::new(&[1500]) else { return };
+    let daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let mut stations = stations(&daemons);
+    let all = |state| daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
+    all("up");
+    both_ping(&mut stations);
+    for side in [0, 1] {
+        ground.nets[side].ip("link set cable0 down").unwrap();
+        all("down");
+        ground.nets[side].ip("link set cable0 up").unwrap();
+        all("up");
+        both_ping(&mut stations);
+    }
+    // At one side only, and then at the other: peers find each other again.
+    for side in [0, 1] {
+        daemons[side].cli(&["link", "del", "link"]).unwrap();
+        let add = ground.link_add(side, "link", "causeway", 0);
+        daemons[side].cli(&add.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        all("up");
+        both_ping(&mut stations);
+    }
+}
+
+#[test]
+fn traffic_takes_the_other_link_to_a_peer_and_returns() {
+    let Some(ground) = Ground::new(&[1500, 1500]) else { return };
+    let daemons = daemons(&ground, |host| {
+        let one = ground.link(host, "better", "causeway", 0, "peer = \"other\"\nmetric = 10");
+        one + &ground.link(host, "worse", "causeway", 1, "peer = \"other\"\nmetric = 20")
+    });
+    let mut stations = stations(&daemons);
+    let all = |link, state| daemons.iter().for_each(|daemon| await_state(daemon, link, state));
+    all("better", "up");
+    all("worse", "up");
+    let sent = |link| counter(&daemons[0], link, "transmit_packets_total");
+    both_ping(&mut stations);
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        // Cut at the far end: nothing but silence tells our side.
+        let (before, cut) = (sent("worse"), Instant::now());
+        ground.nets[1].ip("link set cable0 down").unwrap();
+        asks(&mut stations, 0, 100);
+        fastest = fastest.min(cut.elapsed());
+        assert!(sent("worse") > before, "{:#}", show(&daemons[0], "worse"));
+        both_ping(&mut stations);
+        all("better", "down");
+        ground.nets[1].ip("link set cable0 up").unwrap();
+        all("better", "up");
+        // Back on the better one, and nothing more by the other.
+        let before = sent("better");
+        wait(
+            || {
+                let worse = sent("worse");
+                both_ping(&mut stations);
+                sent("worse") == worse
+            },
+            || format!("{:#}", show(&daemons[0], "worse")),
+        );
+        assert!(sent("better") > before, "{:#}", show(&daemons[0], "better"));
+        if fastest < Duration::from_secs(3) {
+            break;
+        }
+    }
+    // Heartbeats tell within 2 s; a machine that is busy with other things gets three tries.
+    assert!(fastest < Duration::from_secs(3), "the other link took over after {fastest:?}");
+}
+
+#[test]
+fn a_host_that_is_killed_harms_nobody_and_is_found_again() {
+    let Some(ground) = Ground::new(&[1500]) else { return };
+    let mut daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let [near, far] = &mut daemons;
+    await_state(near, "link", "up");
+    let mut one = Station::attach_for_long(near, &members(0)[0]);
+    let [mut two, mut four] = members(1).map(|member| Station::attach(far, &member));
+    let (two_ip, four_ip) = (two.ip(), four.ip());
+    two.while_answering(|| one.ping(two_ip, 500));
+    for _ in 0..2 {
+        near.kill();
+        await_state(far, "link", "down");
+        four.while_answering(|| two.ping(four_ip, 1400));
+        near.resume().unwrap();
+        await_state(far, "link", "up");
+        await_state(near, "link", "up");
+        // Whoever begins.
+        two.while_answering(|| one.ping(two_ip, 1400));
+        one.while_answering(|| two.ping(ip(1), 1400));
+    }
+    far.check().unwrap();
+}
+
+#[test]
+fn a_port_that_moves_to_the_other_host_is_found_at_once() {
+    let Some(ground) = Ground::new(&[1500]) else { return };
+    // The same port is configured on both hosts; its guest is at one of them.
+    let mover = Member::new("mover", "blue", 9);
+    let daemons = [0, 1].map(|host| {
+        let all = [&members(host)[..], std::slice::from_ref(&mover)].concat();
+        ground.daemon(host, &all, &ground.link(host, "link", "causeway", 0, ""))
+    });
+    daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
+    let mut stations = stations(&daemons);
+    for host in [0, 1, 0, 1] {
+        // It says nothing itself: its host announces it.
+        let mut guest = Station::attach(&daemons[host], &mover);
+        for station in &mut stations {
+            guest.while_answering(|| station.ping_at(mover_mac(), ip(9), 1000));
+        }
+        let answered = stations[1 - host].ip();
+        stations[1 - host].while_answering(|| guest.ping(answered, 1000));
+    }
+}
+
+fn mover_mac() -> [u8; 6] {
+    common::station::mac(9)
+}
