@@ -20,6 +20,7 @@
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
+//! | [`unfinished`] | what the far end's kernel left to hardware |
 //! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -51,6 +52,7 @@ pub mod refusal;
 pub mod replay;
 pub mod session;
 pub mod tunnel;
+pub mod unfinished;
 pub mod unpack;
 
 pub use event::{Event, What};

@@ -102,3 +102,8 @@ pub const SINK_BYTES_MIN: usize = 128 << 10;
 pub const STREAM_BYTES: usize = 128 << 10;
 /// What waits for a stream to take it, in bytes; frames that come then are dropped.
 pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
+
+/// The longest IP packet on an ordinary Ethernet, in bytes: a longer one of TCP came uncut.
+pub const PACKET_BYTES_ETHERNET: usize = 1_500;
+/// What VXLAN over IPv4 leaves of that, in bytes: to what such packets are cut.
+pub const PACKET_BYTES_VXLAN: usize = 1_450;

@@ -24,6 +24,7 @@ use super::inbox::Inbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES};
 use super::tally::{Loss, Tally};
 use super::udp::{Burst, Receiver, Udp};
+use crate::unfinished::left_to_do;
 
 /// What stands before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +162,11 @@ impl BareSocket {
                 inbox.tally.lost(Loss::Runt, 1);
                 continue;
             }
-            let arrival = Arrival { at, offload: [0; OFFLOAD_BYTES], hops: 1 };
+            let offload = match self.encapsulation {
+                Encapsulation::Vnet => [0; OFFLOAD_BYTES],
+                Encapsulation::Vxlan => left_to_do(bytes.get(start..).unwrap_or(&[])),
+            };
+            let arrival = Arrival { at, offload, hops: 1 };
             match of {
                 None => of = Some((ip, vni)),
                 Some(first) if first == (ip, vni) => {}
