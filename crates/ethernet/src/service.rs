@@ -237,6 +237,18 @@ impl Service for Ethernet {
                 self.directory.table.touch();
                 Ok(Outcome::Done)
             }
+            Order::RouteAdd(index, spec) => {
+                let mut all = std::mem::take(&mut self.directory.routes);
+                let view = all.add(index, spec, |end| self.directory.end(end));
+                self.directory.routes = all;
+                self.directory.table.touch();
+                Ok(Outcome::Routes(vec![view]))
+            }
+            Order::RouteDel(index) => {
+                self.directory.routes.remove(index);
+                self.directory.table.touch();
+                Ok(Outcome::Done)
+            }
             Order::RouteViews => Ok(Outcome::Routes(self.directory.routes.views())),
             Order::Traffic(group) => {
                 let mut traffic = std::mem::take(&mut self.directory.traffic);

@@ -8,7 +8,7 @@ use causeway_wire::frame::{Frame, Version};
 use causeway_wire::pcapng::{self, Direction};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::CAPTURE_BYTES_MAX;
+use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
 use crate::spec::{Mac, RouteEnd};
 
 /// What to capture.
@@ -119,7 +119,7 @@ pub struct Fetched {
     pub frames: u64,
     /// Those of them that found no room.
     pub dropped: u64,
-    /// Whether no more will come: the port or link is gone.
+    /// Whether no more will come behind what waits: the port or link is gone.
     pub closed: bool,
 }
 
@@ -152,10 +152,11 @@ impl Recording {
         pcapng::frame(&mut state.bytes, 0, wall_ns, direction, kept, len);
     }
 
-    /// Takes what is there.
+    /// Takes what is there, at most [`CAPTURE_FETCH_BYTES`] at a time.
     pub fn fetch(&self) -> Fetched {
         let mut state = self.state();
-        let bytes = std::mem::take(&mut state.bytes);
+        let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
+        let bytes = state.bytes.drain(..now).collect();
         let State { frames, dropped, closed, .. } = *state;
         Fetched { bytes, frames, dropped, closed }
     }
@@ -217,7 +218,15 @@ mod tests {
             recording.add(1, Direction::In, &frame, frame.len());
         }
         let fetched = recording.fetch();
-        assert!(fetched.bytes.len() <= CAPTURE_BYTES_MAX + 200);
+        assert_eq!(fetched.bytes.len(), CAPTURE_FETCH_BYTES);
+        let mut all = fetched.bytes.len();
+        loop {
+            match recording.fetch().bytes.len() {
+                0 => break,
+                more => all += more,
+            }
+        }
+        assert!(all <= CAPTURE_BYTES_MAX + 200);
         assert_eq!(fetched.frames, 200);
         assert!(fetched.dropped > 0 && fetched.dropped < 200, "{}", fetched.dropped);
         recording.add(1, Direction::Out, &frame, frame.len());

@@ -66,6 +66,8 @@ pub const BALANCE_MS: u64 = 1_000;
 pub const BALANCE_BUSY_MIN: u32 = 70;
 /// Percent of a dispatcher's time that a move must win, so that shards do not go to and fro.
 pub const BALANCE_GAIN_MIN: u32 = 20;
+/// What IP is taken to carry between hosts, where nothing else is known, in bytes.
+pub const UNDERLAY_MTU: u16 = 1500;
 /// Most links one daemon has.
 pub const LINKS_MAX: usize = 1024;
 /// Most routes one daemon has.
@@ -82,5 +84,7 @@ pub const NOTICES_WAITING_MAX: usize = 65_536;
 pub const HOPS_MAX: u8 = 8;
 /// How long a capture goes on that nobody fetches from; 30 s.
 pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Bytes of a capture that are fetched at a time; 1 MiB.
+pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
 /// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
 pub const CAPTURE_BYTES_MAX: usize = 8 << 20;

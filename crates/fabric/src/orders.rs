@@ -34,6 +34,10 @@ pub enum Order {
     Leave(LinkId),
     /// To the frames' service: all routes of the group, in place of those before.
     Routes(Vec<(u64, RouteSpec)>, Forwarding),
+    /// To the frames' service: one route more.
+    RouteAdd(u64, RouteSpec),
+    /// To the frames' service: one route less.
+    RouteDel(u64),
     /// To the frames' service: what became of the routes.
     RouteViews,
     /// To the frames' service: what was dropped of what came by links.

@@ -1,5 +1,6 @@
 //! The grammar: `causeway NOUN VERB [NAME] [--flag]`.
 
+mod capture;
 mod links;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
+pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 
 const EXAMPLES: &str = "\
@@ -100,6 +102,16 @@ pub enum Noun {
         /// The group
         group: Name,
     },
+    /// Write frames that pass a port or a link to a file that tcpdump, tshark and Wireshark read
+    #[command(after_help = "\
+A frame is written if it fits all that is asked for. Ends with Ctrl-C, after --count or
+--seconds, or with the port or link.
+
+Examples:
+  causeway capture vm1 --write vm1.pcapng --count 100
+  causeway capture --link to-b --protocol tcp --port 80 --write - | tshark -r -
+  causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng")]
+    Capture(Box<CaptureArgs>),
     /// Keys: who this host is to its peers
     #[command(subcommand)]
     Key(KeyVerb),

@@ -1,6 +1,7 @@
 //! What each verb does.
 
 mod apply;
+mod capture;
 mod dispatcher;
 mod group;
 mod key;
@@ -48,6 +49,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Link(verb) => link::run(&cx, verb),
         Noun::Route(verb) => route::run(&cx, verb),
         Noun::Traffic { group } => traffic::run(&cx, &group),
+        Noun::Capture(args) => capture::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
         Noun::Vnet(args) => vnet::run(&cx, &args),

@@ -9,9 +9,11 @@
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
+//! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
 //! ```
 
 mod apply;
+mod capture;
 mod vnet;
 
 use std::path::PathBuf;
@@ -102,6 +104,7 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["rules", rest @ ..], _) => rules(fabric, request, rest),
         (["links", rest @ ..], _) => links(fabric, about, request, rest),
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
+        (["captures", rest @ ..], _) => capture::captures(fabric, request, rest),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
         (["apply"], "POST") => apply::apply(fabric, about, request),
         (["vnet"], "POST") => vnet::vnet(fabric, about, request),
@@ -342,7 +345,7 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of apply, dispatchers, groups, info, links, ports, routes, \
+        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, links, ports, routes, \
          rules, stats, trace, traffic, vnet",
         request.path
     );

@@ -40,6 +40,39 @@ struct Route {
     hits: u64,
 }
 
+impl Route {
+    fn new(index: u64, spec: RouteSpec) -> Self {
+        Self {
+            index,
+            source: Side::from(&spec.source),
+            destination: Side::from(&spec.destination),
+            priority: priority(&spec.source, &spec.destination),
+            to: None,
+            from: Origin::Anywhere,
+            hits: 0,
+            spec,
+        }
+    }
+
+    /// Finds where it leads.
+    fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+        self.to = place(&self.spec.to);
+        self.from = match &self.spec.from {
+            None => Origin::Anywhere,
+            Some(end) => place(end).map_or(Origin::Nowhere, Origin::Here),
+        };
+    }
+
+    fn view(&self) -> RouteView {
+        RouteView {
+            index: self.index,
+            spec: self.spec.clone(),
+            priority: self.priority,
+            hits_total: self.hits,
+        }
+    }
+}
+
 /// Where a frame must have come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
@@ -103,31 +136,51 @@ impl Routes {
         place: impl Fn(&RouteEnd) -> Option<Place>,
     ) {
         let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.index, r.hits)).collect();
-        let make = |(index, spec): (u64, RouteSpec)| Route {
-            index,
-            source: Side::from(&spec.source),
-            destination: Side::from(&spec.destination),
-            priority: priority(&spec.source, &spec.destination),
-            to: None,
-            from: Origin::Anywhere,
-            hits: hits.get(&index).copied().unwrap_or(0),
-            spec,
+        let make = |(index, spec): (u64, RouteSpec)| {
+            let hits = hits.get(&index).copied().unwrap_or(0);
+            Route { hits, ..Route::new(index, spec) }
         };
         self.all = routes.into_iter().map(make).collect();
         self.forwarding = forwarding;
-        self.index();
+        self.index_all();
         self.resolve(place);
+    }
+
+    /// Removes a route.
+    pub fn remove(&mut self, index: u64) {
+        self.all.retain(|route| route.index != index);
+        self.index_all();
+        self.forget();
+    }
+
+    fn index_all(&mut self) {
+        self.by_source.clear();
+        self.by_destination.clear();
+        self.others.clear();
+        for at in 0..self.all.len() {
+            self.index(at);
+        }
+    }
+
+    /// Adds a route behind the others.
+    pub fn add(
+        &mut self,
+        index: u64,
+        spec: RouteSpec,
+        place: impl Fn(&RouteEnd) -> Option<Place>,
+    ) -> RouteView {
+        let mut route = Route::new(index, spec);
+        route.resolve(place);
+        let view = route.view();
+        self.all.push(route);
+        self.index(self.all.len().saturating_sub(1));
+        self.forget();
+        view
     }
 
     /// Finds anew where routes lead: ports or links have come or gone.
     pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
-        for route in &mut self.all {
-            route.to = place(&route.spec.to);
-            route.from = match &route.spec.from {
-                None => Origin::Anywhere,
-                Some(end) => place(end).map_or(Origin::Nowhere, Origin::Here),
-            };
-        }
+        self.all.iter_mut().for_each(|route| route.resolve(&place));
         self.forget();
     }
 
@@ -146,19 +199,16 @@ impl Routes {
         self.numbers.clear();
     }
 
-    fn index(&mut self) {
-        self.by_source.clear();
-        self.by_destination.clear();
-        self.others.clear();
-        for (at, route) in self.all.iter().enumerate() {
-            let Ok(at) = u32::try_from(at) else { break };
-            match (route.source, route.destination) {
-                _ if route.priority == NEVER => {}
-                (_, Side::Only(mac)) => self.by_destination.entry(mac).or_default().push(at),
-                (Side::Only(mac), _) => self.by_source.entry(mac).or_default().push(at),
-                _ => self.others.push(at),
-            }
-        }
+    /// Enters a route where it is looked for.
+    fn index(&mut self, at: usize) {
+        let (Some(route), Ok(at)) = (self.all.get(at), u32::try_from(at)) else { return };
+        let list = match (route.source, route.destination) {
+            _ if route.priority == NEVER => return,
+            (_, Side::Only(mac)) => self.by_destination.entry(mac).or_default(),
+            (Side::Only(mac), _) => self.by_source.entry(mac).or_default(),
+            _ => &mut self.others,
+        };
+        list.push(at);
     }
 
     /// Where a frame goes, if a route fits it. Addresses are numbers
@@ -250,13 +300,7 @@ impl Routes {
 
     /// All of them.
     pub fn views(&self) -> Vec<RouteView> {
-        let view = |route: &Route| RouteView {
-            index: route.index,
-            spec: route.spec.clone(),
-            priority: route.priority,
-            hits_total: route.hits,
-        };
-        self.all.iter().map(view).collect()
+        self.all.iter().map(Route::view).collect()
     }
 }
 
@@ -343,6 +387,10 @@ mod tests {
         r.replace(vec![(2, route(Any, Any, 2, None))], Forwarding::Learn, place);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![2]));
         r.resolve(|_| None);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
+        r.add(3, route(Any, Any, 3, None), place);
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![3]), "the other one leads nowhere");
+        r.remove(3);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
         r.replace(vec![], Forwarding::Routes, place);
         assert_eq!(go(&mut r, 0, 1, 2), None);

@@ -192,15 +192,14 @@ impl Registry {
             return Err(CommandError::Conflict(format!("there are {ROUTES_MAX} routes already")));
         }
         let index = self.last_route.saturating_add(1);
-        let group = spec.group.clone();
+        let add = Order::RouteAdd(index, spec.clone());
+        let view = match self.order(&Self::frames_key(&spec.group), add)? {
+            Outcome::Routes(mut views) => views.pop().ok_or_else(lost)?,
+            other => return Err(unexpected(&other)),
+        };
         self.routes.push((index, spec));
-        if let Err(error) = self.tell_routes(&group) {
-            self.routes.pop();
-            return Err(error);
-        }
         self.last_route = index;
-        let view = self.route_views()?.into_iter().find(|view| view.index == index);
-        view.map(|view| Answer::Route(Box::new(view))).ok_or_else(lost)
+        Ok(Answer::Route(Box::new(view)))
     }
 
     pub(super) fn route_delete(&mut self, index: u64) -> Reply {
@@ -208,8 +207,8 @@ impl Registry {
         let Some(place) = found.filter(|place| *place < self.routes.len()) else {
             return Err(CommandError::NotFound { what: "route", name: index.to_string() });
         };
-        let (_, spec) = self.routes.remove(place);
-        self.tell_routes(&spec.group)?;
+        let (index, spec) = self.routes.remove(place);
+        self.order(&Self::frames_key(&spec.group), Order::RouteDel(index))?;
         Ok(Answer::Done)
     }
 

@@ -70,7 +70,26 @@ impl LinkKind {
             Self::Raw(_) => "raw",
         }
     }
+
+    /// The largest payload of a frame that crosses without being cut below us, in bytes, where IP
+    /// carries packets of `underlay` bytes. Kinds that put frames together again, or send a stream,
+    /// carry all.
+    pub fn mtu(&self, underlay: u16) -> u16 {
+        let before = |udp: &UdpSpec, encapsulation: u16| {
+            let ip_and_udp = if udp.remote.is_ipv4() { 28 } else { 48 };
+            ETHERNET_BYTES.saturating_add(ip_and_udp).saturating_add(encapsulation)
+        };
+        match self {
+            Self::Causeway(_) | Self::CausewayPlain(_) | Self::Tcp(_) | Self::Tls(_) => u16::MAX,
+            Self::Vnet(udp) => underlay.saturating_sub(before(udp, 0)),
+            Self::Vxlan(udp) => underlay.saturating_sub(before(udp, 8)),
+            Self::Raw(_) => underlay,
+        }
+    }
 }
+
+/// Length of an Ethernet header, in bytes.
+const ETHERNET_BYTES: u16 = 14;
 
 /// The ends of an encrypted tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -376,6 +395,17 @@ mod tests {
             let error = bad.check().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn the_mtu_is_what_is_left_of_the_underlays() {
+        let v4 = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
+        let v6 = udp("[fd00::2]:4789", "[::]:4789", 7);
+        // As of the kernel's own devices.
+        assert_eq!((v4.kind.mtu(1500), v6.kind.mtu(1500)), (1450, 1430));
+        let LinkKind::Vxlan(ends) = v4.kind else { panic!() };
+        assert_eq!(LinkKind::Vnet(ends.clone()).mtu(1500), 1458);
+        assert_eq!(LinkKind::CausewayPlain(ends).mtu(1500), 65535);
     }
 
     #[test]

@@ -14,8 +14,6 @@ pub const SEND_BYTES: usize = 65_000;
 pub const BARE_FRAME_MAX: usize = 65_499;
 /// The shortest frame: an Ethernet header.
 pub const FRAME_MIN: usize = 14;
-/// Length of an Ethernet header, which an MTU does not count, in bytes.
-pub const ETHERNET_HEADER: usize = 14;
 /// Longest file that is read for a key, in bytes.
 pub const KEY_FILE_BYTES_MAX: u64 = 4096;
 /// Notices from groups that are taken in one go.

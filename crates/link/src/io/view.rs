@@ -1,8 +1,8 @@
 //! What operators see of links.
 
 use causeway_fabric::control::{LinkState, LinkView};
+use causeway_fabric::limits::UNDERLAY_MTU;
 
-use super::limits::{BARE_FRAME_MAX, ETHERNET_HEADER};
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
 use crate::tunnel::State;
@@ -27,7 +27,7 @@ impl Links {
             rtt_us: None,
             loss_percent: None,
             path_mtu: None,
-            mtu: short(BARE_FRAME_MAX.saturating_sub(ETHERNET_HEADER)),
+            mtu: link.spec.kind.mtu(UNDERLAY_MTU),
             ups_total: 0,
             counters: link.inbox.tally.by_name(),
         };

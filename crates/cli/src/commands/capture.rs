@@ -1,0 +1,122 @@
+//! `causeway capture`: frames into a file.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Context, hint};
+use crate::args::CaptureArgs;
+use crate::client::view;
+use crate::error::{Error, Result};
+
+/// How long to wait when there was nothing.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Deserialize)]
+struct Begun {
+    capture: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    bytes: String,
+    frames_total: u64,
+    dropped_total: u64,
+    closed: bool,
+}
+
+pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
+    let (kind, name) = match (&args.port_name, &args.link) {
+        (_, Some(link)) => ("edge", link),
+        (Some(port), None) => ("interface", port),
+        (None, None) => return Err(Error::Usage("expected a port or --link".into())),
+    };
+    let mut filter = serde_json::Map::new();
+    let mut put = |key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            filter.insert(key.into(), value);
+        }
+    };
+    put("mac", args.mac.map(|mac| json!(mac)));
+    put("ethertype", args.ethertype.map(|n| json!(n)));
+    put("host", args.host.map(|host| json!(host)));
+    put("protocol", args.protocol.map(|n| json!(n)));
+    put("port", args.port.map(|n| json!(n)));
+    // Before the first frame is copied for us.
+    let mut out = open(&args.write)?;
+    let stopped = stop_on_signals()?;
+    let spec = json!({"at": {"type": kind, "name": name}, "filter": filter, "snap": args.snap});
+    let what = if kind == "edge" { "link" } else { "port" };
+    let begun = cx.client.post("/v1/captures", &spec);
+    let begun: Begun =
+        view(&begun.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
+    let path = format!("/v1/captures/{}", begun.capture);
+    let copied = copy(cx, args, &path, &mut *out, &stopped);
+    let ended = cx.client.delete(&path);
+    let part = copied?;
+    ended?;
+    let Part { frames_total, dropped_total, closed, .. } = part;
+    eprintln!("{frames_total} frames, {dropped_total} of them dropped for want of room");
+    if closed {
+        eprintln!("the {what} is gone");
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdout().lock()));
+    }
+    let file = File::create(path);
+    let file = file.map_err(|e| Error::Usage(format!("--write {}: {e}", path.display())))?;
+    Ok(Box::new(file))
+}
+
+/// Set by Ctrl-C, so that the file is whole.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stopped.clone())
+            .map_err(|e| Error::Usage(format!("cannot watch for signals: {e}")))?;
+    }
+    Ok(stopped)
+}
+
+/// Fetches and writes until it is enough; gives the last part.
+fn copy(
+    cx: &Context,
+    args: &CaptureArgs,
+    path: &str,
+    out: &mut dyn Write,
+    stopped: &AtomicBool,
+) -> Result<Part> {
+    let since = Instant::now();
+    loop {
+        let last = stopped.load(Ordering::Relaxed)
+            || args.seconds.is_some_and(|n| since.elapsed() >= Duration::from_secs(n));
+        let part: Part = view(&cx.client.get(path)?)?;
+        let bytes = STANDARD.decode(&part.bytes);
+        let bytes = bytes.map_err(|e| Error::Reply(format!("bytes: {e}")))?;
+        let written = out.write_all(&bytes).and_then(|()| out.flush());
+        match written {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(part),
+            other => other.map_err(|e| Error::Usage(format!("cannot write: {e}")))?,
+        }
+        let enough = args.count.is_some_and(|n| part.frames_total >= n);
+        if bytes.is_empty() && (last || enough || part.closed) {
+            return Ok(part);
+        }
+        if bytes.is_empty() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
