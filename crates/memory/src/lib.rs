@@ -31,6 +31,7 @@ mod kernel;
 pub mod limits;
 mod map;
 mod mapping;
+pub mod packet;
 mod view;
 
 pub use copy::{Cursor, Span};

@@ -11,6 +11,7 @@
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
+//! | [`raw`] | the local network behind an interface |
 //! | [`tls`] | certificates on both sides |
 //! | [`inbox`] | to a group's mailbox |
 //! | [`tally`] | what is counted |
@@ -19,6 +20,7 @@ pub mod bare;
 pub mod inbox;
 pub mod limits;
 mod open;
+pub mod raw;
 pub mod service;
 pub mod stream;
 pub mod tally;

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 use super::bare::{BareSocket, Encapsulation};
 use super::inbox::Inbox;
 use super::limits::KEY_FILE_BYTES_MAX;
+use super::raw::RawLink;
 use super::service::{Links, Receives, Source, at_moment};
 use super::stream::{Listener, StreamLink};
 use super::tls::Security;
@@ -71,9 +72,14 @@ impl Links {
                 let security = Security::read(tls).map_err(|text| host(spec, text))?;
                 self.open_stream(cx, spec, &tls.stream, Some(security), inbox)
             }
-            other => {
-                let text = format!("link {}: kind {} is not there yet", spec.name, other.name());
-                Err(CommandError::Invalid(text))
+            LinkKind::Raw(raw) => {
+                let value = self.vacancy();
+                let link = RawLink::open(cx, inbox.clone(), &raw.interface, value)
+                    .map_err(|e| host(spec, e))?;
+                let carrier = link.carrier();
+                let (local, receives) = (Local::Own(inbox.id), Receives::Raw(Box::new(link)));
+                self.sources.insert(value, Source { local, receives, watch: None });
+                Ok((value, None, Box::new(carrier)))
             }
         }
     }

@@ -20,6 +20,7 @@ use super::bare::BareSocket;
 use super::inbox::Inbox;
 use super::limits::NOTICES_PER_TURN_MAX;
 use super::open::Local;
+use super::raw::RawLink;
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
@@ -56,6 +57,7 @@ pub(crate) enum Receives {
     Tunnels(Box<TunnelSocket>),
     Listener(Box<Listener>),
     Stream(Box<StreamLink>),
+    Raw(Box<RawLink>),
 }
 
 /// Where groups tell their addresses.
@@ -117,7 +119,10 @@ impl Links {
             self.forget_unused();
         }
         let (source, tunnel, carrier) = opened?;
-        let tells = matches!(spec.kind, LinkKind::Causeway(_) | LinkKind::CausewayPlain(_));
+        let tells = matches!(
+            spec.kind,
+            LinkKind::Causeway(_) | LinkKind::CausewayPlain(_) | LinkKind::Raw(_)
+        );
         let membership = Membership {
             id,
             name: spec.name.clone(),
@@ -163,6 +168,7 @@ impl Links {
                 at_moment(now_ns, |moment| socket.start(number, vni, moment));
             }
             (Some(Receives::Stream(stream)), _) => stream.start(cx),
+            (Some(Receives::Raw(raw)), _) => raw.start(),
             _ => link.inbox.stands(Standing { up: true, rtt_ns: None }),
         }
         self.hear(now_ns);
@@ -176,7 +182,7 @@ impl Links {
                 at_moment(now_ns, |moment| socket.remove(id, moment));
             }
             // They go with their links.
-            Some(Receives::Listener(_) | Receives::Stream(_)) | None => {}
+            Some(Receives::Listener(_) | Receives::Stream(_) | Receives::Raw(_)) | None => {}
         }
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
@@ -232,6 +238,12 @@ impl Links {
     fn announce(&mut self, now_ns: u64, notice: Notice) {
         let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
         let Some(link) = self.links.get(&id) else { return };
+        if let Some(Source { receives: Receives::Raw(raw), .. }) =
+            self.sources.get_mut(&link.source)
+        {
+            raw.announce(mac.0, matches!(notice, Notice::Here(..)));
+            return;
+        }
         let directory = self.directories.entry(link.spec.group.clone()).or_default();
         let epoch = match notice {
             Notice::Here(..) => {
@@ -306,6 +318,7 @@ impl Service for Links {
                 at_moment(cx.now_ns, |moment| socket.serve(budget, moment))
             }
             Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
+            Receives::Raw(raw) => raw.serve(cx.now_ns, budget),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.hear(cx.now_ns);
@@ -356,6 +369,7 @@ impl Service for Links {
         let all = self.sources.values().filter_map(|source| match &source.receives {
             Receives::Tunnels(socket) => Some(socket.deadline()),
             Receives::Stream(stream) => Some(stream.deadline()),
+            Receives::Raw(raw) => Some(raw.deadline()),
             Receives::Bare(_) | Receives::Listener(_) => None,
         });
         all.min().filter(|at| *at != u64::MAX)
@@ -366,6 +380,7 @@ impl Service for Links {
             match &mut source.receives {
                 Receives::Tunnels(socket) => at_moment(cx.now_ns, |moment| socket.tick(moment)),
                 Receives::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
+                Receives::Raw(raw) => raw.tick(cx),
                 _ => {}
             }
         }

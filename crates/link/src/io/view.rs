@@ -3,6 +3,7 @@
 use causeway_fabric::control::{LinkState, LinkView};
 use causeway_fabric::limits::UNDERLAY_MTU;
 
+use super::raw::RawLink;
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
 use crate::tunnel::State;
@@ -54,6 +55,7 @@ impl Links {
                 }
             }
             Some(Receives::Stream(stream)) => self.stream(&mut view, stream, link.source),
+            Some(Receives::Raw(link)) => raw(&mut view, link),
             Some(Receives::Listener(_)) | None => {}
         }
         view
@@ -80,6 +82,21 @@ impl Links {
                 }
             }
         }
+    }
+}
+
+fn raw(view: &mut LinkView, link: &RawLink) {
+    (view.state, view.reason) = match link.trouble() {
+        None => (LinkState::Open, "this kind does not tell whether anyone is there".to_owned()),
+        Some(reason) => (LinkState::Down, reason.to_owned()),
+    };
+    view.path_mtu = link.mtu().map(short);
+    view.mtu = view.path_mtu.unwrap_or(view.mtu);
+    view.ups_total = link.ups;
+    for (name, count) in
+        [("not_ours", link.not_ours), ("own_source", link.circled), ("unreadable", link.unreadable)]
+    {
+        view.counters.insert(format!("socket_drop_{name}_total"), count);
     }
 }
 

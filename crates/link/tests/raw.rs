@@ -1,0 +1,202 @@
+//! Hosts joined by the local network: two interfaces, each the other's far end, in a network
+//! namespace of their own. Without the right to make one there is nothing to be seen here.
+
+mod hosts;
+
+use std::process::Command as Process;
+
+use causeway_fabric::control::{Command, LinkState};
+use causeway_fabric::spec::{LinkKind, LinkSpec, RawSpec};
+use hosts::{Host, frame, is_silent, mac, name, receive, send, send_with, spec, unicast, wait};
+
+const INSIDE: &str = "CAUSEWAY_TEST_NAMESPACE";
+
+fn ip(words: &str) {
+    let done = Process::new("ip").args(words.split_whitespace()).status();
+    assert!(done.is_ok_and(|status| status.success()), "ip {words}");
+}
+
+/// Runs `act` in a process of its own, in a namespace with the interfaces `near` and `far`.
+fn with_wire(test: &str, act: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        ip("link add near type veth peer name far");
+        ip("link set near up");
+        ip("link set far up");
+        return act();
+    }
+    if !Process::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
+        eprintln!("skipped: a network namespace takes root and `unshare`");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut process = Process::new("unshare");
+    process.arg("--net").arg(this).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    assert!(process.status().unwrap().success(), "see above");
+}
+
+fn raw(link: &str, group: &str, interface: &str) -> LinkSpec {
+    spec(link, group, LinkKind::Raw(RawSpec { interface: interface.to_owned() }))
+}
+
+fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
+    let there = || host.link_counter(link, counter) >= count;
+    wait(there, || format!("{counter}: {:?}", host.link_view(link)));
+}
+
+fn crosses() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    a.link(raw("lan", "red", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    assert_eq!(a.link_view("lan").state, LinkState::Open);
+    assert_eq!(a.link_view("lan").mtu, 1500);
+    for len in [60, 100, 1000, 1514] {
+        let there = unicast(1, 2, len);
+        send(&mut one, &there);
+        assert_eq!(receive(&mut two).1, there);
+        let back = unicast(2, 1, len);
+        send(&mut two, &back);
+        assert_eq!(receive(&mut one).1, back);
+    }
+    let all = frame([0xff; 6], mac(1), 60);
+    send(&mut one, &all);
+    assert_eq!(receive(&mut two).1, all);
+    // A tag stays where it is, although hosts keep tags elsewhere.
+    let mut tagged = unicast(1, 2, 100);
+    tagged.splice(12..12, [0x81, 0x00, 0x20, 0x05]);
+    send(&mut one, &tagged);
+    assert_eq!(receive(&mut two).1, tagged);
+    assert!(is_silent(&mut one), "nothing comes back");
+    let view = a.link_view("lan");
+    assert_eq!(view.counters["transmit_packets_total"], 6, "{view:?}");
+    assert_eq!(view.counters["receive_packets_total"], 4, "{view:?}");
+}
+
+#[test]
+fn frames_cross_the_local_network() {
+    with_wire("frames_cross_the_local_network", crosses);
+}
+
+fn only_ours() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    a.link(raw("lan", "red", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    // Somebody else's.
+    send(&mut two, &unicast(2, 9, 60));
+    wait_counter(&a, "lan", "socket_drop_not_ours_total", 1);
+    // From our own address: it went in a circle, or somebody pretends to be us.
+    let mut double = b.port(1, "blue");
+    b.link(raw("other", "blue", "far")).unwrap();
+    send(&mut double, &frame([0xff; 6], mac(1), 60));
+    wait_counter(&a, "lan", "socket_drop_own_source_total", 1);
+    assert!(is_silent(&mut one));
+    assert_eq!(a.link_counter("lan", "receive_packets_total"), 0);
+    // A guest that stopped is no longer ours, and one that starts is.
+    let to_three = unicast(2, 3, 70);
+    send(&mut two, &to_three);
+    wait_counter(&a, "lan", "socket_drop_not_ours_total", 2);
+    let mut three = a.port(3, "red");
+    let mut tries = 0;
+    while is_silent(&mut three) {
+        send(&mut two, &to_three);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        tries += 1;
+        assert!(tries < 1000, "{:?}", a.link_view("lan"));
+    }
+    // The port's MTU is more than the interface's.
+    let mut big = a.port_with(4, "red", 0, 9000);
+    send(&mut big, &unicast(4, 2, 9014));
+    wait_counter(&a, "lan", "drop_too_big_total", 1);
+}
+
+#[test]
+fn hostile_frames_for_others_or_from_ourselves_are_not_taken() {
+    with_wire("hostile_frames_for_others_or_from_ourselves_are_not_taken", only_ours);
+}
+
+fn segments() {
+    use causeway_wire::virtio::mask;
+    use causeway_wire::virtio_net::*;
+    let all = mask(VIRTIO_NET_F_CSUM)
+        | mask(VIRTIO_NET_F_HOST_TSO4)
+        | mask(VIRTIO_NET_F_GUEST_CSUM)
+        | mask(VIRTIO_NET_F_GUEST_TSO4)
+        | mask(VIRTIO_NET_F_MRG_RXBUF);
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port_with(1, "red", all, 1500), b.port_with(2, "red", all, 1500));
+    a.link(raw("lan", "red", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .tcp(1000, 2000, 1, 65535);
+    builder.write(&mut packet, &vec![0x5a; 40_000]).unwrap();
+    let header = Header {
+        flags: HDR_F_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: 54,
+        gso_size: 1460,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    send_with(&mut one, &header, &packet);
+    let (got, bytes) = receive(&mut two);
+    assert_eq!(bytes, packet, "uncut");
+    assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1460));
+}
+
+#[test]
+fn a_segment_crosses_the_local_network_as_one() {
+    with_wire("a_segment_crosses_the_local_network_as_one", segments);
+}
+
+fn goes_and_comes() {
+    let (a, b) = (Host::new(), Host::new());
+    let error = a.link(raw("lan", "red", "nowhere")).unwrap_err().to_string();
+    assert!(error.contains("there is no interface nowhere"), "{error}");
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    a.link(raw("lan", "red", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    let cross = |one: &mut _, two: &mut _| {
+        send(one, &unicast(1, 2, 60));
+        assert_eq!(receive(two).1, unicast(1, 2, 60));
+    };
+    cross(&mut one, &mut two);
+    ip("link set near down");
+    let down = || a.link_view("lan").reason.contains("interface near is down");
+    wait(down, || format!("{:?}", a.link_view("lan")));
+    assert_eq!(a.link_view("lan").state, LinkState::Down);
+    ip("link set near up");
+    let back = |host: &Host| {
+        let back = || host.link_view("lan").state == LinkState::Open;
+        wait(back, || format!("{:?}", host.link_view("lan")));
+    };
+    back(&a);
+    cross(&mut one, &mut two);
+    // Both ends go, and come again.
+    ip("link del near");
+    for (host, interface) in [(&a, "near"), (&b, "far")] {
+        let words = format!("there is no interface {interface}");
+        let gone = || host.link_view("lan").reason.contains(&words);
+        wait(gone, || format!("{:?}", host.link_view("lan")));
+    }
+    ip("link add near type veth peer name far");
+    ip("link set near up");
+    ip("link set far up");
+    back(&a);
+    back(&b);
+    cross(&mut one, &mut two);
+    a.call(Command::LinkDel(name("lan")));
+    send(&mut one, &unicast(1, 2, 60));
+    let dropped = || a.view("p1").counters["drop_unknown_destination_total"] == 1;
+    wait(dropped, || format!("{:?}", a.view("p1").counters));
+}
+
+#[test]
+fn an_interface_goes_and_comes_back() {
+    with_wire("an_interface_goes_and_comes_back", goes_and_comes);
+}

@@ -1,0 +1,208 @@
+//! Sockets on an interface of this host: frames as they are on the wire (packet(7)).
+//!
+//! It has nothing to do with memory; it is here because the options and messages of these sockets
+//! are reached by `unsafe` only.
+//!
+//! Before each frame stand the ten bytes that say how it is to be finished, as in virtio and in
+//! the host's byte order: checksums and segments cross unfinished. What the host itself sends by
+//! the interface is not heard. A VLAN tag that the host took off is told beside the frame.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+/// Length of what stands before each frame, in bytes.
+pub const FINISH_BYTES: usize = 10;
+/// Ethernet's own tag.
+const TAG_ETHERTYPE: u16 = 0x8100;
+
+/// A socket on one interface; it never blocks.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    mtu: usize,
+}
+
+/// One frame that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Bytes that came, with the ten before the frame; more than there was room for if it was cut.
+    pub len: usize,
+    /// The VLAN tag that was taken off: its EtherType and its value.
+    pub tag: Option<(u16, u16)>,
+}
+
+/// What is wrong with an interface.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// There is none of that name.
+    #[error("there is no interface {0}")]
+    None(String),
+    /// It is not up.
+    #[error("interface {0} is down: `ip link set {0} up`")]
+    Down(String),
+    /// The host does not let us.
+    #[error("interface {0}: not permitted: the capability CAP_NET_RAW is needed")]
+    Denied(String),
+    /// The host fails us.
+    #[error("interface {0}: {1}")]
+    Host(String, io::Error),
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets an option of packet sockets.
+fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
+}
+
+/// Asks something of an interface. `question` is one that answers in the request itself.
+fn ask(fd: BorrowedFd<'_>, name: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: an all-zero request is valid: an empty name and numbers.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last stays zero: it ends the name.
+    let room = request.ifr_name.iter_mut().take(libc::IFNAMSIZ.saturating_sub(1));
+    for (to, from) in room.zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the questions asked here read the name and write the rest of the request.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
+    Ok(request)
+}
+
+/// Hears and sends everything at an interface from now on.
+fn bind(fd: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
+    // SAFETY: an all-zero address is valid: numbers only.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::c_ushort;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index;
+    let len = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).unwrap_or(0);
+    // SAFETY: the address is one of packet sockets, and `len` bytes long.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
+}
+
+impl PacketSocket {
+    /// Opens a socket on an interface that is up, for frames to all addresses.
+    ///
+    /// # Errors
+    /// [`PacketError`] says what to do.
+    pub fn open(name: &str) -> Result<Self, PacketError> {
+        let host = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => PacketError::Denied(name.to_owned()),
+            Some(libc::ENODEV | libc::ENXIO) => PacketError::None(name.to_owned()),
+            Some(libc::ENETDOWN) => PacketError::Down(name.to_owned()),
+            _ => PacketError::Host(name.to_owned(), e),
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Of no protocol: nothing comes before it is bound.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(|e| host(e.into()))?;
+        let fd_ref = fd.as_fd();
+        let index = netdevice::name_to_index(fd_ref, name).map_err(|e| host(e.into()))?;
+        let index = libc::c_int::try_from(index).unwrap_or(libc::c_int::MAX);
+        let flags = ask(fd_ref, name, libc::SIOCGIFFLAGS).map_err(host)?;
+        // SAFETY: this question is answered by flags.
+        let flags = unsafe { flags.ifr_ifru.ifru_flags };
+        if libc::c_int::from(flags) & libc::IFF_UP == 0 {
+            return Err(PacketError::Down(name.to_owned()));
+        }
+        let mtu = ask(fd_ref, name, libc::SIOCGIFMTU).map_err(host)?;
+        // SAFETY: this question is answered by the MTU.
+        let mtu = unsafe { mtu.ifr_ifru.ifru_mtu };
+        for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
+            set(fd_ref, option, &1_i32).map_err(host)?;
+        }
+        let all = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        set(fd_ref, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(host)?;
+        bind(fd_ref, index).map_err(host)?;
+        Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0) })
+    }
+
+    /// The longest packet that the interface carried when it was opened, in bytes, without the
+    /// Ethernet header.
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Receives one frame, behind the ten bytes that say how it is to be finished. Never waits.
+    ///
+    /// # Errors
+    /// Nothing is there, the interface is down, or the host cannot tell how a frame is to be
+    /// finished.
+    pub fn receive(&self, room: &mut [u8]) -> io::Result<Packet> {
+        /// Aligned as control messages are.
+        #[repr(align(8))]
+        struct Control([u8; 64]);
+        let mut control = Control([0; 64]);
+        let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        // SAFETY: an all-zero msghdr is valid: no name, no data, no control.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: the message names `room` and `control`, which are writable and outlive the call.
+        let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        Ok(Packet { len, tag: tag(&message) })
+    }
+}
+
+/// The tag that the host took off, if it says so in the message.
+fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
+    // SAFETY: `message` was filled by recvmsg, and what it names is still there.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !next.is_null() {
+        // SAFETY: it is not null, so it points to a whole header, aligned, in the control bytes.
+        let header = unsafe { next.read() };
+        let told = (header.cmsg_level, header.cmsg_type);
+        // SAFETY: this only calculates.
+        let least = unsafe { libc::CMSG_LEN(size_of::<libc::tpacket_auxdata>() as u32) } as usize;
+        if told == (libc::SOL_PACKET, libc::PACKET_AUXDATA) && header.cmsg_len as usize >= least {
+            // SAFETY: the message is long enough to hold it; it need not be aligned.
+            let data =
+                unsafe { libc::CMSG_DATA(next).cast::<libc::tpacket_auxdata>().read_unaligned() };
+            let (valid, typed) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
+            let kind = if data.tp_status & typed == 0 { TAG_ETHERTYPE } else { data.tp_vlan_tpid };
+            return (data.tp_status & valid != 0).then_some((kind, data.tp_vlan_tci));
+        }
+        // SAFETY: as for the first one.
+        next = unsafe { libc::CMSG_NXTHDR(message, next) };
+    }
+    None
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        match PacketSocket::open("nowhere0") {
+            Err(PacketError::None(name) | PacketError::Denied(name)) => {
+                assert_eq!(name, "nowhere0");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
