@@ -6,12 +6,14 @@ use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, Native, address, counter, ping, show, wait};
+use common::hosts::{Ground, Native, address, address6, counter, ping, show, wait};
 use common::station::Station;
 
 const VNI: u32 = 42;
 /// What fits a VXLAN datagram of 1500 bytes.
 const MTU: u16 = 1450;
+/// The longest ping of that.
+const LONGEST: usize = MTU as usize - 28;
 const KERNEL: [u8; 4] = [10, 77, 0, 200];
 const BRIDGED: [u8; 4] = [10, 77, 0, 201];
 
@@ -28,6 +30,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Option<Self> {
+        Self::at(address)
+    }
+
+    /// With the hosts at addresses of one family.
+    fn at(address: fn(usize, usize) -> String) -> Option<Self> {
         let ground = Ground::new(&[1500])?;
         let (here, there) = (address(0, 0), address(1, 0));
         let device =
@@ -36,11 +43,12 @@ impl Scene {
             eprintln!("skipped: this kernel has no vxlan device: {why}");
             return None;
         }
-        let address = format!("addr add {}/24 dev vxlan0", text(KERNEL));
-        ground.nets[1].ip_each(&[address, "link set vxlan0 up".into()]).unwrap();
+        let own = format!("addr add {}/24 dev vxlan0", text(KERNEL));
+        ground.nets[1].ip_each(&[own, "link set vxlan0 up".into()]).unwrap();
         let mut guest = Member::new("guest", "blue", 1);
         guest.mtu = MTU;
-        let link = ground.link(0, "to-kernel", "vxlan", 0, &format!("vni = {VNI}"));
+        let vni = format!("vni = {VNI}");
+        let link = ground.link_between(0, "to-kernel", "vxlan", [here, there], &vni);
         let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
         Some(Self { guest, daemon, ground })
     }
@@ -64,8 +72,8 @@ impl Scene {
 }
 
 /// Pings by `from` are answered by the station.
-fn pinged(station: &mut Station, from: &Namespace, ip: &str) {
-    let sizes = [56, usize::from(MTU) - 28];
+fn pinged(station: &mut Station, from: &Namespace, ip: &str, longest: usize) {
+    let sizes = [56, longest];
     let said = station.while_answering(|| sizes.map(|n| process::output(&mut ping(from, ip, n))));
     for said in said {
         assert!(said.unwrap().contains("3 packets received"));
@@ -78,20 +86,31 @@ fn a_native_port_and_a_kernel_vxlan_device_answer_each_other() {
     assert_eq!(show(&scene.daemon, "to-kernel")["state"], "open");
     let mut station = Station::attach(&scene.daemon, &scene.guest);
     // Begun by us, then by the kernel, which has forgotten us; to the last byte that fits.
-    for bytes in [0, 56, usize::from(MTU) - 28] {
+    for bytes in [0, 56, LONGEST] {
         station.ping(KERNEL, bytes);
     }
     let kernel = &scene.ground.nets[1];
     kernel.ip("neigh flush dev vxlan0").unwrap();
-    pinged(&mut station, kernel, &scene.guest.ip());
+    pinged(&mut station, kernel, &scene.guest.ip(), LONGEST);
     // The same through a bridge, with the bridge itself and with what is behind it.
     let beyond = scene.bridge();
     for ip in [BRIDGED, KERNEL] {
-        station.ping(ip, usize::from(MTU) - 28);
+        station.ping(ip, LONGEST);
     }
     for from in [&beyond, kernel] {
-        pinged(&mut station, from, &scene.guest.ip());
+        pinged(&mut station, from, &scene.guest.ip(), LONGEST);
     }
+}
+
+#[test]
+fn a_kernel_vxlan_device_is_reached_over_ipv6() {
+    let Some(scene) = Scene::at(address6) else { return };
+    let mut station = Station::attach(&scene.daemon, &scene.guest);
+    // IPv6 takes 20 bytes more.
+    for bytes in [56, LONGEST - 20] {
+        station.ping(KERNEL, bytes);
+    }
+    pinged(&mut station, &scene.ground.nets[1], &scene.guest.ip(), LONGEST - 20);
 }
 
 #[test]
@@ -133,7 +152,7 @@ fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
     let kernel = Native::serve(&scene.ground.nets[1]);
     let ping = traffic::ping(&guest, &text(KERNEL), 10).unwrap();
     assert_eq!((ping.sent, ping.received), (10, 10));
-    kernel.ping(&own, usize::from(MTU) - 28).unwrap();
+    kernel.ping(&own, LONGEST).unwrap();
     stream(KERNEL).unwrap();
     kernel.stream(&own, 8 << 20).unwrap();
 

@@ -4,14 +4,22 @@ mod common;
 
 use causeway_vm::Daemon;
 use causeway_vm::daemon::Member;
-use common::hosts::{Ground, await_state, counter, show, wait};
+use common::hosts::{Ground, address, address6, await_state, counter, show, wait};
 use common::station::{Station, ip};
 use std::time::{Duration, Instant};
+
+/// The ports' MTU, and the longest ping of it.
+const JUMBO: u16 = 9000;
+const LONGEST: usize = JUMBO as usize - 28;
 
 /// Two ports on each host: 1 and 3 on the first, 2 and 4 on the second.
 fn members(host: usize) -> [Member; 2] {
     let number = 1 + host as u8;
-    [number, number + 2].map(|n| Member::new(&format!("guest{n}"), "blue", n))
+    [number, number + 2].map(|n| {
+        let mut member = Member::new(&format!("guest{n}"), "blue", n);
+        member.mtu = JUMBO;
+        member
+    })
 }
 
 fn daemons(ground: &Ground, links: impl Fn(usize) -> String) -> [Daemon; 2] {
@@ -35,6 +43,56 @@ fn asks(stations: &mut [Station; 2], asker: usize, bytes: usize) {
     let (asker, other) = if asker == 0 { (one, two) } else { (two, one) };
     let other_ip = other.ip();
     other.while_answering(|| asker.ping(other_ip, bytes));
+}
+
+/// Links of these kinds carry frames, from short ones to `longest` bytes in a ping.
+fn carries(mtu: u16, address: fn(usize, usize) -> String, kinds: &[&str], longest: usize) {
+    let Some(ground) = Ground::new(&[mtu]) else { return };
+    for kind in kinds {
+        println!("{kind}");
+        let daemons = daemons(&ground, |host| {
+            let ends = [address(host, 0), address(1 - host, 0)];
+            let more = if *kind == "vxlan" { "vni = 42" } else { "" };
+            ground.link_between(host, "link", kind, ends, more)
+        });
+        let state = if matches!(*kind, "vnet" | "vxlan") { "open" } else { "up" };
+        daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
+        let mut stations = stations(&daemons);
+        for (asker, bytes) in [(0, 0), (1, 1100), (0, longest), (1, longest)] {
+            asks(&mut stations, asker, bytes);
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_link_carries_long_frames_over_short_packets() {
+    carries(1500, address, &["causeway", "causeway-plain", "vnet", "vxlan", "tcp"], LONGEST);
+}
+
+#[test]
+fn every_kind_of_link_carries_frames_over_ipv6() {
+    carries(1280, address6, &["causeway", "causeway-plain", "tcp"], LONGEST);
+    // One frame, one packet: IPv6 does not cut those of these kinds.
+    carries(1280, address6, &["vnet", "vxlan"], 1100);
+}
+
+#[test]
+fn a_path_that_becomes_narrow_without_a_word_carries_on() {
+    let Some(ground) = Ground::new(&[1500]) else { return };
+    let daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let mut stations = stations(&daemons);
+    daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
+    let mtu = || show(&daemons[0], "link")["path_mtu"].as_u64().unwrap_or(0);
+    let text = || format!("{:#}", show(&daemons[0], "link"));
+    wait(|| mtu() > 1400, text);
+    asks(&mut stations, 0, LONGEST);
+    // What is longer than the far end takes is gone, and host 0 is told nothing.
+    ground.nets[1].ip("link set cable0 mtu 1300").unwrap();
+    wait(|| mtu() <= 1300, text);
+    assert_eq!(show(&daemons[0], "link")["state"], "up");
+    for asker in [0, 1] {
+        asks(&mut stations, asker, LONGEST);
+    }
 }
 
 #[test]

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Long enough for the slowest machine; no test waits for it to pass.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The hosts' namespaces and keys. Host 0 and host 1 have addresses
-/// `10.99.CABLE.1` and `10.99.CABLE.2`.
+/// The hosts' namespaces and keys. Host 0 and host 1 have addresses `10.99.CABLE.1` and
+/// `10.99.CABLE.2`, and `fd99:CABLE::1` and `fd99:CABLE::2`.
 pub struct Ground {
     pub nets: [Namespace; 2],
     keys: [Key; 2],
@@ -39,6 +39,8 @@ impl Ground {
             for (end, host) in [(&one, 0), (&two, 1)] {
                 let address = address(host, cable);
                 end.ip(&format!("addr add {address}/24 dev {device}")).unwrap();
+                let address = address6(host, cable);
+                end.ip(&format!("addr add {address}/64 dev {device} nodad")).unwrap();
             }
         }
         Some(Self { nets: [one, two], keys: [Key::new().unwrap(), Key::new().unwrap()] })
@@ -54,11 +56,29 @@ impl Ground {
 
     /// The `[[link]]` table of a link of host `host` to the other one, by a cable.
     pub fn link(&self, host: usize, name: &str, kind: &str, cable: usize, more: &str) -> String {
-        let (local, remote) = (address(host, cable), address(1 - host, cable));
+        let ends = [address(host, cable), address(1 - host, cable)];
+        self.link_between(host, name, kind, ends, more)
+    }
+
+    /// The same between two addresses, its own first.
+    pub fn link_between(
+        &self,
+        host: usize,
+        name: &str,
+        kind: &str,
+        [local, remote]: [String; 2],
+        more: &str,
+    ) -> String {
         let mut text = format!(
-            "\n[[link]]\nname = {name:?}\ngroup = \"blue\"\nkind = {kind:?}\nlocal = {local:?}\n\
+            "\n[[link]]\nname = {name:?}\ngroup = \"blue\"\nkind = {kind:?}\n\
              remote = {remote:?}\n{more}\n"
         );
+        // Of a stream one end listens, and the other calls from wherever it is.
+        match (kind, host) {
+            ("tcp", 0) => {}
+            ("tcp", _) => text += &format!("listen = {local:?}\n"),
+            _ => text += &format!("local = {local:?}\n"),
+        }
         if kind == "causeway" {
             let (own, peer) = (self.keys[host].file(), self.keys[1 - host].public());
             let _ = writeln!(text, "private_key = {own:?}\nkey = {peer:?}");
@@ -84,6 +104,11 @@ impl Ground {
 /// The address of a host on a cable.
 pub fn address(host: usize, cable: usize) -> String {
     format!("10.99.{cable}.{}", host + 1)
+}
+
+/// The IPv6 address of a host on a cable.
+pub fn address6(host: usize, cable: usize) -> String {
+    format!("fd99:{cable}::{}", host + 1)
 }
 
 /// A link as `causeway link show` tells it.
