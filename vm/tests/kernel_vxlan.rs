@@ -48,7 +48,7 @@ impl Scene {
         let mut guest = Member::new("guest", "blue", 1);
         guest.mtu = MTU;
         let vni = format!("vni = {VNI}");
-        let link = ground.link_between(0, "to-kernel", "vxlan", [here, there], &vni);
+        let link = ground.link_between([0, 1], "to-kernel", "vxlan", [here, there], &vni);
         let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
         Some(Self { guest, daemon, ground })
     }

@@ -41,6 +41,11 @@ fn both_ping(stations: &mut [Station; 2]) {
 fn asks(stations: &mut [Station; 2], asker: usize, bytes: usize) {
     let [one, two] = stations;
     let (asker, other) = if asker == 0 { (one, two) } else { (two, one) };
+    ask(asker, other, bytes);
+}
+
+/// One pings another.
+fn ask(asker: &mut Station, other: &mut Station, bytes: usize) {
     let other_ip = other.ip();
     other.while_answering(|| asker.ping(other_ip, bytes));
 }
@@ -53,7 +58,7 @@ fn carries(mtu: u16, address: fn(usize, usize) -> String, kinds: &[&str], longes
         let daemons = daemons(&ground, |host| {
             let ends = [address(host, 0), address(1 - host, 0)];
             let more = if *kind == "vxlan" { "vni = 42" } else { "" };
-            ground.link_between(host, "link", kind, ends, more)
+            ground.link_between([host, 1 - host], "link", kind, ends, more)
         });
         let state = if matches!(*kind, "vnet" | "vxlan") { "open" } else { "up" };
         daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
@@ -212,4 +217,80 @@ fn a_port_that_moves_to_the_other_host_is_found_at_once() {
 
 fn mover_mac() -> [u8; 6] {
     common::station::mac(9)
+}
+
+#[test]
+fn two_groups_share_the_path_between_two_hosts_and_nothing_crosses() {
+    let Some(ground) = Ground::new(&[1500]) else { return };
+    let red = |host: usize| Member::new("red", "red", 5 + host as u8);
+    for (kind, more) in [("causeway", ["", ""]), ("vxlan", ["vni = 42", "vni = 43"])] {
+        println!("{kind}");
+        let daemons = [0, 1].map(|host| {
+            let blue = ground.link(host, "link", kind, 0, more[0]);
+            let other = ground.link(host, "red-link", kind, 0, more[1]);
+            let other = other.replace("\"blue\"", "\"red\"");
+            ground.daemon(host, &[members(host)[0].clone(), red(host)], &(blue + &other))
+        });
+        let state = if kind == "vxlan" { "open" } else { "up" };
+        for daemon in &daemons {
+            ["link", "red-link"].iter().for_each(|link| await_state(daemon, link, state));
+        }
+        let mut blues = stations(&daemons);
+        let mut reds = [0, 1].map(|host| Station::attach(&daemons[host], &red(host)));
+        for _ in 0..2 {
+            blues.iter_mut().chain(&mut reds).for_each(Station::shout);
+            both_ping(&mut blues);
+            both_ping(&mut reds);
+        }
+        for host in [0, 1] {
+            assert!(blues[host].has_heard(2 - host as u8), "host {host}");
+            assert!(reds[host].has_heard(6 - host as u8), "host {host}");
+            assert!(!blues[host].has_heard(6 - host as u8), "red came to blue on host {host}");
+            assert!(!reds[host].has_heard(2 - host as u8), "blue came to red on host {host}");
+        }
+    }
+}
+
+#[test]
+fn what_is_for_all_of_three_hosts_comes_once_and_one_of_them_may_die() {
+    let Some(ground) = Ground::triangle() else { return };
+    // Who is at the other end of which cable.
+    let ways = [[(1, 0), (2, 2)], [(0, 0), (2, 1)], [(1, 1), (0, 2)]];
+    let member = |host: usize| Member::new("guest", "blue", 1 + host as u8);
+    let mut daemons = [0, 1, 2].map(|host| {
+        let link = |(peer, cable)| {
+            let ends = [address(host, cable), address(peer, cable)];
+            ground.link_between([host, peer], &format!("to{peer}"), "causeway", ends, "")
+        };
+        ground.daemon(host, &[member(host)], &ways[host].map(link).concat())
+    });
+    let up = |daemon: &Daemon, peers: &[usize]| {
+        peers.iter().for_each(|peer| await_state(daemon, &format!("to{peer}"), "up"));
+    };
+    (0..3).for_each(|host| up(&daemons[host], &ways[host].map(|(peer, _)| peer)));
+    let [mut one, mut two, mut three] =
+        [0, 1, 2].map(|host| Station::attach_for_long(&daemons[host], &member(host)));
+    for _ in 0..2 {
+        for station in [&mut one, &mut two, &mut three] {
+            station.shout();
+        }
+        // What comes twice comes before these are done.
+        for _ in 0..3 {
+            ask(&mut one, &mut two, 1000);
+            ask(&mut two, &mut three, 1000);
+            ask(&mut three, &mut one, 1000);
+        }
+    }
+    for (station, own) in [(&one, 1), (&two, 2), (&three, 3)] {
+        let heard = [1, 2, 3].map(|n| station.shouts_of(n));
+        assert_eq!(heard, [1, 2, 3].map(|n| if n == own { 0 } else { 2 }), "guest {own}");
+    }
+    daemons[0].kill();
+    ask(&mut two, &mut three, 1400);
+    await_state(&daemons[1], "to0", "down");
+    ask(&mut three, &mut two, 1400);
+    daemons[0].resume().unwrap();
+    up(&daemons[0], &[1, 2]);
+    ask(&mut one, &mut three, 1400);
+    ask(&mut two, &mut one, 1400);
 }

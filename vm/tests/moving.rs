@@ -11,21 +11,12 @@ use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, GuestSpec, Machine, Nic, NicBackend, RunDir, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, await_state, counter, show, wait};
-use serde_json::Value;
+use common::hosts::{Ground, await_state, counter, is_served, show, wait};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
 const PORT: &str = "mover-net";
-
-/// Whether the port of the mover has a frontend on a host.
-fn attached(daemon: &Daemon) -> bool {
-    let shown = daemon.cli(&["port", "show", PORT, "-o", "json"]);
-    let Ok(Ok(view)) = shown.map(|text| serde_json::from_str::<Value>(&text)) else { return false };
-    let queues = view["queues"].as_array().cloned().unwrap_or_default();
-    !queues.is_empty() && queues.iter().all(|queue| queue["running"] == true)
-}
 
 /// The device leaves one host for another: it connects to whatever `door` leads to.
 fn move_to(door: &Path, from: &Daemon, to: &Daemon, mover: &Member) {
@@ -33,7 +24,7 @@ fn move_to(door: &Path, from: &Daemon, to: &Daemon, mover: &Member) {
     symlink(to.net_socket(mover), &next).unwrap();
     std::fs::rename(&next, door).unwrap();
     from.cli(&["port", "del", PORT]).unwrap();
-    wait(|| attached(to), || format!("the device did not come\n{}", to.log()));
+    wait(|| is_served(to, PORT), || format!("the device did not come\n{}", to.log()));
 }
 
 /// Makes the port on a host that it left, for its return.

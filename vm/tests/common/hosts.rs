@@ -14,36 +14,59 @@ use std::time::{Duration, Instant};
 /// Long enough for the slowest machine; no test waits for it to pass.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The hosts' namespaces and keys. Host 0 and host 1 have addresses `10.99.CABLE.1` and
+/// Hosts: their namespaces and keys. Host 0 and host 1 have addresses `10.99.CABLE.1` and
 /// `10.99.CABLE.2`, and `fd99:CABLE::1` and `fd99:CABLE::2`.
 pub struct Ground {
-    pub nets: [Namespace; 2],
-    keys: [Key; 2],
+    pub nets: Vec<Namespace>,
+    keys: Vec<Key>,
 }
 
 impl Ground {
     /// Two hosts with a cable between them for each MTU given; none, with a word, where this
     /// process may not make network namespaces.
     pub fn new(mtus: &[u16]) -> Option<Self> {
-        let one = match Namespace::new() {
-            Ok(one) => one,
+        let ground = Self::bare(2)?;
+        for (cable, mtu) in mtus.iter().enumerate() {
+            ground.cable(cable, [0, 1], *mtu);
+        }
+        Some(ground)
+    }
+
+    /// Three hosts, each joined with both others: cable 0 leaves out host 2, and so on.
+    pub fn triangle() -> Option<Self> {
+        let ground = Self::bare(3)?;
+        for (cable, ends) in [[0, 1], [1, 2], [0, 2]].into_iter().enumerate() {
+            ground.cable(cable, ends, 1500);
+        }
+        Some(ground)
+    }
+
+    fn bare(hosts: usize) -> Option<Self> {
+        let first = match Namespace::new() {
+            Ok(first) => first,
             Err(why) => {
                 eprintln!("skipped: {why}");
                 return None;
             }
         };
-        let two = one.beside().unwrap();
-        for (cable, mtu) in mtus.iter().enumerate() {
-            let device = format!("cable{cable}");
-            one.cable(&two, &device, *mtu).unwrap();
-            for (end, host) in [(&one, 0), (&two, 1)] {
-                let address = address(host, cable);
-                end.ip(&format!("addr add {address}/24 dev {device}")).unwrap();
-                let address = address6(host, cable);
-                end.ip(&format!("addr add {address}/64 dev {device} nodad")).unwrap();
-            }
+        let mut nets = vec![first];
+        while nets.len() < hosts {
+            nets.push(nets[0].beside().unwrap());
         }
-        Some(Self { nets: [one, two], keys: [Key::new().unwrap(), Key::new().unwrap()] })
+        let keys = nets.iter().map(|_| Key::new().unwrap()).collect();
+        Some(Self { nets, keys })
+    }
+
+    fn cable(&self, cable: usize, ends: [usize; 2], mtu: u16) {
+        let device = format!("cable{cable}");
+        self.nets[ends[0]].cable(&self.nets[ends[1]], &device, mtu).unwrap();
+        for host in ends {
+            let lines = [
+                format!("addr add {}/24 dev {device}", address(host, cable)),
+                format!("addr add {}/64 dev {device} nodad", address6(host, cable)),
+            ];
+            self.nets[host].ip_each(&lines).unwrap();
+        }
     }
 
     /// A daemon on a host, with links as their `[[link]]` tables.
@@ -54,16 +77,16 @@ impl Ground {
         Daemon::with(setup).unwrap()
     }
 
-    /// The `[[link]]` table of a link of host `host` to the other one, by a cable.
+    /// The `[[link]]` table of a link from host 0 or 1 to the other, by a cable.
     pub fn link(&self, host: usize, name: &str, kind: &str, cable: usize, more: &str) -> String {
         let ends = [address(host, cable), address(1 - host, cable)];
-        self.link_between(host, name, kind, ends, more)
+        self.link_between([host, 1 - host], name, kind, ends, more)
     }
 
-    /// The same between two addresses, its own first.
+    /// The same between two hosts, and two addresses of theirs, the link's own first.
     pub fn link_between(
         &self,
-        host: usize,
+        [host, peer]: [usize; 2],
         name: &str,
         kind: &str,
         [local, remote]: [String; 2],
@@ -74,14 +97,14 @@ impl Ground {
              remote = {remote:?}\n{more}\n"
         );
         // Of a stream one end listens, and the other calls from wherever it is.
-        match (kind, host) {
-            ("tcp", 0) => {}
-            ("tcp", _) => text += &format!("listen = {local:?}\n"),
+        match kind {
+            "tcp" if host < peer => {}
+            "tcp" => text += &format!("listen = {local:?}\n"),
             _ => text += &format!("local = {local:?}\n"),
         }
         if kind == "causeway" {
-            let (own, peer) = (self.keys[host].file(), self.keys[1 - host].public());
-            let _ = writeln!(text, "private_key = {own:?}\nkey = {peer:?}");
+            let (own, key) = (self.keys[host].file(), self.keys[peer].public());
+            let _ = writeln!(text, "private_key = {own:?}\nkey = {key:?}");
         }
         text
     }
@@ -120,6 +143,14 @@ pub fn show(daemon: &Daemon, link: &str) -> Value {
 /// A counter of a link; 0 where there is none.
 pub fn counter(daemon: &Daemon, link: &str, name: &str) -> u64 {
     show(daemon, link)["counters"][name].as_u64().unwrap_or(0)
+}
+
+/// Whether a port is there and has a frontend, all of whose queues run.
+pub fn is_served(daemon: &Daemon, port: &str) -> bool {
+    let shown = daemon.cli(&["port", "show", port, "-o", "json"]);
+    let Ok(Ok(view)) = shown.map(|text| serde_json::from_str::<Value>(&text)) else { return false };
+    let queues = view["queues"].as_array().cloned().unwrap_or_default();
+    !queues.is_empty() && queues.iter().all(|queue| queue["running"] == true)
 }
 
 /// Waits until a link is in `state`.

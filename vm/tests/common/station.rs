@@ -1,21 +1,26 @@
 //! A native front end that speaks enough of IPv4 to be pinged and to ping.
 
-use super::hosts::PATIENCE;
+use super::hosts::{PATIENCE, is_served, wait};
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_vm::Daemon;
 use causeway_vm::daemon::Member;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const IPV4: [u8; 2] = [8, 0];
 const ARP: [u8; 2] = [8, 6];
 const ECHO: u8 = 8;
+/// Free for local experiments (IEEE 802).
+const SHOUT: [u8; 2] = [0x88, 0xb5];
 
 /// A port with an address, and the addresses that it learnt.
 pub struct Station {
     port: NetPort,
     mac: [u8; 6],
     ip: [u8; 4],
+    /// Frames that came, by who sent them and what kind they were of.
+    heard: BTreeMap<([u8; 6], [u8; 2]), u32>,
 }
 
 impl Station {
@@ -31,12 +36,29 @@ impl Station {
 
     fn with(daemon: &Daemon, member: &Member, options: NetOptions) -> Self {
         let port = NetPort::attach(&daemon.net_socket(member), options).unwrap();
-        Self { port, mac: mac(member.number), ip: ip(member.number) }
+        let name = format!("{}-net", member.name);
+        wait(|| is_served(daemon, &name), || format!("{name} does not run\n{}", daemon.log()));
+        Self { port, mac: mac(member.number), ip: ip(member.number), heard: BTreeMap::new() }
     }
 
     /// Its address.
     pub fn ip(&self) -> [u8; 4] {
         self.ip
+    }
+
+    /// Says something to all, of a kind that nobody answers.
+    pub fn shout(&mut self) {
+        self.send(&[&[0xff; 6][..], &self.mac, &SHOUT, &[0; 46]].concat());
+    }
+
+    /// How many shouts of member `n` came so far.
+    pub fn shouts_of(&self, n: u8) -> u32 {
+        self.heard.get(&(mac(n), SHOUT)).copied().unwrap_or(0)
+    }
+
+    /// Whether anything of member `n` came so far.
+    pub fn has_heard(&self, n: u8) -> bool {
+        self.heard.keys().any(|(from, _)| *from == mac(n))
     }
 
     /// Answers whoever asks, while `act` does something.
@@ -114,6 +136,8 @@ impl Station {
             self.port.wait(Some(Duration::from_millis(50))).unwrap();
             self.port.receive(0, &mut frame).unwrap()?;
         }
+        let kind = (frame[6..12].try_into().unwrap(), frame[12..14].try_into().unwrap());
+        *self.heard.entry(kind).or_default() += 1;
         let back = [&frame[6..12], &self.mac, &frame[12..14]].concat();
         if frame[12..14] == ARP && frame[20..22] == [0, 1] && frame[38..42] == self.ip {
             let (asker, head) = (&frame[22..32], [0, 1, 8, 0, 6, 4, 0, 2]);
