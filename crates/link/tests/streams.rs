@@ -69,8 +69,24 @@ fn frames_of_every_length_cross_by_tcp() {
     let view = a.link_view("to-b");
     assert_eq!(view.endpoint, Some(at(31)));
     assert_eq!((view.mtu, view.ups_total), (65535, 1));
+    assert!(view.rtt_us.is_some_and(|rtt| rtt > 0.0), "{view:?}");
     assert_eq!(view.counters["transmit_packets_total"], 406, "{view:?}");
     assert_eq!(view.counters["receive_packets_total"], 6, "{view:?}");
+}
+
+#[test]
+fn frames_cross_by_tcp_over_ipv6() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    let at: SocketAddr = "[::1]:22001".parse().unwrap();
+    let stream = StreamSpec { remote: "[::1]:1".parse().unwrap(), listen: Some(at) };
+    b.link(spec("to-a", "red", LinkKind::Tcp(stream))).unwrap();
+    a.link(connects("to-b", at)).unwrap();
+    wait_state(&a, "to-b", LinkState::Up);
+    wait_state(&b, "to-a", LinkState::Up);
+    let there = unicast(1, 2, 1514);
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
 }
 
 #[test]

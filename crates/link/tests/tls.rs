@@ -246,6 +246,47 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
 }
 
 #[test]
+fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
+    let (b, ca) = (Host::new(), authority());
+    let mut two = b.port(2, "red");
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 50, true, "a.example", &of_b)).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &ca).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let name = "b.example".try_into().unwrap();
+    let tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut peer = rustls::StreamOwned::new(tls, TcpStream::connect(at(50)).unwrap());
+    peer.write_all(&[b"et\x3c\0\0\0", &unicast(7, 2, 60)[..]].concat()).unwrap();
+    assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
+    let back = unicast(2, 7, 1514);
+    for sent in 0..100_000 {
+        send(&mut two, &back);
+        if sent % 100 == 0 && b.link_counter("to-a", "drop_no_room_total") > 100 {
+            break;
+        }
+    }
+    let view = b.link_view("to-a");
+    assert!(view.counters["drop_no_room_total"] > 100, "what waits has no bound: {view:?}");
+    // It reads again: what is there is whole frames.
+    let mut bytes = vec![0; 6 + 1514];
+    for _ in 0..view.counters["transmit_packets_total"] {
+        peer.read_exact(&mut bytes).unwrap();
+        assert!(bytes[6..] == back);
+    }
+}
+
+#[test]
 fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
     let (a, ca) = (Host::new(), authority());
     let good = files(&a, "a.example", &ca, &ca, false);

@@ -67,6 +67,7 @@ impl Links {
             Some(reason) => (LinkState::Down, reason.to_owned()),
         };
         view.endpoint = stream.endpoint();
+        view.rtt_us = stream.round_trip().map(|rtt| rtt.as_secs_f64() * 1e6);
         view.mtu = u16::MAX;
         view.ups_total = stream.ups;
         view.counters.insert("connections_failed_total".to_owned(), stream.refused);

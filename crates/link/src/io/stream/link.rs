@@ -4,19 +4,18 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
-use rustix::net::sockopt;
+use causeway_memory::tcp;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{
-    CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, CONNECT_NS_MAX, COPIED_BYTES_MAX,
-    FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES, UNTAKEN_MS_MAX,
-};
+use super::super::limits::{CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX};
 use super::super::tally::Loss;
-use super::super::tls::{Security, is_settled};
-use super::pipe::{Connection, Ended, Layer, Pipe, StreamCarrier, read_bare};
+use super::super::tls::Security;
+use super::attempt::{Attempt, begin, explain};
+use super::pipe::{Ended, Pipe, StreamCarrier, read_bare};
 use crate::framing::Deframer;
 use crate::limits::STREAM_BYTES;
 
@@ -28,19 +27,6 @@ struct Live {
     deframer: Deframer,
     since_ns: u64,
     #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
-}
-
-/// One that does not yet.
-#[derive(Debug)]
-struct Attempt {
-    connection: Connection,
-    from: SocketAddr,
-    /// Whether the host has connected it.
-    connected: bool,
-    /// When TLS was through with its handshake.
-    shaken_ns: Option<u64>,
-    deadline_ns: u64,
     watch: ServiceWatch,
 }
 
@@ -69,27 +55,6 @@ pub struct StreamLink {
     pub refused: u64,
 }
 
-/// Sets what every connection of ours has. Failures cost comfort, not correctness.
-fn prepare(socket: &TcpStream) {
-    let _ = socket.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(socket, true);
-    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
-    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
-    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_TRIES);
-    let _ = sockopt::set_tcp_user_timeout(socket, UNTAKEN_MS_MAX);
-}
-
-/// What a failure to connect means.
-fn explain(error: &io::Error, remote: SocketAddr) -> String {
-    let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
-        io::ErrorKind::TimedOut => "nobody answers: address, firewall?",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no way leads there",
-        _ => return format!("{remote}: {error}"),
-    };
-    format!("{remote}: {hint}")
-}
-
 impl StreamLink {
     /// A link that does nothing until it is started.
     pub fn new(
@@ -99,6 +64,7 @@ impl StreamLink {
         connects: bool,
         security: Option<Security>,
     ) -> Self {
+        let waits = if connects { "it connects" } else { "the peer has not connected yet" };
         Self {
             inbox,
             source,
@@ -111,7 +77,7 @@ impl StreamLink {
             started: false,
             again_ns: None,
             pause_ns: CONNECT_AGAIN_NS_MIN,
-            reason: "the peer has not connected yet".to_owned(),
+            reason: waits.to_owned(),
             log: LogLimit::default(),
             ups: 0,
             refused: 0,
@@ -133,6 +99,11 @@ impl StreamLink {
         self.live.as_ref().map(|live| live.from)
     }
 
+    /// The round trip, smoothed.
+    pub fn round_trip(&self) -> Option<Duration> {
+        tcp::round_trip(self.live.as_ref()?.socket.as_fd())
+    }
+
     /// The group hears of it from now on.
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
@@ -145,21 +116,7 @@ impl StreamLink {
 
     fn connect(&mut self, cx: &mut Context<'_>) {
         self.again_ns = None;
-        let begun = (|| {
-            let domain = socket2::Domain::for_address(self.remote);
-            let kind = socket2::Type::STREAM.nonblocking();
-            let socket = socket2::Socket::new(domain, kind, None)?;
-            match socket.connect(&self.remote.into()) {
-                Err(error)
-                    if rustix::io::Errno::from_io_error(&error)
-                        != Some(rustix::io::Errno::INPROGRESS) =>
-                {
-                    Err(error)
-                }
-                _ => Ok(TcpStream::from(socket)),
-            }
-        })();
-        match begun {
+        match begin(self.remote) {
             Ok(socket) => self.attempt(cx, socket, self.remote, false),
             Err(error) => {
                 let reason = explain(&error, self.remote);
@@ -182,24 +139,11 @@ impl StreamLink {
         from: SocketAddr,
         connected: bool,
     ) {
-        prepare(&socket);
-        let layer = match self.security.as_ref().map(Security::begin) {
-            None => Layer::Bare,
-            Some(Ok(tls)) => Layer::Tls(Box::new(tls)),
-            Some(Err(error)) => return self.missed(cx.now_ns, error.to_string()),
-        };
-        let watch = match cx.watch(socket.as_fd(), self.source) {
-            Ok(watch) => watch,
-            Err(error) => return self.missed(cx.now_ns, error.to_string()),
-        };
-        self.attempt = Some(Attempt {
-            connection: Connection::new(socket, layer),
-            from,
-            connected,
-            shaken_ns: None,
-            deadline_ns: cx.now_ns.saturating_add(CONNECT_NS_MAX),
-            watch,
-        });
+        let security = self.security.as_ref();
+        match Attempt::new(cx, self.source, security, (socket, from, connected)) {
+            Ok(attempt) => self.attempt = Some(attempt),
+            Err(ended) => self.missed(cx.now_ns, ended.to_string()),
+        }
     }
 
     /// A descriptor is ready, or may be.
@@ -402,39 +346,5 @@ impl Live {
             inbox.put(Arrivals { link: inbox.id, bytes: copy, frames });
         }
         broken.map_or(Ok(count), Err)
-    }
-}
-
-impl Attempt {
-    /// When it has to be further than it is.
-    fn deadline(&self) -> u64 {
-        self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
-    }
-
-    /// Goes on. Says whether it may carry frames.
-    fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
-        let socket = self.connection.socket.clone();
-        if !self.connected {
-            if let Some(error) = socket.take_error()? {
-                return Err(error.into());
-            }
-            self.connected = socket.peer_addr().is_ok();
-        }
-        if self.connected {
-            self.connection.writable(&inbox.tally);
-            let spoken = self.connection.advance(&inbox.tally)?;
-            let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
-            if self.shaken_ns.is_none() && !tls.is_handshaking() {
-                self.shaken_ns = Some(now_ns);
-            }
-            let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
-            if is_settled(tls, spoken || late) {
-                return Ok(true);
-            }
-        }
-        if self.deadline() <= now_ns {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        Ok(false)
     }
 }

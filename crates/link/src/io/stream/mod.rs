@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`pipe`] | one connection, and the carrier that writes to it |
 //! | [`link`] | connections of a link come and go |
+//! | `attempt` | a connection comes about |
 //! | [`listener`] | connections are taken |
 
+mod attempt;
 pub mod link;
 pub mod listener;
 pub mod pipe;

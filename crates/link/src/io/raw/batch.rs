@@ -1,0 +1,141 @@
+//! Frames that came from an interface, where they lie.
+
+use causeway_fabric::carrier::{Arrival, Arrivals, Buffer, OFFLOAD_BYTES};
+use causeway_memory::packet::{FINISH_BYTES, Packet};
+use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
+
+use super::super::inbox::Inbox;
+use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGGED_HEADER};
+
+/// Frames that came one after the other, where they lie.
+pub(super) struct Batch {
+    pub bytes: Buffer,
+    used: usize,
+    frames: Vec<Arrival>,
+}
+
+impl Batch {
+    pub fn new(inbox: &Inbox) -> Self {
+        Self { bytes: inbox.pool.take(RAW_BYTES), used: 0, frames: Vec::new() }
+    }
+
+    /// Where the next one may lie, with what stands before it.
+    pub fn room(&mut self) -> &mut [u8] {
+        let end = self.used.saturating_add(RAW_FRAME_ROOM);
+        self.bytes.get_mut(self.used..end).unwrap_or(&mut [])
+    }
+
+    /// A frame that was received: where it lies, and how it is to be finished.
+    pub fn frame(
+        &mut self,
+        packet: Packet,
+    ) -> Option<(std::ops::Range<usize>, [u8; OFFLOAD_BYTES])> {
+        let start = self.used.saturating_add(FINISH_BYTES);
+        let frame = start..self.used.checked_add(packet.len)?;
+        if frame.len() < FRAME_MIN || packet.len > RAW_FRAME_ROOM {
+            return None;
+        }
+        let before: [u8; FINISH_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
+        let mut header = native(&before);
+        let Some((kind, value)) = packet.tag else { return Some((frame, emit(&header))) };
+        // Put the tag back, between the addresses and the rest, which stays where it is.
+        let tagged = start.saturating_sub(TAG_BYTES)..frame.end;
+        let bytes = self.bytes.get_mut(tagged.clone())?;
+        bytes.copy_within(TAG_BYTES..TAGGED_HEADER, 0);
+        let [a, b] = kind.to_be_bytes();
+        let [c, d] = value.to_be_bytes();
+        bytes
+            .get_mut(TAGGED_HEADER.saturating_sub(TAG_BYTES)..TAGGED_HEADER)?
+            .copy_from_slice(&[a, b, c, d]);
+        if header.flags != 0 {
+            header.csum_start = header.csum_start.saturating_add(TAG_BYTES as u16);
+        }
+        if header.gso_type != 0 {
+            header.hdr_len = header.hdr_len.saturating_add(TAG_BYTES as u16);
+        }
+        Some((tagged, emit(&header)))
+    }
+
+    /// Keeps the frame that was received last.
+    pub fn keep(
+        &mut self,
+        at: std::ops::Range<usize>,
+        offload: [u8; OFFLOAD_BYTES],
+        inbox: &Inbox,
+    ) {
+        self.used = at.end;
+        self.frames.push(Arrival { at, offload, hops: 1 });
+        if self.bytes.len().saturating_sub(self.used) < RAW_FRAME_ROOM {
+            std::mem::replace(self, Self::new(inbox)).put(inbox);
+        }
+    }
+
+    pub fn put(self, inbox: &Inbox) {
+        let Self { bytes, frames, .. } = self;
+        inbox.put(Arrivals { link: inbox.id, bytes, frames });
+    }
+}
+
+/// What stands before a frame, in the host's byte order. Of its flags only one asks for something.
+fn native(bytes: &[u8; FINISH_BYTES]) -> Header {
+    let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
+    Header {
+        flags: flags & HDR_F_NEEDS_CSUM,
+        gso_type,
+        hdr_len: u16::from_ne_bytes([a, b]),
+        gso_size: u16::from_ne_bytes([c, d]),
+        csum_start: u16::from_ne_bytes([e, f]),
+        csum_offset: u16::from_ne_bytes([g, h]),
+        num_buffers: 0,
+    }
+}
+
+fn emit(header: &Header) -> [u8; OFFLOAD_BYTES] {
+    let full = header.emit();
+    full.first_chunk().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::carrier::to_native;
+    use super::*;
+    use causeway_fabric::carrier::LinkId;
+    use causeway_fabric::mailbox::mailbox;
+
+    fn inbox() -> Inbox {
+        let (to, _) = mailbox(1).unwrap();
+        let name = "l".parse().unwrap();
+        Inbox { id: LinkId(1), name, to, tally: Default::default(), pool: Default::default() }
+    }
+
+    #[test]
+    fn a_tag_is_put_back_where_it_was() {
+        let mut batch = Batch::new(&inbox());
+        let offload = Header {
+            flags: HDR_F_NEEDS_CSUM,
+            gso_type: 1,
+            hdr_len: 54,
+            gso_size: 1460,
+            csum_start: 34,
+            csum_offset: 16,
+            num_buffers: 0,
+        };
+        let frame: Vec<u8> = (0..60).collect();
+        let bytes = [&to_native(&offload)[..], &frame].concat();
+        batch.room()[..bytes.len()].copy_from_slice(&bytes);
+        let packet = Packet { len: bytes.len(), tag: Some((0x8100, 0x2005)) };
+        let (at, told) = batch.frame(packet).unwrap();
+        let tagged = [&frame[..12], &[0x81, 0, 0x20, 5], &frame[12..]].concat();
+        assert_eq!(batch.bytes[at], tagged);
+        let moved = Header { hdr_len: 58, csum_start: 38, ..offload };
+        assert_eq!(told, emit(&moved));
+    }
+
+    #[test]
+    fn hostile_lengths_make_no_frames() {
+        let mut batch = Batch::new(&inbox());
+        for len in [0, FINISH_BYTES, FINISH_BYTES + 13, RAW_FRAME_ROOM + 1, usize::MAX] {
+            assert_eq!(batch.frame(Packet { len, tag: None }), None, "{len}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The way out by an interface.
+
+use std::collections::HashSet;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
+use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_wire::ethernet;
+use causeway_wire::virtio_net::Header;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+
+use super::super::limits::{
+    RAW_ADDRESSES_MAX, RAW_FRAME_ROOM, RAW_FRAMES_MAX, SEND_BYTES, TAGGED_HEADER,
+};
+use super::super::tally::{Loss, Tally};
+use super::{Outlet, shared};
+use crate::limits::FRAME_BYTES_MAX;
+
+/// The way out of one link, for one shard.
+#[derive(Debug)]
+pub struct RawCarrier {
+    outlet: Outlet,
+    tally: Arc<Tally>,
+    /// Frames one behind the other, each behind what says how it is to be finished.
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    /// The socket, as it was at the batch's first frame.
+    socket: Option<Arc<PacketSocket>>,
+    /// Addresses that are known to have left.
+    told: HashSet<u64>,
+}
+
+impl RawCarrier {
+    pub(super) fn new(outlet: Outlet, tally: Arc<Tally>) -> Self {
+        Self {
+            outlet,
+            tally,
+            bytes: vec![0; SEND_BYTES.saturating_add(RAW_FRAME_ROOM)],
+            ends: Vec::with_capacity(RAW_FRAMES_MAX),
+            socket: None,
+            told: HashSet::new(),
+        }
+    }
+
+    fn used(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Notes that an address is on our side.
+    fn note(&mut self, from: u64) {
+        if self.told.contains(&from) || self.told.len() >= RAW_ADDRESSES_MAX {
+            return;
+        }
+        self.told.insert(from);
+        let mut shared = shared(&self.outlet);
+        if shared.left.len() < RAW_ADDRESSES_MAX {
+            shared.left.insert(from);
+        }
+    }
+
+    fn refuse(&self, loss: Loss, refusal: Refusal) -> Result<(), Refusal> {
+        self.tally.lost(loss, 1);
+        Err(refusal)
+    }
+
+    /// Sends the frames from number `from` on. Says how many left, if any did.
+    fn send(&self, socket: &PacketSocket, from: usize) -> io::Result<usize> {
+        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; RAW_FRAMES_MAX] =
+            std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let slices: Vec<_> = starts
+            .zip(&self.ends)
+            .skip(from)
+            .map(|(start, end)| [IoSlice::new(self.bytes.get(start..*end).unwrap_or(&[]))])
+            .collect();
+        let messages = slices.iter().zip(&mut controls);
+        let mut messages: Vec<_> =
+            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
+        Ok(sendmmsg(socket, &mut messages, SendFlags::DONTWAIT)?)
+    }
+}
+
+impl Carrier for RawCarrier {
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        if self.ends.len() >= RAW_FRAMES_MAX || self.used() >= SEND_BYTES {
+            self.flush();
+        }
+        if self.ends.is_empty() {
+            self.socket = shared(&self.outlet).socket.clone();
+        }
+        let Some(mtu) = self.socket.as_ref().map(|socket| socket.mtu()) else {
+            return self.refuse(Loss::Down, Refusal::Down);
+        };
+        let piece = frame.offload.piece_len(frame.len);
+        if frame.len > FRAME_BYTES_MAX || piece > mtu.saturating_add(TAGGED_HEADER + 2) {
+            return self.refuse(Loss::TooBig, Refusal::TooBig);
+        }
+        let start = self.used();
+        let end = start.saturating_add(FINISH_BYTES).saturating_add(frame.len);
+        let Some(room) = self.bytes.get_mut(start..end) else {
+            return self.refuse(Loss::TooBig, Refusal::TooBig);
+        };
+        let (before, behind) = room.split_at_mut_checked(FINISH_BYTES).unwrap_or_default();
+        before.copy_from_slice(&to_native(&frame.offload.to_header(0)));
+        let read = frame.reader().read(behind);
+        let from = ethernet::numbers(behind).map(|(_, from, _)| from);
+        if read.is_err() {
+            return self.refuse(Loss::SenderFault, Refusal::Lost);
+        }
+        from.into_iter().for_each(|from| self.note(from));
+        self.ends.push(end);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> u64 {
+        let (mut at, mut lost, mut calls) = (0_usize, 0_u64, 0_u64);
+        if let Some(socket) = self.socket.take() {
+            while at < self.ends.len() {
+                calls = calls.saturating_add(1);
+                let error = match self.send(&socket, at) {
+                    Ok(sent) if sent > 0 => {
+                        at = at.saturating_add(sent);
+                        continue;
+                    }
+                    Ok(_) => None,
+                    Err(error) => rustix::io::Errno::from_io_error(&error),
+                };
+                let why = match error {
+                    Some(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Loss::NoRoom,
+                    Some(rustix::io::Errno::MSGSIZE) => Loss::TooBig,
+                    _ => Loss::Unreachable,
+                };
+                self.tally.lost(why, 1);
+                (at, lost) = (at.saturating_add(1), lost.saturating_add(1));
+            }
+        }
+        let sent = (self.ends.len() as u64).saturating_sub(lost);
+        let bytes = self.used().saturating_sub(self.ends.len().saturating_mul(FINISH_BYTES));
+        self.tally.transmitted(sent, if lost == 0 { bytes as u64 } else { 0 }, calls);
+        self.ends.clear();
+        lost
+    }
+
+    fn takes_offloads(&self) -> bool {
+        true
+    }
+
+    fn longest(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+}
+
+/// What stands before a frame, in the host's byte order.
+pub(super) fn to_native(header: &Header) -> [u8; FINISH_BYTES] {
+    let [a, b] = header.hdr_len.to_ne_bytes();
+    let [c, d] = header.gso_size.to_ne_bytes();
+    let [e, f] = header.csum_start.to_ne_bytes();
+    let [g, h] = header.csum_offset.to_ne_bytes();
+    [header.flags, header.gso_type, a, b, c, d, e, f, g, h]
+}

@@ -1,0 +1,233 @@
+//! A link on an interface, which may go and come back.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use causeway_fabric::carrier::Standing;
+use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
+use causeway_memory::packet::{PacketError, PacketSocket};
+use causeway_wire::ethernet::{self, is_group};
+use rustix::net::sockopt;
+
+use super::super::inbox::Inbox;
+use super::super::limits::{RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
+use super::super::tally::Loss;
+use super::batch::Batch;
+use super::carrier::RawCarrier;
+use super::{Outlet, shared};
+
+/// A link.
+#[derive(Debug)]
+pub struct RawLink {
+    inbox: Inbox,
+    interface: String,
+    source: u32,
+    socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
+    outlet: Outlet,
+    /// Addresses of running ports.
+    ours: HashSet<u64>,
+    started: bool,
+    again_ns: Option<u64>,
+    reason: String,
+    log: LogLimit,
+    /// How often it came up.
+    pub ups: u64,
+    /// Frames that were for others.
+    pub not_ours: u64,
+    /// Frames that came from an address of ours.
+    pub circled: u64,
+    /// Frames that the host could not hand over.
+    pub unreadable: u64,
+}
+
+impl RawLink {
+    /// A link on an interface, which may be down.
+    ///
+    /// # Errors
+    /// There is no such interface, or we may not use it.
+    pub fn open(
+        cx: &Context<'_>,
+        inbox: Inbox,
+        interface: &str,
+        source: u32,
+    ) -> Result<Self, PacketError> {
+        let mut link = Self {
+            inbox,
+            interface: interface.to_owned(),
+            source,
+            socket: None,
+            outlet: Outlet::default(),
+            ours: HashSet::new(),
+            started: false,
+            again_ns: None,
+            reason: String::new(),
+            log: LogLimit::default(),
+            ups: 0,
+            not_ours: 0,
+            circled: 0,
+            unreadable: 0,
+        };
+        match link.bind(cx) {
+            Err(PacketError::Down(_)) | Ok(()) => Ok(link),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The way out.
+    pub fn carrier(&self) -> RawCarrier {
+        RawCarrier::new(self.outlet.clone(), self.inbox.tally.clone())
+    }
+
+    /// Why it carries nothing; nothing if it does.
+    pub fn trouble(&self) -> Option<&str> {
+        self.socket.is_none().then_some(&*self.reason)
+    }
+
+    /// The longest packet, in bytes.
+    pub fn mtu(&self) -> Option<usize> {
+        self.socket.as_ref().map(|(socket, _)| socket.mtu())
+    }
+
+    /// An address is at one of our ports now, or no longer.
+    pub fn announce(&mut self, mac: [u8; 6], here: bool) {
+        let number = ethernet::number(mac);
+        if here {
+            self.ours.insert(number);
+        } else {
+            self.ours.remove(&number);
+        }
+    }
+
+    fn bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
+        let opened = PacketSocket::open(&self.interface).and_then(|socket| {
+            let watch = cx.watch_source(socket.as_fd(), self.source);
+            let watch = watch.map_err(|e| PacketError::Host(self.interface.clone(), e))?;
+            Ok((Arc::new(socket), watch))
+        });
+        match opened {
+            Ok((socket, watch)) => {
+                // Beyond the limit for all where we may, else up to it.
+                if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+                    let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+                }
+                let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+                self.again_ns = None;
+                self.ups = self.ups.saturating_add(1);
+                shared(&self.outlet).socket = Some(socket.clone());
+                self.socket = Some((socket, watch));
+                Ok(())
+            }
+            Err(error) => {
+                self.reason = error.to_string();
+                self.again_ns = Some(cx.now_ns.saturating_add(RAW_AGAIN_NS));
+                Err(error)
+            }
+        }
+    }
+
+    fn stands(&self) {
+        if self.started {
+            self.inbox.stands(Standing { up: self.socket.is_some(), rtt_ns: None });
+        }
+    }
+
+    /// The group hears of it from now on.
+    pub fn start(&mut self) {
+        self.started = true;
+        self.stands();
+    }
+
+    /// When [`Self::tick`] is to be called.
+    pub fn deadline(&self) -> u64 {
+        self.again_ns.unwrap_or(u64::MAX)
+    }
+
+    /// Tries the interface again.
+    pub fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.again_ns.is_some_and(|at| at <= cx.now_ns) && self.bind(cx).is_ok() {
+            self.stands();
+            let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
+            log::info!(link, interface; "link is up");
+            cx.wake_source(self.source);
+        }
+    }
+
+    fn down(&mut self, now_ns: u64, error: &io::Error) {
+        self.reason = format!("interface {}: {error}", self.interface);
+        self.socket = None;
+        shared(&self.outlet).socket = None;
+        self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
+        self.stands();
+        if let Some(more) = self.log.admit(now_ns) {
+            let (link, reason) = (self.inbox.name.as_str(), self.reason.as_str());
+            log::warn!(link, reason, suppressed = more; "link is down");
+        }
+    }
+
+    /// Takes what came, about `budget` frames.
+    pub fn serve(&mut self, now_ns: u64, budget: usize) -> Served {
+        let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
+            return Served { progress: Progress::Parked, count: 0 };
+        };
+        let mut batch = Batch::new(&self.inbox);
+        let (mut count, mut progress) = (0_u32, Progress::Worked);
+        while (count as usize) < budget {
+            match socket.receive(batch.room()) {
+                Ok(packet) => {
+                    count = count.saturating_add(1);
+                    if let Some((frame, offload)) = batch.frame(packet) {
+                        if self.is_taken(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
+                            batch.keep(frame, offload, &self.inbox);
+                        }
+                    } else {
+                        let cut = packet.len > RAW_FRAME_ROOM;
+                        self.inbox.tally.lost(if cut { Loss::TooBig } else { Loss::Runt }, 1);
+                    }
+                }
+                Err(error) => match rustix::io::Errno::from_io_error(&error) {
+                    Some(rustix::io::Errno::AGAIN) => {
+                        progress = Progress::Idle;
+                        break;
+                    }
+                    Some(
+                        rustix::io::Errno::NETDOWN
+                        | rustix::io::Errno::NODEV
+                        | rustix::io::Errno::NXIO,
+                    ) => {
+                        self.down(now_ns, &error);
+                        progress = Progress::Parked;
+                        break;
+                    }
+                    // One frame whose finishing has no name in virtio.
+                    _ => {
+                        count = count.saturating_add(1);
+                        self.unreadable = self.unreadable.saturating_add(1);
+                    }
+                },
+            }
+        }
+        batch.put(&self.inbox);
+        Served { progress, count }
+    }
+
+    fn is_taken(&mut self, frame: &[u8]) -> bool {
+        let Some((destination, from, _)) = ethernet::numbers(frame) else { return false };
+        if self.ours.contains(&from) {
+            self.circled = self.circled.saturating_add(1);
+            return false;
+        }
+        let ours = is_group(ethernet::address(destination))
+            || self.ours.contains(&destination)
+            || shared(&self.outlet).left.contains(&destination);
+        self.not_ours = self.not_ours.saturating_add(u64::from(!ours));
+        ours
+    }
+}
+
+impl Drop for RawLink {
+    fn drop(&mut self) {
+        shared(&self.outlet).socket = None;
+    }
+}

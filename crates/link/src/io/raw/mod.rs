@@ -1,0 +1,44 @@
+//! Links of the kind `raw`: the local network behind an interface of this host.
+//!
+//! Frames cross as they are, with checksums and segments unfinished where the host finishes them.
+//! Taken is what is for everyone, for groups, or for one of our addresses: those of running ports,
+//! which the group tells, and those whose frames left by this link. What comes *from* an address of
+//! a running port is our own and went in a circle: it is dropped. The host's own traffic by the
+//! interface is neither heard nor reached.
+//!
+//! # Budget
+//! One copy of a frame out, and one system call for up to [`RAW_FRAMES_MAX`](super::limits::RAW_FRAMES_MAX); one system call for
+//! each that comes, which writes it where it is handed on.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `link` | what comes, and interfaces that go and come back |
+//! | `batch` | frames that came, where they lie |
+//! | `carrier` | what leaves |
+
+mod batch;
+mod carrier;
+mod link;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_memory::packet::PacketSocket;
+
+pub use carrier::RawCarrier;
+pub use link::RawLink;
+
+/// What the shards share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// None while the interface is down or gone.
+    socket: Option<Arc<PacketSocket>>,
+    /// Addresses whose frames left.
+    left: HashSet<u64>,
+}
+
+type Outlet = Arc<Mutex<Shared>>;
+
+fn shared(outlet: &Outlet) -> MutexGuard<'_, Shared> {
+    outlet.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,111 @@
+//! A connection on its way to carry frames: connected by the host, then secured by TLS.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+
+use causeway_fabric::{Context, ServiceWatch};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::super::inbox::Inbox;
+use super::super::limits::{
+    CONNECT_NS_MAX, FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES,
+    UNTAKEN_MS_MAX,
+};
+use super::super::tls::{Security, is_settled};
+use super::pipe::{Connection, Ended, Layer};
+
+/// One that does not yet.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub connection: Connection,
+    pub from: SocketAddr,
+    /// Whether the host has connected it.
+    pub connected: bool,
+    /// When TLS was through with its handshake.
+    shaken_ns: Option<u64>,
+    deadline_ns: u64,
+    pub watch: ServiceWatch,
+}
+
+/// Begins to connect.
+pub(super) fn begin(remote: SocketAddr) -> io::Result<TcpStream> {
+    let domain = socket2::Domain::for_address(remote);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM.nonblocking(), None)?;
+    match socket.connect(&remote.into()) {
+        Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// Sets what every connection of ours has. Failures cost comfort, not correctness.
+fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_TRIES);
+    let _ = sockopt::set_tcp_user_timeout(socket, UNTAKEN_MS_MAX);
+}
+
+/// What a failure to connect means.
+pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
+        io::ErrorKind::TimedOut => "nobody answers: address, firewall?",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no way leads there",
+        _ => return format!("{remote}: {error}"),
+    };
+    format!("{remote}: {hint}")
+}
+
+impl Attempt {
+    /// Of a socket, which is connected to or from somewhere, or will be.
+    pub fn new(
+        cx: &Context<'_>,
+        source: u32,
+        security: Option<&Security>,
+        (socket, from, connected): (TcpStream, SocketAddr, bool),
+    ) -> Result<Self, Ended> {
+        prepare(&socket);
+        let tls = security.map(Security::begin).transpose()?;
+        let layer = tls.map_or(Layer::Bare, |tls| Layer::Tls(Box::new(tls)));
+        let watch = cx.watch(socket.as_fd(), source)?;
+        let deadline_ns = cx.now_ns.saturating_add(CONNECT_NS_MAX);
+        let connection = Connection::new(socket, layer);
+        Ok(Self { connection, from, connected, shaken_ns: None, deadline_ns, watch })
+    }
+
+    /// When it has to be further than it is.
+    pub fn deadline(&self) -> u64 {
+        self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
+    }
+
+    /// Goes on. Says whether it may carry frames.
+    pub fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
+        let socket = self.connection.socket.clone();
+        if !self.connected {
+            if let Some(error) = socket.take_error()? {
+                return Err(error.into());
+            }
+            self.connected = socket.peer_addr().is_ok();
+        }
+        if self.connected {
+            self.connection.writable(&inbox.tally);
+            let spoken = self.connection.advance(&inbox.tally)?;
+            let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
+            if self.shaken_ns.is_none() && !tls.is_handshaking() {
+                self.shaken_ns = Some(now_ns);
+            }
+            let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
+            if is_settled(tls, spoken || late) {
+                return Ok(true);
+            }
+        }
+        if self.deadline() <= now_ns {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        Ok(false)
+    }
+}
