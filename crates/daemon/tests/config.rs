@@ -348,3 +348,23 @@ fn hostile_files_are_refused_without_harm() {
     let many = "[[rule]]\nx = 1\n".repeat(1000);
     assert!(parse(&many).unwrap_err().contains("1980 more problems not shown"));
 }
+
+/// What a guest is told fits the links of its group, unless the operator says otherwise.
+#[test]
+fn the_mtu_is_what_the_groups_links_carry() {
+    let mtus = |link: &str, mtu: &str| {
+        let port = format!("[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n{mtu}\n");
+        let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
+        let config = parse(&format!("{HEAD}{port}{link}")).unwrap();
+        match &config.ports[0].kind {
+            causeway_fabric::spec::PortKind::Net(net) => net.mtu,
+            other => panic!("{other:?}"),
+        }
+    };
+    let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"10.0.0.2\"";
+    assert_eq!(mtus(vxlan, ""), 1450);
+    assert_eq!(mtus(&vxlan.replace("10.0.0.2", "[fd00::2]"), ""), 1430);
+    assert_eq!(mtus("kind=\"vnet\"\nremote=\"10.0.0.2\"", ""), 1458);
+    assert_eq!(mtus("kind=\"causeway-plain\"\nremote=\"10.0.0.2\"", ""), 1500);
+    assert_eq!(mtus(vxlan, "mtu=9000"), 9000);
+}

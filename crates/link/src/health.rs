@@ -13,10 +13,11 @@ use crate::limits::{
 };
 
 /// Lengths that are common on the way, in bytes of UDP payload: MTUs of 1280, 1400, 1420, 1440,
-/// 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's headers.
-const LENGTHS: [usize; 15] = [
-    1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444, 1_452, 3_952, 7_952, 8_952, 16_336,
-    32_720, 65_488,
+/// 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's headers, and
+/// of 1500 and 9000 less IPv4's.
+const LENGTHS: [usize; 17] = [
+    1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444, 1_452, 1_472, 3_952, 7_952, 8_952,
+    8_972, 16_336, 32_720, 65_488,
 ];
 
 #[derive(Debug, Clone, Copy)]

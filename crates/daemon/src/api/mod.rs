@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
+use causeway_fabric::limits::UNDERLAY_MTU;
 use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
@@ -126,7 +127,9 @@ fn ports(
         ([], "GET") => call(fabric, Command::PortList, 200),
         ([], "POST") => {
             let draft: PortDraft = body(request)?;
-            let spec = draft.into_spec(&about.run_dir).map_err(|e| invalid(e.to_string()))?;
+            let links = carried(fabric, &draft.group)?;
+            let spec = draft.into_spec(&about.run_dir, links);
+            let spec = spec.map_err(|e| invalid(e.to_string()))?;
             call(fabric, Command::PortAdd(spec), 201)
         }
         ([name], "GET") => call(fabric, Command::PortShow(parse_name(name)?), 200),
@@ -134,6 +137,17 @@ fn ports(
         ([], _) => Err(Reply::method_not_allowed("GET, POST")),
         ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
         _ => Err(no_path(request)),
+    }
+}
+
+/// The largest payload that all links of a group carry uncut.
+fn carried(fabric: &dyn Fabric, group: &Name) -> Result<u16, Reply> {
+    match fabric.call(Command::LinkList).map_err(refused)? {
+        Answer::Links(links) => {
+            let of = links.iter().filter(|link| link.spec.group == *group);
+            Ok(of.map(|link| link.spec.kind.mtu(UNDERLAY_MTU)).min().unwrap_or(u16::MAX))
+        }
+        other => Err(unexpected(&other)),
     }
 }
 

@@ -62,10 +62,6 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
             .iter()
             .filter_map(|section| group(section, &mut problems))
             .collect();
-    let ports: Vec<_> = array(&document, "port", "[[port]]", &PORT_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| port(section, &daemon.run_dir, &mut problems))
-        .collect();
     let rules: Vec<_> = array(&document, "rule", "[[rule]]", &RULE_KEYS, &mut problems)
         .iter()
         .filter_map(|section| rule(section, &mut problems))
@@ -73,6 +69,14 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
     let links: Vec<_> = array(&document, "link", "[[link]]", &links::LINK_KEYS, &mut problems)
         .iter()
         .filter_map(|section| links::link(section, &daemon.key_file, &mut problems))
+        .collect();
+    let carried = |group: &Name| {
+        let of = links.iter().filter(|link| link.value.group == *group);
+        of.map(|link| link.value.mtu()).min().unwrap_or(u16::MAX)
+    };
+    let ports: Vec<_> = array(&document, "port", "[[port]]", &PORT_KEYS, &mut problems)
+        .iter()
+        .filter_map(|section| port(section, &daemon.run_dir, carried, &mut problems))
         .collect();
     let routes: Vec<_> = array(&document, "route", "[[route]]", &links::ROUTE_KEYS, &mut problems)
         .iter()
@@ -219,6 +223,7 @@ pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -
 fn port(
     section: &Section<'_, '_>,
     run_dir: &Path,
+    carried: impl Fn(&Name) -> u16,
     problems: &mut Problems,
 ) -> Option<Sited<PortSpec>> {
     require_port_keys(section, problems);
@@ -248,7 +253,8 @@ fn port(
         host_socket: host,
     };
     let whole = section.span.clone();
-    match draft.into_spec(run_dir) {
+    let links = carried(&draft.group);
+    match draft.into_spec(run_dir, links) {
         Ok(value) => Some(Sited { value, spans, whole }),
         // Each of its reasons was noted above, at its key.
         Err(_) if !problems.is_empty() => None,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::Name;
-use causeway_fabric::limits::{INTERFACE_BYTES_MAX, VNI_MAX};
+use causeway_fabric::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
 use causeway_fabric::spec::{
     LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
     metric_default,
@@ -194,6 +194,21 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
 }
 
 impl LinkDraft {
+    /// As [`causeway_fabric::spec::LinkKind::mtu`], before the peer's address is looked up: a host
+    /// by name is taken to have an IPv4 one.
+    pub fn mtu(&self) -> u16 {
+        let encapsulation = match self.kind {
+            LinkWord::Vnet => 0,
+            LinkWord::Vxlan => 8,
+            LinkWord::Raw => return UNDERLAY_MTU,
+            _ => return u16::MAX,
+        };
+        let is_ipv6 = self.remote.as_ref().is_some_and(|at| at.matches(':').count() > 1);
+        // Ethernet, then IP and UDP.
+        let before: u16 = if is_ipv6 { 14 + 48 } else { 14 + 28 };
+        UNDERLAY_MTU - before - encapsulation
+    }
+
     /// A draft of which only this much is said.
     pub fn new(name: Name, group: Name, kind: LinkWord) -> Self {
         Self {

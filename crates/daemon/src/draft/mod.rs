@@ -46,7 +46,7 @@ pub struct PortDraft {
     /// net only; default: [`derived_mac`] of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// net only; default: [`MTU_DEFAULT`].
+    /// net only; default: [`MTU_DEFAULT`], or what the links of its group carry if that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
     /// net only; default: 1.
@@ -69,15 +69,16 @@ pub const NET_KEYS: [&str; 4] = ["mac", "mtu", "queue_pairs", "learn"];
 pub const VSOCK_KEYS: [&str; 2] = ["cid", "host_socket"];
 
 impl PortDraft {
-    /// The full port, with defaults filled in and every range checked.
-    pub fn into_spec(self, run_dir: &Path) -> Result<PortSpec, SpecError> {
+    /// The full port, with defaults filled in and every range checked. `links` is the largest
+    /// payload that all links of its group carry uncut.
+    pub fn into_spec(self, run_dir: &Path, links: u16) -> Result<PortSpec, SpecError> {
         self.refuse_foreign_keys()?;
         let socket = self.socket.unwrap_or_else(|| default_socket(run_dir, &self.name));
         check_socket_path("socket", &socket)?;
         let kind = match self.kind {
             Kind::Net => PortKind::Net(NetSpec {
                 mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
-                mtu: self.mtu.unwrap_or(MTU_DEFAULT),
+                mtu: self.mtu.unwrap_or(MTU_DEFAULT.min(links)),
                 queue_pairs: self.queue_pairs.unwrap_or(1),
                 learn: self.learn.unwrap_or(false),
             }),
@@ -155,7 +156,7 @@ mod tests {
 
     fn draft(json: &str) -> Result<PortSpec, String> {
         let draft: PortDraft = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        draft.into_spec(Path::new("/run/causeway")).map_err(|e| e.to_string())
+        draft.into_spec(Path::new("/run/causeway"), u16::MAX).map_err(|e| e.to_string())
     }
 
     #[test]
