@@ -149,7 +149,7 @@ impl Scratch {
                 Some(frame) => Body::Private(frame.get(piece.payload.clone()).unwrap_or(&[])),
                 None => rest,
             };
-            result = self.piece(to, piece, body);
+            result = self.piece(to, piece, body, complete);
             if result.is_err() {
                 break;
             }
@@ -164,21 +164,24 @@ impl Scratch {
         result
     }
 
-    /// Delivers one piece: where its payload is private, with the checksum completed.
+    /// Delivers one piece. Its checksum is completed where `body` is private and no longer than
+    /// its payload, and left to the receiver else.
     fn piece(
         &mut self,
         to: &mut To<'_>,
         mut piece: Piece<'_>,
         body: Body<'_>,
+        complete: bool,
     ) -> Result<(), Trouble> {
         let len = piece.len();
         let count = self.gather(to, len)?;
         let offload = match &body {
-            Body::Private(payload) => {
+            Body::Private(payload) if complete => {
                 piece.complete(payload);
                 Offload::None
             }
-            Body::Guest(..) => piece.offload(),
+            // A frame of a link is private too: what is behind the piece is in `body` as well.
+            Body::Private(_) | Body::Guest(..) => piece.offload(),
         };
         let mut first = std::mem::take(&mut self.first);
         first.clear();
