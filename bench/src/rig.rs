@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort, VsockOptions, VsockPort};
 use causeway_fabric::control::{Answer, Command, LinkState, PortView};
-use causeway_fabric::spec::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
+use causeway_fabric::spec::{
+    LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec,
+};
 use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
 
 use crate::pin::{CLIENT, SERVER, pin};
