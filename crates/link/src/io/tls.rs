@@ -46,8 +46,9 @@ impl Security {
     /// # Errors
     /// Says which is wrong and why, never what is in it.
     pub fn read(spec: &TlsSpec) -> Result<Self, String> {
-        let peer = ServerName::try_from(spec.peer_name.clone())
-            .map_err(|_| format!("peer name {:?}: expected a DNS name", spec.peer_name))?;
+        let peer = ServerName::try_from(spec.peer_name.clone()).map_err(|_| {
+            format!("peer name {:?}: expected a DNS name or an IP address", spec.peer_name)
+        })?;
         let own = certificates(&spec.certificate, "certificate")?;
         let key = private_key(&spec.private_key)?;
         let roots = Arc::new(authorities(&spec.authorities)?);

@@ -15,7 +15,7 @@ use super::super::limits::{CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BY
 use super::super::tally::Loss;
 use super::super::tls::Security;
 use super::attempt::{Attempt, begin, explain};
-use super::pipe::{Ended, Pipe, StreamCarrier, read_bare};
+use super::pipe::{Connection, Ended, Pipe, StreamCarrier, read_bare};
 use crate::framing::Deframer;
 use crate::limits::STREAM_BYTES;
 
@@ -295,7 +295,9 @@ impl StreamLink {
                     return Served { progress: Progress::Idle, count };
                 }
                 Err(ended) => {
-                    let reason = format!("{}: {ended}", live.from);
+                    // What ended it may have been met in writing.
+                    let met = self.pipe.now().as_mut().and_then(Connection::failure);
+                    let reason = format!("{}: {}", live.from, met.unwrap_or(ended));
                     self.down(now_ns, reason);
                 }
             }

@@ -103,8 +103,17 @@ impl Connection {
         }
         match self.write() {
             Ok(calls) => tally.transmitted(0, 0, calls),
-            Err(error) => self.failed = Some(error),
+            Err(error) => {
+                self.failed = Some(error);
+                // Wakes who reads, who ends it.
+                let _ = self.socket.shutdown(std::net::Shutdown::Both);
+            }
         }
+    }
+
+    /// Why no more could be written, if that is so.
+    pub fn failure(&mut self) -> Option<Ended> {
+        self.failed.take().map(Ended::Host)
     }
 
     /// The socket may have room again.
@@ -135,9 +144,6 @@ impl Connection {
     /// # Errors
     /// [`Ended`]; [`io::ErrorKind::WouldBlock`] means that nothing is there.
     pub fn read(&mut self, room: &mut [u8], tally: &Tally) -> Result<usize, Ended> {
-        if let Some(error) = self.failed.take() {
-            return Err(error.into());
-        }
         loop {
             let Layer::Tls(tls) = &mut self.layer else {
                 return read_bare(&self.socket, room);
