@@ -110,7 +110,7 @@ mod tests {
         let word = |bytes: &[u8]| u32::from_ne_bytes(bytes[..4].try_into().unwrap());
         while !bytes.is_empty() {
             let len = word(&bytes[4..]) as usize;
-            assert!(len >= 12 && len % 4 == 0, "{len}");
+            assert!(len >= 12 && len.is_multiple_of(4), "{len}");
             assert_eq!(word(&bytes[len - 4..]) as usize, len);
             all.push((word(bytes), &bytes[8..len - 4]));
             bytes = &bytes[len..];
