@@ -40,14 +40,16 @@ impl Directory {
 
     /// An address of a port of ours is said to be elsewhere: believed while its guest does not run.
     fn moved(&mut self, place: Place, source: u64) -> bool {
-        if self.away.get(&source) == Some(&place) {
+        if let Some(&(at, told)) = self.away.get(&source)
+            && (at == place || (told && self.uplinks.is_up(at)))
+        {
             return true;
         }
         let owner = self.owner(Mac(ethernet::address(source)));
         if owner.is_none_or(|port| !port.receive.is_empty()) {
             return false;
         }
-        self.away.insert(source, place);
+        self.away.insert(source, (place, false));
         self.table.touch();
         true
     }
@@ -96,28 +98,31 @@ impl Ethernet {
     /// Takes what links brought.
     pub(crate) fn take_in(&mut self, cx: &mut Context<'_>) -> Served {
         self.now_ns = cx.now_ns;
-        let mut messages = std::mem::take(&mut self.messages);
-        if let Some(inbox) = &self.inbox {
-            inbox.mailbox.take(ARRIVALS_PER_TURN_MAX, &mut messages);
-        }
-        let mut count = 0_usize;
-        let any = !messages.is_empty();
-        for message in messages.drain(..) {
+        let (mut count, mut any) = (0_usize, false);
+        self.spent = 0;
+        while self.spent < ARRIVALS_PER_TURN_MAX {
+            let message = self.inbox.as_ref().and_then(|inbox| inbox.mailbox.next());
+            let Some(message) = message else { break };
+            any = true;
+            self.spent = self.spent.saturating_add(1);
             match message {
                 Message::Arrivals(arrivals) => {
                     count = count.saturating_add(arrivals.frames.len());
                     self.arrive(cx, &arrivals);
                 }
                 Message::Standing(id, standing) => {
-                    if self.directory.uplinks.stands(id, standing).is_some() {
-                        self.directory.table.touch();
+                    let directory = &mut self.directory;
+                    if let Some(place) = directory.uplinks.stands(id, standing) {
+                        if !directory.uplinks.is_up(place) {
+                            directory.table.doubt(place);
+                        }
+                        directory.table.touch();
                     }
                 }
                 Message::Here(id, macs) => self.told(cx, id, &macs, true),
                 Message::Gone(id, macs) => self.told(cx, id, &macs, false),
             }
         }
-        self.messages = messages;
         self.directory.uplinks.flush();
         self.directory.traffic.enter(cx.now_ns);
         let armed = || self.inbox.as_ref().is_some_and(|inbox| inbox.mailbox.arm());
@@ -139,13 +144,13 @@ impl Ethernet {
             match (here, directory.owner(*mac).is_some()) {
                 // Newer than all that was said of it: also than our guest's start.
                 (true, true) => {
-                    directory.away.insert(number, place);
+                    directory.away.insert(number, (place, true));
                 }
                 (true, false) => {
-                    directory.table.learn(mac.0, place, cx.now_ns);
+                    directory.table.tell(mac.0, place, cx.now_ns);
                 }
                 (false, _) => {
-                    if directory.away.get(&number) == Some(&place) {
+                    if directory.away.get(&number).is_some_and(|(at, _)| *at == place) {
                         directory.away.remove(&number);
                     }
                     directory.table.unlearn_at(mac.0, place);
@@ -203,6 +208,7 @@ impl Ethernet {
 
     /// Brings frames of one way to those whom they are for.
     fn bring(&mut self, cx: &mut Context<'_>, from: (Place, &[u8]), run: &mut [Taken], way: Way) {
+        self.spent = self.spent.saturating_add(run.len());
         match way {
             Way::Done => {}
             Way::To(to, queue) => self.bring_to(cx, from, run, (to, queue), true),
@@ -211,6 +217,7 @@ impl Ethernet {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.directory.list_targets(from.0, way, &mut targets);
                 for taken in run {
+                    self.spent = self.spent.saturating_add(targets.len());
                     let taken = std::slice::from_mut(taken);
                     self.bring_to_each(cx, from, taken, &targets);
                 }

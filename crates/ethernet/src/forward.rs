@@ -78,7 +78,7 @@ impl Directory {
         if is_group(destination) {
             return Route::All;
         }
-        let away = || self.away.get(&ethernet::number(destination)).copied();
+        let away = || self.away.get(&ethernet::number(destination)).map(|(at, _)| *at);
         let moved = if self.away.is_empty() { None } else { away() };
         match moved.or_else(|| self.table.lookup(destination, now_ns)) {
             Some(to) if to == from => Route::Drop(DropReason::SamePort),

@@ -102,8 +102,9 @@ impl NetPort {
 pub(crate) struct Directory {
     places: Vec<Option<NetPort>>,
     pub table: Table<u32>,
-    /// Configured addresses of our ports that are elsewhere now, behind links.
-    pub away: HashMap<u64, Place>,
+    /// Configured addresses of our ports that are elsewhere now, behind links; and whether the
+    /// peer there said so itself.
+    pub away: HashMap<u64, (Place, bool)>,
     pub uplinks: Uplinks,
     pub routes: Routes,
     pub traffic: Traffic,

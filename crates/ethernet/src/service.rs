@@ -45,9 +45,9 @@ pub struct Ethernet {
     pub(crate) now_ns: u64,
     /// Where links put what they bring; from the first link on.
     pub(crate) inbox: Option<Inbox>,
-    /// Room for what was in it.
-    pub(crate) messages: Vec<Message>,
+    /// Room for frames that were in it, and how many were delivered in this turn.
     pub(crate) landed: Vec<Taken>,
+    pub(crate) spent: usize,
 }
 
 /// Where links put what they bring.
@@ -110,7 +110,7 @@ impl Ethernet {
     fn leave(&mut self, id: LinkId) {
         if let Some(place) = self.directory.uplinks.leave(id) {
             self.directory.table.unlearn(place);
-            self.directory.away.retain(|_, at| *at != place);
+            self.directory.away.retain(|_, (at, _)| *at != place);
         }
         self.resolve();
     }

@@ -37,6 +37,8 @@ struct Place<P> {
     port: P,
     /// When it was last seen; `None`: configured, and never forgotten.
     seen: Option<u64>,
+    /// Its peer said so itself: frames from elsewhere, which may be late, do not change it.
+    told: bool,
 }
 
 impl<P> Place<P> {
@@ -83,7 +85,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
             }
             _ => {}
         }
-        self.places.insert(address, Place { port, seen: None });
+        self.places.insert(address, Place { port, seen: None, told: false });
         self.changed();
         Ok(())
     }
@@ -155,11 +157,14 @@ impl<P: Copy + Eq + Hash> Table<P> {
             if place.seen.is_none() {
                 return Learnt::Forged;
             }
+            if place.told && !place.aged(now_ns) {
+                return Learnt::Known;
+            }
         }
         if !self.has_room(address, port, now_ns) {
             return Learnt::Full;
         }
-        let place = Place { port, seen: Some(now_ns) };
+        let place = Place { port, seen: Some(now_ns), told: false };
         self.changed();
         if let Some(before) = self.places.insert(address, place) {
             self.forget(before.port);
@@ -168,6 +173,25 @@ impl<P: Copy + Eq + Hash> Table<P> {
         let count = self.learnt.entry(port).or_insert(0);
         *count = count.saturating_add(1);
         Learnt::New
+    }
+
+    /// As [`Self::learn`], but the peer behind `port` says so itself, which counts more.
+    pub fn tell(&mut self, address: Address, port: P, now_ns: u64) {
+        if let Some(place) = self.places.get_mut(&address) {
+            place.told = false;
+        }
+        self.learn(address, port, now_ns);
+        let there = |place: &&mut Place<P>| place.port == port && place.seen.is_some();
+        if let Some(place) = self.places.get_mut(&address).filter(there) {
+            place.told = true;
+        }
+    }
+
+    /// What a peer said counts no more than frames do: it cannot take it back now.
+    pub fn doubt(&mut self, port: P) {
+        for place in self.places.values_mut().filter(|place| place.port == port) {
+            place.told = false;
+        }
     }
 
     /// How many addresses are learnt at `port`.

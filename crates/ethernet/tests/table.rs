@@ -148,3 +148,23 @@ fn hostile_forgery_of_a_configured_address_is_seen() {
     assert_eq!(table.lookup(mac(2), now), Some(0));
     assert_eq!(table.learnt_at(1), 0);
 }
+
+#[test]
+fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
+    let mut table = Table::new();
+    table.learn(mac(1), 1, 0);
+    table.tell(mac(1), 2, 1);
+    assert_eq!(table.learn(mac(1), 1, 2), Learnt::Known, "it left there before");
+    assert_eq!(table.lookup(mac(1), 2), Some(2));
+    table.tell(mac(1), 3, 3);
+    assert_eq!(table.lookup(mac(1), 3), Some(3), "the newer word");
+    table.doubt(3);
+    assert_eq!(table.learn(mac(1), 1, 4), Learnt::New, "nobody answers there any more");
+    assert_eq!(table.lookup(mac(1), 4), Some(1));
+    table.tell(mac(1), 2, 5);
+    table.unlearn_at(mac(1), 2);
+    assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "it was taken back");
+    table.add(mac(9), 4).unwrap();
+    table.tell(mac(9), 2, 7);
+    assert_eq!(table.lookup(mac(9), 7), Some(4), "a port's own address stays");
+}
