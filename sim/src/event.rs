@@ -197,6 +197,8 @@ pub enum Event {
         /// It has no answer yet.
         asking: bool,
     },
+    /// Something happened between hosts.
+    Crossing(Crossing),
     /// At the end: something that must be none.
     Remains {
         /// Where.
@@ -205,5 +207,63 @@ pub enum Event {
         what: &'static str,
         /// How much.
         count: u64,
+    },
+}
+
+/// What happened in a world of hosts that links join. The stage of a place is its group here,
+/// wherever the guest is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Crossing {
+    /// A guest runs on a host.
+    Came {
+        /// The guest.
+        at: Place,
+        /// Where.
+        host: u8,
+    },
+    /// It runs there no more.
+    Went(Place),
+    /// It showed a frame to the backend.
+    Sent {
+        /// The sender.
+        from: Place,
+        /// Its destination.
+        to: To,
+        /// Counts the sender's frames.
+        serial: u16,
+        /// Bytes of payload.
+        len: u32,
+    },
+    /// It got a frame, or one piece of it.
+    Got {
+        /// The receiver.
+        at: Place,
+        /// Who sent it, by its content.
+        from: Place,
+        /// The number of the frame.
+        serial: u16,
+        /// Where in the frame's payload this piece begins.
+        offset: u32,
+        /// Bytes of payload in this piece.
+        len: u32,
+        /// The sum of these bytes.
+        sum: u64,
+        /// Whether headers and checksums are what was negotiated.
+        sound: bool,
+    },
+    /// The network has been whole for long, and nobody moves: what is sent from now on arrives.
+    Calm,
+    /// What was sent since then has had the time to arrive.
+    Arrived,
+    /// How much of something bounded a host holds.
+    Holds {
+        /// Which host.
+        host: u8,
+        /// What.
+        what: &'static str,
+        /// How much.
+        count: u64,
+        /// How much it may be.
+        most: u64,
     },
 }

@@ -11,6 +11,7 @@ pub mod bytes;
 pub mod check;
 pub mod ether;
 pub mod event;
+pub mod lan;
 pub mod play;
 pub mod rng;
 pub mod sock;

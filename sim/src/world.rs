@@ -1,4 +1,5 @@
-//! A world: one or two stages, random guests, and what happens to them, all from one seed.
+//! A world: one or two stages, or hosts joined by links, random guests, and what happens to them,
+//! all from one seed.
 //!
 //! First guests do as they like and things go wrong; then they all behave, and everything that
 //! was under way must arrive by notifications alone; then they leave, and nothing may be left.
@@ -11,8 +12,9 @@ use causeway_wire::virtio::{
 use crate::check::{Violation, broken};
 use crate::ether::Cards;
 use crate::event::{Event, Place};
+use crate::lan;
 use crate::play::{Play, Temper};
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use crate::sock::Sockets;
 use crate::stage::StageError;
 use crate::tape::Tape;
@@ -115,16 +117,35 @@ fn descriptors() -> Result<u64, StageError> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64)
 }
 
+/// Whether the world of a seed is one of hosts that links join: one in five is.
+pub fn has_hosts(seed: u64) -> bool {
+    mix(seed ^ 0x686f_7374).is_multiple_of(5)
+}
+
 fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
-    let mut rng = Rng::new(seed);
-    let mut plays = cast(&mut rng)?;
     let before = if wish.descriptors { descriptors()? } else { 0 };
+    let mut rng = Rng::new(seed);
+    if has_hosts(seed) {
+        lan::run(&mut rng, tape)?
+    } else {
+        stages(&mut rng, tape)?
+    }
+    if wish.descriptors && !tape.is_broken() {
+        let count = descriptors()?.abs_diff(before);
+        tape.put(Event::Remains { stage: 0, what: "descriptors", count });
+    }
+    Ok(())
+}
+
+/// Plays a world of one or two stages that know nothing of each other.
+fn stages(rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
+    let mut plays = cast(rng)?;
     // A heavy world needs time until something is full.
     let more = if plays.iter().any(|play| play.scene().temper.heavy) { 2 } else { 1 };
     for _ in 0..rng.within(STEPS.0, STEPS.1) * more {
         for play in &mut plays {
-            play.turn(&mut rng, tape)?;
-            elapse(play.as_ref(), &mut rng)?;
+            play.turn(rng, tape)?;
+            elapse(play.as_ref(), rng)?;
         }
         if tape.is_broken() {
             return Ok(());
@@ -135,10 +156,6 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
         play.finish(tape)?;
         play.part(tape)?;
         afterwards(play.as_ref(), tape)?;
-    }
-    if wish.descriptors {
-        let count = descriptors()?.abs_diff(before);
-        tape.put(Event::Remains { stage: 0, what: "descriptors", count });
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Each checker finds what it is for: tapes of good worlds, each with one thing wrong.
 
 use causeway_sim::check::Checkers;
-use causeway_sim::event::Event;
+use causeway_sim::event::{Crossing, Event, Place};
 use causeway_sim::{Wish, play};
 
 /// Tapes of good worlds.
@@ -224,6 +224,109 @@ fn endings_that_one_end_does_not_know() {
         found += usize::from(Checkers::judge(&bent).is_err_and(|v| v.checker == "endings"));
     }
     assert!(found > 0, "a reset without a reason");
+}
+
+type Bend = fn(&mut Crossing);
+
+/// Bends what a guest got in a world of hosts.
+fn bent_crossing(bend: impl Fn(&mut Crossing)) -> impl Fn(&Event) -> Option<Vec<Event>> {
+    move |event| {
+        let Event::Crossing(crossing @ Crossing::Got { .. }) = event else { return None };
+        let mut bent = crossing.clone();
+        bend(&mut bent);
+        (bent != *crossing).then(|| vec![Event::Crossing(bent)])
+    }
+}
+
+#[test]
+fn frames_between_hosts_that_are_not_as_they_were_sent() {
+    let tapes = tapes();
+    let bends: [(&str, Bend); 5] = [
+        ("damaged", |c| {
+            if let Crossing::Got { sum, .. } = c {
+                *sum ^= 1
+            }
+        }),
+        ("unsound", |c| {
+            if let Crossing::Got { sound, .. } = c {
+                *sound = false
+            }
+        }),
+        ("of another group", |c| {
+            if let Crossing::Got { from, .. } = c {
+                from.stage ^= 1
+            }
+        }),
+        ("of another sender", |c| {
+            if let Crossing::Got { from, .. } = c {
+                from.guest += 10
+            }
+        }),
+        ("come back", |c| {
+            if let Crossing::Got { at, from, .. } = c {
+                *at = *from
+            }
+        }),
+    ];
+    for (name, bend) in bends {
+        let (hits, tries) = one(&tapes, "crossing", bent_crossing(bend));
+        assert_eq!(hits, tries, "{name}");
+    }
+    let twice = |e: &Event| match e {
+        Event::Crossing(Crossing::Got { .. }) => Some(vec![e.clone(), e.clone()]),
+        _ => None,
+    };
+    let (hits, tries) = one(&tapes, "crossing", twice);
+    assert_eq!(hits, tries, "twice");
+    let (hits, tries) = one(&tapes, "crossing", |e| match *e {
+        Event::Crossing(Crossing::Holds { host, what, most, .. }) => {
+            let count = most + 1;
+            Some(vec![Event::Crossing(Crossing::Holds { host, what, count, most })])
+        }
+        _ => None,
+    });
+    assert_eq!(hits, tries, "too much is held");
+}
+
+#[test]
+fn frames_that_get_lost_or_overtaken_in_calm() {
+    let (mut lost, mut overtaken) = (0, 0);
+    for tape in tapes() {
+        let calm = |e: &Event| matches!(e, Event::Crossing(Crossing::Calm));
+        let Some(start) = tape.iter().position(calm) else { continue };
+        let sent = |e: &Event| match *e {
+            Event::Crossing(Crossing::Sent { from, serial, .. }) => Some((from, serial)),
+            _ => None,
+        };
+        let got = |e: &Event| match *e {
+            Event::Crossing(Crossing::Got { at, from, serial, .. }) => Some((at, from, serial)),
+            _ => None,
+        };
+        let fresh: Vec<(Place, u16)> = tape[start..].iter().filter_map(sent).collect();
+        let places = (start..tape.len()).filter(|at| {
+            got(&tape[*at]).is_some_and(|(_, from, serial)| fresh.contains(&(from, serial)))
+        });
+        let places: Vec<usize> = places.collect();
+        let Some(&first) = places.first() else { continue };
+        let without = [&tape[..first], &tape[first + 1..]].concat();
+        assert_eq!(Checkers::judge(&without).unwrap_err().checker, "crossing");
+        lost += 1;
+        // Two frames of one pair, the second told of in the first one's place.
+        let key = |at: usize| got(&tape[at]);
+        let pair = places.iter().enumerate().find_map(|(nth, &a)| {
+            let (at, from, serial) = key(a)?;
+            let later = |b: &&usize| {
+                key(**b).is_some_and(|(to, by, s)| (to, by) == (at, from) && s != serial)
+            };
+            places[nth + 1..].iter().find(later).map(|b| (a, *b))
+        });
+        let Some((a, b)) = pair else { continue };
+        let mut bent = tape.clone();
+        bent.swap(a, b);
+        assert!(Checkers::judge(&bent).is_err_and(|v| v.checker == "crossing"));
+        overtaken += 1;
+    }
+    assert!(lost > 2 && overtaken > 2, "{lost} and {overtaken}");
 }
 
 #[test]

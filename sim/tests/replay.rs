@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use causeway_sim::event::{Crossing, Event};
 use causeway_sim::{Wish, play};
 
 const KEEP: Wish = Wish { print: false, keep: true, descriptors: false };
@@ -27,15 +28,22 @@ fn worlds_have_what_they_are_for() {
             let text = format!("{event:?}");
             let name = text.split(['(', ' ']).next().unwrap_or_default().to_owned();
             seen.insert(match event {
-                causeway_sim::event::Event::Act { what, .. } => what.to_owned(),
-                causeway_sim::event::Event::FrameGot { offset, .. } if offset > 0 => "Piece".into(),
+                Event::Act { what, .. } => what.to_owned(),
+                Event::Crossing(Crossing::Got { offset, .. }) if offset > 0 => "Cut".into(),
+                Event::Crossing(crossing) => {
+                    let text = format!("{crossing:?}");
+                    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+                }
+                Event::FrameGot { offset, .. } if offset > 0 => "Piece".into(),
                 _ => name,
             });
         }
     }
     for wanted in [
         "join", "leave", "delete", "add", "reset", "pause", "resume", "grant", "FrameGot", "Piece",
-        "Got", "Told", "Eof", "Over", "Closed", "Excuse", "Still", "Balance", "Left",
+        "Got", "Told", "Eof", "Over", "Closed", "Excuse", "Still", "Balance", "Left", "start",
+        "stop", "part", "heal", "weather", "mtu", "roam", "Cut", "Calm", "Arrived", "Came", "Went",
+        "Holds",
     ] {
         assert!(seen.contains(wanted), "no world has {wanted}: {seen:?}");
     }

@@ -7,9 +7,11 @@
 //! | [`streams`] | connections: order, content, whole or reset, nothing left behind |
 //! | [`credit`] | never more on the way than the receiver has room for |
 //! | [`endings`] | an end that is over for one is over for both, and has a reason |
+//! | [`crossing`] | frames between hosts: as they were, once, in their group, and all of them in calm |
 //! | [`remains`] | nothing is left when all are gone |
 
 pub mod credit;
+pub mod crossing;
 pub mod endings;
 pub mod frames;
 pub mod remains;
@@ -62,6 +64,7 @@ impl Default for Checkers {
             Box::new(streams::Streams::default()),
             Box::new(credit::Credits::default()),
             Box::new(endings::Endings::default()),
+            Box::new(crossing::Crossings::default()),
             Box::new(remains::Remains),
         ])
     }

@@ -1,7 +1,7 @@
 //! A stage of network cards.
 
-mod frame;
-mod guest;
+pub(crate) mod frame;
+pub(crate) mod guest;
 
 use causeway_attach::native::{Frontend, NetOptions, NetPort};
 use causeway_attach::vhost_user::FrontendReq;

@@ -1,0 +1,137 @@
+//! Frames between hosts: what arrives was sent by whom it says, as it is, at most once, in its
+//! group and to whom it was meant; in calm everything arrives, in order. Memory has bounds.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::frames::key;
+use super::{Check, Violation, broken};
+use crate::bytes;
+use crate::event::{Crossing, Event, Place, To};
+
+/// What came of a frame to one life of a guest: where pieces begin and end.
+type Pieces = BTreeMap<u32, u32>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Crossings {
+    sent: BTreeMap<(Place, u16), (To, u32)>,
+    /// Who runs.
+    here: BTreeSet<Place>,
+    /// What each running guest got, by sender and number.
+    got: BTreeMap<(Place, Place, u16), Pieces>,
+    calm: bool,
+    /// Of what was sent in calm: what is still to come, by sender and receiver, and how far the
+    /// first of it has come.
+    owed: BTreeMap<(Place, Place), VecDeque<(u16, u32)>>,
+}
+
+fn fail(what: String) -> Result<(), Violation> {
+    Err(broken("crossing", what))
+}
+
+impl Crossings {
+    fn went(&mut self, at: Place) {
+        self.here.remove(&at);
+        self.got.retain(|(to, ..), _| *to != at);
+        self.owed.retain(|(_, to), _| *to != at);
+    }
+
+    fn sent(&mut self, from: Place, to: To, serial: u16, len: u32) {
+        self.sent.insert((from, serial), (to, len));
+        if !self.calm {
+            return;
+        }
+        let meant = |at: &&Place| {
+            at.stage == from.stage && **at != from && (to == To::All || to == To::One(at.guest))
+        };
+        for at in self.here.iter().filter(meant) {
+            self.owed.entry((from, *at)).or_default().push_back((serial, 0));
+        }
+    }
+
+    /// A piece of a frame came: it is due if it was sent in calm, and none before it is missing.
+    fn due(&mut self, event: &Event, whole: u32) -> Result<(), Violation> {
+        let Event::Crossing(Crossing::Got { at, from, serial, offset, len, .. }) = *event else {
+            return Ok(());
+        };
+        let Some(owed) = self.owed.get_mut(&(from, at)) else { return Ok(()) };
+        if !owed.iter().any(|(due, _)| *due == serial) {
+            return Ok(());
+        }
+        let Some((first, far)) = owed.front_mut() else { return Ok(()) };
+        if (*first, *far) != (serial, offset) {
+            return fail(format!("out of order in calm, {first} from {far} was next: {event:?}"));
+        }
+        *far = far.saturating_add(len);
+        if *far >= whole {
+            owed.pop_front();
+        }
+        Ok(())
+    }
+
+    fn got(&mut self, event: &Event) -> Result<(), Violation> {
+        let Event::Crossing(Crossing::Got { at, from, serial, offset, len, sum, sound }) = *event
+        else {
+            return Ok(());
+        };
+        if at.stage != from.stage {
+            return fail(format!("from another group: {event:?}"));
+        }
+        let Some(&(to, whole)) = self.sent.get(&(from, serial)) else {
+            return fail(format!("nobody sent it: {event:?}"));
+        };
+        if at == from {
+            return fail(format!("it came back: {event:?}"));
+        }
+        if !(to == To::All || to == To::One(at.guest)) {
+            return fail(format!("it was for {to:?}: {event:?}"));
+        }
+        let end = offset.saturating_add(len);
+        if end > whole || (len == 0 && whole > 0) {
+            return fail(format!("a piece of a frame of {whole} bytes: {event:?}"));
+        }
+        let right = bytes::take(key(from, serial), u64::from(offset), len as usize);
+        if bytes::sum(&right) != sum {
+            return fail(format!("other bytes than were sent: {event:?}"));
+        }
+        if !sound {
+            return fail(format!("headers that were not negotiated: {event:?}"));
+        }
+        let pieces = self.got.entry((at, from, serial)).or_default();
+        let overlaps = |(start, stop): (&u32, &u32)| *start < end.max(offset + 1) && offset < *stop;
+        if pieces.iter().any(overlaps) || pieces.contains_key(&offset) {
+            return fail(format!("twice: {event:?}"));
+        }
+        pieces.insert(offset, end);
+        self.due(event, whole)
+    }
+}
+
+impl Check for Crossings {
+    fn see(&mut self, event: &Event) -> Result<(), Violation> {
+        let Event::Crossing(crossing) = event else { return Ok(()) };
+        match *crossing {
+            Crossing::Came { at, .. } => {
+                self.went(at);
+                self.here.insert(at);
+            }
+            Crossing::Went(at) => self.went(at),
+            Crossing::Sent { from, to, serial, len } => self.sent(from, to, serial, len),
+            Crossing::Got { .. } => return self.got(event),
+            Crossing::Calm => self.calm = true,
+            Crossing::Arrived => {
+                self.calm = false;
+                let late = std::mem::take(&mut self.owed);
+                if let Some(((from, at), owed)) = late.iter().find(|(_, owed)| !owed.is_empty()) {
+                    return fail(format!("sent in calm by {from:?}, never at {at:?}: {owed:?}"));
+                }
+            }
+            Crossing::Holds { host, what, count, most } => {
+                if count > most {
+                    return fail(format!("host {host}: {count} {what}, at most {most}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
