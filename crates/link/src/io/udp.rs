@@ -44,7 +44,15 @@ impl Udp {
         }
         socket.bind(&local.into())?;
         let socket = UdpSocket::from(socket);
-        let state = UdpSocketState::new((&socket).into())?;
+        let state = if cut == Cut::Allowed && local.is_ipv6() {
+            // Whatever socket it is made for, IPv6 does not cut what that sends any more. So it is
+            // made for another, and ours goes without GRO, which nothing else would turn on.
+            let other = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+            socket.set_nonblocking(true)?;
+            UdpSocketState::new((&other).into())?
+        } else {
+            UdpSocketState::new((&socket).into())?
+        };
         if cut == Cut::Allowed {
             match local.ip() {
                 IpAddr::V4(_) => {
@@ -200,5 +208,22 @@ mod tests {
     #[test]
     fn many_datagrams_cross_in_one_call_over_ipv6() {
         exchange("[::1]:0");
+    }
+
+    #[test]
+    fn ipv6_cuts_what_is_longer_than_the_path_where_it_may() {
+        let local: SocketAddr = "[::1]:0".parse().unwrap();
+        let to = Udp::bind(local, Cut::Allowed).unwrap();
+        // With its headers longer than the loopback device carries.
+        let sent = vec![7; 65_507];
+        let whole = Udp::bind(local, Cut::Refused).unwrap();
+        assert!(whole.send(to.local().unwrap(), &sent, sent.len()).is_err());
+        let cut = Udp::bind(local, Cut::Allowed).unwrap();
+        cut.send(to.local().unwrap(), &sent, sent.len()).unwrap();
+        wait(&to);
+        let mut bursts = Vec::new();
+        Receiver::new(Pool::default()).receive(&to, &mut bursts).unwrap();
+        let from: Vec<_> = bursts.iter().map(|burst| (burst.from, burst.len)).collect();
+        assert_eq!(from, [(cut.local().unwrap(), sent.len())]);
     }
 }
