@@ -32,7 +32,7 @@ impl Directory {
         if is_group(address) || address == [0; 6] {
             return false;
         }
-        match self.table.learn(address, place, now_ns) {
+        match self.table.learn_far(address, place, now_ns) {
             Learnt::Forged => self.moved(place, source),
             Learnt::Known | Learnt::New | Learnt::Full => true,
         }

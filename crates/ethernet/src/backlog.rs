@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::job::Taken;
 use crate::limits::{
-    HELD_NS_MAX, HELD_PER_QUEUE_MAX, HELD_PER_RECEIVER_DIVISOR, HELD_PER_SENDER_DIVISOR,
+    HELD_BYTES_MAX, HELD_NS_MAX, HELD_PER_LINK_SIZE, HELD_PER_QUEUE_MAX, HELD_PER_RECEIVER_DIVISOR,
+    HELD_PER_SENDER_DIVISOR,
 };
 
 /// A transmit ring: the port's place in the service, and the queue.
@@ -27,6 +28,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Bytes of it that we keep.
+    fn copied(&self) -> usize {
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len())
+    }
+
     /// When it is dropped.
     pub fn deadline_ns(&self) -> u64 {
         self.since_ns.saturating_add(HELD_NS_MAX)
@@ -38,6 +44,8 @@ impl Held {
 pub(crate) struct Backlog {
     frames: VecDeque<Held>,
     counts: HashMap<Sender, u16>,
+    /// Bytes of frames that links brought.
+    bytes: usize,
 }
 
 impl Backlog {
@@ -51,8 +59,16 @@ impl Backlog {
             && in_flight <= part(HELD_PER_SENDER_DIVISOR)
     }
 
+    /// Whether one more frame of `len` bytes may wait that a link at `sender` brought: here we keep
+    /// its bytes.
+    pub fn has_room_for_copy(&self, sender: Sender, len: usize) -> bool {
+        self.has_room(sender, HELD_PER_LINK_SIZE, 0)
+            && self.bytes.saturating_add(len) <= HELD_BYTES_MAX
+    }
+
     /// Adds a frame behind the others.
     pub fn push(&mut self, held: Held) {
+        self.bytes = self.bytes.saturating_add(held.copied());
         let count = self.counts.entry(held.sender).or_insert(0);
         *count = count.saturating_add(1);
         self.frames.push_back(held);
@@ -60,6 +76,7 @@ impl Backlog {
 
     /// Puts a frame that was popped before the others again.
     pub fn put_back(&mut self, held: Held) {
+        self.bytes = self.bytes.saturating_add(held.copied());
         let count = self.counts.entry(held.sender).or_insert(0);
         *count = count.saturating_add(1);
         self.frames.push_front(held);
@@ -68,6 +85,7 @@ impl Backlog {
     /// The first frame.
     pub fn pop(&mut self) -> Option<Held> {
         let held = self.frames.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(held.copied());
         self.count_off(held.sender);
         Some(held)
     }
@@ -91,6 +109,7 @@ impl Backlog {
         self.counts.retain(|sender, _| sender.0 != port);
         let all = std::mem::take(&mut self.frames);
         let (gone, stay): (Vec<_>, Vec<_>) = all.into_iter().partition(|h| h.sender.0 == port);
+        self.bytes = stay.iter().map(Held::copied).fold(0, usize::saturating_add);
         self.frames = stay.into();
         gone
     }

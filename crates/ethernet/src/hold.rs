@@ -6,7 +6,7 @@ use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
 use crate::forward::{Origin, attempt, fault, give_back};
 use crate::job::Taken;
-use crate::limits::{HELD_PER_LINK_SIZE, HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
+use crate::limits::{HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
 
@@ -55,15 +55,15 @@ impl Ethernet {
         to: (u32, usize),
         had: Option<u16>,
     ) -> bool {
-        let end = taken.at.saturating_add(taken.job.len);
-        let bytes: Box<[u8]> = bytes.get(taken.at..end).unwrap_or(&[]).into();
         let (sender, since_ns) = ((from, 0), cx.now_ns);
         let Some(port) = self.directory.get_mut(to.0) else { return false };
         let Some(backlog) = port.backlogs.get_mut(pair(to.1)) else { return false };
-        if !backlog.has_room(sender, HELD_PER_LINK_SIZE, 0) {
+        if !backlog.has_room_for_copy(sender, taken.job.len) {
             port.counters.dropped(DropReason::NoBuffer);
             return false;
         }
+        let end = taken.at.saturating_add(taken.job.len);
+        let bytes: Box<[u8]> = bytes.get(taken.at..end).unwrap_or(&[]).into();
         let Taken { hops, way, .. } = *taken;
         let frame = Taken { job: taken.job.clone(), hops, way, ..Taken::default() };
         self.wait(cx, Held { sender, frame, bytes: Some(bytes), done, since_ns }, to, had)

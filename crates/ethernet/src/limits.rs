@@ -26,6 +26,8 @@ pub const HELD_PER_QUEUE_MAX: usize = 1024;
 pub const HELD_SPANS_MAX: usize = 48;
 /// Frames of a link wait as those of a ring of this size do.
 pub const HELD_PER_LINK_SIZE: u16 = 1024;
+/// Most bytes of frames of links that wait for one receive queue; 4 MiB.
+pub const HELD_BYTES_MAX: usize = 4 << 20;
 /// Most frames taken from a ring before the first is looked at.
 pub const BATCH_FRAMES: usize = 32;
 /// First bytes of a frame that are copied to be looked at; more where it asks for more.
@@ -49,7 +51,12 @@ pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
 /// Most links of one group.
 pub const LINKS_PER_GROUP_MAX: usize = 1024;
-/// Batches of frames taken from links in one go.
-pub const ARRIVALS_PER_TURN_MAX: usize = 8;
+/// Deliveries of frames of links in one go: a broadcast is as many as it has receivers. The batch
+/// in which the bound is reached is finished.
+pub const ARRIVALS_PER_TURN_MAX: usize = 256;
+/// Most addresses behind one peer, and behind all peers of a group.
+pub const LEARNT_PER_PEER_MAX: usize = 16_384;
+/// See [`LEARNT_PER_PEER_MAX`].
+pub const LEARNT_FAR_MAX: usize = 65_536;
 /// Most captures of one group at a time.
 pub const CAPTURES_MAX: usize = 16;

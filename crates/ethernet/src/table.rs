@@ -9,7 +9,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::Hash;
 
-use crate::limits::{LEARNT_AGE_NS, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL_NS};
+use crate::limits::{
+    LEARNT_AGE_NS, LEARNT_FAR_MAX, LEARNT_PER_GROUP_MAX, LEARNT_PER_PEER_MAX, LEARNT_PER_PORT_MAX,
+    SWEEP_INTERVAL_NS,
+};
 
 /// An Ethernet address.
 type Address = [u8; 6];
@@ -47,13 +50,22 @@ impl<P> Place<P> {
     }
 }
 
-/// The addresses of one group; `P` names a port.
+/// How many addresses were learnt at one place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    addresses: usize,
+    /// Whether it is a peer.
+    far: bool,
+}
+
+/// The addresses of one group; `P` names a port, or a peer.
 #[derive(Debug)]
 pub struct Table<P> {
     places: HashMap<Address, Place<P>>,
-    /// Addresses learnt at each port that has any, and at all of them.
-    learnt: HashMap<P, usize>,
-    learnt_total: usize,
+    /// Addresses learnt at each port or peer that has any, and at all ports, and all peers.
+    learnt: HashMap<P, Count>,
+    near_total: usize,
+    far_total: usize,
     swept: Option<u64>,
     /// Counts the changes of who is where.
     version: u64,
@@ -69,7 +81,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
     /// An empty table.
     pub fn new() -> Self {
         let (places, learnt) = (HashMap::new(), HashMap::new());
-        Self { places, learnt, learnt_total: 0, swept: None, version: 0 }
+        Self { places, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
     /// Enters the configured address of a port. An address learnt elsewhere is forgotten.
@@ -94,16 +106,14 @@ impl<P: Copy + Eq + Hash> Table<P> {
     pub fn remove(&mut self, port: P) {
         self.changed();
         self.places.retain(|_, place| place.port != port);
-        let count = self.learnt.remove(&port).unwrap_or(0);
-        self.learnt_total = self.learnt_total.saturating_sub(count);
+        self.discount(port);
     }
 
     /// Forgets what was learnt at a port: its guest is another now.
     pub fn unlearn(&mut self, port: P) {
         self.changed();
         self.places.retain(|_, place| place.port != port || place.seen.is_none());
-        let count = self.learnt.remove(&port).unwrap_or(0);
-        self.learnt_total = self.learnt_total.saturating_sub(count);
+        self.discount(port);
     }
 
     /// Another number whenever an address is added, moved or removed: what was looked up before
@@ -147,6 +157,15 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// Notes that learning port `port` sent a frame from `address`, a unicast address.
     pub fn learn(&mut self, address: Address, port: P, now_ns: u64) -> Learnt {
+        self.note(address, port, false, now_ns)
+    }
+
+    /// As [`Self::learn`], of an address behind a peer: within the quota of peers.
+    pub fn learn_far(&mut self, address: Address, peer: P, now_ns: u64) -> Learnt {
+        self.note(address, peer, true, now_ns)
+    }
+
+    fn note(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> Learnt {
         if let Some(place) = self.places.get_mut(&address) {
             if place.port == port {
                 if place.seen.is_some() {
@@ -161,7 +180,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
                 return Learnt::Known;
             }
         }
-        if !self.has_room(address, port, now_ns) {
+        if !self.has_room(address, port, far, now_ns) {
             return Learnt::Full;
         }
         let place = Place { port, seen: Some(now_ns), told: false };
@@ -169,9 +188,10 @@ impl<P: Copy + Eq + Hash> Table<P> {
         if let Some(before) = self.places.insert(address, place) {
             self.forget(before.port);
         }
-        self.learnt_total = self.learnt_total.saturating_add(1);
-        let count = self.learnt.entry(port).or_insert(0);
-        *count = count.saturating_add(1);
+        let total = if far { &mut self.far_total } else { &mut self.near_total };
+        *total = total.saturating_add(1);
+        let count = self.learnt.entry(port).or_insert(Count { addresses: 0, far });
+        count.addresses = count.addresses.saturating_add(1);
         Learnt::New
     }
 
@@ -196,7 +216,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// How many addresses are learnt at `port`.
     pub fn learnt_at(&self, port: P) -> usize {
-        self.learnt.get(&port).copied().unwrap_or(0)
+        self.learnt.get(&port).map_or(0, |count| count.addresses)
     }
 
     /// How many addresses there are, configured and learnt.
@@ -227,30 +247,44 @@ impl<P: Copy + Eq + Hash> Table<P> {
     }
 
     /// Whether one more address may be learnt at `port`, after a sweep if one is due.
-    fn has_room(&mut self, address: Address, port: P, now_ns: u64) -> bool {
-        if self.room(address, port) {
+    fn has_room(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> bool {
+        if self.room(address, port, far) {
             return true;
         }
         let due = self.swept.is_none_or(|swept| now_ns.saturating_sub(swept) >= SWEEP_INTERVAL_NS);
         if due {
             self.sweep(now_ns);
         }
-        due && self.room(address, port)
+        due && self.room(address, port, far)
     }
 
-    fn room(&self, address: Address, port: P) -> bool {
-        let moves = self.places.contains_key(&address);
-        let total_ok = moves || self.learnt_total < LEARNT_PER_GROUP_MAX;
-        total_ok && self.learnt_at(port) < LEARNT_PER_PORT_MAX
+    fn room(&self, address: Address, port: P, far: bool) -> bool {
+        let (total, all, each) = match far {
+            false => (self.near_total, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX),
+            true => (self.far_total, LEARNT_FAR_MAX, LEARNT_PER_PEER_MAX),
+        };
+        // One that moves gives its room back where it was, if that counts here.
+        let at = self.places.get(&address).and_then(|place| self.learnt.get(&place.port));
+        let moves = at.is_some_and(|count| count.far == far);
+        (moves || total < all) && self.learnt_at(port) < each
+    }
+
+    /// Counts all learnt addresses of `port` off.
+    fn discount(&mut self, port: P) {
+        let Count { addresses, far } = self.learnt.remove(&port).unwrap_or_default();
+        let total = if far { &mut self.far_total } else { &mut self.near_total };
+        *total = total.saturating_sub(addresses);
     }
 
     /// Counts one learnt address of `port` off.
     fn forget(&mut self, port: P) {
-        self.learnt_total = self.learnt_total.saturating_sub(1);
-        if let Slot::Occupied(mut count) = self.learnt.entry(port) {
-            *count.get_mut() = count.get().saturating_sub(1);
-            if *count.get() == 0 {
-                count.remove();
+        if let Slot::Occupied(mut entry) = self.learnt.entry(port) {
+            let count = entry.get_mut();
+            count.addresses = count.addresses.saturating_sub(1);
+            let total = if count.far { &mut self.far_total } else { &mut self.near_total };
+            *total = total.saturating_sub(1);
+            if count.addresses == 0 {
+                entry.remove();
             }
         }
     }

@@ -168,3 +168,26 @@ fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
     table.tell(mac(9), 2, 7);
     assert_eq!(table.lookup(mac(9), 7), Some(4), "a port's own address stays");
 }
+
+/// Peers have a quota of their own: they take no room from ports that learn.
+#[test]
+fn hostile_peers_take_no_room_from_ports() {
+    let mut table = Table::new();
+    let address = |n: u32| {
+        let [a, b, c, d] = n.to_be_bytes();
+        [2, 0, a, b, c, d]
+    };
+    let far = 2 * causeway_ethernet::limits::LEARNT_PER_PEER_MAX as u32;
+    for n in 0..far {
+        table.learn_far(address(n), 9_u32, 1);
+    }
+    assert_eq!(table.learnt_at(9), causeway_ethernet::limits::LEARNT_PER_PEER_MAX);
+    assert_eq!(table.learn(address(far), 1, 1), Learnt::New);
+    // One that moves from the peer to a port counts there, and comes back.
+    assert_eq!(table.learn(address(0), 1, 2), Learnt::New);
+    assert_eq!((table.learnt_at(1), table.lookup(address(0), 2)), (2, Some(1)));
+    assert_eq!(table.learn_far(address(0), 9, 3), Learnt::New);
+    assert_eq!((table.learnt_at(1), table.lookup(address(0), 3)), (1, Some(9)));
+    table.unlearn(9);
+    assert_eq!((table.len(), table.lookup(address(0), 3)), (1, None));
+}

@@ -101,6 +101,11 @@ impl<T> Mailbox<T> {
         count
     }
 
+    /// The next message.
+    pub fn next(&self) -> Option<T> {
+        self.0.state().messages.pop_front()
+    }
+
     /// Wants to be rung for the next message. Says no if one waits already.
     pub fn arm(&self) -> bool {
         let mut state = self.0.state();
