@@ -8,7 +8,7 @@ use crate::row::Row;
 
 /// What the horizontal axis of a family counts.
 fn axis(family: &str) -> &'static str {
-    let known = ["ports", "connections", "rules", "addresses", "burst"];
+    let known = ["ports", "connections", "rules", "routes", "addresses", "burst"];
     known.into_iter().find(|word| family.ends_with(word)).unwrap_or("bytes")
 }
 

@@ -4,9 +4,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
+use causeway_ethernet::route::Routes;
 use causeway_fabric::control::LinkState;
-use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
+use causeway_fabric::orders::Forwarding;
+use causeway_fabric::spec::{
+    LinkKind, LinkSpec, MacMatch, RouteEnd, RouteSpec, TunnelSpec, UdpSpec, metric_default,
+};
+use causeway_fabric::{Mac, Name};
 use causeway_link::PrivateKey;
+use causeway_wire::ethernet;
 
 use super::ethernet::frame;
 use crate::effort::Effort;
@@ -218,9 +224,51 @@ fn round_us(effort: &Effort, kind: Kind, spin: Duration) -> Result<Vec<f64>, Str
     })
 }
 
+/// One look for the route of a frame whose pair of addresses is known, among `count` routes:
+/// nanoseconds.
+fn look_up_ns(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
+    const PAIRS: u64 = 64;
+    let looks = effort.rounds(20_000_000);
+    let address = |n: u32| {
+        let [a, b, c, d] = n.to_be_bytes();
+        Mac([2, 0, a, b, c, d])
+    };
+    let group: Name = GROUP.parse().map_err(|_| "a name")?;
+    let edge = RouteEnd::Edge("far".parse().map_err(|_| "a name")?);
+    let route = |n: u32| RouteSpec {
+        group: group.clone(),
+        source: MacMatch::Any,
+        destination: MacMatch::Only(address(n)),
+        to: edge.clone(),
+        from: None,
+    };
+    let mut routes = Routes::default();
+    let all = (0..count).map(|n| (u64::from(n) + 1, route(n))).collect();
+    routes.replace(all, Forwarding::Routes, |_| Some(7));
+    let pairs: Vec<(u64, u64)> =
+        (0..PAIRS as u32).map(|n| (1, ethernet::number(address(n % count).0))).collect();
+    effort.each(|| {
+        let since = Instant::now();
+        let mut found = 0_u64;
+        for n in 0..looks {
+            let (source, destination) = pairs[(n % PAIRS) as usize];
+            found += u64::from(routes.look_up(3, source, destination).is_some());
+        }
+        if found != looks {
+            return Err(format!("{found} of {looks} were found"));
+        }
+        Ok(since.elapsed().as_secs_f64() * 1e9 / looks as f64)
+    })
+}
+
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
+    for count in [10, 100, 1000, 10_000] {
+        let name = format!("Route of a known pair, {count} routes");
+        let plan = Plan::new(name, "ns", Guest::Native, move |e| look_up_ns(e, count));
+        plans.push(plan.aim(Against::Figure, 30.0).at("routes", count as usize));
+    }
     for (name, kind, aim) in [
         ("Link causeway (encrypted), segments of 64 KiB", Kind::Causeway, 5.0),
         ("Link causeway-plain, segments of 64 KiB", Kind::Plain, 10.0),

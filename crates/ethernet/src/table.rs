@@ -195,12 +195,12 @@ impl<P: Copy + Eq + Hash> Table<P> {
         Learnt::New
     }
 
-    /// As [`Self::learn`], but the peer behind `port` says so itself, which counts more.
+    /// As [`Self::learn_far`], but the peer behind `port` says so itself, which counts more.
     pub fn tell(&mut self, address: Address, port: P, now_ns: u64) {
         if let Some(place) = self.places.get_mut(&address) {
             place.told = false;
         }
-        self.learn(address, port, now_ns);
+        self.learn_far(address, port, now_ns);
         let there = |place: &&mut Place<P>| place.port == port && place.seen.is_some();
         if let Some(place) = self.places.get_mut(&address).filter(there) {
             place.told = true;
