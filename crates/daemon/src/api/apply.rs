@@ -1,10 +1,13 @@
 //! `POST /v1/apply`: the running state becomes what a configuration says.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use causeway_fabric::Name;
 use causeway_fabric::control::CommandError;
+use causeway_fabric::spec::PortKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,9 +41,12 @@ pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Re
     let ApplyBody { text, file, dry_run } = body(request)?;
     let around = Surroundings { run_dir: Some(about.run_dir.clone()) };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
-    let wanted = wanted(config, about).map_err(invalid)?;
+    let mtu_is_ours = config.mtu_is_ours.clone();
+    let mut wanted = wanted(config, about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let plan = plan(&running(fabric).map_err(refused)?, &wanted);
+    let running = running(fabric).map_err(refused)?;
+    keep_mtus(&mut wanted, &running, &mtu_is_ours);
+    let plan = plan(&running, &wanted);
     if dry_run {
         let done = vec![false; plan.changes.len()];
         return Ok(Reply::json(200, &told(&plan, &done, dry_run)));
@@ -54,6 +60,19 @@ pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Re
     match failed {
         None => Ok(Reply::json(200, &value)),
         Some((at, error)) => Err(stopped(&plan, &done, at, &error, value)),
+    }
+}
+
+/// Leaves ports alone whose MTU would only change because links have come: who runs them would
+/// lose them for it.
+fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
+    for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
+        let same = running.ports.iter().find(|other| other.name == port.name);
+        if let (PortKind::Net(net), Some(PortKind::Net(now))) =
+            (&mut port.kind, same.map(|other| &other.kind))
+        {
+            net.mtu = now.mtu;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod problem;
 mod read;
 mod section;
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub struct Config {
     pub groups: Vec<GroupSpec>,
     /// `[[port]]`, in the file's order.
     pub ports: Vec<PortSpec>,
+    /// Those of them whose MTU the file leaves to us.
+    pub mtu_is_ours: BTreeSet<Name>,
     /// `[[rule]]`, in the file's order.
     pub rules: Vec<RuleSpec>,
     /// `[[link]]`, in the file's order; host names are resolved when the link is added.

@@ -25,7 +25,10 @@ pub fn to_toml(config: &Config) -> String {
         let _ = writeln!(out, "group = {}", quoted(port.group.as_str()));
         match &port.kind {
             PortKind::Net(net) => {
-                let _ = writeln!(out, "kind = \"net\"\nmac = \"{}\"\nmtu = {}", net.mac, net.mtu);
+                let _ = writeln!(out, "kind = \"net\"\nmac = \"{}\"", net.mac);
+                // Left to us, it follows the links of its group.
+                let ours = if config.mtu_is_ours.contains(&port.name) { "# " } else { "" };
+                let _ = writeln!(out, "{ours}mtu = {}", net.mtu);
                 let _ = writeln!(out, "queue_pairs = {}\nlearn = {}", net.queue_pairs, net.learn);
             }
             PortKind::Vsock(vsock) => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec};
-use causeway_fabric::spec::{CID_GUEST_MIN, PortSpec, RuleAction, RuleSide, RuleSpec};
+use causeway_fabric::spec::{CID_GUEST_MIN, PortKind, PortSpec, RuleAction, RuleSide, RuleSpec};
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
 use toml::Spanned;
@@ -88,8 +88,14 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
     if !problems.is_empty() {
         return Err(problems);
     }
+    let leaves = |port: &&Sited<PortSpec>| {
+        let net = matches!(port.value.kind, PortKind::Net(_));
+        net && port.spans.iter().all(|(key, _)| *key != "mtu")
+    };
+    let mtu_is_ours = found.ports.iter().filter(leaves).map(|p| p.value.name.clone()).collect();
     Ok(Config {
         daemon: found.daemon,
+        mtu_is_ours,
         groups: values(found.groups),
         ports: values(found.ports),
         rules: values(found.rules),
@@ -234,6 +240,7 @@ fn port(
     let socket = keep(&mut spans, "socket", section.socket_path("socket", problems));
     let mac = keep(&mut spans, "mac", unicast(section, problems));
     let mtu = section.integer("mtu", u32::from(MTU_MIN)..=u32::from(u16::MAX), problems);
+    let mtu = keep(&mut spans, "mtu", mtu);
     let queue_pairs = section.integer("queue_pairs", 1..=u32::from(QUEUE_PAIRS_MAX), problems);
     let learn = section.boolean("learn", problems);
     let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
@@ -246,7 +253,7 @@ fn port(
         kind: kind?,
         socket,
         mac,
-        mtu: mtu.and_then(|a| u16::try_from(a.value).ok()),
+        mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         queue_pairs: queue_pairs.and_then(|a| u16::try_from(a.value).ok()),
         learn,
         cid,
