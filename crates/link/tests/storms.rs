@@ -142,5 +142,5 @@ fn an_underlay_that_refuses_long_datagrams_is_believed_at_once() {
     host.hub.tunnel_mut(0).unwrap().too_long(now, &mut host.sink);
     assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_232);
     world.run(2 * SECOND);
-    assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_452);
+    assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_472);
 }
