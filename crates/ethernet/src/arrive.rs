@@ -5,7 +5,6 @@
 //! whose receiver is short of buffers waits as a copy, as long and as many as frames of guests do.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
-use causeway_fabric::orders::Forwarding;
 use causeway_fabric::{Context, Mac, Progress, Served};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::pcapng::Direction;
@@ -61,21 +60,13 @@ impl Directory {
         taken: &mut Taken,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let (source, destination) = (taken.job.source, taken.job.destination);
-        if !self.learn_from_link(place, source, now_ns) {
+        if !self.learn_from_link(place, taken.job.source, now_ns) {
             return Err(DropReason::SpoofedSource);
         }
-        if !self.routes.is_empty() {
-            if let Some(set) = self.routes.look_up(place, source, destination) {
-                self.routes.count(set, 1);
-                taken.way = Way::Set(set);
-                return Ok(());
-            }
-            if self.routes.forwarding() == Forwarding::Routes {
-                return Err(DropReason::NoRoute);
-            }
-        }
-        let route = self.route(place, ethernet::address(destination), now_ns);
+        let route = match self.by_routes(place, taken) {
+            Some(route) => route?,
+            None => self.route(place, ethernet::address(taken.job.destination), now_ns),
+        };
         taken.way = match route {
             Route::Set(set) => Way::Set(set),
             Route::All => Way::All,

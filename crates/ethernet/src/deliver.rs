@@ -16,7 +16,7 @@ use crate::counters::{Counters, DropReason};
 use crate::job::{Job, header_for, header_len, put_header};
 use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, checksum, plan};
-use crate::source::{Source, put, read, skip};
+use crate::source::{Source, put, skip};
 
 /// Why a frame was not, or not wholly, delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -316,7 +316,7 @@ impl Scratch {
             .and_then(|bytes| bytes.split_at_mut_checked(job.head().len()))
             .ok_or(Trouble::Drop(DropReason::TooBig))?;
         head.copy_from_slice(job.head());
-        read(&mut from.rest(), rest).ok_or(Trouble::Drop(DropReason::SenderFault))?;
+        from.rest().read(rest).map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
         Ok(frame)
     }
 

@@ -4,10 +4,9 @@
 //! A frame that a link carries as it is goes to the link's carrier with where its bytes lie, and
 //! is copied there, once. One that must be finished first is copied here before, whole.
 
-use causeway_fabric::Context;
-use causeway_fabric::Port;
 use causeway_fabric::carrier::{Body, Carrier, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
+use causeway_fabric::{Context, Port};
 use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload};
 

@@ -349,9 +349,7 @@ impl Directory {
         if !own && !self.learn(place, ethernet::address(job.source), now_ns) {
             return Err(DropReason::SpoofedSource);
         }
-        if !self.routes.is_empty()
-            && let Some(route) = self.by_routes(place, taken)
-        {
+        if let Some(route) = self.by_routes(place, taken) {
             return route.and_then(|route| self.choose(map, taken, route)).map(|()| false);
         }
         let job = &taken.job;
@@ -402,7 +400,15 @@ impl Directory {
     }
 
     /// Where routes send a frame; none if no route fits and the switch is to be asked.
-    fn by_routes(&mut self, place: u32, taken: &Taken) -> Option<Result<Route, DropReason>> {
+    #[inline]
+    pub(crate) fn by_routes(
+        &mut self,
+        place: u32,
+        taken: &Taken,
+    ) -> Option<Result<Route, DropReason>> {
+        if self.routes.is_empty() {
+            return None;
+        }
         match self.routes.look_up(place, taken.job.source, taken.job.destination) {
             Some(set) => {
                 self.routes.count(set, 1);

@@ -15,7 +15,6 @@ use causeway_wire::virtio_net::{
 use crate::counters::DropReason;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 use crate::route::{Place, SetId};
-use crate::source::read;
 
 /// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
 /// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
@@ -197,7 +196,7 @@ impl Job {
         let new = HEADER_LEN.saturating_add(self.head_len)..HEADER_LEN.saturating_add(head_len);
         // Nothing is read twice: what was looked at stays what it was.
         if let Some(new) = self.bytes.get_mut(new) {
-            read(&mut rest, new).ok_or(DropReason::SenderFault)?;
+            rest.read(new).map_err(|_| DropReason::SenderFault)?;
             self.rest_at = self.rest_at.saturating_add(new.len() as u64);
             self.head_len = head_len;
         }

@@ -75,16 +75,3 @@ pub(crate) fn skip(body: &mut Body<'_>, len: usize) {
         Body::Private(bytes) => *bytes = bytes.get(len..).unwrap_or(&[]),
     }
 }
-
-/// Copies the next bytes of a body; none if there are fewer, or they are gone.
-pub(crate) fn read(body: &mut Body<'_>, out: &mut [u8]) -> Option<()> {
-    match body {
-        Body::Guest(map, cursor) => cursor.read(map, out).ok(),
-        Body::Private(bytes) => {
-            let (now, rest) = bytes.split_at_checked(out.len())?;
-            out.copy_from_slice(now);
-            *bytes = rest;
-            Some(())
-        }
-    }
-}

@@ -10,7 +10,7 @@ use causeway_wire::pcapng::Direction;
 use crate::job::Taken;
 use crate::limits::{CAPTURES_MAX, FRAME_BYTES_MAX};
 use crate::route::Place;
-use crate::source::{Source, read};
+use crate::source::Source;
 
 /// One look.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Taps {
                 }
                 // Bytes that are gone are shown as zeroes.
                 let rest = room.get_mut(first..).unwrap_or(&mut []);
-                let _ = read(&mut source.behind(taken), rest);
+                let _ = source.behind(taken).read(rest);
                 let wall_ns = now_ns.wrapping_add(tap.wall_offset_ns);
                 tap.recording.add(wall_ns, direction, room, len);
             }

@@ -35,6 +35,24 @@ pub enum Body<'a> {
 #[error("the sender's memory was taken away")]
 pub struct Lost;
 
+impl Body<'_> {
+    /// Copies the next `out.len()` bytes.
+    ///
+    /// # Errors
+    /// There are fewer, or the memory behind them is gone.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
+        match self {
+            Self::Guest(map, cursor) => cursor.read(map, out).map_err(|_| Lost),
+            Self::Private(bytes) => {
+                let (now, later) = bytes.split_at_checked(out.len()).ok_or(Lost)?;
+                out.copy_from_slice(now);
+                *bytes = later;
+                Ok(())
+            }
+        }
+    }
+}
+
 /// A frame on its way out.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
@@ -75,18 +93,7 @@ impl Reader<'_> {
         let (into, rest) = out.split_at_mut_checked(now).ok_or(Lost)?;
         into.copy_from_slice(first);
         self.head = later;
-        if rest.is_empty() {
-            return Ok(());
-        }
-        match &mut self.body {
-            Body::Guest(map, cursor) => cursor.read(map, rest).map_err(|_| Lost),
-            Body::Private(bytes) => {
-                let (first, later) = bytes.split_at_checked(rest.len()).ok_or(Lost)?;
-                rest.copy_from_slice(first);
-                *bytes = later;
-                Ok(())
-            }
-        }
+        if rest.is_empty() { Ok(()) } else { self.body.read(rest) }
     }
 }
 

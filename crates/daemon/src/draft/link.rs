@@ -7,7 +7,7 @@ use causeway_fabric::Name;
 use causeway_fabric::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
 use causeway_fabric::spec::{
     LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
-    metric_default,
+    VXLAN_BYTES, datagram_mtu, metric_default,
 };
 use serde::{Deserialize, Serialize};
 
@@ -199,14 +199,12 @@ impl LinkDraft {
     pub fn mtu(&self) -> u16 {
         let encapsulation = match self.kind {
             LinkWord::Vnet => 0,
-            LinkWord::Vxlan => 8,
+            LinkWord::Vxlan => VXLAN_BYTES,
             LinkWord::Raw => return UNDERLAY_MTU,
             _ => return u16::MAX,
         };
         let is_ipv6 = self.remote.as_ref().is_some_and(|at| at.matches(':').count() > 1);
-        // Ethernet, then IP and UDP.
-        let before: u16 = if is_ipv6 { 14 + 48 } else { 14 + 28 };
-        UNDERLAY_MTU - before - encapsulation
+        datagram_mtu(UNDERLAY_MTU, !is_ipv6, encapsulation)
     }
 
     /// A draft of which only this much is said.

@@ -75,14 +75,10 @@ impl LinkKind {
     /// carries packets of `underlay` bytes. Kinds that put frames together again, or send a stream,
     /// carry all.
     pub fn mtu(&self, underlay: u16) -> u16 {
-        let before = |udp: &UdpSpec, encapsulation: u16| {
-            let ip_and_udp = if udp.remote.is_ipv4() { 28 } else { 48 };
-            ETHERNET_BYTES.saturating_add(ip_and_udp).saturating_add(encapsulation)
-        };
         match self {
             Self::Causeway(_) | Self::CausewayPlain(_) | Self::Tcp(_) | Self::Tls(_) => u16::MAX,
-            Self::Vnet(udp) => underlay.saturating_sub(before(udp, 0)),
-            Self::Vxlan(udp) => underlay.saturating_sub(before(udp, 8)),
+            Self::Vnet(udp) => datagram_mtu(underlay, udp.remote.is_ipv4(), 0),
+            Self::Vxlan(udp) => datagram_mtu(underlay, udp.remote.is_ipv4(), VXLAN_BYTES),
             Self::Raw(_) => underlay,
         }
     }
@@ -90,6 +86,19 @@ impl LinkKind {
 
 /// Length of an Ethernet header, in bytes.
 const ETHERNET_BYTES: u16 = 14;
+/// Length of a VXLAN header, in bytes.
+pub const VXLAN_BYTES: u16 = 8;
+
+/// Length of the IP and UDP headers before a datagram, in bytes.
+pub const fn udp_headers(is_ipv4: bool) -> u16 {
+    if is_ipv4 { 28 } else { 48 }
+}
+
+/// The payload of a frame that one UDP datagram holds behind `encapsulation` bytes, in bytes.
+pub const fn datagram_mtu(underlay: u16, is_ipv4: bool, encapsulation: u16) -> u16 {
+    let headers = udp_headers(is_ipv4).saturating_add(ETHERNET_BYTES);
+    underlay.saturating_sub(headers.saturating_add(encapsulation))
+}
 
 /// The ends of an encrypted tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::limits::{
 
 pub use link::{
     LinkKind, LinkSpec, MacMatch, PublicKey, RawSpec, RouteEnd, RouteSpec, StreamSpec, TlsSpec,
-    TunnelSpec, UdpSpec, metric_default,
+    TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
 };
 
 /// Why a value of the operator is refused; the text says what was expected.

@@ -112,7 +112,7 @@ impl Links {
         Ok(value)
     }
 
-    fn name_of(&self, id: causeway_fabric::carrier::LinkId) -> &str {
+    fn name_of(&self, id: LinkId) -> &str {
         self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
     }
 

@@ -1,6 +1,8 @@
 //! The service of links: opened, closed, shown, served.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
@@ -13,8 +15,6 @@ use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
 use causeway_fabric::{
     Context, Mac, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch,
 };
-use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use super::bare::BareSocket;
 use super::inbox::Inbox;
@@ -81,10 +81,14 @@ pub struct Links {
     directories: BTreeMap<Name, Directory>,
 }
 
+/// The time of day, in nanoseconds since 1970.
+fn wall_ns() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Calls `act` with the time and random bytes.
 pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
     let mut random = |bytes: &mut [u8]| {
         let mut left = bytes;
         while !left.is_empty() {
@@ -94,7 +98,7 @@ pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) 
             left = left.get_mut(done..).unwrap_or(&mut []);
         }
     };
-    act(&mut Moment { now: now_ns, wall, entropy: &mut random })
+    act(&mut Moment { now: now_ns, wall: wall_ns(), entropy: &mut random })
 }
 
 impl Links {
@@ -171,7 +175,7 @@ impl Links {
             (Some(Receives::Raw(raw)), _) => raw.start(),
             _ => link.inbox.stands(Standing { up: true, rtt_ns: None }),
         }
-        self.hear(now_ns);
+        self.hear();
     }
 
     fn close(&mut self, now_ns: u64, id: LinkId) {
@@ -195,7 +199,7 @@ impl Links {
     }
 
     /// Takes what peers told of addresses, and tells groups what is news.
-    fn hear(&mut self, now_ns: u64) {
+    fn hear(&mut self) {
         let mut all = Vec::new();
         for source in self.sources.values_mut() {
             if let Receives::Tunnels(socket) = &mut source.receives {
@@ -208,9 +212,8 @@ impl Links {
             let at = place(told.link);
             let macs = vec![Mac(told.mac)];
             if told.here {
-                let wall = at_moment(now_ns, |moment| moment.wall);
                 let Place::Tunnel(number) = at else { continue };
-                let claim = directory.heard(number, (0, told.mac), told.epoch, wall);
+                let claim = directory.heard(number, (0, told.mac), told.epoch, wall_ns());
                 if matches!(claim, Claim::Moved(_)) {
                     link.inbox.tell(Message::Here(told.link, macs));
                 }
@@ -247,8 +250,7 @@ impl Links {
         let directory = self.directories.entry(link.spec.group.clone()).or_default();
         let epoch = match notice {
             Notice::Here(..) => {
-                let wall = at_moment(now_ns, |moment| moment.wall);
-                directory.appear(0, mac.0, wall).or_else(|| directory.epoch(0, mac.0))
+                directory.appear(0, mac.0, wall_ns()).or_else(|| directory.epoch(0, mac.0))
             }
             Notice::Gone(..) => {
                 directory.gone(Place::Here, (0, mac.0));
@@ -321,7 +323,7 @@ impl Service for Links {
             Receives::Raw(raw) => raw.serve(cx.now_ns, budget),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
-        self.hear(cx.now_ns);
+        self.hear();
         match served.count {
             0 if served.progress == Progress::Idle && !cx.polls_source(value) => {
                 Served { progress: Progress::Parked, count: 0 }
@@ -384,7 +386,7 @@ impl Service for Links {
                 _ => {}
             }
         }
-        self.hear(cx.now_ns);
+        self.hear();
     }
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {

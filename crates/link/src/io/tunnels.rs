@@ -164,14 +164,17 @@ impl TunnelSocket {
         self.tick(moment);
     }
 
-    /// Removes a link, and its tunnel if it was the last on it.
-    pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
-        let Some((number, vni)) = self.seats.iter().find_map(|(number, seat)| {
+    /// The tunnel of a link, and its network there.
+    fn whose(&self, id: LinkId) -> Option<(u16, u32)> {
+        self.seats.iter().find_map(|(number, seat)| {
             let mut links = seat.links.iter();
             links.find(|(_, inbox)| inbox.id == id).map(|(vni, _)| (*number, *vni))
-        }) else {
-            return;
-        };
+        })
+    }
+
+    /// Removes a link, and its tunnel if it was the last on it.
+    pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
+        let Some((number, vni)) = self.whose(id) else { return };
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
             tunnel.release(moment.now, vni);
         }
@@ -205,11 +208,7 @@ impl TunnelSocket {
 
     /// Tells the peer of an address, or that it is no longer here (no epoch).
     pub fn announce(&mut self, id: LinkId, mac: [u8; 6], epoch: Option<u64>, now: u64) {
-        let found = self.seats.iter().find_map(|(number, seat)| {
-            let mut links = seat.links.iter();
-            links.find(|(_, inbox)| inbox.id == id).map(|(vni, _)| (*number, *vni))
-        });
-        let Some((number, vni)) = found else { return };
+        let Some((number, vni)) = self.whose(id) else { return };
         let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
         match epoch {
             Some(epoch) => {

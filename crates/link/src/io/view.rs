@@ -2,16 +2,12 @@
 
 use causeway_fabric::control::{LinkState, LinkView};
 use causeway_fabric::limits::UNDERLAY_MTU;
+use causeway_fabric::spec::udp_headers;
 
 use super::raw::RawLink;
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
 use crate::tunnel::State;
-
-/// Bytes of IP and UDP headers before a datagram.
-const fn headers(remote: std::net::SocketAddr) -> usize {
-    if remote.is_ipv4() { 28 } else { 48 }
-}
 
 fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
@@ -115,7 +111,8 @@ fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
     let (of, lost) = state.loss;
     let percent = lost.saturating_mul(100).checked_div(of);
     view.loss_percent = percent.and_then(|percent| u8::try_from(percent).ok());
-    view.path_mtu = state.remote.map(|at| short(state.datagram.saturating_add(headers(at))));
+    view.path_mtu =
+        state.remote.map(|at| short(state.datagram).saturating_add(udp_headers(at.is_ipv4())));
     view.mtu = u16::MAX;
     view.ups_total = ups;
     view.counters.extend(state.refusals.view());
