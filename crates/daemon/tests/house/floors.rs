@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-ethernet", 4),
     ("causeway-socket", 4),
     ("causeway-link", 4),
+    ("causeway-message", 4),
     ("causeway-daemon", 5),
     ("causeway-cli", 5),
     ("causeway-holder", 5),
