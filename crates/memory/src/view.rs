@@ -44,6 +44,13 @@ impl View {
         self.len == 0
     }
 
+    /// Its first byte: for rings that check their offsets once, when they are made. The bytes are
+    /// mapped for as long as this view or a clone of it lives; others write to them at any time.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// Whether a page of the mapping behind it was lost.
     #[inline]
     pub fn poisoned(&self) -> bool {

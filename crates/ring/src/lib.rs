@@ -22,6 +22,7 @@
 )]
 
 mod chain;
+pub mod channel;
 mod doorbell;
 pub mod driver;
 mod error;

@@ -1,0 +1,169 @@
+//! The half of a direction that receives.
+
+use std::sync::atomic::Ordering;
+
+use super::area::Area;
+use super::layout::{Layout, Places, SLOT_BYTES, UNIT};
+use super::sender::{Head, lap_id, units_of};
+use super::{Broken, INLINE_BYTES, handshake};
+
+/// An event as it was found, copied from shared memory once. Bytes that are not inline are still
+/// in the ring, for [`Receiver::copy`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Its kind and words.
+    pub head: Head,
+    /// How many bytes it has; at most what the channel allows.
+    pub len: usize,
+    inline: [u8; INLINE_BYTES],
+}
+
+/// Receives events from the other side.
+#[derive(Debug)]
+pub struct Receiver {
+    area: Area,
+    places: Places,
+    slots: u32,
+    /// Of the data ring, in units.
+    units: u32,
+    event_bytes_max: usize,
+    /// Slots and data units ever taken, and how much of it was given back.
+    taken: u32,
+    freed: u32,
+    given_back: (u32, u32),
+}
+
+impl Receiver {
+    pub(super) fn new(area: Area, layout: Layout, places: Places) -> Self {
+        let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
+        Self {
+            area,
+            places,
+            slots: layout.slots(),
+            units,
+            event_bytes_max: layout.event_bytes_max(),
+            taken: 0,
+            freed: 0,
+            given_back: (0, 0),
+        }
+    }
+
+    #[inline]
+    fn slot(&self) -> usize {
+        let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
+        self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES))
+    }
+
+    #[inline]
+    fn is_next(&self, last: u64) -> bool {
+        last as u16 == lap_id(self.taken, self.slots)
+    }
+
+    /// Whether the next event is there.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.is_next(handshake::look(&self.area, self.slot().wrapping_add(56)))
+    }
+
+    /// The next event, if it is there. It stays the next one until [`Self::advance`].
+    ///
+    /// # Errors
+    /// It has more bytes than an event may.
+    #[inline]
+    pub fn poll(&self) -> Result<Option<Event>, Broken> {
+        let slot = self.slot();
+        let last = handshake::look(&self.area, slot.wrapping_add(56));
+        if !self.is_next(last) {
+            return Ok(None);
+        }
+        let len = (last >> 32) as usize;
+        if len > self.event_bytes_max {
+            return Err(Broken);
+        }
+        let word = |at: usize| self.area.get(slot.wrapping_add(at), Ordering::Relaxed);
+        let mut inline = [0; INLINE_BYTES];
+        if len <= INLINE_BYTES {
+            let words = inline.as_chunks_mut::<8>().0;
+            for (into, at) in words.iter_mut().zip([16, 24, 32, 40]) {
+                *into = word(at).to_le_bytes();
+            }
+        }
+        let head = Head { kind: (last >> 16) as u8, words: [word(0), word(8), word(48)] };
+        Ok(Some(Event { head, len, inline }))
+    }
+
+    /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
+    /// many: fewer than `into` takes if the event has no more.
+    #[inline]
+    pub fn copy(&self, event: &Event, at: usize, into: &mut [u8]) -> usize {
+        let len = event.len.saturating_sub(at).min(into.len());
+        let Some(into) = into.get_mut(..len) else { return 0 };
+        if event.len <= INLINE_BYTES {
+            if let Some(from) = event.inline.get(at..at.saturating_add(len)) {
+                into.copy_from_slice(from);
+            }
+            return len;
+        }
+        let size = (self.units as usize).wrapping_mul(UNIT);
+        let start = (self.freed as usize).wrapping_mul(UNIT).wrapping_add(at);
+        let start = start & size.wrapping_sub(1);
+        let (before, after) = into.split_at_mut(len.min(size.wrapping_sub(start)));
+        self.area.read(self.places.data.wrapping_add(start), before);
+        if !after.is_empty() {
+            self.area.read(self.places.data, after);
+        }
+        len
+    }
+
+    /// Lets the event go that [`Self::poll`] gave. True: ring the other side's doorbell, it waits
+    /// for room.
+    #[inline]
+    pub fn advance(&mut self, event: &Event) -> bool {
+        self.taken = self.taken.wrapping_add(1);
+        self.freed = self.freed.wrapping_add(units_of(event.len));
+        let (slots, units) = self.given_back;
+        // A quarter at a time: the sender's line with the counts stays with it meanwhile.
+        let due = self.taken.wrapping_sub(slots) >= self.slots / 4
+            || self.freed.wrapping_sub(units) >= self.units / 4;
+        due && self.give_back()
+    }
+
+    fn give_back(&mut self) -> bool {
+        self.given_back = (self.taken, self.freed);
+        let counts = u64::from(self.taken) | u64::from(self.freed) << 32;
+        handshake::show(&self.area, self.places.given_back(), counts);
+        handshake::must_wake(&self.area, self.places.sender_waits())
+    }
+
+    /// Before sleeping: asks to be woken by the next event, and looks once more. True: it is
+    /// there, do not sleep.
+    pub fn ask(&mut self) -> bool {
+        let at = self.slot().wrapping_add(56);
+        let last = handshake::ask(&self.area, self.places.receiver_sleeps(), at);
+        self.is_next(last)
+    }
+
+    /// Takes back what [`Self::ask`] asked.
+    pub fn awake(&mut self) {
+        handshake::awake(&self.area, self.places.receiver_sleeps());
+    }
+
+    /// Whether the other side closed. What it sent before can still be taken; look at this first
+    /// and then whether there is an event.
+    pub fn closed(&self) -> bool {
+        self.area.get(self.places.sender_closed(), Ordering::Acquire) != 0
+    }
+
+    /// Whether a page of the memory was lost: the channel is of no use any more.
+    pub fn poisoned(&self) -> bool {
+        self.area.poisoned()
+    }
+}
+
+impl Event {
+    /// Its bytes, where they are inline.
+    #[inline]
+    pub fn inline(&self) -> Option<&[u8]> {
+        if self.len > INLINE_BYTES { None } else { self.inline.get(..self.len) }
+    }
+}

@@ -1,0 +1,235 @@
+//! The half of a direction that sends.
+
+use std::sync::atomic::Ordering;
+
+use super::area::Area;
+use super::layout::{Layout, Places, SLOT_BYTES, UNIT};
+use super::{Broken, INLINE_BYTES, handshake};
+
+/// What an event says besides its bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Head {
+    /// What it is; for the two sides to agree on.
+    pub kind: u8,
+    /// Whatever goes with it.
+    pub words: [u64; 3],
+}
+
+/// Sends events to the other side.
+#[derive(Debug)]
+pub struct Sender {
+    area: Area,
+    places: Places,
+    slots: u32,
+    /// Of the data ring, in units.
+    units: u32,
+    event_bytes_max: usize,
+    /// Slots ever sent, and how many of them were given back when we last looked.
+    sent: u32,
+    taken: u32,
+    /// The same of data, in units.
+    put: u32,
+    freed: u32,
+}
+
+impl Sender {
+    pub(super) fn new(area: Area, layout: Layout, places: Places) -> Self {
+        let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
+        Self {
+            area,
+            places,
+            slots: layout.slots(),
+            units,
+            event_bytes_max: layout.event_bytes_max(),
+            sent: 0,
+            taken: 0,
+            put: 0,
+            freed: 0,
+        }
+    }
+
+    /// The longest bytes of one event.
+    pub fn event_bytes_max(&self) -> usize {
+        self.event_bytes_max
+    }
+
+    /// Whether an event with `len` bytes finds room.
+    ///
+    /// # Errors
+    /// The peer gave back what it never got.
+    #[inline]
+    pub fn room(&mut self, len: usize) -> Result<bool, Broken> {
+        if self.fits(len) {
+            return Ok(true);
+        }
+        let given_back = handshake::look(&self.area, self.places.given_back());
+        self.note(given_back)?;
+        Ok(self.fits(len))
+    }
+
+    /// How many events of `len` bytes find room for certain.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    pub fn slots_free(&mut self) -> Result<u32, Broken> {
+        let given_back = handshake::look(&self.area, self.places.given_back());
+        self.note(given_back)?;
+        Ok(self.slots.wrapping_sub(self.sent.wrapping_sub(self.taken)))
+    }
+
+    #[inline]
+    fn fits(&self, len: usize) -> bool {
+        let slots = self.sent.wrapping_sub(self.taken);
+        let units = self.put.wrapping_sub(self.freed);
+        slots < self.slots && units_of(len) <= self.units.wrapping_sub(units)
+    }
+
+    /// Believes what was given back only as far as it can be true.
+    fn note(&mut self, given_back: u64) -> Result<(), Broken> {
+        let (taken, freed) = (given_back as u32, (given_back >> 32) as u32);
+        let slots_out = self.sent.wrapping_sub(taken);
+        let units_out = self.put.wrapping_sub(freed);
+        let was = (self.sent.wrapping_sub(self.taken), self.put.wrapping_sub(self.freed));
+        if slots_out > was.0 || units_out > was.1 {
+            return Err(Broken);
+        }
+        self.taken = taken;
+        self.freed = freed;
+        Ok(())
+    }
+
+    /// Sends one event if there is room; says whether there was. More bytes than
+    /// [`Self::event_bytes_max`] never find room.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    #[inline]
+    pub fn send(&mut self, head: Head, bytes: &[u8]) -> Result<bool, Broken> {
+        let Some(mut writing) = self.begin(bytes.len())? else { return Ok(false) };
+        writing.put(bytes);
+        writing.send(head);
+        Ok(true)
+    }
+
+    /// Begins an event of `len` bytes that come in pieces; `None` if there is no room.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    #[inline]
+    pub fn begin(&mut self, len: usize) -> Result<Option<Writing<'_>>, Broken> {
+        if len > self.event_bytes_max || !self.room(len)? {
+            return Ok(None);
+        }
+        Ok(Some(Writing { sender: self, len, at: 0, inline: [0; INLINE_BYTES] }))
+    }
+
+    /// Whether to ring the other side's doorbell for what was sent since this was last asked.
+    /// Once for any number of events, after the last.
+    #[inline]
+    pub fn must_wake(&self) -> bool {
+        handshake::must_wake(&self.area, self.places.receiver_sleeps())
+    }
+
+    /// Before sleeping because there is no room for `len` bytes: asks to be woken, and looks once
+    /// more. True: there is room, do not sleep.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    pub fn ask_room(&mut self, len: usize) -> Result<bool, Broken> {
+        let (waits, given_back) = (self.places.sender_waits(), self.places.given_back());
+        let given_back = handshake::ask(&self.area, waits, given_back);
+        self.note(given_back)?;
+        Ok(self.fits(len))
+    }
+
+    /// Takes back what [`Self::ask_room`] asked.
+    pub fn awake(&mut self) {
+        handshake::awake(&self.area, self.places.sender_waits());
+    }
+
+    /// Tells that nothing more comes. What was sent can still be taken.
+    pub fn close(&mut self) {
+        self.area.put(self.places.sender_closed(), 1, Ordering::Release);
+    }
+
+    /// Copies bytes into the data ring, `at` bytes after what was put last.
+    fn put_data(&self, at: usize, bytes: &[u8]) {
+        let size = (self.units as usize).wrapping_mul(UNIT);
+        let start = (self.put as usize).wrapping_mul(UNIT).wrapping_add(at);
+        let start = start & size.wrapping_sub(1);
+        let (before, after) = bytes.split_at(bytes.len().min(size.wrapping_sub(start)));
+        self.area.write(self.places.data.wrapping_add(start), before);
+        if !after.is_empty() {
+            self.area.write(self.places.data, after);
+        }
+    }
+
+    /// Writes the slot, its last word last.
+    #[inline]
+    fn show(&mut self, head: Head, len: usize, inline: &[u8; INLINE_BYTES]) {
+        let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
+        let slot = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        let [a, b, c] = head.words;
+        self.area.put(slot, a, Ordering::Relaxed);
+        self.area.put(slot.wrapping_add(8), b, Ordering::Relaxed);
+        self.area.put(slot.wrapping_add(48), c, Ordering::Relaxed);
+        if len <= INLINE_BYTES {
+            let words = inline.as_chunks::<8>().0;
+            for (word, at) in words.iter().zip([16, 24, 32, 40]) {
+                let word = u64::from_le_bytes(*word);
+                self.area.put(slot.wrapping_add(at), word, Ordering::Relaxed);
+            }
+        } else {
+            self.put = self.put.wrapping_add(units_of(len));
+        }
+        let id = u64::from(lap_id(self.sent, self.slots));
+        let last = id | u64::from(head.kind) << 16 | (len as u64) << 32;
+        handshake::show(&self.area, slot.wrapping_add(56), last);
+        self.sent = self.sent.wrapping_add(1);
+    }
+}
+
+/// An event that is being written. Without [`Self::send`] it was never there.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    sender: &'a mut Sender,
+    len: usize,
+    at: usize,
+    inline: [u8; INLINE_BYTES],
+}
+
+impl Writing<'_> {
+    /// The next bytes. What goes beyond the length that was begun is left out.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
+        let room = self.len.saturating_sub(self.at);
+        let bytes = bytes.get(..room).unwrap_or(bytes);
+        let end = self.at.saturating_add(bytes.len());
+        if self.len > INLINE_BYTES {
+            self.sender.put_data(self.at, bytes);
+        } else if let Some(into) = self.inline.get_mut(self.at..end) {
+            into.copy_from_slice(bytes);
+        }
+        self.at = end;
+    }
+
+    /// Sends it. Bytes that were not put are zero (inline) or what lay there: the peer's own.
+    #[inline]
+    pub fn send(self, head: Head) {
+        self.sender.show(head, self.len, &self.inline);
+    }
+}
+
+/// How many units bytes take in the data ring.
+#[inline]
+pub(super) fn units_of(len: usize) -> u32 {
+    if len <= INLINE_BYTES { 0 } else { u32::try_from(len.div_ceil(UNIT)).unwrap_or(u32::MAX) }
+}
+
+/// The id of the slot with that number, counted from the first: its lap, never 0.
+#[inline]
+pub(super) fn lap_id(number: u32, slots: u32) -> u16 {
+    let lap = number.checked_shr(slots.trailing_zeros()).unwrap_or(0);
+    // 15 bits, so that laps go on alike when the count wraps.
+    (lap as u16 & 0x7fff) | 0x8000
+}
