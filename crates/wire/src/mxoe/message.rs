@@ -1,0 +1,129 @@
+//! Messages that are sent at once: tiny, small, and the fragments of medium ones.
+
+use super::{Ends, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
+use crate::field::Reader;
+
+/// Length of a tiny or small packet's header, in bytes.
+pub(super) const EAGER_LEN: usize = 24;
+/// Length of a fragment's header, in bytes.
+pub(super) const FRAGMENT_HEADER_LEN: usize = 32;
+/// Largest `log2` of a fragment's length.
+const PIPELINE_MAX: u8 = 15;
+
+/// A tiny or small message: all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Eager<'a> {
+    /// From whom to whom.
+    pub ends: Ends,
+    /// The message's number: 14 bits, and 2 bits of how often the receiver began anew.
+    pub sequence: u16,
+    /// Every message before this one came in the other direction.
+    pub acknowledged: u16,
+    /// What is matched.
+    pub match_info: u64,
+    /// The receiving endpoint's.
+    pub session: u32,
+    /// The message.
+    pub data: &'a [u8],
+}
+
+/// A fragment of a medium message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// As of a message that is whole; the data are the fragment's.
+    pub eager: Eager<'a>,
+    /// Where the data belong.
+    pub place: FragmentPlace,
+}
+
+/// Where a fragment belongs in its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FragmentPlace {
+    /// Length of the message, in bytes: 1 to [`MEDIUM_LEN_MAX`].
+    pub message_len: u16,
+    /// Which fragment.
+    pub number: u8,
+    /// `log2` of the length of all fragments but the last.
+    pub pipeline: u8,
+}
+
+impl FragmentPlace {
+    /// Its first byte in the message; and how many bytes it has there, none past the message's end.
+    pub fn range(self) -> Option<(usize, usize)> {
+        let full = 1_usize.checked_shl(u32::from(self.pipeline))?;
+        let offset = full.checked_mul(usize::from(self.number))?;
+        let left = usize::from(self.message_len).checked_sub(offset)?;
+        (left > 0).then(|| (offset, left.min(full)))
+    }
+
+    /// How many fragments the message has.
+    pub fn count(self) -> usize {
+        let full = 1_usize.checked_shl(u32::from(self.pipeline)).unwrap_or(usize::MAX);
+        usize::from(self.message_len).div_ceil(full)
+    }
+}
+
+/// From the sequence number to the session.
+pub(super) struct Common {
+    pub(super) sequence: u16,
+    pub(super) acknowledged: u16,
+    pub(super) match_info: u64,
+    pub(super) session: u32,
+}
+
+impl Common {
+    pub(super) fn take(r: &mut Reader<'_>) -> Self {
+        let (sequence, acknowledged) = (r.u16_be(), r.u16_be());
+        let match_info = u64::from_be_bytes(r.take());
+        Self { sequence, acknowledged, match_info, session: r.u32_be() }
+    }
+
+    pub(super) fn with(self, ends: Ends, data: &[u8]) -> Eager<'_> {
+        let Self { sequence, acknowledged, match_info, session } = self;
+        Eager { ends, sequence, acknowledged, match_info, session, data }
+    }
+}
+
+impl<'a> Eager<'a> {
+    pub(super) fn parse(what: &'static str, longest: usize, body: &'a [u8]) -> Result<Self, Error> {
+        let mut r = behind_type(what, EAGER_LEN, body)?;
+        let ends = Ends::take(&mut r);
+        let len = r.u16_be();
+        let _checksum = r.u16_be();
+        if usize::from(len) > longest {
+            let expected = if what == "tiny" { "0 to 32" } else { "0 to 128" };
+            return Err(Error::Length { what, is: len.into(), expected });
+        }
+        let common = Common::take(&mut r);
+        Ok(common.with(ends, data(what, body, EAGER_LEN, len.into())?))
+    }
+}
+
+impl<'a> Fragment<'a> {
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, Error> {
+        let mut r = behind_type("medium", FRAGMENT_HEADER_LEN, body)?;
+        let ends = Ends::take(&mut r);
+        let message_len = r.u16_be();
+        let _ = r.u16_be();
+        let common = Common::take(&mut r);
+        let len = r.u16_be();
+        let [number, pipeline] = r.take();
+        let place = FragmentPlace { message_len, number, pipeline };
+        if usize::from(message_len) > MEDIUM_LEN_MAX || message_len == 0 {
+            let is = message_len.into();
+            return Err(Error::Length { what: "medium message", is, expected: "1 to 32768" });
+        }
+        if pipeline > PIPELINE_MAX || place.count() > FRAGMENTS_MAX {
+            return Err(Error::Value { what: "fragment pipeline", is: pipeline.into() });
+        }
+        let Some((_, expected)) = place.range() else {
+            return Err(Error::Value { what: "fragment number", is: number.into() });
+        };
+        if usize::from(len) != expected {
+            let expected = "what is left of the message, or a full fragment";
+            return Err(Error::Length { what: "fragment", is: len.into(), expected });
+        }
+        let data = data("medium", body, FRAGMENT_HEADER_LEN, len.into())?;
+        Ok(Self { eager: common.with(ends, data), place })
+    }
+}
