@@ -13,6 +13,7 @@
 mod bare;
 mod effort;
 mod floor;
+mod hosts;
 mod inner;
 mod options;
 mod peers;

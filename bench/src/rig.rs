@@ -23,23 +23,35 @@ pub const GROUP: &str = "bench";
 #[derive(Debug)]
 pub struct Rig {
     handle: Handle,
-    _fabric: Fabric,
+    _fabric: Option<Fabric>,
     dir: PathBuf,
+}
+
+/// Each dispatcher's services.
+pub fn services() -> [Maker; 3] {
+    [
+        || Box::new(causeway_ethernet::Ethernet::new()),
+        || Box::new(causeway_socket::Socket::new()),
+        || Box::new(causeway_link::io::service::Links::new()),
+    ]
+}
+
+/// Idle queues are polled for `spin` before the dispatcher parks; not at all for zero.
+pub fn polling(spin: Duration) -> Pacing {
+    let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
+    let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
+    Pacing { policy, spin_ns, ..Pacing::default() }
 }
 
 impl Rig {
     /// A dispatcher that polls idle queues for `spin` before it parks; not at all for zero.
     pub fn new(spin: Duration) -> Self {
-        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
-        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
-        Self::paced(Pacing { policy, spin_ns, ..Pacing::default() })
+        Self::paced(polling(spin))
     }
 
     /// A dispatcher on `core`, as in [`Self::new`], in the network namespace of this thread.
     pub fn on(core: usize, spin: Duration) -> Self {
-        let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
-        let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
-        Self::placed(core, Pacing { policy, spin_ns, ..Pacing::default() })
+        Self::placed(core, polling(spin))
     }
 
     /// A dispatcher with queues that are paced so.
@@ -48,20 +60,22 @@ impl Rig {
     }
 
     fn placed(core: usize, pacing: Pacing) -> Self {
+        let options = Options { dispatchers: 1, cpus: vec![core], pacing };
+        let fabric = Fabric::start(&services(), options).expect("a dispatcher");
+        pin(CLIENT);
+        let mut rig = Self::with(fabric.handle());
+        rig._fabric = Some(fabric);
+        rig
+    }
+
+    /// A dispatcher that another thread turns.
+    pub fn with(handle: Handle) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a directory for sockets");
-        let services: [Maker; 3] = [
-            || Box::new(causeway_ethernet::Ethernet::new()),
-            || Box::new(causeway_socket::Socket::new()),
-            || Box::new(causeway_link::io::service::Links::new()),
-        ];
-        let options = Options { dispatchers: 1, cpus: vec![core], pacing };
-        let fabric = Fabric::start(&services, options).expect("a dispatcher");
-        pin(CLIENT);
-        let rig = Self { handle: fabric.handle(), _fabric: fabric, dir };
+        let rig = Self { handle, _fabric: None, dir };
         rig.group(GROUP);
         rig
     }

@@ -11,6 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::process::run;
 use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER, pin};
 use crate::sweep::PREFIX;
 
 /// By which network the peers talk.
@@ -148,6 +149,8 @@ pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, S
     let rounds = effort.rounds(30_000);
     let (near, far) = (format!("{}:7003", way.address(0)), format!("{}:7002", way.address(1)));
     effort.each(|| {
+        // Those that sleep are on one core: whoever waits leaves it to the other.
+        let far_core = if spin { SERVER } else { CLIENT };
         let receive = |socket: &UdpSocket, room: &mut [u8]| loop {
             match socket.recv_from(room) {
                 Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -155,6 +158,7 @@ pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, S
             }
         };
         let echo = || {
+            pin(far_core);
             let socket = UdpSocket::bind(&far)?;
             socket.set_nonblocking(spin)?;
             let mut room = [0; 64];
@@ -166,6 +170,7 @@ pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, S
         };
         let mut round_us = 0.0;
         let ask = || {
+            pin(CLIENT);
             let socket = UdpSocket::bind(&near)?;
             socket.set_nonblocking(spin)?;
             let mut room = [0; 64];

@@ -1,133 +1,24 @@
 //! Links: two hosts, each with its own dispatcher, in namespaces joined by a veth pair.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError};
 use causeway_ethernet::route::Routes;
-use causeway_fabric::control::LinkState;
 use causeway_fabric::orders::Forwarding;
-use causeway_fabric::spec::{
-    LinkKind, LinkSpec, MacMatch, RouteEnd, RouteSpec, TunnelSpec, UdpSpec, metric_default,
-};
+use causeway_fabric::spec::{MacMatch, RouteEnd, RouteSpec};
 use causeway_fabric::{Mac, Name};
-use causeway_link::PrivateKey;
 use causeway_wire::ethernet;
 
 use super::ethernet::frame;
 use crate::effort::Effort;
-use crate::peers::underlay::{Underlay, Way, tcp_gbits, udp_round_us};
-use crate::rig::{GROUP, RING, Rig, mac};
+use crate::hosts::{Kind, LOST, Pair, polling_round_us};
+use crate::peers::underlay::{Way, tcp_gbits, udp_round_us};
+use crate::pin::{CLIENT, SERVER};
+use crate::rig::{GROUP, mac};
 use crate::row::{Against, Guest, Plan};
 
-/// Without an arrival for this long, what is on the way is lost.
-const LOST: Duration = Duration::from_millis(500);
 /// VIRTIO_NET_F_CSUM, GUEST_CSUM, GUEST_TSO4, HOST_TSO4, MRG_RXBUF.
 const OFFLOADS: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 11 | 1 << 15;
-
-/// How the two hosts are joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Causeway,
-    Plain,
-    Vxlan,
-}
-
-/// Two hosts with a port each.
-struct Pair {
-    near: NetPort,
-    far: NetPort,
-    /// Whether dispatchers poll; else they park, and so do we.
-    polls: bool,
-    _rigs: [Rig; 2],
-    _underlay: Underlay,
-}
-
-fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
-    let at = |host: usize| -> SocketAddr {
-        let address = Way::Veth.address(host).parse().expect("an address");
-        SocketAddr::new(address, if kind == Kind::Vxlan { 4789 } else { 51871 })
-    };
-    let (local, remote) = (at(host), at(1 - host));
-    let plain = UdpSpec { local, remote, vni: 7 };
-    let key = |host: usize| PrivateKey::new([host as u8 + 1; 32]);
-    let kind = match kind {
-        Kind::Plain => LinkKind::CausewayPlain(plain),
-        Kind::Vxlan => LinkKind::Vxlan(plain),
-        Kind::Causeway => {
-            let file = rig.socket("key");
-            std::fs::write(&file, key(host).to_text().as_str()).expect("a file for a key");
-            LinkKind::Causeway(TunnelSpec {
-                remote: Some(remote),
-                local,
-                key: key(1 - host).public().to_string().parse().expect("a key"),
-                private_key: file,
-                vni: 7,
-            })
-        }
-    };
-    let name = "far".parse().expect("a name");
-    let group = GROUP.parse().expect("a name");
-    LinkSpec { name, group, peer: None, metric: metric_default(), transit: false, kind }
-}
-
-impl Pair {
-    /// Joins two hosts whose dispatchers poll for `spin`, on cores 0 and 1.
-    fn new(kind: Kind, spin: Duration, features: u64) -> Result<Self, String> {
-        let underlay = Underlay::new()?;
-        let host = |host: usize| {
-            underlay.at(host, move || {
-                let rig = Rig::on(host, spin);
-                let spec = link(&rig, host, kind);
-                rig.link(spec);
-                Ok(rig)
-            })
-        };
-        let rigs = [host(0)?, host(1)?];
-        let options = || NetOptions { features: RING | features, ..NetOptions::default() };
-        let [a, b] = &rigs;
-        let (near, far) = (a.net(1, options()), b.net(2, options()));
-        let since = Instant::now();
-        while rigs.iter().any(|rig| rig.link_state("far") == LinkState::Down) {
-            if since.elapsed() > Duration::from_secs(10) {
-                return Err("the link does not come up".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        // Both learn where the other is, and how long datagrams may be.
-        std::thread::sleep(Duration::from_millis(1500));
-        let polls = !spin.is_zero();
-        let mut pair = Self { near, far, polls, _rigs: rigs, _underlay: underlay };
-        pair.round(&mut Vec::new())?;
-        Ok(pair)
-    }
-
-    /// A frame of 64 B there and back.
-    fn round(&mut self, room: &mut Vec<u8>) -> Result<(), String> {
-        let failed = |e: NativeError| e.to_string();
-        let header = [0; NET_HEADER_BYTES];
-        for there in [true, false] {
-            let (from, to) = if there { (1, 2) } else { (2, 1) };
-            let Self { near, far, polls, .. } = self;
-            let (sender, receiver) = if there { (near, far) } else { (far, near) };
-            sender.queue(0, &header, &frame(mac(from), mac(to), 64)).map_err(failed)?;
-            sender.flush(0).map_err(failed)?;
-            let since = Instant::now();
-            while receiver.receive(0, room).map_err(failed)?.is_none() {
-                if since.elapsed() > LOST {
-                    return Err("a frame was lost".into());
-                }
-                if *polls {
-                    // A dispatcher may want this core.
-                    std::thread::yield_now();
-                } else {
-                    receiver.wait(Some(LOST)).map_err(failed)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The virtio-net header of a TCP segment of which pieces of 1448 B are to be made.
 fn segment_header() -> [u8; NET_HEADER_BYTES] {
@@ -156,7 +47,7 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     let len = 65_226;
     let total = effort.rounds(40_000).max(2 * WINDOW);
     effort.each(|| {
-        let mut pair = Pair::new(kind, Duration::ZERO, OFFLOADS)?;
+        let mut pair = Pair::new(kind, [CLIENT, SERVER], OFFLOADS)?;
         let failed = |e: NativeError| e.to_string();
         let (bytes, header) = (segment(len), segment_header());
         let whole = (NET_HEADER_BYTES + len) as u32;
@@ -210,11 +101,11 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Round trips of 64 B from port to port and back: microseconds.
-fn round_us(effort: &Effort, kind: Kind, spin: Duration) -> Result<Vec<f64>, String> {
+/// Round trips of 64 B from port to port and back, all on one core: microseconds.
+fn parked_round_us(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     let rounds = effort.rounds(30_000);
     effort.each(|| {
-        let mut pair = Pair::new(kind, spin, 0)?;
+        let mut pair = Pair::new(kind, [CLIENT, CLIENT], 0)?;
         let mut room = Vec::new();
         let since = Instant::now();
         for _ in 0..rounds {
@@ -292,19 +183,26 @@ pub fn plans() -> Vec<Plan> {
         ("vxlan", Kind::Vxlan),
     ] {
         let title = format!("Link {name}, round trip of 64 B, parked");
-        let plan =
-            Plan::new(title, "us", Guest::Native, move |e| round_us(e, kind, Duration::ZERO));
+        let plan = Plan::new(title, "us", Guest::Native, move |e| parked_round_us(e, kind));
         plans.push(
             plan.beside("kernel VXLAN, UDP", |e| udp_round_us(e, Way::Vxlan, false))
                 .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, false))
-                .aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3),
+                .aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3)
+                .note(
+                    "Both hosts, and both ends of each peer, on one core: a wake-up of a core \
+                     that halted takes longer here than all else. Six wake-ups a round against \
+                     the peers' two: guest, dispatcher, dispatcher, guest, and back.",
+                ),
         );
         let title = format!("Link {name}, round trip of 64 B, polling");
-        let spin = Duration::from_millis(100);
-        let plan = Plan::new(title, "us", Guest::Native, move |e| round_us(e, kind, spin));
+        let plan = Plan::new(title, "us", Guest::Native, move |e| polling_round_us(e, kind));
         plans.push(
             plan.beside("raw veth, UDP, polling", |e| udp_round_us(e, Way::Veth, true))
-                .aim(Against::Peer("raw veth, UDP, polling"), 1.0 / 1.5),
+                .aim(Against::Peer("raw veth, UDP, polling"), 1.0 / 1.5)
+                .note(
+                    "Each host on a core of its own, where its guest and its dispatcher take \
+                     turns in one thread; each end of the peer spins on a core.",
+                ),
         );
     }
     plans

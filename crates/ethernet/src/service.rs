@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
@@ -10,10 +9,10 @@ use causeway_fabric::capture::{CaptureSpec, Recording};
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
-use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
+use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{FRAMES, Order, Outcome};
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
-use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
 use causeway_ring::Chain;
 
 use crate::arrive::INBOX;
@@ -55,8 +54,6 @@ pub struct Ethernet {
 pub(crate) struct Inbox {
     sender: Sender<Message>,
     pub mailbox: Mailbox<Message>,
-    #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
 }
 
 impl Ethernet {
@@ -87,14 +84,13 @@ impl Ethernet {
     }
 
     /// Where links put what they bring.
-    fn inbox(&mut self, cx: &Context<'_>) -> Result<Sender<Message>, CommandError> {
+    fn inbox(&mut self, cx: &mut Context<'_>) -> Result<Sender<Message>, CommandError> {
         if let Some(inbox) = &self.inbox {
             return Ok(inbox.sender.clone());
         }
         let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
-        let (sender, mailbox) = mailbox(ARRIVALS_WAITING_MAX).map_err(host)?;
-        let watch = cx.watch_source(mailbox.as_fd(), INBOX).map_err(host)?;
-        self.inbox = Some(Inbox { sender: sender.clone(), mailbox, watch });
+        let (sender, mailbox) = cx.mailbox(ARRIVALS_WAITING_MAX, INBOX).map_err(host)?;
+        self.inbox = Some(Inbox { sender: sender.clone(), mailbox });
         Ok(sender)
     }
 

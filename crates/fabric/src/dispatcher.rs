@@ -17,6 +17,7 @@ use std::time::Instant;
 use causeway_ring::Rescue;
 use rustix::event::EventfdFlags;
 
+use crate::bell::{self, Home};
 use crate::control::CommandError;
 use crate::limits::{
     COST_PER_LOOK, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SHARD_SERVES_MAX,
@@ -108,12 +109,15 @@ pub(crate) struct Roster {
     serial: u32,
     now_ns: u64,
     share: Share,
+    /// Of the dispatcher, for bells.
+    number: u16,
 }
 
 impl Roster {
     fn new(poller: Poller, share: Share) -> Self {
         let (seats, busy) = (Vec::new(), VecDeque::new());
-        Self { poller, seats, busy, deadlines: BTreeSet::new(), serial: 0, now_ns: 0, share }
+        let deadlines = BTreeSet::new();
+        Self { poller, seats, busy, deadlines, serial: 0, now_ns: 0, share, number: 0 }
     }
 
     /// A seat whose shard is about to be called: it has the time and the spin of now.
@@ -134,6 +138,7 @@ impl Roster {
         self.serial = self.serial.wrapping_add(1);
         let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let token = Token::Shard { slot, serial: self.serial };
+        let home = Home { dispatcher: self.number, slot, serial: self.serial };
         let seat = Seat {
             _watch: self.poller.watch(shard.events(), token, When::Readable)?,
             key,
@@ -149,14 +154,22 @@ impl Roster {
             Some(place) => *place = Some(seat),
             None => self.seats.push(Some(seat)),
         }
+        if self.number != 0
+            && let Some(seat) = self.seat(index)
+        {
+            seat.shard.moved(home);
+        }
         self.refresh(index);
         Ok(())
     }
 
     /// Gives a shard away.
     pub(crate) fn release(&mut self, key: &Key) -> Option<Box<Shard>> {
+        // What was rung here is not heard elsewhere.
+        self.hear();
         let index = self.find(key)?;
-        let seat = self.seats.get_mut(index)?.take()?;
+        let mut seat = self.seats.get_mut(index)?.take()?;
+        seat.shard.moved(Home::NONE);
         self.busy.retain(|&busy| busy != index);
         if let Some(at) = seat.deadline_ns {
             self.deadlines.remove(&(at, index));
@@ -176,6 +189,17 @@ impl Roster {
     /// Every shard.
     pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&Key, &mut Shard)> {
         self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
+    }
+
+    /// Wakes the sources whose bells shards of this thread have rung.
+    fn hear(&mut self) {
+        while let Some(rung) = bell::next_rung() {
+            let index = usize::from(rung.slot);
+            if let Some(seat) = self.seat(index).filter(|seat| seat.serial == rung.serial) {
+                seat.shard.rung(rung.value);
+                self.refresh(index);
+            }
+        }
     }
 
     /// Looks anew at whether a shard is busy and when it wants to be called.
@@ -214,6 +238,7 @@ impl Roster {
             left = left.saturating_sub(turn.cost());
             self.refresh(index);
         }
+        self.hear();
         all
     }
 
@@ -263,6 +288,10 @@ pub(crate) struct Dispatcher {
     roster: Roster,
     _doorbell: Watch,
     start: Instant,
+    scheduler: Scheduler,
+    events: Vec<Event>,
+    /// Cost that turns may have until the next look.
+    left: usize,
     /// Since the last look, and since the window of the loads began.
     turned: Turn,
     meter: Meter,
@@ -288,6 +317,9 @@ impl Dispatcher {
             roster: Roster::new(poller, Share::new(spin_ns)),
             _doorbell: watch,
             start,
+            scheduler: Scheduler::default(),
+            events: Vec::new(),
+            left: 0,
             turned: Turn::default(),
             meter: Meter::default(),
             window_ns: 0,
@@ -304,22 +336,35 @@ impl Dispatcher {
         }
         // A frontend cannot keep this thread in a notification.
         let _rescue = Rescue::new()?;
-        let mut scheduler = Scheduler::of_thread();
-        let mut events: Vec<Event> = Vec::new();
-        let mut left = 0_usize;
-        while !self.worker.stop.load(Ordering::Acquire) {
-            if self.roster.busy.is_empty() || left == 0 {
-                left = COST_PER_LOOK;
-                self.look(&mut events, &mut scheduler)?;
-            }
-            let turn = self.roster.turns(left);
-            left = left.saturating_sub(turn.cost());
-            self.turned.add(turn);
-        }
-        for (_, shard) in self.roster.shards() {
-            shard.close_all();
-        }
+        self.begin();
+        while self.turn(true)? {}
         Ok(())
+    }
+
+    /// This thread is the dispatcher's from now on.
+    pub(crate) fn begin(&mut self) {
+        self.roster.number = bell::enter();
+        self.scheduler = Scheduler::of_thread();
+    }
+
+    /// Looks at the kernel's events if it is time to, waiting for one if nothing else is to be
+    /// done and `waits`; then gives each busy shard a turn. Says no when it was stopped and all is
+    /// closed.
+    pub(crate) fn turn(&mut self, waits: bool) -> io::Result<bool> {
+        if self.worker.stop.load(Ordering::Acquire) {
+            for (_, shard) in self.roster.shards() {
+                shard.close_all();
+            }
+            return Ok(false);
+        }
+        if self.roster.busy.is_empty() || self.left == 0 {
+            self.left = COST_PER_LOOK;
+            self.look(waits)?;
+        }
+        let turn = self.roster.turns(self.left);
+        self.left = self.left.saturating_sub(turn.cost());
+        self.turned.add(turn);
+        Ok(true)
     }
 
     fn elapsed(&self) -> u64 {
@@ -327,7 +372,7 @@ impl Dispatcher {
     }
 
     /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
-    fn look(&mut self, events: &mut Vec<Event>, scheduler: &mut Scheduler) -> io::Result<()> {
+    fn look(&mut self, waits: bool) -> io::Result<()> {
         let before = self.roster.now_ns;
         // Read once a look, not once a turn: on some machines the clock is a system call.
         self.roster.now_ns = self.elapsed();
@@ -337,13 +382,14 @@ impl Dispatcher {
             std::thread::yield_now();
         }
         self.turned = Turn::default();
-        let timeout = if busy { Some(0) } else { self.until_deadline() };
-        self.roster.poller.wait(events, EVENTS_MAX, timeout)?;
+        let timeout = if busy || !waits { Some(0) } else { self.until_deadline() };
+        self.roster.poller.wait(&mut self.events, EVENTS_MAX, timeout)?;
         if !busy {
             self.roster.now_ns = self.elapsed();
         }
-        scheduler.look(self.roster.now_ns, &mut self.roster.share);
-        for event in events.iter() {
+        self.scheduler.look(self.roster.now_ns, &mut self.roster.share);
+        for index in 0..self.events.len() {
+            let Some(event) = self.events.get(index) else { break };
             match event.token {
                 Token::Order => {
                     while let Ok(order) = self.inbox.try_recv() {
@@ -355,6 +401,7 @@ impl Dispatcher {
             }
         }
         self.roster.due();
+        self.roster.hear();
         Ok(())
     }
 

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use causeway_ring::Rescue;
+
 use crate::control::{Answer, Command, CommandError};
 use crate::dispatcher::{Dispatcher, Worker};
 use crate::limits::{BALANCE_MS, DISPATCHERS_MAX, SPIN_US_MAX};
@@ -79,20 +81,8 @@ impl Fabric {
     /// # Errors
     /// The host refuses a thread or a descriptor.
     pub fn start(services: &[Maker], options: Options) -> io::Result<Self> {
-        let Options { dispatchers, cpus, mut pacing } = options;
-        pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
-        let count = dispatchers.clamp(1, DISPATCHERS_MAX);
-        let start = Instant::now();
-        let (mut made, mut workers) = (Vec::new(), Vec::new());
-        for number in 0..count {
-            let cpu = cpus.get(number).copied();
-            let (dispatcher, worker) = Dispatcher::new(start, pacing.spin_ns, cpu)?;
-            made.push(dispatcher);
-            workers.push(worker);
-        }
-        let registry = Registry::new(services, pacing, workers.clone(), start);
-        let stopped = AtomicBool::new(false);
-        let handle = Handle(Arc::new(Inner { registry: Mutex::new(registry), workers, stopped }));
+        let (handle, made) = make(services, options)?;
+        let count = made.len();
         let mut fabric = Self { handle, threads: Vec::new(), balancer: None };
         for (number, dispatcher) in made.into_iter().enumerate() {
             let handle = fabric.handle.clone();
@@ -143,6 +133,60 @@ impl Drop for Fabric {
     fn drop(&mut self) {
         self.handle.stop();
         let _ = self.join();
+    }
+}
+
+/// Makes dispatchers that do not run yet, and what reaches them.
+fn make(services: &[Maker], options: Options) -> io::Result<(Handle, Vec<Dispatcher>)> {
+    let Options { dispatchers, cpus, mut pacing } = options;
+    pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
+    let start = Instant::now();
+    let (mut made, mut workers) = (Vec::new(), Vec::new());
+    for number in 0..dispatchers.clamp(1, DISPATCHERS_MAX) {
+        let cpu = cpus.get(number).copied();
+        let (dispatcher, worker) = Dispatcher::new(start, pacing.spin_ns, cpu)?;
+        made.push(dispatcher);
+        workers.push(worker);
+    }
+    let registry = Registry::new(services, pacing, workers.clone(), start);
+    let stopped = AtomicBool::new(false);
+    let inner = Inner { registry: Mutex::new(registry), workers, stopped };
+    Ok((Handle(Arc::new(inner)), made))
+}
+
+/// A fabric whose one dispatcher has no thread of its own: for those who have a loop already.
+#[derive(Debug)]
+pub struct Turned {
+    handle: Handle,
+    dispatcher: Dispatcher,
+    /// Of the thread that made it, which it so cannot leave.
+    _rescue: Rescue,
+}
+
+impl Turned {
+    /// Makes one, with no groups and no ports, to be turned by this thread.
+    ///
+    /// # Errors
+    /// The host refuses a descriptor.
+    pub fn new(services: &[Maker], pacing: Pacing) -> io::Result<Self> {
+        let (handle, made) = make(services, Options { pacing, ..Options::default() })?;
+        let none = || io::Error::other("no dispatcher was made");
+        let mut dispatcher = made.into_iter().next().ok_or_else(none)?;
+        dispatcher.begin();
+        Ok(Self { handle, dispatcher, _rescue: Rescue::new()? })
+    }
+
+    /// For other threads to reach it: this one would wait for itself.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves what there is to do, once round, and never waits. Says no when it was stopped.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        self.dispatcher.turn(false)
     }
 }
 

@@ -17,6 +17,7 @@
 )]
 
 mod balance;
+mod bell;
 pub mod capture;
 pub mod carrier;
 pub mod control;
@@ -39,7 +40,7 @@ mod share;
 pub mod spec;
 mod watch;
 
-pub use fabric::{Fabric, Handle, Maker, Options};
+pub use fabric::{Fabric, Handle, Maker, Options, Turned};
 pub use loglimit::LogLimit;
 pub use pace::{Mode, Pacing, Policy};
 pub use port::{GroupId, Port, PortId, Ports};

@@ -2,14 +2,15 @@
 //!
 //! # Budget
 //! A message costs an uncontended lock on either side, and a system call only if its reader
-//! sleeps: a reader that polls is never rung. So put many frames into one message.
+//! sleeps in another thread: a reader that polls is never rung. So put many frames into one
+//! message.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
+use crate::bell::Bell;
+use crate::service::ServiceWatch;
 
 #[derive(Debug)]
 struct State<T> {
@@ -23,7 +24,7 @@ struct State<T> {
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
-    bell: OwnedFd,
+    bell: Arc<Bell>,
     room: usize,
 }
 
@@ -39,17 +40,30 @@ pub struct Sender<T>(Arc<Shared<T>>);
 
 /// The reading side.
 #[derive(Debug)]
-pub struct Mailbox<T>(Arc<Shared<T>>);
+pub struct Mailbox<T> {
+    shared: Arc<Shared<T>>,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: Option<ServiceWatch>,
+}
 
-/// A mailbox with room for `room` messages, at least one.
+/// A mailbox with room for `room` messages, at least one, that no shard watches: for those who
+/// look into it by themselves. Shards have [`Context::mailbox`](crate::Context::mailbox).
 ///
 /// # Errors
 /// The host gives no descriptor.
 pub fn mailbox<T>(room: usize) -> io::Result<(Sender<T>, Mailbox<T>)> {
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    Ok(with_bell(room, Arc::new(Bell::new(0)?), None))
+}
+
+/// A mailbox that is rung by `bell`, with what watches it.
+pub(crate) fn with_bell<T>(
+    room: usize,
+    bell: Arc<Bell>,
+    watch: Option<ServiceWatch>,
+) -> (Sender<T>, Mailbox<T>) {
     let state = State { messages: VecDeque::new(), asleep: true, closed: false };
     let shared = Arc::new(Shared { state: Mutex::new(state), bell, room: room.max(1) });
-    Ok((Sender(shared.clone()), Mailbox(shared)))
+    (Sender(shared.clone()), Mailbox { shared, watch })
 }
 
 impl<T> Clone for Sender<T> {
@@ -85,8 +99,7 @@ impl<T> Sender<T> {
         let ring = std::mem::take(&mut state.asleep);
         drop(state);
         if ring {
-            // It can only fail when it is full, and then it is readable all the same.
-            let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+            self.0.bell.ring();
         }
         Ok(())
     }
@@ -95,7 +108,7 @@ impl<T> Sender<T> {
 impl<T> Mailbox<T> {
     /// Moves at most `most` messages to the end of `into`. Says how many.
     pub fn take(&self, most: usize, into: &mut Vec<T>) -> usize {
-        let mut state = self.0.state();
+        let mut state = self.shared.state();
         let count = state.messages.len().min(most);
         into.extend(state.messages.drain(..count));
         count
@@ -103,27 +116,20 @@ impl<T> Mailbox<T> {
 
     /// The next message.
     pub fn next(&self) -> Option<T> {
-        self.0.state().messages.pop_front()
+        self.shared.state().messages.pop_front()
     }
 
     /// Wants to be rung for the next message. Says no if one waits already.
     pub fn arm(&self) -> bool {
-        let mut state = self.0.state();
+        let mut state = self.shared.state();
         state.asleep = state.messages.is_empty();
         state.asleep
     }
 }
 
-impl<T> AsFd for Mailbox<T> {
-    /// Rung once for each time the reader slept; its counter need never be read.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
-    }
-}
-
 impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.shared.state();
         state.closed = true;
         state.messages.clear();
     }
@@ -135,7 +141,7 @@ mod tests {
 
     fn rung<T>(mailbox: &Mailbox<T>) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(&mailbox.0.bell, &mut count).is_ok()
+        rustix::io::read(&mailbox.shared.bell, &mut count).is_ok()
     }
 
     #[test]
@@ -183,8 +189,8 @@ mod tests {
                     }
                 }
                 if mailbox.arm() {
-                    let mut fds =
-                        [rustix::event::PollFd::new(&mailbox, rustix::event::PollFlags::IN)];
+                    let bell = &mailbox.shared.bell;
+                    let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
                     rustix::event::poll(&mut fds, None).unwrap();
                     rung(&mailbox);
                 }

@@ -1,11 +1,14 @@
 //! What a service plugs into the dispatcher, and what it can reach from there.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 
 use causeway_attach::Model;
 
+use crate::bell::Bell;
 use crate::control::{CommandError, TraceQuery, TraceView};
+use crate::mailbox::{Mailbox, Sender, with_bell};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
@@ -189,6 +192,22 @@ impl Context<'_> {
     /// when `fd` becomes readable until it says that there is no more.
     pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         self.poller.watch(fd, Token::Source { value }, When::Rung).map(ServiceWatch)
+    }
+
+    /// A mailbox with room for `room` messages, at least one: [`Service::serve_source`] is called
+    /// with `value` when messages come that it is armed for.
+    ///
+    /// # Errors
+    /// The host gives no descriptor.
+    pub fn mailbox<T>(
+        &mut self,
+        room: usize,
+        value: u32,
+    ) -> std::io::Result<(Sender<T>, Mailbox<T>)> {
+        let bell = Arc::new(Bell::new(value)?);
+        let watch = self.watch_source(bell.as_fd(), value)?;
+        self.sources.bells.add(&bell);
+        Ok(with_bell(room, bell, Some(watch)))
     }
 
     /// Has a source served, whether its descriptor was rung or not.

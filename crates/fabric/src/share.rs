@@ -50,7 +50,7 @@ impl Share {
 }
 
 /// What the kernel counts for the thread that made it (proc(5), `schedstat`).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     file: Option<File>,
     waited_ns: u64,

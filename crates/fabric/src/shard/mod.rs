@@ -23,13 +23,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::bell::Home;
 use crate::control::CommandError;
 use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
-use crate::service::{Context, Progress, Service};
+use crate::service::{Context, Progress, Served, Service};
 use crate::spec::Name;
 use crate::watch::{Event, Poller, Token};
 
@@ -126,6 +127,17 @@ impl Shard {
     pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64) {
         self.now_ns = now_ns;
         self.spin_ns = spin_ns.min(self.pacing.spin_ns);
+    }
+
+    /// Where it is served from now on.
+    pub(crate) fn moved(&mut self, home: Home) {
+        self.sources.bells.moved(home);
+    }
+
+    /// The bell of a source was rung by our own thread.
+    pub(crate) fn rung(&mut self, value: u32) {
+        self.sources.wake(value);
+        self.settle();
     }
 
     /// Whether a queue waits for its turn.
@@ -257,13 +269,20 @@ impl Shard {
         let mut turn = Turn::default();
         for _ in 0..self.active.len().min(most) {
             let Some(work) = self.active.pop_front() else { break };
-            let worked = match work {
-                Work::Queue(id, queue) => self.serve(id, queue),
-                Work::Source(value) => self.serve_source(value),
+            let (worked, stays) = match work {
+                Work::Queue(id, queue) => {
+                    let worked = self.serve(id, queue);
+                    (worked == Some(true), worked.is_some())
+                }
+                Work::Source(value) => {
+                    let served = self.serve_source(value);
+                    let parked = served.progress == Progress::Parked;
+                    (served.count > 0 || served.progress == Progress::Worked, !parked)
+                }
             };
-            let count = if worked == Some(true) { &mut turn.worked } else { &mut turn.idle };
+            let count = if worked { &mut turn.worked } else { &mut turn.idle };
             *count = count.saturating_add(1);
-            if worked.is_some() {
+            if stays {
                 self.active.push_back(work);
             } else {
                 self.rest(work);
@@ -287,14 +306,10 @@ impl Shard {
     }
 
     /// As [`Self::serve`], for a source.
-    fn serve_source(&mut self, value: u32) -> Option<bool> {
+    fn serve_source(&mut self, value: u32) -> Served {
         let served = self.with(|s, cx| s.serve_source(cx, value, SERVE_CHAINS_MAX));
         self.sources.count(value, served, &self.pacing, self.now_ns);
-        match served.progress {
-            Progress::Worked => Some(true),
-            Progress::Idle => Some(false),
-            Progress::Parked => None,
-        }
+        served
     }
 
     /// Serves one queue once. `None`: it is no longer active; else whether it had work.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bell::Bells;
 use crate::pace::{Mode, Pace, Pacing};
 use crate::service::{Progress, Served};
 
@@ -21,6 +22,7 @@ struct Source {
 pub(crate) struct Sources {
     all: BTreeMap<u32, Source>,
     woken: Vec<u32>,
+    pub(crate) bells: Bells,
 }
 
 impl Sources {
@@ -50,7 +52,7 @@ impl Sources {
         let Some(source) = self.all.get_mut(&value) else { return };
         source.taken = source.taken.wrapping_add(served.count);
         source.pace.judge(pacing, now_ns, source.taken);
-        if served.progress == Progress::Worked {
+        if served.count > 0 || served.progress == Progress::Worked {
             source.worked_ns = now_ns;
         }
     }

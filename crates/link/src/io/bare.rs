@@ -127,10 +127,8 @@ impl BareSocket {
             }
             self.bursts = bursts;
             match received {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Served { progress: Progress::Idle, count };
-                }
+                Ok(true) => {}
+                Ok(false) => return Served { progress: Progress::Idle, count },
                 // What an earlier datagram met: told once, and of no more use here.
                 Err(_) => count = count.saturating_add(1),
             }

@@ -1,7 +1,6 @@
 //! The service of links: opened, closed, shown, served.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +8,7 @@ use causeway_attach::Model;
 use causeway_fabric::carrier::{LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
-use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
+use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{LINKS, Order, Outcome};
 use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
 use causeway_fabric::{
@@ -65,8 +64,6 @@ pub(crate) enum Receives {
 struct Notices {
     sender: Sender<Notice>,
     mailbox: Mailbox<Notice>,
-    #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
 }
 
 /// See the module.
@@ -109,7 +106,7 @@ impl Links {
 
     fn open(
         &mut self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         spec: LinkSpec,
         to: Sender<Message>,
     ) -> Result<Outcome, CommandError> {
@@ -141,14 +138,13 @@ impl Links {
     }
 
     /// Where groups tell their addresses.
-    fn notices(&mut self, cx: &Context<'_>) -> Result<Sender<Notice>, CommandError> {
+    fn notices(&mut self, cx: &mut Context<'_>) -> Result<Sender<Notice>, CommandError> {
         if let Some(notices) = &self.notices {
             return Ok(notices.sender.clone());
         }
         let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
-        let (sender, mailbox) = mailbox(NOTICES_WAITING_MAX).map_err(host)?;
-        let watch = cx.watch_source(mailbox.as_fd(), NOTICES).map_err(host)?;
-        self.notices = Some(Notices { sender: sender.clone(), mailbox, watch });
+        let (sender, mailbox) = cx.mailbox(NOTICES_WAITING_MAX, NOTICES).map_err(host)?;
+        self.notices = Some(Notices { sender: sender.clone(), mailbox });
         Ok(sender)
     }
 
@@ -316,20 +312,18 @@ impl Service for Links {
         };
         let served = match &mut source.receives {
             Receives::Bare(socket) => socket.serve(budget),
-            Receives::Tunnels(socket) => {
-                at_moment(cx.now_ns, |moment| socket.serve(budget, moment))
-            }
+            Receives::Tunnels(socket) => socket.serve(budget, cx.now_ns),
             Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
             Receives::Raw(raw) => raw.serve(cx.now_ns, budget),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.hear();
-        match served.count {
-            0 if served.progress == Progress::Idle && !cx.polls_source(value) => {
-                Served { progress: Progress::Parked, count: 0 }
+        // A source that has given all is rung when more comes.
+        match served.progress {
+            Progress::Idle if !cx.polls_source(value) => {
+                Served { progress: Progress::Parked, ..served }
             }
-            0 => served,
-            _ => Served { progress: Progress::Worked, ..served },
+            _ => served,
         }
     }
 

@@ -23,6 +23,7 @@ use causeway_wire::tunnel::record::emit_metadata;
 
 use super::inbox::Inbox;
 use super::limits::RECEIVE_BYTES;
+use super::service::at_moment;
 use super::tally::{Loss, Tally};
 use super::udp::{Burst, Receiver, Udp};
 use crate::event::{Event, What};
@@ -239,31 +240,37 @@ impl TunnelSocket {
     }
 
     /// Takes what came, about `budget` frames.
-    pub fn serve(&mut self, budget: usize, moment: &mut Moment<'_>) -> Served {
+    pub fn serve(&mut self, budget: usize, now_ns: u64) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget {
             let mut bursts = std::mem::take(&mut self.bursts);
             let received = self.receiver.receive(&self.udp, &mut bursts);
             for burst in bursts.drain(..) {
-                for at in burst.datagrams() {
-                    let datagram = burst.buffer.get(at).unwrap_or(&[]);
-                    // A refusal was counted.
-                    let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
-                    count = count.saturating_add(1);
-                }
+                // Only now: a socket that is polled in vain costs no look at the clock.
+                count = count.saturating_add(at_moment(now_ns, |moment| self.take(&burst, moment)));
                 self.empty();
             }
             self.bursts = bursts;
             match received {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Served { progress: Progress::Idle, count };
-                }
+                Ok(true) => {}
+                Ok(false) => return Served { progress: Progress::Idle, count },
                 // What an earlier datagram met: told once, and of no more use here.
                 Err(_) => count = count.saturating_add(1),
             }
         }
         Served { progress: Progress::Worked, count }
+    }
+
+    /// Gives datagrams to the core. Says how many there were.
+    fn take(&mut self, burst: &Burst, moment: &mut Moment<'_>) -> u32 {
+        let mut count = 0_u32;
+        for at in burst.datagrams() {
+            let datagram = burst.buffer.get(at).unwrap_or(&[]);
+            // A refusal was counted.
+            let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
+            count = count.saturating_add(1);
+        }
+        count
     }
 
     /// Carries out what the core gave.

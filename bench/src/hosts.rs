@@ -1,0 +1,221 @@
+//! Two hosts, each with a dispatcher of its own, in namespaces joined by a veth pair.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
+use causeway_fabric::control::LinkState;
+use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
+use causeway_fabric::{Handle, Turned};
+use causeway_link::PrivateKey;
+
+use crate::effort::Effort;
+use crate::peers::underlay::{Underlay, Way};
+use crate::pin::{CLIENT, pin};
+use crate::rig::{GROUP, RING, Rig, mac, polling, services};
+use crate::rows::ethernet::frame;
+
+/// Without an arrival for this long, what is on the way is lost.
+pub const LOST: Duration = Duration::from_millis(500);
+
+/// After so many turns without an answer, it is lost: a second or more.
+const VAIN_MAX: u32 = 3_000_000;
+
+/// How the two hosts are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Causeway,
+    Plain,
+    Vxlan,
+}
+
+/// Two hosts with a port each.
+pub struct Pair {
+    pub near: NetPort,
+    pub far: NetPort,
+    _rigs: [Rig; 2],
+    _underlay: Underlay,
+}
+
+fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
+    let at = |host: usize| -> SocketAddr {
+        let address = Way::Veth.address(host).parse().expect("an address");
+        SocketAddr::new(address, if kind == Kind::Vxlan { 4789 } else { 51871 })
+    };
+    let (local, remote) = (at(host), at(1 - host));
+    let plain = UdpSpec { local, remote, vni: 7 };
+    let key = |host: usize| PrivateKey::new([host as u8 + 1; 32]);
+    let kind = match kind {
+        Kind::Plain => LinkKind::CausewayPlain(plain),
+        Kind::Vxlan => LinkKind::Vxlan(plain),
+        Kind::Causeway => {
+            let file = rig.socket("key");
+            std::fs::write(&file, key(host).to_text().as_str()).expect("a file for a key");
+            LinkKind::Causeway(TunnelSpec {
+                remote: Some(remote),
+                local,
+                key: key(1 - host).public().to_string().parse().expect("a key"),
+                private_key: file,
+                vni: 7,
+            })
+        }
+    };
+    let name = "far".parse().expect("a name");
+    let group = GROUP.parse().expect("a name");
+    LinkSpec { name, group, peer: None, metric: metric_default(), transit: false, kind }
+}
+
+fn failed(error: NativeError) -> String {
+    error.to_string()
+}
+
+/// Waits until the link is up on both hosts, and both know where the other's port is and how long
+/// datagrams may be.
+fn wait_up(rigs: &[Rig; 2]) -> Result<(), String> {
+    let since = Instant::now();
+    while rigs.iter().any(|rig| rig.link_state("far") == LinkState::Down) {
+        if since.elapsed() > Duration::from_secs(10) {
+            return Err("the link does not come up".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    Ok(())
+}
+
+fn ports(rigs: &[Rig; 2], features: u64) -> [NetPort; 2] {
+    let options = || NetOptions { features: RING | features, ..NetOptions::default() };
+    let [a, b] = rigs;
+    [a.net(1, options()), b.net(2, options())]
+}
+
+/// Sends a frame of 64 B from one port to the other.
+fn send(from: u8, port: &mut NetPort) -> Result<(), String> {
+    let frame = frame(mac(from), mac(3 - from), 64);
+    port.queue(0, &[0; NET_HEADER_BYTES], &frame).map_err(failed)?;
+    port.flush(0).map_err(failed)
+}
+
+impl Pair {
+    /// Joins two hosts whose dispatchers park, on these cores.
+    pub fn new(kind: Kind, cores: [usize; 2], features: u64) -> Result<Self, String> {
+        let underlay = Underlay::new()?;
+        let host = |host: usize| {
+            underlay.at(host, move || {
+                let rig = Rig::on(cores[host], Duration::ZERO);
+                rig.link(link(&rig, host, kind));
+                Ok(rig)
+            })
+        };
+        let rigs = [host(0)?, host(1)?];
+        let [near, far] = ports(&rigs, features);
+        wait_up(&rigs)?;
+        pin(CLIENT);
+        let mut pair = Self { near, far, _rigs: rigs, _underlay: underlay };
+        pair.round(&mut Vec::new())?;
+        Ok(pair)
+    }
+
+    /// A frame of 64 B there and back; whoever waits sleeps.
+    pub fn round(&mut self, room: &mut Vec<u8>) -> Result<(), String> {
+        for there in [true, false] {
+            let Self { near, far, .. } = self;
+            let (from, sender, receiver) = if there { (1, near, far) } else { (2, far, near) };
+            send(from, sender)?;
+            let since = Instant::now();
+            while receiver.receive(0, room).map_err(failed)?.is_none() {
+                if since.elapsed() > LOST {
+                    return Err("a frame was lost".into());
+                }
+                receiver.wait(Some(LOST)).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Round trips of 64 B from port to port and back while all poll: microseconds. Each host has one
+/// core, on which its guest and its dispatcher take turns.
+pub fn polling_round_us(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
+    let rounds = effort.rounds(30_000);
+    effort.each(|| {
+        let underlay = Underlay::new()?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let [(a, near, asks), (b, far, answers)] = [0, 1].map(|host| {
+                let ((tell, handle), (give, port)) = (channel(), channel());
+                let (underlay, stop) = (&underlay, &stop);
+                let side = move || turn(host, rounds, &tell, &port, stop);
+                (handle, give, scope.spawn(move || underlay.at(host, side)))
+            });
+            let joined = join(kind, [a, b]).map(|(rigs, [one, two])| {
+                // The one that answers first.
+                drop(far.send(two));
+                drop(near.send(one));
+                rigs
+            });
+            stop.store(joined.is_err(), Ordering::Relaxed);
+            let took = asks.join().map_err(|_| "a host died".to_owned())?;
+            stop.store(true, Ordering::Relaxed);
+            answers.join().map_err(|_| "a host died".to_owned())??;
+            joined.and(took).map(|us| us / rounds as f64)
+        })
+    })
+}
+
+/// Joins two hosts that are turned, and attaches to a port on each.
+fn join(kind: Kind, handles: [Receiver<Handle>; 2]) -> Result<([Rig; 2], [NetPort; 2]), String> {
+    let [a, b] = handles.map(|handle| handle.recv().map(Rig::with));
+    let rigs = [a.map_err(|e| e.to_string())?, b.map_err(|e| e.to_string())?];
+    for (host, rig) in rigs.iter().enumerate() {
+        rig.link(link(rig, host, kind));
+    }
+    let ports = ports(&rigs, 0);
+    wait_up(&rigs)?;
+    Ok((rigs, ports))
+}
+
+/// One host of two: turns its dispatcher, and its guest asks or answers. Gives what all rounds
+/// took, in microseconds.
+fn turn(
+    host: usize,
+    rounds: u64,
+    tell: &Sender<Handle>,
+    port: &Receiver<NetPort>,
+    stop: &AtomicBool,
+) -> Result<f64, String> {
+    pin(host);
+    let turned = Turned::new(&services(), polling(Duration::from_millis(100)));
+    let mut turned = turned.map_err(|e| e.to_string())?;
+    tell.send(turned.handle()).map_err(|e| e.to_string())?;
+    let number = host as u8 + 1;
+    let mut once = || turned.turn().map_err(|e| e.to_string());
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut port = loop {
+        once()?;
+        match port.try_recv() {
+            Ok(port) => break port,
+            Err(_) if stopped() => return Ok(0.0),
+            Err(_) => {}
+        }
+    };
+    let (mut room, mut done, mut vain, since) = (Vec::new(), 0, 0_u32, Instant::now());
+    if host == 0 {
+        send(number, &mut port)?;
+    }
+    while !stopped() && (host == 1 || done < rounds) {
+        once()?;
+        if port.receive(0, &mut room).map_err(failed)?.is_some() {
+            (done, vain) = (done + 1, 0);
+            send(number, &mut port)?;
+        } else {
+            vain += 1;
+            if host == 0 && vain > VAIN_MAX {
+                return Err("a frame was lost".into());
+            }
+        }
+    }
+    Ok(since.elapsed().as_secs_f64() * 1e6)
+}
