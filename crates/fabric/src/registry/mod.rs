@@ -416,7 +416,10 @@ impl Registry {
     }
 
     fn shard_move(&mut self, group: &Name, service: Option<&str>, to: usize) -> Reply {
-        self.has_group(group)?;
+        // The links are no group's.
+        if !self.shards.keys().any(|key| key.group == *group) {
+            self.has_group(group)?;
+        }
         let known = |wanted: &str| self.services.iter().any(|(_, s)| s.name() == wanted);
         if let Some(wanted) = service.filter(|wanted| !known(wanted)) {
             return Err(CommandError::NotFound { what: "service", name: wanted.to_owned() });
