@@ -229,8 +229,12 @@ impl Ethernet {
                 self.pass_on(cx.now_ns, from, taken, to);
                 continue;
             }
-            let queue = taken.first().and_then(|t| self.directory.receive_queue(to, &t.job));
-            match queue {
+            let Some(Taken { job, .. }) = taken.first() else { continue };
+            // What a guest sent before it moved here may be under way yet: not back to itself.
+            if self.directory.get(to).is_some_and(|port| port.mac == job.source) {
+                continue;
+            }
+            match self.directory.receive_queue(to, job) {
                 Some(queue) => {
                     // One that is alone in being meant may wait.
                     let holds = targets.len() == 1;

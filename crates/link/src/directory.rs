@@ -4,12 +4,15 @@
 //! what we tell a peer, or what it told us. Heartbeats carry the list's digest; who finds another
 //! digest asks for everything. Where several claim an address, the [`Directory`] follows the one
 //! with the newest epoch: the time of day at which the address was seen there first, and larger
-//! than of any place before.
+//! than of any place before. The claims that lose are kept, and the next best is followed when the
+//! winner takes its own back, goes, or no longer answers. Epochs that we give are newer than all
+//! that we heard. So clocks which differ delay a move, but do not hide it.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::limits::{ADDRESSES_MAX, DIRECTORY_MAX, EPOCH_AHEAD_NS};
+use crate::claims::{Claims, Said};
+use crate::limits::{ADDRESSES_MAX, DIRECTORY_MAX, EPOCH_AHEAD_NS, EPOCH_FOLLOWED_NS};
 
 /// A virtual network and an Ethernet address in it.
 pub type Key = (u32, [u8; 6]);
@@ -24,8 +27,8 @@ pub struct Told {
 #[derive(Debug, Clone, Copy)]
 struct Line {
     epoch: u64,
-    /// Whether it was said since the last question for everything.
-    confirmed: bool,
+    /// The newest epoch that was said since the last question for everything.
+    said: Option<u64>,
 }
 
 /// What an entry adds to the digest, so that a sum over all does not depend on their order.
@@ -55,11 +58,11 @@ impl Told {
     /// [`Full`].
     pub fn insert(&mut self, key: Key, epoch: u64) -> Result<bool, Full> {
         let room = self.entries.len() < ADDRESSES_MAX;
-        let line = Line { epoch, confirmed: true };
+        let line = Line { epoch, said: Some(epoch) };
         let before = match self.entries.entry(key) {
             Slot::Occupied(mut held) => {
                 let held = held.get_mut();
-                held.confirmed = true;
+                held.said = held.said.max(Some(epoch));
                 if held.epoch >= epoch {
                     return Ok(false);
                 }
@@ -112,26 +115,28 @@ impl Told {
 
     /// Everything was asked for: what is not said again is no longer so.
     pub fn doubt(&mut self) {
-        self.entries.values_mut().for_each(|line| line.confirmed = false);
+        self.entries.values_mut().for_each(|line| line.said = None);
     }
 
-    /// Forgets what was not said again since [`Told::doubt`], and gives it.
-    pub fn forget_doubted(&mut self) -> Vec<(Key, u64)> {
-        let doubted: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(_, line)| !line.confirmed)
-            .map(|(k, l)| (*k, l.epoch))
-            .collect();
-        for (key, epoch) in &doubted {
+    /// Forgets what was not said again since [`Told::doubt`], and gives it with its epoch; what was
+    /// said with an older epoch only is given with both, and is believed from now on: who says so
+    /// began anew, with a clock that is behind.
+    pub fn forget_doubted(&mut self) -> Vec<(Key, u64, Option<u64>)> {
+        let differs = |(key, line): (&Key, &Line)| {
+            (line.said != Some(line.epoch)).then_some((*key, line.epoch, line.said))
+        };
+        let doubted: Vec<_> = self.entries.iter().filter_map(differs).collect();
+        for (key, epoch, said) in &doubted {
             self.remove(*key, *epoch);
+            // There is the room that it had.
+            let _ = said.map(|said| self.insert(*key, said));
         }
         doubted
     }
 }
 
 /// Where an address is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// At one of our own ports.
     Here,
@@ -142,32 +147,54 @@ pub enum Place {
 /// What became of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The address is there now; it was at that place before, if anywhere.
+    /// The address is there now, since that epoch; it was at that place before, if anywhere. Also
+    /// of a newer claim from where it is: what was believed meanwhile may be older.
     Moved(Option<Place>),
     /// It was there already.
     Same,
-    /// It is elsewhere, since later.
+    /// It is elsewhere, since later. The claim is kept: see [`Directory::gone`].
     Stale,
     /// Refused: an epoch that lies in the future, or no room.
     Refused,
 }
 
+/// An address is no longer where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub key: Key,
+    /// Where it was.
+    pub from: Place,
+    /// Where it is now: where the next best claim says, if there is one.
+    pub to: Option<Place>,
+}
+
 /// The places of all addresses that are known.
 #[derive(Debug, Default)]
 pub struct Directory {
-    places: BTreeMap<Key, (u64, Place)>,
+    claims: BTreeMap<Key, Claims>,
+    /// Places that do not answer: believed only where no other claims an address.
+    silent: BTreeSet<Place>,
+    /// The newest epoch of all that were heard or given.
+    newest: u64,
 }
 
 impl Directory {
-    /// An address appeared at one of our ports, at that time of day in ns. Gives its new epoch,
-    /// to be announced; None when it was here already, or there is no room.
+    /// An address is at one of our ports, at that time of day in ns. Gives the epoch of that, to
+    /// be announced: a new one, newer than of any other place, unless it was here already. None
+    /// when there is no room.
     pub fn appear(&mut self, vni: u32, mac: [u8; 6], wall: u64) -> Option<u64> {
-        let known = self.places.get(&(vni, mac)).copied();
-        if matches!(known, Some((_, Place::Here))) || (known.is_none() && self.is_full()) {
+        let known = self.claims.get(&(vni, mac));
+        if let Some(epoch) = known.and_then(|claims| claims.of(Place::Here)) {
+            return Some(epoch);
+        }
+        if known.is_none() && self.is_full() {
             return None;
         }
-        let epoch = wall.max(known.map_or(0, |(epoch, _)| epoch.saturating_add(1)));
-        self.places.insert((vni, mac), (epoch, Place::Here));
+        let newest = known.map_or(0, Claims::newest).max(self.newest);
+        let epoch = wall.max(newest.saturating_add(1));
+        self.claims.entry((vni, mac)).or_default().put(epoch, Place::Here);
+        self.newest = epoch;
         Some(epoch)
     }
 
@@ -176,50 +203,90 @@ impl Directory {
         if epoch > wall.saturating_add(EPOCH_AHEAD_NS) {
             return Claim::Refused;
         }
-        let known = self.places.get(&key).copied();
-        let there = Place::Tunnel(tunnel);
-        match known {
-            Some((at, place)) if place == there => {
-                self.places.insert(key, (at.max(epoch), there));
-                return Claim::Same;
-            }
-            Some((at, _)) if at >= epoch => return Claim::Stale,
-            None if self.is_full() => return Claim::Refused,
-            _ => {}
+        let (full, there) = (self.is_full(), Place::Tunnel(tunnel));
+        let before = self.line(key);
+        if full && before.is_none() {
+            return Claim::Refused;
         }
-        self.places.insert(key, (epoch, there));
-        Claim::Moved(known.map(|(_, place)| place))
+        let claims = self.claims.entry(key).or_default();
+        if claims.of(there).is_none_or(|known| known < epoch) {
+            claims.put(epoch, there);
+        }
+        if epoch <= wall.saturating_add(EPOCH_FOLLOWED_NS) {
+            self.newest = self.newest.max(epoch);
+        }
+        match (self.line(key), before) {
+            (now, before) if now == before => match before {
+                Some((_, place)) if place == there => Claim::Same,
+                _ => Claim::Stale,
+            },
+            (Some((_, place)), before) if place == there => Claim::Moved(before.map(|(_, at)| at)),
+            _ => Claim::Stale,
+        }
     }
 
-    /// An address is no longer at `place`. Says its epoch, if it was there until now.
-    pub fn gone(&mut self, place: Place, key: Key) -> Option<u64> {
-        let (epoch, _) = self.places.get(&key).copied().filter(|(_, at)| *at == place)?;
-        self.places.remove(&key);
-        Some(epoch)
+    /// An address is no longer at `place`. Says what changes by that, if it was there.
+    pub fn gone(&mut self, place: Place, key: Key) -> Option<Change> {
+        let before = self.find(key.0, key.1);
+        let Slot::Occupied(mut held) = self.claims.entry(key) else { return None };
+        held.get_mut().remove(place);
+        if held.get().is_empty() {
+            held.remove();
+        }
+        self.change(key, before)
     }
 
-    /// Nothing is at `place` any more.
-    pub fn lost(&mut self, place: Place) {
-        self.places.retain(|_, (_, at)| *at != place);
+    /// Nothing is at `place` any more. Says what changes by that.
+    pub fn lost(&mut self, place: Place) -> Vec<Change> {
+        let all = self.claimed_by(place);
+        let changes = all.into_iter().filter_map(|key| self.gone(place, key)).collect();
+        self.silent.remove(&place);
+        changes
+    }
+
+    /// A place answers, or no longer does. Says what changes by that.
+    pub fn stands(&mut self, place: Place, up: bool) -> Vec<Change> {
+        let all = self.claimed_by(place);
+        let before: Vec<_> = all.iter().map(|(vni, mac)| self.find(*vni, *mac)).collect();
+        if up {
+            self.silent.remove(&place);
+        } else {
+            self.silent.insert(place);
+        }
+        let changes = all.into_iter().zip(before);
+        changes.filter_map(|(key, before)| self.change(key, before)).collect()
     }
 
     /// Where an address is.
     pub fn find(&self, vni: u32, mac: [u8; 6]) -> Option<Place> {
-        self.places.get(&(vni, mac)).map(|(_, place)| *place)
+        self.line((vni, mac)).map(|(_, place)| place)
     }
 
-    /// The epoch of an address.
-    pub fn epoch(&self, vni: u32, mac: [u8; 6]) -> Option<u64> {
-        self.places.get(&(vni, mac)).map(|(epoch, _)| *epoch)
-    }
-
-    /// Everything: virtual network and address, epoch, place.
+    /// Everything that is believed: virtual network and address, epoch, place.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, Place)> + '_ {
-        self.places.iter().map(|(key, (epoch, place))| (*key, *epoch, *place))
+        let best = |claims: &Claims| claims.best(|place| self.silent.contains(&place));
+        self.claims.iter().filter_map(move |(key, claims)| {
+            best(claims).map(|(epoch, place)| (*key, epoch, place))
+        })
+    }
+
+    /// The claim on an address that is believed.
+    fn line(&self, key: Key) -> Option<Said> {
+        self.claims.get(&key)?.best(|place| self.silent.contains(&place))
+    }
+
+    fn claimed_by(&self, place: Place) -> Vec<Key> {
+        let all = self.claims.iter().filter(|(_, claims)| claims.of(place).is_some());
+        all.map(|(key, _)| *key).collect()
+    }
+
+    fn change(&self, key: Key, before: Option<Place>) -> Option<Change> {
+        let (from, to) = (before?, self.find(key.0, key.1));
+        (to != Some(from)).then_some(Change { key, from, to })
     }
 
     fn is_full(&self) -> bool {
-        self.places.len() >= DIRECTORY_MAX
+        self.claims.len() >= DIRECTORY_MAX
     }
 }
 
@@ -235,18 +302,66 @@ mod tests {
     #[test]
     fn the_newest_epoch_wins_and_a_return_is_newer_still() {
         let mut directory = Directory::default();
-        let first = directory.appear(1, MAC, 100).unwrap();
-        assert_eq!((first, directory.appear(1, MAC, 200)), (100, None));
+        assert_eq!(directory.appear(1, MAC, 100), Some(100));
+        assert_eq!(directory.appear(1, MAC, 200), Some(100), "it is here since then");
         assert_eq!(directory.heard(3, (1, MAC), 100, 0), Claim::Stale);
         assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Moved(Some(Place::Here)));
         assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Same);
         assert_eq!(directory.heard(4, (1, MAC), 101, 0), Claim::Stale);
         // Our clock is behind, the address came back all the same.
+        assert_eq!(directory.gone(Place::Here, (1, MAC)), None, "it was not here any more");
         assert_eq!(directory.appear(1, MAC, 50), Some(102));
         assert_eq!(directory.find(1, MAC), Some(Place::Here));
         assert_eq!(directory.find(2, MAC), None, "another network");
-        assert_eq!(directory.gone(Place::Tunnel(3), (1, MAC)), None);
-        assert_eq!(directory.gone(Place::Here, (1, MAC)), Some(102));
+        assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Stale);
+        assert_eq!(directory.heard(3, (1, MAC), 103, 0), Claim::Moved(Some(Place::Here)));
+    }
+
+    #[test]
+    fn a_claim_that_lost_is_followed_when_the_winner_goes() {
+        let (key, a, b) = ((1, MAC), Place::Tunnel(1), Place::Tunnel(2));
+        let mut directory = Directory::default();
+        directory.appear(1, MAC, 10);
+        // The clock of `a` is far ahead; the guest has moved from there to `b`.
+        assert_eq!(directory.heard(1, key, 900, 0), Claim::Moved(Some(Place::Here)));
+        assert_eq!(directory.heard(2, key, 100, 0), Claim::Stale);
+        let change = |from, to| Change { key, from, to };
+        assert_eq!(directory.gone(a, key), Some(change(a, Some(b))));
+        assert_eq!(directory.gone(a, key), None, "said twice");
+        assert_eq!(directory.gone(b, key), Some(change(b, Some(Place::Here))));
+        assert_eq!(directory.gone(Place::Here, key), Some(change(Place::Here, None)));
+        assert_eq!((directory.iter().count(), directory.gone(b, key)), (0, None));
+
+        // The same where a link goes, or only falls silent.
+        directory.heard(1, key, 900, 0);
+        directory.heard(2, key, 100, 0);
+        assert_eq!(directory.stands(a, false), [change(a, Some(b))]);
+        assert_eq!(directory.heard(1, key, 901, 0), Claim::Stale, "of a silent one");
+        assert_eq!(directory.stands(a, true), [change(b, Some(a))]);
+        assert_eq!(directory.lost(a), [change(a, Some(b))]);
+        assert_eq!(directory.lost(b), [change(b, None)]);
+    }
+
+    #[test]
+    fn epochs_never_go_back_though_our_clock_is_behind() {
+        let mut directory = Directory::default();
+        directory.heard(1, (1, MAC), 900, 0);
+        assert_eq!(directory.appear(1, MAC, 10), Some(901));
+        directory.gone(Place::Here, (1, MAC));
+        directory.gone(Place::Tunnel(1), (1, MAC));
+        assert_eq!(directory.appear(1, MAC, 20), Some(902), "though nothing is known of it");
+        // A peer that is far ahead does not take us so far that others refuse us.
+        directory.heard(1, (2, MAC), DAY, 0);
+        assert_eq!(directory.appear(1, [2; 6], 30), Some(903));
+    }
+
+    #[test]
+    fn a_newer_claim_from_the_same_place_is_news() {
+        let mut directory = Directory::default();
+        assert_eq!(directory.heard(1, (1, MAC), 5, 0), Claim::Moved(None));
+        assert_eq!(directory.heard(1, (1, MAC), 6, 0), Claim::Moved(Some(Place::Tunnel(1))));
+        assert_eq!(directory.heard(1, (1, MAC), 6, 0), Claim::Same);
+        assert_eq!(directory.heard(1, (1, MAC), 4, 0), Claim::Same, "said late");
     }
 
     #[test]
@@ -276,8 +391,21 @@ mod tests {
         told.insert((2, MAC), 5).unwrap();
         told.doubt();
         assert_eq!(told.insert((2, MAC), 5), Ok(false));
-        assert_eq!(told.forget_doubted(), [((1, MAC), 5)]);
+        assert_eq!(told.forget_doubted(), [((1, MAC), 5, None)]);
         assert_eq!(told.len(), 1);
+    }
+
+    #[test]
+    fn an_older_epoch_is_believed_once_everything_was_asked_for() {
+        let (mut told, mut peer) = (Told::default(), Told::default());
+        told.insert((1, MAC), 5).unwrap();
+        peer.insert((1, MAC), 3).unwrap();
+        assert_eq!(told.insert((1, MAC), 3), Ok(false), "late, for all that is known");
+        told.doubt();
+        told.insert((1, MAC), 3).unwrap();
+        assert_eq!(told.forget_doubted(), [((1, MAC), 5, Some(3))]);
+        assert_eq!((told.get((1, MAC)), told.digest()), (Some(3), peer.digest()));
+        assert_eq!(told.forget_doubted(), []);
     }
 
     proptest! {

@@ -16,6 +16,7 @@
 //! | [`unpack`] | datagrams into frames |
 //! | [`fragment`] | frames put together again |
 //! | [`health`] | heartbeats, round trips, loss, and how long a datagram may be |
+//! | `claims` | several say that they have an address: who is believed |
 //! | [`directory`] | which address is behind whom |
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
@@ -34,6 +35,7 @@
     )
 )]
 
+mod claims;
 pub mod directory;
 pub mod event;
 pub mod fragment;

@@ -16,7 +16,7 @@ use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
 use causeway_fabric::orders::{Order, Outcome};
 use causeway_fabric::{Mac, Pacing};
-use causeway_link::directory::{Claim, Directory, Place};
+use causeway_link::directory::{Change, Claim, Directory, Place};
 use causeway_link::{Config, Event, Hub, Moment, PrivateKey, PublicKey, Sink, Tunnel, What};
 use causeway_wire::tunnel::record::emit_metadata;
 
@@ -29,9 +29,8 @@ use crate::stage::{Stage, StageError};
 const WALL_NS: u64 = 1_700_000_000_000_000_000;
 /// Where the hosts' clocks begin.
 const CLOCK_NS: u64 = 1_000_000_000;
-/// How far a host's time of day is ahead of another's at most, in nanoseconds. Not longer than a
-/// guest takes to move: the newest of two claims on an address is told by the time of day.
-const AHEAD_NS: u64 = 0;
+/// How far a host's time of day is ahead of another's at most, in nanoseconds; 1 h.
+const AHEAD_NS: u64 = 3_600_000_000_000;
 /// Notices taken in one go.
 const NOTICES: usize = 64;
 
@@ -42,6 +41,21 @@ pub struct Room {
     pub stage: Stage,
     inbox: Sender<Message>,
     directory: Directory,
+}
+
+impl Room {
+    /// Tells the group where addresses are by the next best claim.
+    fn change(&self, changes: impl IntoIterator<Item = Change>) {
+        for Change { key: (_, mac), from, to } in changes {
+            let macs = vec![Mac(mac)];
+            let message = match (from, to) {
+                (_, Some(Place::Tunnel(id))) => Message::Here(LinkId(id.into()), macs),
+                (Place::Tunnel(id), _) => Message::Gone(LinkId(id.into()), macs),
+                (Place::Here, _) => continue,
+            };
+            let _ = self.inbox.insist(message);
+        }
+    }
 }
 
 /// The tunnels on one underlay.
@@ -280,11 +294,10 @@ impl Host {
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.rooms[group].directory;
         let epoch = match notice {
-            Notice::Here(..) => {
-                directory.appear(0, mac.0, moment.wall).or_else(|| directory.epoch(0, mac.0))
-            }
+            Notice::Here(..) => directory.appear(0, mac.0, moment.wall),
             Notice::Gone(..) => {
-                directory.gone(Place::Here, (0, mac.0));
+                let change = directory.gone(Place::Here, (0, mac.0));
+                self.rooms[group].change(change);
                 None
             }
         };
@@ -346,6 +359,8 @@ fn happened(
                 let standing = Standing { up: seat.up, rtt_ns: None };
                 if let Some(group) = room_of(id) {
                     let _ = rooms[group].inbox.insist(Message::Standing(*id, standing));
+                    let changes = rooms[group].directory.stands(place(*id), seat.up);
+                    rooms[group].change(changes);
                 }
             }
         }
@@ -361,10 +376,9 @@ fn happened(
         What::Gone { vni, mac, .. } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
-            let Room { directory, inbox, .. } = &mut rooms[group];
-            if directory.gone(place(*id), (0, mac)).is_some() {
-                let _ = inbox.insist(Message::Gone(*id, vec![Mac(mac)]));
-            }
+            let directory = &mut rooms[group].directory;
+            let change = directory.gone(place(*id), (0, mac));
+            rooms[group].change(change);
         }
         What::Session | What::Datagram(_) | What::Roamed(_) => {}
     }

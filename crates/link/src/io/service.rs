@@ -23,7 +23,7 @@ use super::raw::RawLink;
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
-use crate::directory::{Claim, Directory, Place};
+use crate::directory::{Change, Claim, Directory, Place};
 use crate::moment::Moment;
 
 /// The source value of the mailbox that groups write to.
@@ -186,7 +186,8 @@ impl Links {
         }
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
-            directory.lost(place(id));
+            let changes = directory.lost(place(id));
+            self.follow(&group, changes);
         }
         if !self.links.values().any(|link| link.spec.group == group) {
             self.directories.remove(&group);
@@ -213,8 +214,25 @@ impl Links {
                 if matches!(claim, Claim::Moved(_)) {
                     link.inbox.tell(Message::Here(told.link, macs));
                 }
-            } else if directory.gone(at, (0, told.mac)).is_some() {
-                link.inbox.tell(Message::Gone(told.link, macs));
+            } else {
+                let (group, change) = (link.spec.group.clone(), directory.gone(at, (0, told.mac)));
+                self.follow(&group, change);
+            }
+        }
+    }
+
+    /// Tells a group where addresses are by the next best claim.
+    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+        let whose = |at| {
+            let mut links = self.links.iter();
+            links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
+        };
+        for Change { key: (_, mac), from, to } in changes {
+            let macs = vec![Mac(mac)];
+            if let Some((id, link)) = to.and_then(whose) {
+                link.inbox.tell(Message::Here(*id, macs));
+            } else if let Some((id, link)) = whose(from) {
+                link.inbox.tell(Message::Gone(*id, macs));
             }
         }
     }
@@ -243,18 +261,18 @@ impl Links {
             raw.announce(mac.0, matches!(notice, Notice::Here(..)));
             return;
         }
-        let directory = self.directories.entry(link.spec.group.clone()).or_default();
+        let (group, source) = (link.spec.group.clone(), link.source);
+        let directory = self.directories.entry(group.clone()).or_default();
         let epoch = match notice {
-            Notice::Here(..) => {
-                directory.appear(0, mac.0, wall_ns()).or_else(|| directory.epoch(0, mac.0))
-            }
+            Notice::Here(..) => directory.appear(0, mac.0, wall_ns()),
             Notice::Gone(..) => {
-                directory.gone(Place::Here, (0, mac.0));
+                let change = directory.gone(Place::Here, (0, mac.0));
+                self.follow(&group, change);
                 None
             }
         };
         if let Some(Receives::Tunnels(socket)) =
-            self.sources.get_mut(&link.source).map(|source| &mut source.receives)
+            self.sources.get_mut(&source).map(|source| &mut source.receives)
         {
             socket.announce(id, mac.0, epoch, now_ns);
             at_moment(now_ns, |moment| socket.tick(moment));

@@ -96,9 +96,12 @@ impl Tunnel {
                 return;
             }
             // It had the time to say all again.
-            for ((vni, mac), epoch) in self.heard.forget_doubted() {
+            for ((vni, mac), epoch, said) in self.heard.forget_doubted() {
                 if self.vnis.contains(&vni) {
                     self.event(What::Gone { vni, mac, epoch }, sink);
+                    if let Some(epoch) = said {
+                        self.event(What::Here { vni, mac, epoch }, sink);
+                    }
                 }
             }
             if digest == self.heard.digest() {
