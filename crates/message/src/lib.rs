@@ -22,6 +22,7 @@
     )
 )]
 
+pub mod backend;
 pub mod limits;
 pub mod split;
 pub mod status;

@@ -10,3 +10,87 @@ pub const MEDIUM_BYTES_MAX: usize = 32_768;
 pub const ENDPOINTS_MAX: usize = 255;
 /// Segments of one message (`MX_MAX_SEGMENTS`).
 pub const SEGMENTS_MAX: usize = 256;
+
+// The backend half.
+
+/// Boards that one board knows.
+pub const HOSTS_MAX: usize = 1024;
+/// Partners of one endpoint that are there or not yet forgotten. Of one board there are at most
+/// 255, so that one board alone cannot take all.
+pub const PARTNERS_MAX: usize = 2048;
+/// Partners that are gone, of which one endpoint still knows how far their numbers were used.
+pub const PAST_PARTNERS_MAX: usize = 1024;
+/// Connects of one endpoint at a time.
+pub const CONNECTS_MAX: usize = 256;
+/// Messages of one endpoint that were requested to be sent and have not ended.
+pub const SENDS_MAX: usize = 16_384;
+/// Bytes of such messages that are not pulled.
+pub const SEND_BYTES_MAX: usize = 16 << 20;
+/// Messages to one partner that it was not heard to have: as many as it keeps early ones.
+pub const IN_FLIGHT_MAX: usize = 255;
+/// Messages that came before the one that is next, of one partner: how far ahead they are at most.
+pub const EARLY_MAX: usize = 255;
+/// Bytes of messages that one endpoint keeps because they are early or not taken by the library.
+pub const PARKED_BYTES_MAX: usize = 8 << 20;
+/// The part of them that one board has.
+pub const PARKED_BYTES_OF_HOST_MAX: usize = 4 << 20;
+/// The part of them that one partner has beyond its next message.
+pub const PARKED_BYTES_OF_PARTNER_MAX: usize = 1 << 20;
+/// Large messages that are offered to one endpoint and not pulled.
+pub const OFFERS_MAX: usize = 4096;
+/// The part of them that one partner has: as many windows as there are.
+pub const OFFERS_OF_PARTNER_MAX: usize = 256;
+/// Large messages pulled from one partner at a time.
+pub const PULLS_OF_PARTNER_MAX: usize = 8;
+/// Blocks of one pull that are asked for and not all there.
+pub const BLOCKS_ASKED_MAX: usize = 4;
+/// Blocks from the first that is not all there to the last that was asked for.
+pub const BLOCKS_SPAN_MAX: usize = 16;
+/// Events that wait for a library half before its requests wait too.
+pub const OUTBOX_MAX: usize = 1024;
+/// Regions of one endpoint.
+pub const REGIONS_MAX: usize = 256;
+
+/// Packets in flight to one partner: at first, at least after loss, and at most.
+pub const WINDOW_PACKETS: (usize, usize, usize) = (32, 8, 512);
+
+/// How long a message is at most not acknowledged, in ns: MX's.
+pub const ACK_DELAY_NS: u64 = 15_625_000;
+/// How many messages are at most not acknowledged.
+pub const UNACKED_MAX: u32 = 4;
+/// Least and most time before a message is sent again, in ns: above what an acknowledgement may
+/// be delayed, and MX's.
+pub const RESEND_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Least and most time before a block is asked for again, in ns; the most is MX's.
+pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
+/// Least and most time before a connect is tried again, in ns; the most is MX's.
+pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Acknowledgements in a row that say nothing new, until a message is taken for lost.
+pub const DUPLICATE_ACKS: u32 = 3;
+/// A partner that is not heard of for so long is gone, in ns: MX's 1000 times half a second.
+pub const GIVE_UP_NS: u64 = 500_000_000_000;
+/// Buffers that are kept for messages to come, and the bytes of each, by class.
+pub const SPARE_BUFFERS: [(usize, usize); 3] =
+    [(SMALL_BYTES_MAX, 1024), (4096, 256), (MEDIUM_BYTES_MAX, 128)];
+/// Bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
+pub const CONTEXT_BITS_MAX: u8 = 16;
+/// Requests of one endpoint at a time.
+pub const REQUESTS_MAX: usize = 1 << 20;
+/// How high the number of a partner may be.
+pub const PEER_NUMBERS_MAX: usize = 1 << 16;
+/// Messages that no receive was posted for, of one endpoint; then their senders wait.
+pub const UNEXPECTED_MAX: usize = 1 << 16;
+/// What is kept of these messages, in bytes.
+pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
+/// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`).
+pub const EARLY_SENDS_MAX: usize = 512;
+/// Arrivals that are taken by one call.
+pub const ARRIVALS_PER_CALL: usize = 64;
+/// Longest message that goes through a channel whole; longer ones are pulled. In bytes.
+pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
+/// What a pulled message is cut into on its way through a channel, in bytes.
+pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
+/// Channels of one endpoint.
+pub const CHANNELS_MAX: usize = 4096;
+/// Pulls of one partner that are to be turned down and for which there is no room to say so.
+pub const FAILS_MAX: usize = 1024;

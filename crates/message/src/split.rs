@@ -27,6 +27,11 @@ pub struct Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
+impl PeerId {
+    /// No partner: of a connect that failed.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 /// A request of the library half; it comes back with the event that ends the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
@@ -56,7 +61,8 @@ pub struct Window {
 pub enum Request<'a> {
     /// Connects to an endpoint; ends with [`Event::Connected`].
     Connect { token: Token, to: Address, key: u32, timeout_ns: Option<u64> },
-    /// Forgets a partner; what waits for it ends with [`Status::EndpointUnreachable`].
+    /// Forgets a partner; what waits for it ends with [`Status::EndpointUnreachable`], and then
+    /// comes [`Event::PeerGone`].
     Disconnect { peer: PeerId },
     /// A [`PeerId`] that is gone is not used here any more.
     Forget { peer: PeerId },
@@ -78,7 +84,7 @@ pub enum Request<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are what their types say")]
 pub enum Event<'a> {
-    /// A connect ended.
+    /// A connect ended; without success `peer` is [`PeerId::NONE`].
     Connected { token: Token, status: Status, peer: PeerId },
     /// A partner that was not known; before anything else about it. `session` is new when the
     /// peer's endpoint was opened anew.

@@ -1,0 +1,124 @@
+//! What was counted, by endpoint and by partner: plain numbers with names.
+
+/// A struct of counters, and a list of them with their names.
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Names and values.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+
+            /// All values of both.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field = self.$field.wrapping_add(other.$field);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Of one partner.
+    PeerCounters {
+        /// Messages sent, offers and notifies too; each once.
+        messages_sent,
+        /// Bytes of them that were sent at once.
+        bytes_sent,
+        /// Messages sent again.
+        resent,
+        /// Of them, because acknowledgements said so.
+        resent_early,
+        /// Messages given to the library, offers too.
+        messages_received,
+        /// Bytes of them.
+        bytes_received,
+        /// Packets of messages that were there already.
+        duplicates,
+        /// Messages that came before the one that was next.
+        early,
+        /// Packets of messages that had no room.
+        no_room,
+        /// Acknowledgements sent on their own.
+        acks_sent,
+        /// Acknowledgements received on their own.
+        acks_received,
+        /// Packets of another generation of numbers, or far off.
+        wrong_number,
+        /// Blocks asked for.
+        blocks_asked,
+        /// Of them, again.
+        blocks_asked_again,
+        /// Frames of blocks received that were missing.
+        replies_received,
+        /// Frames of blocks that were not asked for, or there already.
+        replies_stray,
+        /// Bytes pulled.
+        bytes_pulled,
+        /// Frames of blocks sent.
+        replies_sent,
+        /// Pulls of a window that is not this partner's, or of what lies outside of it.
+        wrong_pulls,
+    }
+}
+
+counters! {
+    /// Of one endpoint; what partners that are gone had counted is in `past`.
+    EndpointCounters {
+        /// Requests to connect sent, those that are tried again too.
+        connects_sent,
+        /// Requests to connect received.
+        connects_received,
+        /// Of them, with another key.
+        wrong_key,
+        /// Of them, without room for one more partner.
+        no_partner,
+        /// Partners that began anew.
+        restarts,
+        /// Partners that were given up.
+        gone,
+        /// Packets for another session.
+        wrong_session,
+        /// Packets of boards and endpoints that are no partner.
+        strangers,
+        /// Refusals sent.
+        nacks_sent,
+        /// Refusals received.
+        nacks_received,
+        /// Of them, without a known reason or of nothing that was sent.
+        nacks_strange,
+        /// Frames of blocks with a handle that is not one.
+        replies_forged,
+        /// Requests that named what there is not.
+        wrong_requests,
+        /// Regions that could not be read or written.
+        region_faults,
+        /// Times that the library had no room for an event.
+        library_full,
+    }
+}
+
+counters! {
+    /// Of a board.
+    BoardCounters {
+        /// Frames received.
+        frames_received,
+        /// Frames sent.
+        frames_sent,
+        /// Frames that are no packet.
+        malformed,
+        /// Frames to another board.
+        not_ours,
+        /// Frames of boards that are not known.
+        unknown_boards,
+        /// Packets for endpoints that are not open.
+        no_endpoint,
+        /// Packets that a board does not serve.
+        not_served,
+    }
+}

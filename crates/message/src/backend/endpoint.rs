@@ -1,0 +1,361 @@
+//! One endpoint: what it keeps, how it tells its library, and how partners end.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::connect::Connecting;
+use super::counters::{EndpointCounters, PeerCounters};
+use super::env::{Env, count};
+use super::offers::{Offers, State};
+use super::partner::{Content, Message, Peers};
+use super::time::{Alarm, Owner};
+use super::windows::Windows;
+use crate::limits::{OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, REGIONS_MAX};
+use crate::split::{Address, Event, NicId, PeerId, Token};
+use crate::status::Status;
+
+/// Events that wait for the library. They carry no message: those wait with their partners.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<Event<'static>>,
+}
+
+impl Outbox {
+    /// Tells the library, now or when it has room.
+    pub(super) fn tell(&mut self, env: &mut Env<'_>, endpoint: u8, event: Event<'static>) {
+        if !self.waiting.is_empty() || !env.out.event(endpoint, &event) {
+            self.waiting.push_back(event);
+        }
+    }
+
+    /// Tells the library if it has room now.
+    pub(super) fn offer(&self, env: &mut Env<'_>, endpoint: u8, event: &Event<'_>) -> bool {
+        self.waiting.is_empty() && env.out.event(endpoint, event)
+    }
+
+    /// Tells what waits: whether that is all.
+    pub(super) fn flush(&mut self, env: &mut Env<'_>, endpoint: u8) -> bool {
+        while let Some(event) = self.waiting.front() {
+            if !env.out.event(endpoint, event) {
+                return false;
+            }
+            self.waiting.pop_front();
+        }
+        true
+    }
+
+    /// Whether requests are to wait too.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= OUTBOX_MAX
+    }
+}
+
+/// Bytes of messages that wait for their turn or for the library.
+#[derive(Debug, Default)]
+pub(super) struct Parking {
+    total: usize,
+    of_host: HashMap<u16, usize>,
+}
+
+impl Parking {
+    /// Takes room: whether there was.
+    pub(super) fn take(&mut self, host: u16, len: usize) -> bool {
+        let total = self.total.saturating_add(len);
+        let of_host = self.of_host.entry(host).or_default();
+        let more = of_host.saturating_add(len);
+        if total > PARKED_BYTES_MAX || more > PARKED_BYTES_OF_HOST_MAX {
+            return false;
+        }
+        (self.total, *of_host) = (total, more);
+        true
+    }
+
+    /// Gives room back.
+    pub(super) fn give(&mut self, host: u16, len: usize) {
+        self.total = self.total.saturating_sub(len);
+        if let Some(of_host) = self.of_host.get_mut(&host) {
+            *of_host = of_host.saturating_sub(len);
+            if *of_host == 0 {
+                self.of_host.remove(&host);
+            }
+        }
+    }
+}
+
+/// Sends that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Sends {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl Sends {
+    /// One ended.
+    pub(super) fn end(&mut self, bytes: usize) {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// One endpoint.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) id: u8,
+    pub(super) session: u32,
+    pub(super) key: u32,
+    pub(super) peers: Peers,
+    pub(super) connects: Vec<Connecting>,
+    /// Of the latest connect.
+    pub(super) connect_number: u8,
+    pub(super) connect_alarm: Alarm,
+    pub(super) windows: Windows,
+    /// Partners that wait for a window.
+    pub(super) window_waiters: VecDeque<PeerId>,
+    pub(super) offers: Offers,
+    pub(super) outbox: Outbox,
+    /// Partners whose next message the library had no room for.
+    pub(super) ready: VecDeque<PeerId>,
+    pub(super) parking: Parking,
+    pub(super) sends: Sends,
+    /// Lengths of regions.
+    pub(super) regions: Vec<Option<u64>>,
+    pub(super) counters: EndpointCounters,
+    /// Of partners that are gone.
+    pub(super) past: PeerCounters,
+}
+
+/// What is to be seen of a partner.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerState {
+    /// As the library knows it.
+    pub peer: PeerId,
+    /// Where it is.
+    pub address: Address,
+    /// Its session, when it said so.
+    pub session: Option<u32>,
+    /// Messages in flight, and those that wait before them.
+    pub sending: (usize, usize),
+    /// Bytes that are parked.
+    pub parked: usize,
+    /// The round trip, smoothed, in ns; 0 when none was measured.
+    pub round_trip_ns: u64,
+    /// What was counted.
+    pub counters: PeerCounters,
+}
+
+/// A MAC as a number, the first byte most significant.
+pub(super) fn nic_of([a, b, c, d, e, f]: [u8; 6]) -> NicId {
+    NicId(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+}
+
+/// The MAC of such a number; none if it is longer.
+pub(super) fn mac_of(nic: NicId) -> Option<[u8; 6]> {
+    match nic.0.to_be_bytes() {
+        [0, 0, a, b, c, d, e, f] => Some([a, b, c, d, e, f]),
+        _ => None,
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(id: u8, session: u32, key: u32, random: u32) -> Self {
+        Self {
+            id,
+            session,
+            key,
+            peers: Peers::default(),
+            connects: Vec::new(),
+            connect_number: 0,
+            connect_alarm: Alarm::default(),
+            windows: Windows::new(random),
+            window_waiters: VecDeque::new(),
+            offers: Offers::default(),
+            outbox: Outbox::default(),
+            ready: VecDeque::new(),
+            parking: Parking::default(),
+            sends: Sends::default(),
+            regions: vec![None; REGIONS_MAX],
+            counters: EndpointCounters::default(),
+            past: PeerCounters::default(),
+        }
+    }
+
+    /// Tells the library.
+    pub(super) fn tell(&mut self, env: &mut Env<'_>, event: Event<'static>) {
+        self.outbox.tell(env, self.id, event);
+    }
+
+    /// Tells the library something of a partner, if it has room; first that there is the partner.
+    pub(super) fn offer(&mut self, env: &mut Env<'_>, peer: PeerId, event: &Event<'_>) -> bool {
+        let given = self.introduce(env, peer) && self.outbox.offer(env, self.id, event);
+        if !given {
+            count(&mut self.counters.library_full);
+        }
+        given
+    }
+
+    /// What the library hears first of a partner, if it has not heard it.
+    fn introduction(&mut self, env: &Env<'_>, peer: PeerId) -> Option<Event<'static>> {
+        let partner = self.peers.get_mut(peer)?;
+        if partner.told {
+            return None;
+        }
+        let (mac, _) = env.hosts.get(partner.host)?;
+        let address = Address { nic: nic_of(mac), endpoint: partner.endpoint };
+        let session = partner.session.unwrap_or(0);
+        partner.told = true;
+        Some(Event::PeerSeen { peer, address, session })
+    }
+
+    /// Tells the library of a partner if it has room.
+    fn introduce(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
+        let Some(event) = self.introduction(env, peer) else { return true };
+        let given = self.outbox.offer(env, self.id, &event);
+        if !given && let Some(partner) = self.peers.get_mut(peer) {
+            partner.told = false;
+        }
+        given
+    }
+
+    /// Tells the library something of a partner, now or later; first that there is the partner.
+    pub(super) fn tell_of(&mut self, env: &mut Env<'_>, peer: PeerId, event: Event<'static>) {
+        if let Some(introduction) = self.introduction(env, peer) {
+            self.tell(env, introduction);
+        }
+        self.tell(env, event);
+    }
+
+    /// Sets the alarm of a partner.
+    pub(super) fn rearm(&mut self, env: &mut Env<'_>, peer: PeerId) {
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        let mut due = u64::MAX;
+        let times = [partner.receive.ack_at, partner.send.resend_at];
+        times.into_iter().flatten().for_each(|time| due = due.min(time));
+        for handle in &partner.pulling.active {
+            if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
+                due = due.min(pull.due);
+            }
+        }
+        let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
+        env.alarms.arm(&mut partner.alarm, due, owner);
+    }
+
+    /// A message to be sent ended.
+    pub(super) fn end_message(&mut self, env: &mut Env<'_>, message: Message, status: Status) {
+        match message.content {
+            Content::Eager { data, .. } => {
+                let len = data.len();
+                env.pool.give(data);
+                self.sends.end(len);
+                if let Some(token) = message.token {
+                    let taken = u32::try_from(len).unwrap_or(u32::MAX);
+                    let taken = if status == Status::Success { taken } else { 0 };
+                    self.tell(env, Event::Sent { token, status, taken });
+                }
+            }
+            // With a window, it ends with that.
+            Content::Offer { window: Some(_), .. } | Content::Notify { .. } => {}
+            Content::Offer { window: None, .. } => {
+                if let Some(token) = message.token {
+                    self.end_offer(env, token, status, 0);
+                }
+            }
+        }
+    }
+
+    /// A message that was offered ended.
+    pub(super) fn end_offer(
+        &mut self,
+        env: &mut Env<'_>,
+        token: Token,
+        status: Status,
+        taken: u32,
+    ) {
+        self.sends.end(0);
+        self.tell(env, Event::Sent { token, status, taken });
+    }
+
+    /// A window is not needed any more: the next partner that waits for one goes on.
+    pub(super) fn close_window(&mut self, env: &mut Env<'_>, number: u8) {
+        self.windows.close(number);
+        if let Some(waiter) = self.window_waiters.pop_front() {
+            if let Some(partner) = self.peers.get_mut(waiter) {
+                partner.send.waits = false;
+            }
+            self.pump(env, waiter);
+        }
+    }
+
+    /// A partner is gone: all that waits for it ends.
+    pub(super) fn end_peer(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
+        let Some(mut partner) = self.peers.remove(peer) else { return };
+        count(&mut self.counters.gone);
+        self.past.add(&partner.counters);
+        let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
+        env.alarms.disarm(&mut partner.alarm, owner);
+        self.ready.retain(|other| *other != peer);
+        self.window_waiters.retain(|other| *other != peer);
+        for incoming in partner.receive.early.drain(..).flatten() {
+            if let super::partner::Incoming::Message { data, .. } = incoming {
+                env.pool.give(data);
+            }
+        }
+        self.parking.give(partner.host, partner.receive.bytes);
+        let messages = partner.send.flight.drain(..).chain(partner.send.queue.drain(..));
+        for message in messages {
+            self.end_message(env, message, status);
+        }
+        while let Some((number, open)) = self.windows.find(|open| open.peer == peer) {
+            self.end_offer(env, open.token, status, 0);
+            self.close_window(env, number);
+        }
+        for handle in partner.pulling.offers.drain(..) {
+            match self.offers.remove(handle).map(|offer| offer.state) {
+                Some(State::Pulling(pull)) => {
+                    self.tell(env, Event::Pulled { token: pull.token, status });
+                }
+                Some(State::Waiting { token, .. }) => {
+                    self.tell(env, Event::Pulled { token, status });
+                }
+                Some(State::Offered) | None => {}
+            }
+        }
+        if partner.told {
+            self.tell(env, Event::PeerGone { peer, status });
+        }
+    }
+
+    /// The library has room: what waits is told, and then messages, a partner after the other.
+    pub(super) fn room(&mut self, env: &mut Env<'_>) {
+        if !self.outbox.flush(env, self.id) {
+            return;
+        }
+        for _ in 0..self.ready.len() {
+            let Some(peer) = self.ready.pop_front() else { return };
+            if let Some(partner) = self.peers.get_mut(peer) {
+                partner.receive.ready = false;
+            }
+            let all = self.deliver(env, peer);
+            self.acknowledge(env, peer, false);
+            self.rearm(env, peer);
+            if !all {
+                return;
+            }
+        }
+    }
+
+    /// What is to be seen of its partners.
+    pub(super) fn states(&self, macs: impl Fn(u16) -> Option<[u8; 6]>) -> Vec<PeerState> {
+        let state = |(peer, partner): (PeerId, &super::partner::Partner)| {
+            let nic = nic_of(macs(partner.host)?);
+            Some(PeerState {
+                peer,
+                address: Address { nic, endpoint: partner.endpoint },
+                session: partner.session,
+                sending: (partner.send.flight.len(), partner.send.queue.len()),
+                parked: partner.receive.bytes,
+                round_trip_ns: partner.send.trip.smoothed(),
+                counters: partner.counters,
+            })
+        };
+        self.peers.all().filter_map(state).collect()
+    }
+}

@@ -1,0 +1,364 @@
+//! What is known of one partner, and the table of them.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::counters::PeerCounters;
+use super::number::Number;
+use super::time::{Alarm, RoundTrip};
+use crate::limits::{ASK_AGAIN_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, RESEND_NS, WINDOW_PACKETS};
+use crate::split::{Handle, PeerId, Token, Window};
+
+/// A message to be sent, until it is known to be there.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// Who hears when it is there. An offer ends otherwise.
+    pub(super) token: Option<Token>,
+    pub(super) content: Content,
+    pub(super) first_at: u64,
+    pub(super) sent_at: u64,
+    pub(super) resent: bool,
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(super) enum Content {
+    Eager {
+        match_info: u64,
+        data: Vec<u8>,
+    },
+    /// `window`: number and sequence, when it has one.
+    Offer {
+        match_info: u64,
+        from: Window,
+        window: Option<(u8, u8)>,
+    },
+    Notify {
+        total_len: u32,
+        window: u8,
+        window_sequence: u8,
+    },
+}
+
+/// The way there.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The number of the first in flight.
+    pub(super) first: Number,
+    /// Numbered, and not known to be there.
+    pub(super) flight: VecDeque<Message>,
+    pub(super) queue: VecDeque<Message>,
+    /// Of those in flight.
+    pub(super) packets: usize,
+    pub(super) window: usize,
+    pub(super) trip: RoundTrip,
+    pub(super) resend_at: Option<u64>,
+    pub(super) tries: u32,
+    /// How many in flight may have been lost; how many of them were sent again; how many more at
+    /// the next sign.
+    pub(super) recovery: (usize, usize, usize),
+    /// Acknowledgements that said nothing new.
+    pub(super) duplicates: u32,
+    pub(super) resent_early_at: u64,
+    /// The latest acknowledgement on its own.
+    pub(super) heard: u32,
+    /// Whether it waits for a window.
+    pub(super) waits: bool,
+}
+
+/// What came, until the library has it.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// `missing`: a bit for each fragment.
+    Message {
+        match_info: u64,
+        data: Vec<u8>,
+        missing: u32,
+        pipeline: u8,
+    },
+    Offer(Offered),
+    Notify {
+        total_len: u32,
+        window: u8,
+        window_sequence: u8,
+    },
+}
+
+/// What a rendezvous said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offered {
+    pub(super) match_info: u64,
+    pub(super) len: u32,
+    pub(super) window: u8,
+    pub(super) window_sequence: u8,
+    pub(super) offset: u16,
+}
+
+/// The way here.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub(super) next: Number,
+    /// From `next` on.
+    pub(super) early: VecDeque<Option<Incoming>>,
+    /// Of the data in `early`.
+    pub(super) bytes: usize,
+    pub(super) unacked: u32,
+    pub(super) ack_at: Option<u64>,
+    /// Acknowledgements sent on their own.
+    pub(super) acks: u32,
+    /// Whether it stands in the endpoint's list of those that the library had no room for.
+    pub(super) ready: bool,
+}
+
+/// Large messages from it.
+#[derive(Debug)]
+pub(super) struct Pulling {
+    pub(super) active: Vec<Handle>,
+    pub(super) waiting: VecDeque<Handle>,
+    /// All that it offers.
+    pub(super) offers: Vec<Handle>,
+    pub(super) trip: RoundTrip,
+}
+
+/// One partner.
+#[derive(Debug)]
+pub(super) struct Partner {
+    pub(super) host: u16,
+    pub(super) endpoint: u8,
+    /// Its session, when it said so.
+    pub(super) session: Option<u32>,
+    /// Whether the library heard of it.
+    pub(super) told: bool,
+    /// The latest of its requests to connect.
+    pub(super) connect_seen: Option<u8>,
+    pub(super) heard_at: u64,
+    pub(super) alarm: Alarm,
+    pub(super) send: Sending,
+    pub(super) receive: Receiving,
+    pub(super) pulling: Pulling,
+    pub(super) counters: PeerCounters,
+}
+
+impl Partner {
+    fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
+        let (window, ..) = WINDOW_PACKETS;
+        Self {
+            host,
+            endpoint,
+            session: None,
+            told: false,
+            connect_seen: None,
+            heard_at: now,
+            alarm: Alarm::default(),
+            send: Sending {
+                first: Number::first(0),
+                flight: VecDeque::new(),
+                queue: VecDeque::new(),
+                packets: 0,
+                window,
+                trip: RoundTrip::new(RESEND_NS),
+                resend_at: None,
+                tries: 0,
+                recovery: (0, 0, 0),
+                duplicates: 0,
+                resent_early_at: 0,
+                heard: 0,
+                waits: false,
+            },
+            receive: Receiving {
+                next: Number::first(generation),
+                early: VecDeque::new(),
+                bytes: 0,
+                unacked: 0,
+                ack_at: None,
+                acks: 0,
+                ready: false,
+            },
+            pulling: Pulling {
+                active: Vec::new(),
+                waiting: VecDeque::new(),
+                offers: Vec::new(),
+                trip: RoundTrip::new(ASK_AGAIN_NS),
+            },
+            counters: PeerCounters::default(),
+        }
+    }
+
+    /// It said which session it has, and which number it expects.
+    pub(super) fn adopt(&mut self, session: u32, expected: u16) {
+        self.session = Some(session);
+        self.send.first = Number(expected);
+    }
+}
+
+/// A partner's place.
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Live(Box<Partner>),
+    /// The library has not forgotten it.
+    Gone,
+}
+
+/// What stays known of an address.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    current: Option<PeerId>,
+    /// For the numbers of the next partner there.
+    generation: u8,
+    /// The session of the partner before: what it still says is old.
+    past_session: Option<u32>,
+}
+
+/// All partners of an endpoint.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// By board and endpoint.
+    known: HashMap<(u16, u8), Known>,
+    past: VecDeque<(u16, u8)>,
+}
+
+impl Peers {
+    /// A partner that is there.
+    pub(super) fn get(&self, peer: PeerId) -> Option<&Partner> {
+        match self.slots.get(peer.0 as usize) {
+            Some(Slot::Live(partner)) => Some(partner),
+            _ => None,
+        }
+    }
+
+    /// A partner that is there.
+    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Partner> {
+        match self.slots.get_mut(peer.0 as usize) {
+            Some(Slot::Live(partner)) => Some(partner),
+            _ => None,
+        }
+    }
+
+    /// The partner at an address.
+    pub(super) fn at(&self, address: (u16, u8)) -> Option<PeerId> {
+        self.known.get(&address)?.current
+    }
+
+    /// Whether the partner before had this session.
+    pub(super) fn is_past(&self, address: (u16, u8), session: u32) -> bool {
+        self.known.get(&address).is_some_and(|known| known.past_session == Some(session))
+    }
+
+    /// The partner at an address, a new one if there is none; none if there is no room.
+    pub(super) fn at_or_new(&mut self, address: (u16, u8), now: u64) -> Option<PeerId> {
+        if let Some(peer) = self.at(address) {
+            return Some(peer);
+        }
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.slots.len() < PARTNERS_MAX => {
+                self.slots.push(Slot::Free);
+                u32::try_from(self.slots.len().saturating_sub(1)).ok()?
+            }
+            None => return None,
+        };
+        let known = self.known.entry(address).or_default();
+        known.current = Some(PeerId(number));
+        let partner = Partner::new(address, known.generation, now);
+        *self.slots.get_mut(number as usize)? = Slot::Live(Box::new(partner));
+        Some(PeerId(number))
+    }
+
+    /// Takes a partner out. If the library heard of it, its number is not used before it is
+    /// [forgotten](Self::forget).
+    pub(super) fn remove(&mut self, peer: PeerId) -> Option<Box<Partner>> {
+        let slot = self.slots.get_mut(peer.0 as usize)?;
+        let partner = match std::mem::replace(slot, Slot::Gone) {
+            Slot::Live(partner) => partner,
+            other => {
+                *slot = other;
+                return None;
+            }
+        };
+        if !partner.told {
+            *slot = Slot::Free;
+            self.free.push(peer.0);
+        }
+        let address = (partner.host, partner.endpoint);
+        if let Some(known) = self.known.get_mut(&address) {
+            known.current = None;
+            known.generation = partner.receive.next.generation().wrapping_add(1);
+            known.past_session = partner.session;
+        }
+        self.past.push_back(address);
+        if self.past.len() > PAST_PARTNERS_MAX
+            && let Some(oldest) = self.past.pop_front()
+            && self.at(oldest).is_none()
+        {
+            self.known.remove(&oldest);
+        }
+        Some(partner)
+    }
+
+    /// The library knows that a partner is gone: whether it was.
+    pub(super) fn forget(&mut self, peer: PeerId) -> bool {
+        match self.slots.get_mut(peer.0 as usize) {
+            Some(slot @ Slot::Gone) => {
+                *slot = Slot::Free;
+                self.free.push(peer.0);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// All that are there.
+    pub(super) fn all(&self) -> impl Iterator<Item = (PeerId, &Partner)> {
+        (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {
+            Slot::Live(partner) => Some((PeerId(number), &**partner)),
+            _ => None,
+        })
+    }
+
+    /// The number of the first partner at or after `from`; for walks that change partners.
+    pub(super) fn first_from(&self, from: u32) -> Option<PeerId> {
+        let rest = self.slots.get(from as usize..)?;
+        let at = rest.iter().position(|slot| matches!(slot, Slot::Live(_)))?;
+        Some(PeerId(from.saturating_add(u32::try_from(at).ok()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_partners_are_used_again_when_forgotten() {
+        let mut peers = Peers::default();
+        let a = peers.at_or_new((1, 2), 0).unwrap();
+        assert_eq!(peers.at_or_new((1, 2), 0), Some(a));
+        peers.get_mut(a).unwrap().told = true;
+        peers.get_mut(a).unwrap().adopt(77, 1);
+        peers.remove(a).unwrap();
+        assert!(peers.remove(a).is_none() && peers.is_past((1, 2), 77));
+        let b = peers.at_or_new((1, 2), 0).unwrap();
+        assert_ne!(a, b, "not forgotten");
+        assert_eq!(peers.get(b).unwrap().receive.next, Number::first(1), "numbers begin anew");
+        assert!(peers.forget(a) && !peers.forget(a) && !peers.forget(b));
+        assert_eq!(peers.at_or_new((1, 3), 0), Some(a));
+        assert_eq!(peers.all().count(), 2);
+        assert_eq!(peers.first_from(1), Some(b));
+    }
+
+    #[test]
+    fn hostile_partners_are_bounded() {
+        let mut peers = Peers::default();
+        for host in 0..9 {
+            for endpoint in 0..=255 {
+                let peer = peers.at_or_new((host, endpoint), 0);
+                assert_eq!(peer.is_some(), usize::from(host) * 256 + usize::from(endpoint) < 2048);
+            }
+        }
+        for number in 0..2048 {
+            peers.remove(PeerId(number)).unwrap();
+        }
+        assert!(peers.past.len() == PAST_PARTNERS_MAX && peers.known.len() <= PAST_PARTNERS_MAX);
+    }
+}

@@ -1,0 +1,85 @@
+//! Refusals: those that are sent, and what those that come mean.
+
+use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
+
+use super::board::Dropped;
+use super::endpoint::Endpoint;
+use super::env::{Env, count};
+use super::number::Number;
+use crate::status::Status;
+
+/// What a refusal means for who is refused; none if nobody knows.
+pub(super) fn status_of(reason: u8) -> Option<Status> {
+    match reason {
+        nack::BAD_ENDPOINT => Some(Status::BadEndpoint),
+        nack::ENDPOINT_CLOSED => Some(Status::EndpointClosed),
+        nack::BAD_SESSION => Some(Status::BadSession),
+        _ => None,
+    }
+}
+
+/// Refuses a packet of a message or a connect, in the name of an endpoint that may not be there.
+pub(super) fn refuse(env: &mut Env<'_>, host: u16, ends: Ends, sequence: u16, reason: u8) {
+    let Some((_, peer_index)) = env.hosts.get(host) else { return };
+    env.send(host, &Packet::Nack(Nack { ends, reason, peer_index, sequence }));
+}
+
+impl Endpoint {
+    /// Refuses a packet of the endpoint `to`.
+    pub(super) fn refuse(
+        &mut self,
+        env: &mut Env<'_>,
+        host: u16,
+        to: u8,
+        sequence: u16,
+        reason: u8,
+    ) {
+        count(&mut self.counters.nacks_sent);
+        refuse(env, host, Ends { destination: to, source: self.id }, sequence, reason);
+    }
+
+    /// Refuses a pull.
+    pub(super) fn refuse_pull(
+        &mut self,
+        env: &mut Env<'_>,
+        host: u16,
+        (handle, magic): (u32, u32),
+        reason: u8,
+    ) {
+        count(&mut self.counters.nacks_sent);
+        env.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
+    }
+
+    /// Something that was sent was refused: a connect, or a message that is in flight.
+    pub(super) fn refused(
+        &mut self,
+        env: &mut Env<'_>,
+        host: u16,
+        nack: &Nack,
+    ) -> Result<(), Dropped> {
+        count(&mut self.counters.nacks_received);
+        let address = (host, nack.ends.source);
+        let Some(status) = status_of(nack.reason) else {
+            count(&mut self.counters.nacks_strange);
+            return Err(Dropped::Refusal);
+        };
+        if nack.sequence == 0 && self.connect_refused(env, address, status) {
+            return Ok(());
+        }
+        let peer = self.peers.at(address);
+        let in_flight = peer.and_then(|peer| self.peers.get(peer)).is_some_and(|partner| {
+            let ahead = Number(nack.sequence).ahead_of(partner.send.first);
+            ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
+        });
+        match peer.filter(|_| in_flight) {
+            Some(peer) => {
+                self.end_peer(env, peer, status);
+                Ok(())
+            }
+            None => {
+                count(&mut self.counters.nacks_strange);
+                Err(Dropped::Refusal)
+            }
+        }
+    }
+}

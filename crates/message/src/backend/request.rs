@@ -1,0 +1,224 @@
+//! What the library half asks for.
+
+use super::Taken;
+use super::endpoint::Endpoint;
+use super::env::{Env, count};
+use super::offers::State;
+use super::partner::{Content, Message};
+use crate::limits::{MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
+use crate::split::{Event, PeerId, RegionId, Request, Token, Window};
+use crate::status::Status;
+
+/// Who waits for a message, and where it is.
+enum Found {
+    Queued(PeerId, usize),
+    Flying(PeerId, usize),
+}
+
+impl Endpoint {
+    /// Does what was asked.
+    pub(super) fn request(&mut self, env: &mut Env<'_>, request: &Request<'_>) -> Taken {
+        if self.outbox.is_full() {
+            return Taken::Later;
+        }
+        match *request {
+            Request::Connect { token, to, key, timeout_ns } => {
+                return self.connect(env, token, to, key, timeout_ns);
+            }
+            Request::Disconnect { peer } => {
+                if self.peers.get(peer).is_some_and(|partner| partner.told) {
+                    self.end_peer(env, peer, Status::EndpointUnreachable);
+                } else {
+                    count(&mut self.counters.wrong_requests);
+                }
+            }
+            Request::Forget { peer } => {
+                if !self.peers.forget(peer) {
+                    count(&mut self.counters.wrong_requests);
+                }
+            }
+            Request::Eager { peer, token, match_info, data } => {
+                return self.send_eager(env, peer, token, match_info, data);
+            }
+            Request::Offer { peer, token, match_info, from } => {
+                return self.send_offer(env, peer, token, match_info, from);
+            }
+            Request::Pull { handle, token, into } => self.pull(env, handle, token, into),
+            Request::Cancel { token } => self.cancel(env, token),
+        }
+        Taken::Yes
+    }
+
+    /// Why nothing can be sent to a partner, if so.
+    fn unsendable(&mut self, peer: PeerId) -> Option<Status> {
+        match self.peers.get(peer) {
+            Some(partner) if partner.told => None,
+            _ => {
+                count(&mut self.counters.wrong_requests);
+                Some(Status::EndpointUnreachable)
+            }
+        }
+    }
+
+    fn send_eager(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &[u8],
+    ) -> Taken {
+        let bytes = self.sends.bytes.saturating_add(data.len());
+        if self.sends.messages >= SENDS_MAX || bytes > SEND_BYTES_MAX {
+            return Taken::Later;
+        }
+        let mut refused = self.unsendable(peer);
+        if data.len() > MEDIUM_BYTES_MAX {
+            count(&mut self.counters.wrong_requests);
+            refused = Some(Status::NoResources);
+        }
+        if let Some(status) = refused {
+            self.tell(env, Event::Sent { token, status, taken: 0 });
+            return Taken::Yes;
+        }
+        self.sends.messages = self.sends.messages.saturating_add(1);
+        self.sends.bytes = bytes;
+        let content = Content::Eager { match_info, data: env.pool.with(data) };
+        self.enqueue(env, peer, message(token, content));
+        Taken::Yes
+    }
+
+    fn send_offer(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        from: Window,
+    ) -> Taken {
+        if self.sends.messages >= SENDS_MAX {
+            return Taken::Later;
+        }
+        let mut refused = self.unsendable(peer);
+        if !self.is_registered(from) {
+            count(&mut self.counters.wrong_requests);
+            refused = Some(Status::BadRdmaWindow);
+        }
+        if let Some(status) = refused {
+            self.tell(env, Event::Sent { token, status, taken: 0 });
+            return Taken::Yes;
+        }
+        self.sends.messages = self.sends.messages.saturating_add(1);
+        let content = Content::Offer { match_info, from, window: None };
+        self.enqueue(env, peer, message(token, content));
+        Taken::Yes
+    }
+
+    /// Whether a window lies in a region. A window of nothing is everywhere.
+    pub(super) fn is_registered(&self, window: Window) -> bool {
+        let region = self.regions.get(usize::from(window.region.0)).copied().flatten();
+        let end = window.offset.checked_add(window.len.into());
+        window.len == 0 || matches!((region, end), (Some(len), Some(end)) if end <= len)
+    }
+
+    /// Registers memory of so many bytes.
+    pub(super) fn region_add(&mut self, len: u64) -> Option<RegionId> {
+        let at = self.regions.iter().position(Option::is_none)?;
+        *self.regions.get_mut(at)? = Some(len);
+        u8::try_from(at).ok().map(RegionId)
+    }
+
+    /// Memory is not registered any more: what was offered of it or pulled into it ends.
+    pub(super) fn region_remove(&mut self, env: &mut Env<'_>, region: RegionId) -> bool {
+        let place = self.regions.get_mut(usize::from(region.0));
+        if place.is_none_or(|place| place.take().is_none()) {
+            return false;
+        }
+        while let Some((number, open)) = self.windows.find(|open| open.from.region == region) {
+            self.withdraw(env, number, open, Status::BadRdmaWindow);
+        }
+        let into = |state: &State| match state {
+            State::Offered => None,
+            State::Waiting { into, .. } => Some(into.region),
+            State::Pulling(pull) => Some(pull.into.region),
+        };
+        while let Some(handle) = self.offers.find(|offer| into(&offer.state) == Some(region)) {
+            self.end_pull(env, handle, Status::BadRdmaWindow);
+        }
+        self.end_queued_offers(env, region);
+        true
+    }
+
+    /// Offers that have no window yet end too.
+    fn end_queued_offers(&mut self, env: &mut Env<'_>, region: RegionId) {
+        let of_region = |message: &Message| {
+            let Content::Offer { from, window: None, .. } = &message.content else { return false };
+            from.region == region
+        };
+        let mut from = 0;
+        while let Some(peer) = self.peers.first_from(from) {
+            from = peer.0.saturating_add(1);
+            while let Some(partner) = self.peers.get_mut(peer) {
+                let queue = &mut partner.send.queue;
+                let at = queue.iter().position(of_region);
+                let Some(message) = at.and_then(|at| queue.remove(at)) else { break };
+                self.end_message(env, message, Status::BadRdmaWindow);
+            }
+        }
+    }
+
+    /// Gives up what a token stands for, if it has not ended.
+    fn cancel(&mut self, env: &mut Env<'_>, token: Token) {
+        if self.cancel_connect(env, token) {
+            return;
+        }
+        if let Some((number, open)) = self.windows.find(|open| open.token == token) {
+            self.withdraw(env, number, open, Status::Cancelled);
+            return;
+        }
+        let is_pull = |state: &State| match state {
+            State::Offered => false,
+            State::Waiting { token: other, .. } => *other == token,
+            State::Pulling(pull) => pull.token == token,
+        };
+        if let Some(handle) = self.offers.find(|offer| is_pull(&offer.state)) {
+            self.end_pull(env, handle, Status::Cancelled);
+            return;
+        }
+        let named = |message: &Message| {
+            // An offer that has a window ends with that.
+            let windowed = matches!(message.content, Content::Offer { window: Some(_), .. });
+            message.token == Some(token) && !windowed
+        };
+        let found = self.peers.all().find_map(|(peer, partner)| {
+            let queued = partner.send.queue.iter().position(named);
+            let flying = || partner.send.flight.iter().position(named);
+            let queued = queued.map(|at| Found::Queued(peer, at));
+            queued.or_else(|| flying().map(|at| Found::Flying(peer, at)))
+        });
+        match found {
+            Some(Found::Queued(peer, at)) => {
+                let Some(partner) = self.peers.get_mut(peer) else { return };
+                if let Some(message) = partner.send.queue.remove(at) {
+                    self.end_message(env, message, Status::Cancelled);
+                    self.pump(env, peer);
+                }
+            }
+            // It has its number, and the numbers behind it wait for it: it goes on unheard.
+            Some(Found::Flying(peer, at)) => {
+                let Some(partner) = self.peers.get_mut(peer) else { return };
+                let message = partner.send.flight.get_mut(at);
+                if let Some(token) = message.and_then(|message| message.token.take()) {
+                    let status = Status::Cancelled;
+                    self.tell(env, Event::Sent { token, status, taken: 0 });
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// A message that was not sent yet.
+fn message(token: Token, content: Content) -> Message {
+    Message { token: Some(token), content, first_at: 0, sent_at: 0, resent: false }
+}

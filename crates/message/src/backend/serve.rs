@@ -1,0 +1,111 @@
+//! The side of a large message that has it: pulls are answered from the window, until the receiver
+//! says that it has what it wants.
+
+use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, nack};
+
+use super::board::Dropped;
+use super::endpoint::Endpoint;
+use super::env::{Env, count};
+use super::offers::Layout;
+use super::windows::Open;
+use crate::split::PeerId;
+use crate::status::Status;
+
+impl Endpoint {
+    /// A partner pulls.
+    pub(super) fn pulled(
+        &mut self,
+        env: &mut Env<'_>,
+        host: u16,
+        pull: &Pull,
+    ) -> Result<(), Dropped> {
+        let named = (pull.handle, pull.magic);
+        if pull.session != self.session {
+            count(&mut self.counters.wrong_session);
+            self.refuse_pull(env, host, named, nack::BAD_SESSION);
+            return Err(Dropped::Session);
+        }
+        let Some(peer) = self.peers.at((host, pull.ends.source)) else {
+            count(&mut self.counters.strangers);
+            self.refuse_pull(env, host, named, nack::BAD_SESSION);
+            return Err(Dropped::Stranger);
+        };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        partner.heard_at = env.now;
+        let open = self.windows.get(pull.window, pull.window_sequence, peer);
+        // What is offered begins where its window does.
+        let open = open.filter(|open| pull.offset == 0 && pull.total_len <= open.from.len);
+        let Some(open) = open else {
+            count(&mut partner.counters.wrong_pulls);
+            self.refuse_pull(env, host, named, nack::BAD_WINDOW);
+            return Err(Dropped::Window);
+        };
+        self.reply(env, peer, host, pull, open)
+    }
+
+    /// Sends a block, a frame after the other.
+    fn reply(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        host: u16,
+        pull: &Pull,
+        open: Open,
+    ) -> Result<(), Dropped> {
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let layout = Layout::new(pull.offset, pull.total_len);
+        let (start, _) = layout.range(pull.frame_index);
+        let from = u64::from(start).saturating_add(pull.first_frame_offset.into());
+        let to = from.saturating_add(pull.block_len.into());
+        if pull.frame_index >= layout.frames() || to > u64::from(pull.total_len) {
+            count(&mut partner.counters.wrong_pulls);
+            return Err(Dropped::Window);
+        }
+        let (mut at, mut frame) = (from, pull.frame_index);
+        let mut bytes = [0; FRAGMENT_LEN];
+        while at < to {
+            let (_, edge) = layout.range(frame);
+            let end = u64::from(edge).min(to);
+            let len = usize::try_from(end.saturating_sub(at)).unwrap_or(0);
+            let Some(data) = bytes.get_mut(..len).filter(|data| !data.is_empty()) else { break };
+            let offset = open.from.offset.saturating_add(at);
+            if env.out.read(self.id, open.from.region, offset, data).is_err() {
+                count(&mut self.counters.region_faults);
+                self.withdraw(env, pull.window, open, Status::BadRdmaWindow);
+                let named = (pull.handle, pull.magic);
+                self.refuse_pull(env, host, named, nack::BAD_WINDOW);
+                return Err(Dropped::Window);
+            }
+            let [frame_sequence, ..] = frame.to_le_bytes();
+            let offset = u32::try_from(at).unwrap_or(u32::MAX);
+            let (handle, magic) = (pull.handle, pull.magic);
+            let reply = PullReply { frame_sequence, offset, handle, magic, data };
+            env.send(host, &Packet::PullReply(reply));
+            count(&mut partner.counters.replies_sent);
+            (at, frame) = (end, frame.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    /// A message is not offered any more.
+    pub(super) fn withdraw(&mut self, env: &mut Env<'_>, window: u8, open: Open, status: Status) {
+        self.end_offer(env, open.token, status, 0);
+        self.close_window(env, window);
+    }
+
+    /// A partner has what it wants of a message.
+    pub(super) fn notified(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        total_len: u32,
+        window: u8,
+        sequence: u8,
+    ) {
+        if let Some(open) = self.windows.get(window, sequence, peer) {
+            let taken = total_len.min(open.from.len);
+            self.end_offer(env, open.token, Status::Success, taken);
+            self.close_window(env, window);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Windows: large messages that this endpoint offers, each to one partner.
+
+use crate::split::{PeerId, Token, Window};
+
+/// One window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Open {
+    pub(super) peer: PeerId,
+    pub(super) token: Token,
+    pub(super) from: Window,
+}
+
+/// The 256 windows of an endpoint.
+#[derive(Debug)]
+pub(super) struct Windows {
+    list: Vec<Option<Open>>,
+    /// How often each was used.
+    sequences: Vec<u8>,
+    /// Where to look next: a window is not used again soon.
+    at: u8,
+    free: usize,
+}
+
+/// How many there are.
+const COUNT: usize = 256;
+
+impl Windows {
+    /// None is open; their sequence begins where nobody knows.
+    pub(super) fn new(random: u32) -> Self {
+        let [start, ..] = random.to_le_bytes();
+        Self { list: vec![None; COUNT], sequences: vec![start; COUNT], at: 0, free: COUNT }
+    }
+
+    /// Opens one: its number and sequence.
+    pub(super) fn open(&mut self, open: Open) -> Option<(u8, u8)> {
+        if self.free == 0 {
+            return None;
+        }
+        for _ in 0..COUNT {
+            let number = self.at;
+            self.at = number.wrapping_add(1);
+            let place = self.list.get_mut(usize::from(number))?;
+            if place.is_none() {
+                *place = Some(open);
+                self.free = self.free.saturating_sub(1);
+                let sequence = self.sequences.get_mut(usize::from(number))?;
+                *sequence = sequence.wrapping_add(1);
+                return Some((number, *sequence));
+            }
+        }
+        None
+    }
+
+    /// An open one, if it was opened for this partner with this sequence.
+    pub(super) fn get(&self, number: u8, sequence: u8, peer: PeerId) -> Option<Open> {
+        let open = (*self.list.get(usize::from(number))?)?;
+        let same = self.sequences.get(usize::from(number)) == Some(&sequence);
+        (same && open.peer == peer).then_some(open)
+    }
+
+    /// Closes one.
+    pub(super) fn close(&mut self, number: u8) {
+        if let Some(place) = self.list.get_mut(usize::from(number))
+            && place.take().is_some()
+        {
+            self.free = self.free.saturating_add(1);
+        }
+    }
+
+    /// The first that is open and so.
+    pub(super) fn find(&self, so: impl Fn(&Open) -> bool) -> Option<(u8, Open)> {
+        let numbered = (0..=u8::MAX).zip(&self.list);
+        numbered.filter_map(|(n, open)| Some((n, (*open)?))).find(|(_, open)| so(open))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::split::RegionId;
+
+    #[test]
+    fn a_window_is_its_partners_and_once() {
+        let mut windows = Windows::new(5);
+        let from = Window { region: RegionId(1), offset: 0, len: 9 };
+        let open = |peer| Open { peer: PeerId(peer), token: Token(7), from };
+        let (number, sequence) = windows.open(open(1)).unwrap();
+        assert!(windows.get(number, sequence, PeerId(1)).is_some());
+        assert!(windows.get(number, sequence, PeerId(2)).is_none());
+        assert!(windows.get(number, sequence.wrapping_sub(1), PeerId(1)).is_none());
+        assert_eq!(windows.find(|open| open.peer == PeerId(1)).map(|found| found.0), Some(number));
+        windows.close(number);
+        assert!(windows.get(number, sequence, PeerId(1)).is_none());
+        for _ in 0..COUNT {
+            windows.open(open(1)).unwrap();
+        }
+        assert!(windows.open(open(1)).is_none());
+        windows.close(number);
+        windows.close(number);
+        assert_eq!(windows.open(open(1)), Some((number, sequence.wrapping_add(1))));
+        assert!(windows.open(open(1)).is_none());
+    }
+}
