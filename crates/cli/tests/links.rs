@@ -102,6 +102,8 @@ fn links_are_added_listed_shown_and_deleted() {
     for part in ["state       up: the peer answers", KEY, "path MTU    1500", "drop_forged_total"] {
         assert!(shown.contains(part), "{part} not in\n{shown}");
     }
+    assert!(!shown.contains("drop_runt_total"), "what counted nothing is left out\n{shown}");
+    assert_eq!(host.json("link show to-b -j")["counters"]["drop_runt_total"], 0);
     assert_eq!(host.json("link list --group blue -j").as_array().unwrap().len(), 4);
     host.fails("link list --group red", 3, "see `causeway group list`");
     let again = format!("link add to-b --group blue --remote far.example --key {KEY}");

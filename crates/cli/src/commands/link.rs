@@ -97,11 +97,7 @@ fn text(link: &Link) -> String {
     add("path MTU", link.path_mtu.map(|n| n.to_string()));
     add("MTU", Some(link.mtu.to_string()));
     add("came up", Some(format!("{} times", link.ups_total)));
-    let mut out = pairs(&list);
-    if !link.counters.is_empty() {
-        out.push_str(&format!("\n{}", counters(&link.counters)));
-    }
-    out
+    pairs(&list) + &counters(&link.counters)
 }
 
 fn add(cx: &Context, args: &LinkAdd) -> Result<()> {

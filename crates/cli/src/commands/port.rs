@@ -107,19 +107,17 @@ fn text(port: &Port) -> String {
         }
         out.push_str(&format!("\n{}", table.render()));
     }
-    if !port.counters.is_empty() {
-        let counters = counters(&port.counters);
-        out.push_str(&format!("\n{counters}"));
-    }
-    out
+    out + &counters(&port.counters)
 }
 
+/// Those that have counted anything, below a blank line; JSON has all.
 pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
     let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
-    for (name, value) in counters {
-        table.row(vec![name.clone(), value.to_string()]);
+    let counted: Vec<_> = counters.iter().filter(|(_, value)| **value > 0).collect();
+    for (name, value) in &counted {
+        table.row(vec![(*name).clone(), value.to_string()]);
     }
-    table.render()
+    if counted.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
 
 fn add(cx: &Context, args: PortAdd) -> Result<()> {

@@ -256,8 +256,12 @@ fn view(spec: &PortSpec) -> PortView {
 }
 
 fn link(spec: &LinkSpec) -> LinkView {
-    let counters =
-        [("transmit_packets_total", 5), ("receive_packets_total", 6), ("drop_forged_total", 2)];
+    let counters = [
+        ("transmit_packets_total", 5),
+        ("receive_packets_total", 6),
+        ("drop_forged_total", 2),
+        ("drop_runt_total", 0),
+    ];
     LinkView {
         spec: spec.clone(),
         state: LinkState::Up,
