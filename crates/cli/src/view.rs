@@ -272,6 +272,18 @@ pub struct Stats {
     /// Each link.
     #[serde(default)]
     pub links: Vec<PortStats>,
+    /// What was refused to those who control the daemon, by the way that they took.
+    #[serde(default)]
+    pub doors: Vec<DoorStats>,
+}
+
+/// What was refused at one of the daemon's control doors.
+#[derive(Debug, Clone, Deserialize)]
+pub struct DoorStats {
+    /// Which.
+    pub name: String,
+    /// By name: `refused_<reason>_total`.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Counters of one port or link.

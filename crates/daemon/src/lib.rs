@@ -20,4 +20,5 @@ pub mod logger;
 pub mod notify;
 pub mod peer;
 pub mod plan;
+pub mod refusals;
 pub mod vnet;

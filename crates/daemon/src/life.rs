@@ -22,6 +22,7 @@ use crate::instance::{Control, make_dir};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::notify::{Notify, watchdog_period};
 use crate::peer::Access;
+use crate::refusals::Doors;
 use crate::vnet;
 use crate::vnet::password::Password;
 use crate::vnet::server::Patience;
@@ -39,6 +40,7 @@ pub struct Daemon {
     socket_group: Option<u32>,
     signals: Signals,
     started: Instant,
+    doors: Arc<Doors>,
 }
 
 impl Daemon {
@@ -64,6 +66,7 @@ impl Daemon {
             started: Instant::now(),
             control,
             config,
+            doors: Arc::default(),
         })
     }
 
@@ -142,7 +145,7 @@ impl Daemon {
         };
         let wrong = |text: String| format!("[control]: key \"vnet_password_file\": {text}");
         let password = Password::load(file).map_err(wrong)?;
-        let house = House::new(fabric, group.clone(), password, resolve);
+        let house = House::new(fabric, group.clone(), password, resolve, self.doors.clone());
         let server = vnet::server::Server::start(*listen, house, Patience::default());
         let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
         log::info!(listen:% = listen, group:% = group; "VNET control");
@@ -156,10 +159,11 @@ impl Daemon {
             control: self.config.daemon.control.clone(),
             key_file: self.config.daemon.key_file.clone(),
             resolve,
+            doors: self.doors.clone(),
         };
         let handler: Arc<Handler> =
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
-        Ok(Server::start(self.control.listener()?, self.access, handler)?)
+        Ok(Server::start(self.control.listener()?, self.access, handler, self.doors.clone())?)
     }
 }
 

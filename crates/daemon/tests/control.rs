@@ -238,6 +238,43 @@ fn hostile_sizes_are_refused() {
 }
 
 #[test]
+fn hostile_requests_are_counted_by_reason() {
+    let control = start();
+    let ask = |method, path, body: &str| send(&control.socket, method, path, body);
+    let refused = || {
+        let (_, stats) = ask("GET", "/v1/stats", "");
+        assert_eq!(stats["doors"][0]["name"], "control socket");
+        let counters = stats["doors"][0]["counters"].as_object().unwrap().clone();
+        let counted = counters.iter().filter(|(_, n)| **n != json!(0));
+        let short = |name: &str| name.replace("refused_", "").replace("_total", "");
+        counted.map(|(name, n)| (short(name), n.as_u64().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(), []);
+    raw(&control.socket, b"\x16\x03\x01\x02\x00 \r\n\r\n");
+    let mut half = UnixStream::connect(&control.socket).unwrap();
+    half.write_all(b"GET /v1/info HT").unwrap();
+    half.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(read_reply(&mut half).0, 400);
+    raw(&control.socket, format!("GET /{}", "x".repeat(2 * REQUEST_BYTES_MAX)).as_bytes());
+    ask("GET", "/v2", "");
+    ask("PUT", "/v1/ports", "");
+    ask("GET", "/v1/ports/nobody", "");
+    ask("POST", "/v1/groups", r#"{"name":""}"#);
+    ask("POST", "/v1/groups", r#"{"name":"g"}"#);
+    ask("POST", "/v1/groups", r#"{"name":"g"}"#);
+    let counted = [
+        ("conflict", 1),
+        ("garbage", 1),
+        ("invalid", 1),
+        ("not_found", 1),
+        ("too_long", 1),
+        ("unfinished", 1),
+        ("unknown", 2),
+    ];
+    assert_eq!(refused(), counted.map(|(name, n)| (name.to_owned(), n)));
+}
+
+#[test]
 fn hostile_deep_json_is_refused() {
     let control = start();
     for body in ["[".repeat(30_000), "{\"a\":".repeat(10_000), "[".repeat(127) + &"]".repeat(127)] {

@@ -41,7 +41,7 @@ fn model() -> Arc<Model> {
 
 fn house(model: &Arc<Model>) -> House {
     let password = Password::new("s3cret").unwrap();
-    House::new(model.clone(), "blue".parse().unwrap(), password, common::resolve)
+    House::new(model.clone(), "blue".parse().unwrap(), password, common::resolve, Arc::default())
 }
 
 struct Client {
@@ -337,6 +337,58 @@ fn a_file_is_checked_wholly_before_anything_changes() {
     let text = value["error"]["message"].as_str().unwrap();
     assert_eq!(status, 500);
     assert!(text.contains("add link 10.0.0.9") && text.contains("1 of 3 changes"), "{text}");
+}
+
+#[test]
+fn hostile_clients_are_counted_by_reason() {
+    let model = model();
+    let house = house(&model);
+    let doors = house.doors.clone();
+    let patience = Patience { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
+    let server = Server::start("127.0.0.1:0".parse().unwrap(), house, patience).unwrap();
+    // Strangers: noise, half a line, a line without end, silence, another version.
+    let stranger = |bytes: &[u8]| {
+        let mut client = Client::connect(&server);
+        client.write.write_all(bytes).unwrap();
+        client.write.shutdown(Shutdown::Write).unwrap();
+        client.rest();
+    };
+    stranger(b"GET / HTTP/1.1\r\n\r\n");
+    stranger(b"HELLO s3cr");
+    stranger(&[b'x'; 5000]);
+    Client::connect(&server).rest();
+    stranger(b"HELLO s3cret 0.8\n");
+    // Friends: what is not spoken, what is not there, what is there, and more than there may be.
+    let mut friend = Client::greeted(&server);
+    for line in ["HELP", "DEL LINK 99", "ADDROUTE any any INTERFACE vm2"] {
+        friend.ask(line);
+    }
+    assert!(friend.ask("ADDROUTE any any INTERFACE vm2").contains("is the same"));
+    let routes = |n: usize| {
+        format!("ADDROUTE 02:00:00:01:{:02x}:{:02x} any INTERFACE vm1\n", n >> 8, n & 255)
+    };
+    let all: String = (1..16_384).map(routes).collect();
+    assert_eq!(file(&model, &all, false).0, 200);
+    assert!(friend.ask("ADDROUTE none any INTERFACE vm1").contains("16384 routes already"));
+    // Last: from then on this address waits.
+    stranger(b"HELLO wrong 0.9\n");
+    stranger(b"HELLO s3cret 0.9\n");
+    let counted: Vec<_> = doors.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();
+    let expected = [
+        "conflict",
+        "full",
+        "garbage",
+        "invalid",
+        "late",
+        "password",
+        "too_long",
+        "unfinished",
+        "version",
+        "waiting",
+    ];
+    let expected =
+        expected.map(|why| (format!("refused_{why}_total"), if why == "garbage" { 2 } else { 1 }));
+    assert_eq!(counted, expected);
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Uplinks {
     pub fn join(&mut self, member: Membership) -> Result<Place, CommandError> {
         if self.links.len() >= LINKS_PER_GROUP_MAX {
             let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
-            return Err(CommandError::Conflict(text));
+            return Err(CommandError::Full(text));
         }
         let same = |bundle: &Option<Bundle>| {
             bundle.as_ref().is_some_and(|bundle| bundle.peer == member.peer)

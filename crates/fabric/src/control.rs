@@ -152,9 +152,12 @@ pub enum CommandError {
         /// What was asked for.
         name: String,
     },
-    /// The thing is already there, or in use, or a limit is reached.
+    /// The thing is already there, or in use.
     #[error("{0}")]
     Conflict(String),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    Full(String),
     /// A value is out of range.
     #[error("{0}")]
     Invalid(String),

@@ -74,7 +74,7 @@ impl Rules {
     pub fn add(&mut self, index: Option<usize>, rule: RuleSpec) -> Result<(), CommandError> {
         let count = self.list.len();
         if count >= RULES_MAX {
-            return Err(CommandError::Conflict(format!("there are {RULES_MAX} rules already")));
+            return Err(CommandError::Full(format!("there are {RULES_MAX} rules already")));
         }
         let index = index.unwrap_or(count);
         if index > count {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::port::counters;
 use super::{Context, print};
 use crate::args::{Format, StatsArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, Table};
-use crate::view::{PortStats, Stats};
+use crate::view::{DoorStats, PortStats, Stats};
 
 pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
     let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
@@ -44,6 +45,7 @@ fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
         ports.retain(|port| port["name"] == name.as_str());
         let none = ports.is_empty();
         value["links"] = json!([]);
+        value["doors"] = json!([]);
         if none {
             let text = format!("port \"{name}\" does not exist; see `causeway port list`");
             return Err(Error::NotFound(text));
@@ -77,7 +79,20 @@ fn table(numbers: [&'static str; 5]) -> Table {
 
 /// Ports, and links under them.
 fn totals(stats: &Stats) -> String {
-    both(totals_of(&stats.ports), !stats.links.is_empty(), || totals_of(&stats.links))
+    let ports = both(totals_of(&stats.ports), !stats.links.is_empty(), || totals_of(&stats.links));
+    ports + &refusals(&stats.doors)
+}
+
+/// What clients of the control doors were refused; nothing where all went well.
+fn refusals(doors: &[DoorStats]) -> String {
+    let mut out = String::new();
+    for DoorStats { name, counters: all } in doors {
+        let all = counters(all);
+        if !all.is_empty() {
+            out.push_str(&format!("\nRefused at the {name}:{all}"));
+        }
+    }
+    out
 }
 
 fn both(ports: String, links: bool, of_links: impl FnOnce() -> String) -> String {
@@ -190,6 +205,21 @@ mod tests {
         let text = totals(&stats(1.0, &[("a", 7)]));
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["a", "running", "0", "7", "5", "0", "3", "0"]);
+    }
+
+    #[test]
+    fn what_doors_refused_is_shown_once_there_is_any() {
+        let door = |name: &str, n| DoorStats {
+            name: name.into(),
+            counters: [("refused_password_total", n), ("refused_busy_total", 0)]
+                .map(|(name, n)| (name.to_owned(), n))
+                .into(),
+        };
+        assert_eq!(refusals(&[door("control socket", 0)]), "");
+        let text = refusals(&[door("control socket", 0), door("VNET control", 3)]);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines[1..3], ["Refused at the VNET control:", "COUNTER                 VALUE"]);
+        assert_eq!(lines[3..], ["refused_password_total      3"]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod capture;
 mod vnet;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_fabric::Name;
@@ -32,6 +33,7 @@ use crate::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::peer::Peer;
+use crate::refusals::Doors;
 
 /// What the API knows of the daemon beside the fabric.
 #[derive(Debug, Clone)]
@@ -46,6 +48,8 @@ pub struct About {
     pub key_file: PathBuf,
     /// Who looks up hosts of links.
     pub resolve: Resolver,
+    /// What clients were refused.
+    pub doors: Arc<Doors>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -315,7 +319,13 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
         })
         .collect();
     let uptime = about.started.elapsed().as_secs_f64();
-    let all = json!({ "uptime_seconds": uptime, "ports": ports, "links": links });
+    let doors = json!([
+        { "name": "control socket", "counters": about.doors.control.by_name() },
+        { "name": "VNET control", "counters": about.doors.vnet.by_name() },
+    ]);
+    let all = json!({
+        "uptime_seconds": uptime, "ports": ports, "links": links, "doors": doors,
+    });
     Ok(Reply::json(200, &all))
 }
 
@@ -372,10 +382,11 @@ fn unexpected(answer: &Answer) -> Reply {
 }
 
 /// Status and kind of a refusal.
-fn kind_of(error: &CommandError) -> (u16, &'static str) {
+pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     match error {
         CommandError::NotFound { .. } => (404, "not_found"),
         CommandError::Conflict(_) => (409, "conflict"),
+        CommandError::Full(_) => (409, "full"),
         CommandError::Invalid(_) => (422, "invalid"),
         CommandError::Host(_) => (500, "host"),
     }

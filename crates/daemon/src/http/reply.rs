@@ -13,26 +13,28 @@ pub struct Reply {
     pub body: String,
     /// For status 405: the methods that the path has.
     pub allow: &'static str,
+    /// Of an error: what kind it is. Else nothing.
+    pub kind: &'static str,
 }
 
 impl Reply {
     /// A reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
-            Ok(body) => Self { status, body, allow: "" },
+            Ok(body) => Self { status, body, allow: "", kind: "" },
             Err(error) => Self::error(500, "internal", error.to_string()),
         }
     }
 
     /// Done, nothing to tell.
     pub fn done() -> Self {
-        Self { status: 204, body: String::new(), allow: "" }
+        Self { status: 204, body: String::new(), allow: "", kind: "" }
     }
 
     /// `{"error":{"kind":…,"message":…}}`.
-    pub fn error(status: u16, kind: &str, message: impl Into<String>) -> Self {
+    pub fn error(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
-        Self { status, body: error.to_string(), allow: "" }
+        Self { status, body: error.to_string(), allow: "", kind }
     }
 
     /// The path is there, the method is not.

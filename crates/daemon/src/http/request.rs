@@ -50,7 +50,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
             if bytes.is_empty() {
                 return Ok(None);
             }
-            return Err(Reply::error(400, "bad_request", "the request ended within its head"));
+            return Err(Reply::error(400, "unfinished", "the request ended within its head"));
         }
     };
     let total = head.bytes.saturating_add(head.body);
@@ -69,7 +69,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
     }
     while bytes.len() < total {
         if read_more(stream, &mut bytes, deadline)? == 0 {
-            return Err(Reply::error(400, "bad_request", "the request ended within its body"));
+            return Err(Reply::error(400, "unfinished", "the request ended within its body"));
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();

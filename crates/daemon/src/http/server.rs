@@ -13,6 +13,7 @@ use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_MAX, DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
 };
 use crate::peer::{Access, Peer};
+use crate::refusals::{Doors, Refusal};
 
 /// What answers requests.
 pub type Handler = dyn Fn(&Peer, &Request) -> Reply + Send + Sync;
@@ -26,18 +27,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves connections to `listener` from now on, for those whom `access` lets in.
+    /// Serves connections to `listener` from now on, for those whom `access` lets in; what is refused
+    /// is counted in `doors`.
     pub fn start(
         listener: UnixListener,
         access: Access,
         handler: Arc<Handler>,
+        doors: Arc<Doors>,
     ) -> std::io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let acceptor = {
             let (listener, stopping) = (listener.try_clone()?, stopping.clone());
             thread::Builder::new()
                 .name("control".into())
-                .spawn(move || accept(&listener, &stopping, &access, &handler))?
+                .spawn(move || accept(&listener, &stopping, &Terms { access, handler, doors }))?
         };
         Ok(Self { listener, stopping, acceptor: Some(acceptor) })
     }
@@ -69,7 +72,14 @@ impl Drop for Place {
     }
 }
 
-fn accept(listener: &UnixListener, stopping: &AtomicBool, access: &Access, handler: &Arc<Handler>) {
+/// On what terms connections are served.
+struct Terms {
+    access: Access,
+    handler: Arc<Handler>,
+    doors: Arc<Doors>,
+}
+
+fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
     let served = Arc::new(AtomicUsize::new(0));
     loop {
         let accepted = listener.accept();
@@ -77,7 +87,7 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, access: &Access, handl
             return;
         }
         match accepted {
-            Ok((stream, _)) => begin(stream, &served, access, handler),
+            Ok((stream, _)) => begin(stream, &served, terms),
             Err(error) => {
                 log::warn!(error:% = error; "control connection not accepted");
                 thread::sleep(ACCEPT_RETRY);
@@ -86,27 +96,23 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, access: &Access, handl
     }
 }
 
-fn begin(
-    mut stream: UnixStream,
-    served: &Arc<AtomicUsize>,
-    access: &Access,
-    handler: &Arc<Handler>,
-) {
+fn begin(mut stream: UnixStream, served: &Arc<AtomicUsize>, terms: &Terms) {
+    let Terms { access, handler, doors } = terms;
     let Some(place) = Place::take(served) else {
         let text = format!("{CONNECTIONS_MAX} control connections are served already; try again");
-        refuse(&mut stream, &Reply::error(503, "busy", text));
+        refuse(&mut stream, &Reply::error(503, "busy", text), doors);
         return;
     };
     let peer = match access.admit(&stream) {
         Ok(peer) => peer,
         Err(reply) => {
-            refuse(&mut stream, &reply);
+            refuse(&mut stream, &reply, doors);
             return;
         }
     };
-    let handler = handler.clone();
+    let (handler, doors) = (handler.clone(), doors.clone());
     let spawned = thread::Builder::new().name("control-request".into()).spawn(move || {
-        serve(&mut stream, &peer, &*handler);
+        serve(&mut stream, &peer, &*handler, &doors);
         drop(place);
     });
     if let Err(error) = spawned {
@@ -115,18 +121,22 @@ fn begin(
 }
 
 /// Answers from the acceptor itself, which must not wait: the reply fits a fresh socket's buffer.
-fn refuse(stream: &mut UnixStream, reply: &Reply) {
+fn refuse(stream: &mut UnixStream, reply: &Reply, doors: &Doors) {
+    doors.control.count(Refusal::of_kind(reply.kind));
     if stream.set_nonblocking(true).is_ok() {
         let _ = reply.write(stream);
     }
 }
 
-fn serve(stream: &mut UnixStream, peer: &Peer, handler: &Handler) {
+fn serve(stream: &mut UnixStream, peer: &Peer, handler: &Handler, doors: &Doors) {
     let (reply, whole) = match request::read(stream, Instant::now() + REQUEST_TIME_MAX) {
         Ok(None) => return,
         Ok(Some(request)) => (handler(peer, &request), true),
         Err(reply) => (reply, false),
     };
+    if !reply.kind.is_empty() {
+        doors.control.count(Refusal::of_kind(reply.kind));
+    }
     let sent = stream.set_write_timeout(Some(REPLY_TIME_MAX)).and_then(|()| reply.write(stream));
     if let Err(error) = sent {
         log::debug!(error:% = error, pid = peer.pid; "control reply not sent");

@@ -12,6 +12,7 @@ use crate::limits::{
     ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_IDLE_TIME_MAX,
     VNET_LINE_BYTES_MAX,
 };
+use crate::refusals::{Refusal, Refusals};
 
 /// How long a client is waited for; the tests wait less.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +108,7 @@ fn begin(
 ) {
     let place = Place(served.clone());
     if served.fetch_add(1, Ordering::AcqRel) >= VNET_CONNECTIONS_MAX {
+        house.doors.vnet.count(Refusal::Busy);
         let text = format!("ERROR {VNET_CONNECTIONS_MAX} connections are served: try again\n");
         // From the acceptor itself, which must not wait: it fits a fresh socket's buffer.
         if stream.set_nonblocking(true).is_ok() {
@@ -114,9 +116,9 @@ fn begin(
         }
         return;
     }
-    let session = Session::new(house.clone(), from.ip());
+    let (session, house) = (Session::new(house.clone(), from.ip()), house.clone());
     let spawned = thread::Builder::new().name("vnet-session".into()).spawn(move || {
-        if let Err(error) = serve(&mut stream, session, patience) {
+        if let Err(error) = serve(&mut stream, session, &house.doors.vnet, patience) {
             log::debug!(error:% = error, from:% = from; "VNET control connection lost");
         }
         drop(place);
@@ -126,7 +128,12 @@ fn begin(
     }
 }
 
-fn serve(stream: &mut TcpStream, mut session: Session, patience: Patience) -> std::io::Result<()> {
+fn serve(
+    stream: &mut TcpStream,
+    mut session: Session,
+    refusals: &Refusals,
+    patience: Patience,
+) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(REPLY_TIME_MAX))?;
     let mut lines = Lines::default();
@@ -135,9 +142,18 @@ fn serve(stream: &mut TcpStream, mut session: Session, patience: Patience) -> st
     loop {
         let line = match lines.next(stream, until)? {
             Line::Whole(line) => line,
-            Line::End => return Ok(()),
-            Line::Late => return refuse(stream, "ERROR nothing was said in time\n"),
+            Line::End { half } => {
+                if half {
+                    refusals.count(Refusal::Unfinished);
+                }
+                return Ok(());
+            }
+            Line::Late => {
+                refusals.count(Refusal::Late);
+                return refuse(stream, "ERROR nothing was said in time\n");
+            }
             Line::TooLong => {
+                refusals.count(Refusal::TooLong);
                 let most = VNET_LINE_BYTES_MAX;
                 let text = format!("ERROR a longer line than {most} bytes: nothing more is read\n");
                 return refuse(stream, &text);
@@ -166,7 +182,10 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
 
 enum Line {
     Whole(Vec<u8>),
-    End,
+    /// The client closed; whether within a line.
+    End {
+        half: bool,
+    },
     Late,
     TooLong,
 }
@@ -196,7 +215,7 @@ impl Lines {
             let mut chunk = [0; 512];
             match stream.read(&mut chunk) {
                 // Half a line says nothing.
-                Ok(0) => return Ok(Line::End),
+                Ok(0) => return Ok(Line::End { half: !self.bytes.is_empty() }),
                 Ok(n) => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}

@@ -12,8 +12,10 @@ use super::password::{Attempts, Password, Verdict};
 use super::plan::{Doer, Numbers, World};
 use super::print;
 use super::speech::{Command, List, Secret, VERSION};
+use crate::api::kind_of;
 use crate::draft::Resolver;
 use crate::fabric::Fabric;
+use crate::refusals::{Doors, Refusal};
 
 /// What all sessions share.
 pub struct House {
@@ -25,6 +27,8 @@ pub struct House {
     pub password: Password,
     /// Who looks up hosts.
     pub resolve: Resolver,
+    /// Where refusals are counted.
+    pub doors: Arc<Doors>,
     attempts: Mutex<Attempts>,
     numbers: Mutex<Numbers>,
 }
@@ -42,9 +46,10 @@ impl House {
         group: Name,
         password: Password,
         resolve: Resolver,
+        doors: Arc<Doors>,
     ) -> Self {
         let (attempts, numbers) = (Mutex::default(), Mutex::default());
-        Self { fabric, group, password, resolve, attempts, numbers }
+        Self { fabric, group, password, resolve, doors, attempts, numbers }
     }
 }
 
@@ -97,9 +102,9 @@ impl Session {
         let command = match parse(line) {
             Ok(None) => return Said { text: String::new(), end: false },
             Ok(Some(command)) => command,
-            Err(error) if self.greeted => return Said::error(error),
+            Err(error) if self.greeted => return self.refuse(Refusal::Garbage, error),
             // Strangers learn nothing of the language.
-            Err(_) => return Said::error(GREET).last(),
+            Err(_) => return self.refuse(Refusal::Garbage, GREET).last(),
         };
         match command {
             Command::Hello { password, version, then } => {
@@ -114,7 +119,7 @@ impl Session {
                     },
                 }
             }
-            _ if !self.greeted => Said::error(GREET).last(),
+            _ if !self.greeted => self.refuse(Refusal::Garbage, GREET).last(),
             other => self.command(&other),
         }
     }
@@ -131,16 +136,16 @@ impl Session {
             Verdict::Wrong(wait) => {
                 let wait_s = seconds(wait);
                 log::warn!(from:% = from, wait_s; "VNET control: wrong password");
-                return Err(Said::error("wrong password").last());
+                return Err(self.refuse(Refusal::Password, "wrong password").last());
             }
             Verdict::Wait(wait) => {
                 let text = format!("too many wrong passwords: try again in {} s", seconds(wait));
-                return Err(Said::error(text).last());
+                return Err(self.refuse(Refusal::Waiting, text).last());
             }
         }
         if version != VERSION {
             let text = format!("version {version:?}: expected {VERSION}");
-            return Err(Said::error(text).last());
+            return Err(self.refuse(Refusal::Version, text).last());
         }
         self.greeted = true;
         Ok(())
@@ -148,10 +153,20 @@ impl Session {
 
     fn command(&mut self, command: &Command) -> Said {
         match command {
-            Command::Done => Said::ok("goodbye").last(),
-            Command::List(list) => self.list(*list).unwrap_or_else(Said::error),
-            change => self.change(change).unwrap_or_else(Said::error),
+            Command::Done => Ok(Said::ok("goodbye").last()),
+            Command::List(list) => self.list(*list),
+            change => self.change(change),
         }
+        .unwrap_or_else(|error| {
+            let (_, kind) = kind_of(&error);
+            self.refuse(Refusal::of_kind(kind), error)
+        })
+    }
+
+    /// Counts a refusal, and says it.
+    fn refuse(&self, why: Refusal, text: impl std::fmt::Display) -> Said {
+        self.house.doors.vnet.count(why);
+        Said::error(text)
     }
 
     fn look(&self, with_routes: bool) -> Result<World, CommandError> {
@@ -160,26 +175,27 @@ impl Session {
         World::look(&**fabric, group, *resolve, &mut numbers, with_routes)
     }
 
-    fn change(&self, command: &Command) -> Result<Said, String> {
+    fn change(&self, command: &Command) -> Result<Said, CommandError> {
         let with_routes = matches!(command, Command::DeleteRoute(_) | Command::RouteDel(_));
-        let mut world = self.look(with_routes).map_err(|error| error.to_string())?;
+        let mut world = self.look(with_routes)?;
         let mut doer = Doer::of(&world);
-        let Some(step) = world.plan(command, Some(self.from))? else {
-            return Err("nothing to do".into());
+        let step = world.plan(command, Some(self.from)).map_err(CommandError::Invalid)?;
+        let Some(step) = step else {
+            return Err(CommandError::Invalid("nothing to do".into()));
         };
-        doer.take(&*self.house.fabric, &step).map_err(|error| error.to_string())?;
+        doer.take(&*self.house.fabric, &step)?;
         let (from, what) = (self.from, step.shown());
         log::info!(from:% = from, what = what.as_str(); "VNET control");
         Ok(Said::ok(&what))
     }
 
-    fn list(&self, list: List) -> Result<Said, String> {
-        let text = |error: CommandError| error.to_string();
+    fn list(&self, list: List) -> Result<Said, CommandError> {
+        let odd = || CommandError::Host("the fabric answered another question".into());
         let House { fabric, group, .. } = &*self.house;
-        let world = self.look(false).map_err(text)?;
-        let links = match fabric.call(Ask::LinkList).map_err(text)? {
+        let world = self.look(false)?;
+        let links = match fabric.call(Ask::LinkList)? {
             Answer::Links(links) => links,
-            _ => return Err("the fabric answered another question".into()),
+            _ => return Err(odd()),
         };
         let find = |name: &str| links.iter().find(|view| view.spec.name.as_str() == name);
         let mut out = match list {
@@ -191,9 +207,9 @@ impl Session {
                 print::links(&numbered)
             }
             List::Routes => {
-                let routes = match fabric.call(Ask::RouteList).map_err(text)? {
+                let routes = match fabric.call(Ask::RouteList)? {
                     Answer::Routes(routes) => routes,
-                    _ => return Err("the fabric answered another question".into()),
+                    _ => return Err(odd()),
                 };
                 let own: Vec<_> = routes.iter().filter(|v| v.spec.group == *group).collect();
                 let edge = |name: &str| {

@@ -15,6 +15,7 @@ use causeway_daemon::api::{self, About};
 use causeway_daemon::fabric::Fabric;
 use causeway_daemon::http::server::{Handler, Server};
 use causeway_daemon::peer::Access;
+use causeway_daemon::refusals::Doors;
 
 /// A directory of this test's own, removed with it.
 #[derive(Debug)]
@@ -65,16 +66,18 @@ pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let access = Access { uid: rustix::process::geteuid().as_raw(), group: None };
+    let doors = Arc::<Doors>::default();
     let about = About {
         started: Instant::now(),
         run_dir: dir.0.clone(),
         control: socket.clone(),
         key_file: "/etc/causeway/key".into(),
         resolve,
+        doors: doors.clone(),
     };
     let handler: Arc<Handler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
-    let server = Server::start(listener, access, handler).unwrap();
+    let server = Server::start(listener, access, handler, doors).unwrap();
     Control { socket, server, _dir: dir }
 }
 

@@ -180,7 +180,7 @@ impl State {
             return Err(conflict(format!("link {} exists", spec.name)));
         }
         if self.links.len() >= LINKS_MAX {
-            return Err(conflict(format!("there are {LINKS_MAX} links already")));
+            return Err(CommandError::Full(format!("there are {LINKS_MAX} links already")));
         }
         self.links.insert(spec.name.clone(), spec.clone());
         Ok(Answer::Link(Box::new(link(&spec))))
@@ -208,7 +208,7 @@ impl State {
             return Err(conflict(format!("route {index} is the same")));
         }
         if self.routes.len() >= ROUTES_MAX {
-            return Err(conflict(format!("there are {ROUTES_MAX} routes already")));
+            return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
         }
         self.last_route += 1;
         self.routes.push((self.last_route, spec.clone()));

@@ -57,7 +57,7 @@ impl Registry {
             return Err(CommandError::Conflict(format!("link {} exists already", spec.name)));
         }
         if self.links.len() >= LINKS_MAX {
-            return Err(CommandError::Conflict(format!("there are {LINKS_MAX} links already")));
+            return Err(CommandError::Full(format!("there are {LINKS_MAX} links already")));
         }
         let (frames, links) = (Self::frames_key(&spec.group), Self::links_key()?);
         self.ensure_service(&frames)?;
@@ -189,7 +189,7 @@ impl Registry {
             return Err(CommandError::Conflict(format!("route {index} is the same")));
         }
         if self.routes.len() >= ROUTES_MAX {
-            return Err(CommandError::Conflict(format!("there are {ROUTES_MAX} routes already")));
+            return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
         }
         let index = self.last_route.saturating_add(1);
         let add = Order::RouteAdd(index, spec.clone());

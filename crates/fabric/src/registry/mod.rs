@@ -201,7 +201,7 @@ impl Registry {
             return Err(CommandError::Conflict(format!("group {name} exists already")));
         }
         if self.groups.len() >= GROUPS_MAX {
-            return Err(CommandError::Conflict(format!("there are {GROUPS_MAX} groups already")));
+            return Err(CommandError::Full(format!("there are {GROUPS_MAX} groups already")));
         }
         self.groups.push(spec);
         Ok(Answer::Done)

@@ -146,5 +146,5 @@ impl Shard {
 }
 
 pub(crate) fn too_many_ports() -> CommandError {
-    CommandError::Conflict(format!("there are {PORTS_MAX} ports already"))
+    CommandError::Full(format!("there are {PORTS_MAX} ports already"))
 }

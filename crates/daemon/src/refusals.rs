@@ -1,0 +1,148 @@
+//! What clients of the control doors were refused, counted by reason.
+//!
+//! There are two doors: the control socket ([`crate::http`]) and the port of the VNET language
+//! ([`crate::vnet`]). Their counts are part of `GET /v1/stats`, and `causeway stats` prints them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a client was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// As many are served as may be.
+    Busy,
+    /// Who it is may not control the daemon.
+    Forbidden,
+    /// Not what is spoken here.
+    Garbage,
+    /// The client ended within a line or a request.
+    Unfinished,
+    /// Longer than a line or request may be.
+    TooLong,
+    /// Nothing, or not all, was said in time.
+    Late,
+    /// A wrong password.
+    Password,
+    /// A password that was not looked at, after too many wrong ones.
+    Waiting,
+    /// Another version of the language.
+    Version,
+    /// There is no such path or method.
+    Unknown,
+    /// A value that does not fit.
+    Invalid,
+    /// What is spoken of is not there.
+    NotFound,
+    /// It is there already, or in use.
+    Conflict,
+    /// There are as many as there may be: routes, links, groups.
+    Full,
+    /// The host refused.
+    Host,
+}
+
+impl Refusal {
+    const ALL: [Self; 15] = [
+        Self::Busy,
+        Self::Forbidden,
+        Self::Garbage,
+        Self::Unfinished,
+        Self::TooLong,
+        Self::Late,
+        Self::Password,
+        Self::Waiting,
+        Self::Version,
+        Self::Unknown,
+        Self::Invalid,
+        Self::NotFound,
+        Self::Conflict,
+        Self::Full,
+        Self::Host,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Forbidden => "forbidden",
+            Self::Garbage => "garbage",
+            Self::Unfinished => "unfinished",
+            Self::TooLong => "too_long",
+            Self::Late => "late",
+            Self::Password => "password",
+            Self::Waiting => "waiting",
+            Self::Version => "version",
+            Self::Unknown => "unknown",
+            Self::Invalid => "invalid",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Host => "host",
+        }
+    }
+
+    /// By the kind of a [`crate::http::Reply`].
+    pub fn of_kind(kind: &str) -> Self {
+        match kind {
+            "busy" => Self::Busy,
+            "forbidden" => Self::Forbidden,
+            "bad_request" => Self::Garbage,
+            "unfinished" => Self::Unfinished,
+            "too_large" => Self::TooLong,
+            "timeout" => Self::Late,
+            "no_such_path" | "method_not_allowed" => Self::Unknown,
+            "not_found" => Self::NotFound,
+            "conflict" => Self::Conflict,
+            "full" => Self::Full,
+            "invalid" => Self::Invalid,
+            _ => Self::Host,
+        }
+    }
+}
+
+/// The counts of one door. They only grow, and wrap at 2^64.
+#[derive(Debug, Default)]
+pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
+
+impl Refusals {
+    /// Counts one.
+    pub fn count(&self, why: Refusal) {
+        if let Some(cell) = self.0.get(why as usize) {
+            cell.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// By name: `refused_<reason>_total`.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let all = Refusal::ALL.iter().zip(&self.0);
+        let named = all.map(|(why, cell)| {
+            (format!("refused_{}_total", why.name()), cell.load(Ordering::Relaxed))
+        });
+        named.collect()
+    }
+}
+
+/// The counts of all doors.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// The control socket.
+    pub control: Refusals,
+    /// The port of the VNET language.
+    pub vnet: Refusals,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_counter() {
+        let refusals = Refusals::default();
+        for (index, why) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, index);
+            (0..=index).for_each(|_| refusals.count(why));
+        }
+        let names = refusals.by_name();
+        assert_eq!(names.len(), Refusal::ALL.len());
+        assert_eq!((names["refused_busy_total"], names["refused_host_total"]), (1, 15));
+    }
+}
