@@ -32,6 +32,7 @@ pub mod limits;
 mod map;
 mod mapping;
 pub mod packet;
+pub mod packet_ring;
 pub mod tcp;
 mod view;
 

@@ -56,7 +56,7 @@ fn check(done: libc::c_int) -> io::Result<()> {
 }
 
 /// Sets an option of packet sockets.
-fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+pub(crate) fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
     let value = std::ptr::from_ref(value).cast();
     // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor.
@@ -162,6 +162,13 @@ impl PacketSocket {
     }
 }
 
+/// The tag that the host took off, if the status says so: its EtherType and its value.
+pub(crate) fn tag_of(status: u32, kind: u16, value: u16) -> Option<(u16, u16)> {
+    let typed = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let kind = if typed { kind } else { TAG_ETHERTYPE };
+    (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((kind, value))
+}
+
 /// The tag that the host took off, if it says so in the message.
 fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
     // SAFETY: `message` was filled by recvmsg, and what it names is still there.
@@ -176,9 +183,7 @@ fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
             // SAFETY: the message is long enough to hold it; it need not be aligned.
             let data =
                 unsafe { libc::CMSG_DATA(next).cast::<libc::tpacket_auxdata>().read_unaligned() };
-            let (valid, typed) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
-            let kind = if data.tp_status & typed == 0 { TAG_ETHERTYPE } else { data.tp_vlan_tpid };
-            return (data.tp_status & valid != 0).then_some((kind, data.tp_vlan_tci));
+            return tag_of(data.tp_status, data.tp_vlan_tpid, data.tp_vlan_tci);
         }
         // SAFETY: as for the first one.
         next = unsafe { libc::CMSG_NXTHDR(message, next) };

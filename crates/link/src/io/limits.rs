@@ -44,6 +44,8 @@ pub const COPIED_BYTES_MAX: usize = 16 << 10;
 /// Longest file of certificates, in bytes; 1 MiB.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
+/// Looks at an empty ring until its socket is asked whether the interface is still there.
+pub const LOOKS_PER_ASK: u32 = 64;
 /// Room for one frame from an interface, with what stands before it, in bytes: the longest segment.
 pub const RAW_FRAME_ROOM: usize = 66 << 10;
 /// Room for what is received from an interface in one go, in bytes.

@@ -332,7 +332,7 @@ impl Service for Links {
             Receives::Bare(socket) => socket.serve(budget),
             Receives::Tunnels(socket) => socket.serve(budget, cx.now_ns),
             Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
-            Receives::Raw(raw) => raw.serve(cx.now_ns, budget),
+            Receives::Raw(raw) => raw.serve(cx.now_ns, budget, cx.polls_source(value)),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.hear();

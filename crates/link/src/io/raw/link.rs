@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use causeway_fabric::carrier::Standing;
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
-use causeway_memory::packet::{PacketError, PacketSocket};
+use causeway_memory::packet::{Packet, PacketError, PacketSocket};
+use causeway_memory::packet_ring::PacketRing;
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
+use super::super::limits::{LOOKS_PER_ASK, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
 use super::super::tally::Loss;
 use super::batch::Batch;
 use super::carrier::RawCarrier;
@@ -25,6 +26,10 @@ pub struct RawLink {
     interface: String,
     source: u32,
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
+    /// Where the host puts what comes, if it does.
+    ring: Option<PacketRing>,
+    /// Looks since the last frame.
+    vain: u32,
     outlet: Outlet,
     /// Addresses of running ports.
     ours: HashSet<u64>,
@@ -58,6 +63,8 @@ impl RawLink {
             interface: interface.to_owned(),
             source,
             socket: None,
+            ring: None,
+            vain: 0,
             outlet: Outlet::default(),
             ours: HashSet::new(),
             started: false,
@@ -104,15 +111,21 @@ impl RawLink {
         let opened = PacketSocket::open(&self.interface).and_then(|socket| {
             let watch = cx.watch_source(socket.as_fd(), self.source);
             let watch = watch.map_err(|e| PacketError::Host(self.interface.clone(), e))?;
-            Ok((Arc::new(socket), watch))
+            let ring = PacketRing::new(&socket);
+            Ok((Arc::new(socket), watch, ring))
         });
         match opened {
-            Ok((socket, watch)) => {
+            Ok((socket, watch, ring)) => {
                 // Beyond the limit for all where we may, else up to it.
                 if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
                     let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
                 }
                 let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+                if let Err(error) = &ring {
+                    let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
+                    log::warn!(link, interface, error:%; "no ring: a system call for each frame");
+                }
+                self.ring = ring.ok();
                 self.again_ns = None;
                 self.ups = self.ups.saturating_add(1);
                 shared(&self.outlet).socket = Some(socket.clone());
@@ -157,6 +170,7 @@ impl RawLink {
     fn down(&mut self, now_ns: u64, error: &io::Error) {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
+        self.ring = None;
         shared(&self.outlet).socket = None;
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
         self.stands();
@@ -166,15 +180,36 @@ impl RawLink {
         }
     }
 
-    /// Takes what came, about `budget` frames.
-    pub fn serve(&mut self, now_ns: u64, budget: usize) -> Served {
+    /// The next frame. A ring says nothing of the interface: where nothing is in it the socket is
+    /// asked, when we were woken, and now and then while we poll.
+    fn receive(
+        &mut self,
+        socket: &PacketSocket,
+        room: &mut [u8],
+        asks: bool,
+    ) -> io::Result<Packet> {
+        let Some(ring) = &mut self.ring else { return socket.receive(room) };
+        match ring.receive(socket, room) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.vain = self.vain.wrapping_add(1);
+                if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
+                    sockopt::socket_error(socket)??;
+                }
+                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes what came, about `budget` frames. `polled`: whether it is called without a cause.
+    pub fn serve(&mut self, now_ns: u64, budget: usize, polled: bool) -> Served {
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
         let mut batch = Batch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
-            match socket.receive(batch.room()) {
+            match self.receive(&socket, batch.room(), count == 0 && !polled) {
                 Ok(packet) => {
                     count = count.saturating_add(1);
                     if let Some((frame, offload)) = batch.frame(packet) {
