@@ -23,6 +23,7 @@
 )]
 
 pub mod backend;
+pub mod library;
 pub mod limits;
 pub mod split;
 pub mod status;

@@ -1,0 +1,76 @@
+//! Context ids: bits of the match information that choose one of several independent queues.
+
+use super::Error;
+use super::slab::List;
+use crate::limits::CONTEXT_BITS_MAX;
+
+/// Receives that wait and messages that came unexpected, of one context.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Queues {
+    pub posted: List,
+    pub unexpected: List,
+}
+
+/// All contexts of an endpoint.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    bits: u8,
+    shift: u8,
+    all: Vec<Queues>,
+}
+
+impl Contexts {
+    /// `bits` of the match information from bit `shift` on.
+    pub(super) fn new(bits: u8, shift: u8) -> Result<Self, Error> {
+        if bits > CONTEXT_BITS_MAX || u16::from(bits).saturating_add(u16::from(shift)) > 64 {
+            return Err(Error::BadParameterValue);
+        }
+        let count = 1_usize.checked_shl(bits.into()).ok_or(Error::BadParameterValue)?;
+        Ok(Self {
+            bits,
+            shift: if bits == 0 { 0 } else { shift },
+            all: vec![Queues::default(); count],
+        })
+    }
+
+    /// The bits that a receive's mask must cover.
+    fn mask(&self) -> u64 {
+        let ones = 1_u64.checked_shl(self.bits.into()).unwrap_or(0).wrapping_sub(1);
+        ones.checked_shl(self.shift.into()).unwrap_or(0)
+    }
+
+    /// Whether a mask looks at one context only.
+    #[inline]
+    pub(super) fn covers(&self, mask: u64) -> bool {
+        self.bits == 0 || mask & self.mask() == self.mask()
+    }
+
+    #[inline]
+    fn index(&self, match_info: u64) -> usize {
+        if self.bits == 0 {
+            return 0;
+        }
+        ((match_info & self.mask()).checked_shr(self.shift.into()).unwrap_or(0)) as usize
+    }
+
+    #[inline]
+    pub(super) fn of(&self, match_info: u64) -> Queues {
+        self.all.get(self.index(match_info)).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn of_mut(&mut self, match_info: u64) -> Option<&mut Queues> {
+        let index = self.index(match_info);
+        self.all.get_mut(index)
+    }
+
+    /// The queues in which a probe with that mask looks.
+    pub(super) fn looked_at(&self, info: u64, mask: u64) -> impl Iterator<Item = &Queues> {
+        let one = self.covers(mask).then(|| self.index(info));
+        self.all
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| one.is_none_or(|one| one == *at))
+            .map(|(_, q)| q)
+    }
+}

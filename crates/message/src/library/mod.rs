@@ -1,0 +1,201 @@
+//! The library half of an endpoint: requests and matching, with MX's semantics.
+//!
+//! It lives in the application and does nothing by itself: every call does what it is named for,
+//! and [`Library::progress`] takes what came in. It never waits, knows no clock ([`Library::tick`]
+//! tells the time) and takes no lock: whoever shares it between threads has one around it. What
+//! carries the messages is a [`Transport`], which every call that needs it is given: channels to
+//! endpoints of this host ([`Channels`]), or rings to the backend half.
+//!
+//! Requests, messages and partners lie in tables that are only ever as large as the most there
+//! were at a time; nothing is allocated for a message once they are.
+//!
+//! # What is matched with what
+//! A receive takes a message if the message's match information under the receive's mask is the
+//! receive's. Messages of one sender are matched in the order in which they were sent, a message
+//! with the receive that was posted first, and a receive with the message that came first.
+//!
+//! # The unexpected handler
+//! A message that no posted receive takes is put to the application first, if it wants that
+//! ([`Library::set_handler`]): [`Library::progress`] gives [`Step::Ask`], the caller runs the
+//! handler, with its lock released, and brings [`Library::answer`]. Other calls may come
+//! meanwhile, from the handler too, but nothing else that came in is looked at.
+
+mod buffer;
+mod channels;
+mod complete;
+mod contexts;
+mod error;
+mod partner;
+mod partners;
+mod progress;
+mod receive;
+mod request;
+mod send;
+mod slab;
+mod time;
+mod transport;
+mod unexpected;
+
+pub use buffer::{Buffer, fill, pieces};
+pub use channels::{Bell, Channel, Channels};
+pub use error::Error;
+pub use partners::Partner;
+pub use progress::{Action, Asked, Step};
+pub use receive::Probed;
+pub use request::{Completion, RequestId};
+pub use transport::{Arrival, Handed, Refused, Transport};
+
+use std::collections::VecDeque;
+
+use crate::limits::REQUESTS_MAX;
+use crate::split::{Address, PeerId, Token};
+use crate::status::Status;
+use contexts::Contexts;
+use partners::Partners;
+use request::{Request, State};
+use slab::{List, Slab};
+use unexpected::Unexpected;
+
+/// How an endpoint is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Its own address.
+    pub address: Address,
+    /// Differs each time that the endpoint is opened.
+    pub session: u32,
+    /// What others must know to connect.
+    pub key: u32,
+    /// Bits of the match information that are the context id; 0 for none.
+    pub context_bits: u8,
+    /// Where these bits begin.
+    pub context_shift: u8,
+}
+
+/// The library half of one endpoint. `B` is the application's memory.
+#[derive(Debug)]
+pub struct Library<B> {
+    options: Options,
+    contexts: Contexts,
+    requests: Slab<Request<B>>,
+    /// Ended requests, in the order in which they ended.
+    done: List,
+    /// Pulls and connects that were not handed over.
+    retry: List,
+    /// Sends to this endpoint itself that the handler was not asked about.
+    own: List,
+    partners: Partners,
+    own_context: u64,
+    /// Partners with sends to hand over or to feed.
+    busy: VecDeque<PeerId>,
+    unexpected: Unexpected,
+    handler: bool,
+    asked: Option<progress::Question>,
+    /// Sends that ended early and are not confirmed.
+    early: usize,
+    /// How the last of them failed that nobody is told of.
+    lost: Option<Status>,
+    now: u64,
+    deadline: u64,
+    send_timeout: Option<u64>,
+}
+
+impl<B: Buffer> Library<B> {
+    /// Opens an endpoint.
+    ///
+    /// # Errors
+    /// The context id does not fit.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        Ok(Self {
+            options,
+            contexts: Contexts::new(options.context_bits, options.context_shift)?,
+            requests: Slab::new(256, REQUESTS_MAX),
+            done: List::default(),
+            retry: List::default(),
+            own: List::default(),
+            partners: Partners::default(),
+            own_context: 0,
+            busy: VecDeque::with_capacity(16),
+            unexpected: Unexpected::new(),
+            handler: false,
+            asked: None,
+            early: 0,
+            lost: None,
+            now: 0,
+            deadline: u64::MAX,
+            send_timeout: None,
+        })
+    }
+
+    /// Its own address.
+    pub fn address(&self) -> Address {
+        self.options.address
+    }
+
+    /// How many requests there are, in whatever state.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many messages came that no receive was posted for and wait for one.
+    pub fn unexpected(&self) -> usize {
+        self.unexpected.messages.len()
+    }
+
+    /// Whether unexpected messages are put to the application.
+    pub fn set_handler(&mut self, handler: bool) {
+        self.handler = handler;
+    }
+
+    /// How a send really ended that was completed before, if it failed since this was last asked.
+    pub fn take_lost(&mut self) -> Option<Status> {
+        self.lost.take()
+    }
+
+    /// Adds a request.
+    #[inline]
+    fn add(&mut self, request: Request<B>) -> Result<u32, Error> {
+        self.requests.insert(request).ok_or(Error::NoResources)
+    }
+
+    #[inline]
+    fn id(&self, at: u32) -> RequestId {
+        RequestId(self.requests.name(at))
+    }
+
+    #[inline]
+    fn token(&self, at: u32) -> Token {
+        Token(self.requests.name(at))
+    }
+
+    /// The request of that name, unless the application gave it away already.
+    #[inline]
+    fn find(&self, id: RequestId) -> Result<u32, Error> {
+        let found = self.requests.find(id.0).filter(|&at| {
+            self.requests.get(at).is_some_and(|r| !r.forgotten && r.state != State::Detached)
+        });
+        found.ok_or(Error::BadRequest)
+    }
+
+    /// Ends a request, which stands in no list.
+    #[inline]
+    fn finish(&mut self, at: u32, status: Status) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.buffer = None;
+        request.status = status;
+        request.deadline = u64::MAX;
+        if !request.forgotten {
+            request.state = State::Done;
+            self.requests.push(&mut self.done, at);
+        } else if request.unacked {
+            request.state = State::Detached;
+        } else {
+            self.requests.remove(at);
+        }
+    }
+}
+
+/// Bits of `info` that `mask` leaves free match nothing.
+#[inline]
+fn check_mask(info: u64, mask: u64) -> Result<(), Error> {
+    if info & !mask == 0 { Ok(()) } else { Err(Error::BadMatchMask) }
+}

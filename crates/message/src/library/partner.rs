@@ -1,0 +1,191 @@
+//! Connecting, parting, and what is known of partners.
+
+use super::request::{Kind, Request, State};
+use super::unexpected::Content;
+use super::{Buffer, Error, Library, Partner, Refused, RequestId, Transport};
+use crate::split::{Address, NicId, PeerId, Token};
+use crate::status::Status;
+
+impl<B: Buffer> Library<B> {
+    /// Connects to an endpoint; the completion names the partner.
+    ///
+    /// # Errors
+    /// Too many requests.
+    pub fn iconnect<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        to: Address,
+        key: u32,
+        match_info: u64,
+        context: u64,
+        timeout_ns: Option<u64>,
+    ) -> Result<RequestId, Error> {
+        let mut request = Request::new(Kind::Connect, State::WantsConnect, match_info, context);
+        request.other = to.nic.0;
+        request.more = (key, to.endpoint);
+        if let Some(timeout) = timeout_ns.or(self.send_timeout) {
+            request.deadline = self.now.saturating_add(timeout);
+            self.deadline = self.deadline.min(request.deadline);
+        }
+        let own = to == self.options.address;
+        request.partner = own.then_some(Partner::SELF);
+        let at = self.add(request)?;
+        if own {
+            let right = key == self.options.key;
+            self.finish(at, if right { Status::Success } else { Status::BadKey });
+        } else {
+            self.connect(way, at);
+        }
+        Ok(self.id(at))
+    }
+
+    /// Hands a connect over; again later if there is no room.
+    pub(super) fn connect<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+        let token = self.token(at);
+        let Some(request) = self.requests.get_mut(at) else { return };
+        let (key, endpoint) = request.more;
+        let to = Address { nic: NicId(request.other), endpoint };
+        let timeout = request.deadline.checked_sub(self.now);
+        let timeout = timeout.filter(|_| request.deadline != u64::MAX);
+        match way.connect(token, to, key, timeout) {
+            Ok(()) => request.state = State::Connecting,
+            Err(Refused::Full) => {
+                request.state = State::WantsConnect;
+                self.requests.push(&mut self.retry, at);
+            }
+            Err(Refused::Never(status)) => self.finish(at, status),
+        }
+    }
+
+    /// A connect ended.
+    pub(super) fn connected(&mut self, token: Token, status: Status, peer: PeerId) {
+        let Some(at) = self.requests.find(token.0) else { return };
+        let partner = self.partners.current(peer);
+        let Some(request) = self.requests.get_mut(at) else { return };
+        if request.state != State::Connecting {
+            return;
+        }
+        request.partner = partner.filter(|_| status == Status::Success);
+        let reached = request.partner.is_some() || status != Status::Success;
+        self.finish(at, if reached { status } else { Status::EndpointUnreachable });
+    }
+
+    /// Parts from a partner: what waits for it ends with [`Status::EndpointUnreachable`].
+    ///
+    /// # Errors
+    /// There is no such partner.
+    pub fn disconnect<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        partner: Partner,
+    ) -> Result<(), Error> {
+        if partner == Partner::SELF {
+            return Ok(());
+        }
+        if self.partners.of(partner).is_none_or(|known| !known.alive) {
+            return Err(Error::BadRequest);
+        }
+        way.disconnect(partner.peer);
+        self.part(partner.peer, Status::EndpointUnreachable);
+        Ok(())
+    }
+
+    /// Ends all that waits for a partner, which is not reached any more.
+    pub(super) fn part(&mut self, peer: PeerId, status: Status) {
+        let Some(known) = self.partners.get_mut(peer) else { return };
+        known.alive = false;
+        let epoch = known.epoch;
+        let gone = Partner { peer, epoch };
+        for at in 0..self.requests.places() {
+            let Some(request) = self.requests.get(at) else { continue };
+            if request.partner != Some(gone) {
+                continue;
+            }
+            match request.state {
+                State::Waiting => {
+                    if let Some(known) = self.partners.get_mut(peer) {
+                        self.requests.unlink(&mut known.waiting, at);
+                    }
+                }
+                State::Streaming => {
+                    if let Some(known) = self.partners.get_mut(peer) {
+                        self.requests.unlink(&mut known.streams, at);
+                    }
+                }
+                State::WantsPull => self.requests.unlink(&mut self.retry, at),
+                State::Offered | State::Unacked | State::Pulling => {}
+                State::Done | State::Detached if request.unacked => {
+                    self.confirmed(at, status);
+                    continue;
+                }
+                _ => continue,
+            }
+            self.finish(at, status);
+        }
+        self.void_offers(gone);
+    }
+
+    /// Offers of a partner that is gone are void; messages that came whole stay.
+    fn void_offers(&mut self, gone: Partner) {
+        for at in 0..self.unexpected.messages.places() {
+            let Some(message) = self.unexpected.messages.get(at) else { continue };
+            let offered = matches!(message.content, Content::Offered(_));
+            if message.partner != gone || !offered {
+                continue;
+            }
+            if let Some(queues) = self.contexts.of_mut(message.match_info) {
+                self.unexpected.messages.unlink(&mut queues.unexpected, at);
+            }
+            self.unexpected.messages.remove(at);
+        }
+    }
+
+    /// A send that ended early was confirmed.
+    pub(super) fn confirmed(&mut self, at: u32, status: Status) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.unacked = false;
+        self.early = self.early.saturating_sub(1);
+        if status != Status::Success {
+            self.lost = Some(status);
+        }
+        if request.state == State::Detached {
+            self.requests.remove(at);
+        }
+    }
+
+    /// A partner's address and session; also of one that is gone, until its number is used again.
+    pub fn decompose(&self, partner: Partner) -> Option<(Address, u32)> {
+        if partner == Partner::SELF {
+            return Some((self.options.address, self.options.session));
+        }
+        self.partners.of(partner).map(|known| (known.address, known.session))
+    }
+
+    /// Whether messages to a partner can arrive.
+    pub fn is_reached(&self, partner: Partner) -> bool {
+        partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.alive)
+    }
+
+    /// The application's own word for a partner; 0 until it is set.
+    pub fn partner_context(&self, partner: Partner) -> Option<u64> {
+        if partner == Partner::SELF {
+            return Some(self.own_context);
+        }
+        self.partners.of(partner).map(|known| known.context)
+    }
+
+    /// Sets it. False: there is no such partner.
+    pub fn set_partner_context(&mut self, partner: Partner, context: u64) -> bool {
+        if partner == Partner::SELF {
+            self.own_context = context;
+            return true;
+        }
+        match self.partners.of_mut(partner) {
+            Some(known) => {
+                known.context = context;
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! What came in, taken one by one.
+
+use super::request::{Kind, Request, State};
+use super::unexpected::{Content, Message};
+use super::{Arrival, Buffer, Library, Partner, Transport, fill};
+use crate::limits::ARRIVALS_PER_CALL;
+use crate::split::{PeerId, Token};
+use crate::status::Status;
+
+/// What a call of [`Library::progress`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing came, and nothing could be handed over.
+    Idle,
+    /// Something was done; there may be more.
+    Worked,
+    /// The handler is to be asked about a message; nothing goes on before [`Library::answer`].
+    Ask(Asked),
+    /// The handler is being asked.
+    Asking,
+}
+
+/// The message that the handler is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Who sent it.
+    pub partner: Partner,
+    /// Its match information.
+    pub match_info: u64,
+    /// Its length, in bytes.
+    pub len: u32,
+    /// Whether its bytes are there, for [`Library::asked_bytes`].
+    pub whole: bool,
+}
+
+/// What the handler decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The message is matched as if there were no handler.
+    Continue,
+    /// The message is done with.
+    Finished,
+}
+
+/// What the handler was asked about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Question {
+    Arrived(Arrival),
+    Own(u32),
+}
+
+/// What to do with an arrival.
+enum Verdict {
+    Taken,
+    Later,
+    Ask(Asked),
+}
+
+impl<B: Buffer> Library<B> {
+    /// Takes what came in, and hands over what found no room before; a bounded share of it.
+    #[inline]
+    pub fn progress<T: Transport<B>>(&mut self, way: &mut T) -> Step {
+        if self.asked.is_some() {
+            return Step::Asking;
+        }
+        let mut worked = false;
+        if !self.own.is_empty()
+            && let Some(asked) = self.look_at_own()
+        {
+            return Step::Ask(asked);
+        }
+        for _ in 0..ARRIVALS_PER_CALL {
+            let Some(arrival) = way.next() else { break };
+            match self.take(way, arrival, false) {
+                Verdict::Taken => {
+                    way.done();
+                    worked = true;
+                }
+                Verdict::Later => way.defer(),
+                Verdict::Ask(asked) => {
+                    self.asked = Some(Question::Arrived(arrival));
+                    return Step::Ask(asked);
+                }
+            }
+        }
+        if !self.retry.is_empty() || !self.busy.is_empty() {
+            worked |= self.hand_over_all(way);
+        }
+        if worked { Step::Worked } else { Step::Idle }
+    }
+
+    /// What waited for room. Says whether anything was handed over.
+    fn hand_over_all<T: Transport<B>>(&mut self, way: &mut T) -> bool {
+        let mut waiting = std::mem::take(&mut self.retry);
+        let mut worked = false;
+        while let Some(at) = waiting.first() {
+            self.requests.unlink(&mut waiting, at);
+            match self.requests.get(at).map(|request| request.kind) {
+                Some(Kind::Connect) => self.connect(way, at),
+                _ => self.pull(way, at),
+            }
+            let state = self.requests.get(at).map(|request| request.state);
+            worked |= !matches!(state, Some(State::WantsPull | State::WantsConnect));
+        }
+        for _ in 0..self.busy.len() {
+            let Some(peer) = self.busy.pop_front() else { break };
+            let before = self.sent_to(peer);
+            if self.serve(way, peer) {
+                self.busy.push_back(peer);
+            } else if let Some(known) = self.partners.get_mut(peer) {
+                known.listed = false;
+            }
+            worked |= before != self.sent_to(peer);
+        }
+        worked
+    }
+
+    /// Something that changes when anything is handed over to a partner.
+    fn sent_to(&self, peer: PeerId) -> Option<(Option<u32>, Option<u32>, u32)> {
+        let known = self.partners.get(peer)?;
+        let stream = known.streams.first();
+        let at = stream.and_then(|at| self.requests.get(at)).map_or(0, |request| request.at);
+        Some((known.waiting.first(), stream, at))
+    }
+
+    /// Takes one arrival. `passed`: the handler was asked and lets it through.
+    #[inline]
+    fn take<T: Transport<B>>(&mut self, way: &mut T, arrival: Arrival, passed: bool) -> Verdict {
+        match arrival {
+            Arrival::Message { peer, match_info, len } => {
+                return self.message(way, peer, (match_info, len), passed);
+            }
+            Arrival::Offered { peer, match_info, len, offer } => {
+                return self.offered(way, peer, (match_info, len), offer, passed);
+            }
+            Arrival::Wanted { peer, token, to, len } => self.wanted(way, peer, token, to, len),
+            Arrival::Chunk { peer, token, len } => self.chunk(way, peer, token, len),
+            Arrival::Failed { peer, token } => {
+                if let Some(at) = self.pulling(token, Some(peer)) {
+                    self.finish(at, Status::Aborted);
+                }
+            }
+            Arrival::Sent { token, status, taken } => self.sent(token, status, taken),
+            Arrival::Pulled { token, status } => {
+                if let Some(at) = self.pulling(token, None) {
+                    let end = self.requests.get(at).map_or(0, |request| request.end);
+                    match status {
+                        Status::Success => self.end_pull(at, end),
+                        status => self.finish(at, status),
+                    }
+                }
+            }
+            Arrival::Connected { token, status, peer } => self.connected(token, status, peer),
+            Arrival::PeerSeen { peer, address, session } => {
+                // Whoever had this number before is gone.
+                self.part(peer, Status::EndpointUnreachable);
+                if self.partners.seen(peer, address, session).is_none() {
+                    way.broken(peer);
+                }
+            }
+            Arrival::PeerGone { peer, status } => {
+                self.part(peer, status);
+                way.forget(peer);
+            }
+        }
+        Verdict::Taken
+    }
+
+    /// A message came whole.
+    #[inline]
+    fn message<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        peer: PeerId,
+        (match_info, len): (u64, u32),
+        passed: bool,
+    ) -> Verdict {
+        let Some(partner) = self.partners.current(peer) else { return Verdict::Taken };
+        let size = len as usize;
+        if let Some(at) = self.take_posted(match_info) {
+            let into = self.requests.get_mut(at).and_then(|request| request.buffer.as_mut());
+            let taken = into.map_or(0, |into| fill(into, 0, size, |at, piece| way.copy(at, piece)));
+            self.end_whole(at, partner, match_info, len, taken);
+            return Verdict::Taken;
+        }
+        if !passed && !self.unexpected.has_room(size) {
+            return Verdict::Later;
+        }
+        if self.handler && !passed {
+            return Verdict::Ask(Asked { partner, match_info, len, whole: true });
+        }
+        let mut bytes = self.unexpected.buffer(size);
+        way.copy(0, &mut bytes);
+        self.keep(partner, match_info, len, Content::Whole(bytes));
+        Verdict::Taken
+    }
+
+    /// A message is offered.
+    fn offered<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        peer: PeerId,
+        (match_info, len): (u64, u32),
+        offer: u64,
+        passed: bool,
+    ) -> Verdict {
+        let Some(partner) = self.partners.current(peer) else { return Verdict::Taken };
+        if let Some(at) = self.take_posted(match_info) {
+            self.match_offer(at, partner, match_info, len, offer);
+            self.pull(way, at);
+            return Verdict::Taken;
+        }
+        if !passed && !self.unexpected.has_room(0) {
+            return Verdict::Later;
+        }
+        if self.handler && !passed {
+            return Verdict::Ask(Asked { partner, match_info, len, whole: false });
+        }
+        self.keep(partner, match_info, len, Content::Offered(offer));
+        Verdict::Taken
+    }
+
+    /// Puts a message at the end of its context's queue.
+    fn keep(&mut self, partner: Partner, match_info: u64, len: u32, content: Content) {
+        let order = self.unexpected.next_order();
+        let message = Message { partner, match_info, len, content, order };
+        if let Some(at) = self.unexpected.messages.insert(message)
+            && let Some(queues) = self.contexts.of_mut(match_info)
+        {
+            self.unexpected.messages.push(&mut queues.unexpected, at);
+        }
+    }
+
+    /// A partner takes what it was offered. It may name what is not there: a send that ended
+    /// meanwhile, or nonsense; then it is told so.
+    fn wanted<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        peer: PeerId,
+        token: Token,
+        to: u64,
+        len: u32,
+    ) {
+        let found = self.requests.find(token.0).filter(|&at| {
+            self.requests.get(at).is_some_and(|request| {
+                request.state == State::Offered
+                    && request.partner.is_some_and(|partner| partner.peer == peer)
+            })
+        });
+        let Some(at) = found else {
+            way.fail(peer, to);
+            return;
+        };
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.other = to;
+        request.at = 0;
+        request.end = len.min(request.len);
+        if request.end == 0 {
+            let status = if request.len > 0 { Status::Truncated } else { Status::Success };
+            self.finish(at, status);
+            return;
+        }
+        request.state = State::Streaming;
+        request.deadline = u64::MAX;
+        if let Some(known) = self.partners.get_mut(peer) {
+            self.requests.push(&mut known.streams, at);
+        }
+        if self.partners.get(peer).is_some_and(|known| !known.listed) && self.serve(way, peer) {
+            self.list(peer);
+        }
+    }
+
+    /// Bytes of what is pulled.
+    fn chunk<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, token: Token, len: u32) {
+        let Some(at) = self.pulling(token, Some(peer)) else {
+            way.broken(peer);
+            return;
+        };
+        let Some(request) = self.requests.get_mut(at) else { return };
+        let from = request.at as usize;
+        let end = request.at.saturating_add(len);
+        if end > request.end || len == 0 {
+            way.broken(peer);
+            return;
+        }
+        if let Some(into) = &mut request.buffer {
+            fill(into, from, end as usize, |at, piece| way.copy(at, piece));
+        }
+        request.at = end;
+        if end == request.end {
+            self.end_pull(at, end);
+        }
+    }
+
+    /// The receive that pulls by that name, from that partner.
+    fn pulling(&self, token: Token, peer: Option<PeerId>) -> Option<u32> {
+        let at = self.requests.find(token.0)?;
+        let request = self.requests.get(at)?;
+        let from = request.partner.map(|partner| partner.peer);
+        (request.state == State::Pulling && (peer.is_none() || from == peer)).then_some(at)
+    }
+
+    /// A send ended, or one that ended early was confirmed.
+    fn sent(&mut self, token: Token, status: Status, taken: u32) {
+        let Some(at) = self.requests.find(token.0) else { return };
+        let Some(request) = self.requests.get_mut(at) else { return };
+        match request.state {
+            State::Done | State::Detached if request.unacked => self.confirmed(at, status),
+            State::Unacked => {
+                request.at = if status == Status::Success { request.len } else { 0 };
+                self.finish(at, status);
+            }
+            State::Offered => {
+                request.at = taken.min(request.len);
+                let cut = status == Status::Success && request.at < request.len;
+                self.finish(at, if cut { Status::Truncated } else { status });
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends to this endpoint itself, until the handler is to be asked about one.
+    fn look_at_own(&mut self) -> Option<Asked> {
+        while let Some(at) = self.own.first() {
+            self.requests.unlink(&mut self.own, at);
+            let request = self.requests.get_mut(at)?;
+            request.state = State::OwnUnexpected;
+            let (match_info, len) = (request.match_info, request.len);
+            if let Some(receive) = self.take_posted(match_info) {
+                self.deliver_own(at, receive);
+            } else if self.handler {
+                self.asked = Some(Question::Own(at));
+                return Some(Asked { partner: Partner::SELF, match_info, len, whole: true });
+            } else {
+                self.keep_own(at);
+            }
+        }
+        None
+    }
+
+    /// Copies the first bytes of the message that the handler is asked about, where they are there
+    /// ([`Asked::whole`]); gives how many.
+    pub fn asked_bytes<T: Transport<B>>(&self, way: &T, into: &mut [u8]) -> usize {
+        match self.asked {
+            Some(Question::Arrived(Arrival::Message { .. })) => way.copy(0, into),
+            Some(Question::Own(at)) => self.own_bytes(at, into),
+            _ => 0,
+        }
+    }
+
+    /// Goes on with the message that the handler was asked about.
+    pub fn answer<T: Transport<B>>(&mut self, way: &mut T, action: Action) {
+        match (self.asked.take(), action) {
+            (Some(Question::Arrived(arrival)), Action::Continue) => {
+                self.take(way, arrival, true);
+                way.done();
+            }
+            (Some(Question::Arrived(arrival)), Action::Finished) => {
+                if let Arrival::Offered { peer, match_info, len, offer } = arrival {
+                    self.turn_down(way, peer, match_info, len, offer);
+                }
+                way.done();
+            }
+            (Some(Question::Own(at)), Action::Continue) => {
+                let info = self.requests.get(at).map_or(0, |request| request.match_info);
+                match self.take_posted(info) {
+                    Some(receive) => self.deliver_own(at, receive),
+                    None => self.keep_own(at),
+                }
+            }
+            (Some(Question::Own(at)), Action::Finished) => {
+                if let Some(request) = self.requests.get_mut(at) {
+                    request.at = request.len;
+                }
+                self.finish(at, Status::Success);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Pulls nothing of an offer, so that its sender is done.
+    fn turn_down<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        peer: PeerId,
+        match_info: u64,
+        len: u32,
+        offer: u64,
+    ) {
+        let Some(partner) = self.partners.current(peer) else { return };
+        let mut request = Request::new(Kind::Receive, State::WantsPull, match_info, 0);
+        request.forgotten = true;
+        if let Ok(at) = self.add(request) {
+            self.match_offer(at, partner, match_info, len, offer);
+            self.pull(way, at);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Receives, and looking at what came unexpected.
+
+use super::request::{Kind, Request, State};
+use super::send::fill_from;
+use super::unexpected::Content;
+use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, check_mask};
+use crate::status::Status;
+
+/// What a probe found: a message that no receive has taken yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probed {
+    /// Who sent it.
+    pub partner: Partner,
+    /// Its match information.
+    pub match_info: u64,
+    /// Its length, in bytes.
+    pub len: u32,
+}
+
+impl<B: Buffer> Library<B> {
+    /// Receives the first message whose match information under `mask` is `info`: one that came
+    /// already, or the next to come.
+    ///
+    /// # Errors
+    /// `info` has bits that `mask` does not cover; the mask does not cover the context id; too
+    /// many requests.
+    #[inline]
+    pub fn irecv<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        info: u64,
+        mask: u64,
+        context: u64,
+        into: B,
+    ) -> Result<RequestId, Error> {
+        check_mask(info, mask)?;
+        if !self.contexts.covers(mask) {
+            return Err(Error::BadMatchingForContextIdMask);
+        }
+        let mut request = Request::new(Kind::Receive, State::Posted, info, context);
+        request.mask = mask;
+        request.buffer = Some(into);
+        let at = self.add(request)?;
+        let id = self.id(at);
+        let queues = self.contexts.of(info);
+        if !queues.unexpected.is_empty()
+            && let Some(message) = self.first_unexpected(info, mask)
+        {
+            self.take_unexpected(way, at, message);
+        } else if let Some(queues) = self.contexts.of_mut(info) {
+            self.requests.push(&mut queues.posted, at);
+        }
+        Ok(id)
+    }
+
+    /// Looks for an unexpected message without taking it.
+    ///
+    /// # Errors
+    /// `info` has bits that `mask` does not cover.
+    pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<Probed>, Error> {
+        check_mask(info, mask)?;
+        let found = self.first_unexpected(info, mask);
+        let message = found.and_then(|at| self.unexpected.messages.get(at));
+        Ok(message.map(|message| Probed {
+            partner: message.partner,
+            match_info: message.match_info,
+            len: message.len,
+        }))
+    }
+
+    /// The unexpected message that came first of those that match.
+    fn first_unexpected(&self, info: u64, mask: u64) -> Option<u32> {
+        let messages = &self.unexpected.messages;
+        let firsts = self.contexts.looked_at(info, mask).filter_map(|queues| {
+            messages.iter(&queues.unexpected).find(|(_, m)| m.match_info & mask == info)
+        });
+        firsts.min_by_key(|(_, message)| message.order).map(|(at, _)| at)
+    }
+
+    /// Takes the receive that was posted first of those that take a message.
+    #[inline]
+    pub(super) fn take_posted(&mut self, match_info: u64) -> Option<u32> {
+        let queues = self.contexts.of_mut(match_info)?;
+        let mut next = queues.posted.first();
+        while let Some(at) = next {
+            let request = self.requests.get(at)?;
+            if match_info & request.mask == request.match_info {
+                self.requests.unlink(&mut queues.posted, at);
+                return Some(at);
+            }
+            next = self.requests.after(at);
+        }
+        None
+    }
+
+    /// Gives an unexpected message to a receive.
+    fn take_unexpected<T: Transport<B>>(&mut self, way: &mut T, at: u32, message: u32) {
+        let Some(queues) = self.unexpected.messages.get(message).map(|m| m.match_info) else {
+            return;
+        };
+        if let Some(queues) = self.contexts.of_mut(queues) {
+            self.unexpected.messages.unlink(&mut queues.unexpected, message);
+        }
+        let Some(message) = self.unexpected.messages.remove(message) else { return };
+        let Some(request) = self.requests.get_mut(at) else { return };
+        match message.content {
+            Content::Whole(bytes) => {
+                let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, &bytes));
+                self.unexpected.give_back(bytes);
+                self.end_whole(at, message.partner, message.match_info, message.len, taken);
+            }
+            Content::Own(send, Some(bytes)) => {
+                let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, &bytes));
+                self.unexpected.give_back(bytes);
+                self.end_own(send, at, message.match_info, message.len, taken);
+            }
+            Content::Own(send, None) => self.deliver_own(send, at),
+            Content::Offered(offer) => {
+                self.match_offer(at, message.partner, message.match_info, message.len, offer);
+                self.pull(way, at);
+            }
+        }
+    }
+
+    /// Ends a receive that took a message whole, or its first bytes.
+    #[inline]
+    pub(super) fn end_whole(
+        &mut self,
+        at: u32,
+        partner: Partner,
+        match_info: u64,
+        len: u32,
+        taken: usize,
+    ) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.partner = Some(partner);
+        request.match_info = match_info;
+        request.len = len;
+        request.at = u32::try_from(taken).unwrap_or(u32::MAX);
+        let status = if request.at < len { Status::Truncated } else { Status::Success };
+        self.finish(at, status);
+    }
+
+    /// Notes in a receive which offer it took.
+    pub(super) fn match_offer(
+        &mut self,
+        at: u32,
+        partner: Partner,
+        match_info: u64,
+        len: u32,
+        offer: u64,
+    ) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        let room = request.buffer.as_ref().map_or(0, Buffer::len);
+        request.partner = Some(partner);
+        request.match_info = match_info;
+        request.len = len;
+        request.end = u32::try_from(room).unwrap_or(u32::MAX).min(len);
+        request.other = offer;
+        request.deadline = u64::MAX;
+    }
+
+    /// Pulls what a receive took; again later if there is no room.
+    pub(super) fn pull<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+        let token = self.token(at);
+        let Some(request) = self.requests.get_mut(at) else { return };
+        let Some(partner) = request.partner else { return };
+        if self.partners.of(partner).is_none_or(|known| !known.alive) {
+            self.finish(at, Status::EndpointUnreachable);
+            return;
+        }
+        let (offer, len) = (request.other, request.end);
+        match way.pull(partner.peer, offer, token, request.buffer.as_mut(), len) {
+            Ok(Handed::Done) => self.end_pull(at, len),
+            Ok(_) => request.state = State::Pulling,
+            Err(Refused::Full) => {
+                request.state = State::WantsPull;
+                self.requests.push(&mut self.retry, at);
+            }
+            Err(Refused::Never(status)) => self.finish(at, status),
+        }
+    }
+
+    /// Ends a receive whose bytes are all in place.
+    pub(super) fn end_pull(&mut self, at: u32, taken: u32) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.at = taken;
+        let status = if taken < request.len { Status::Truncated } else { Status::Success };
+        self.finish(at, status);
+    }
+}

@@ -1,0 +1,308 @@
+//! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
+
+use super::request::{Kind, Request, State};
+use super::unexpected::{Content, Message};
+use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
+use crate::limits::EARLY_SENDS_MAX;
+use crate::split::PeerId;
+use crate::status::Status;
+
+impl<B: Buffer> Library<B> {
+    /// Sends a message. It ends when the application may use the bytes again; a large one when it
+    /// was received.
+    ///
+    /// # Errors
+    /// Too many requests, or a message that is too long.
+    #[inline]
+    pub fn isend<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        to: Partner,
+        match_info: u64,
+        context: u64,
+        data: B,
+    ) -> Result<RequestId, Error> {
+        self.send(way, Kind::Send, to, match_info, context, data)
+    }
+
+    /// Sends a message, and ends when it was matched by a receive.
+    ///
+    /// # Errors
+    /// As of [`Self::isend`].
+    pub fn issend<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        to: Partner,
+        match_info: u64,
+        context: u64,
+        data: B,
+    ) -> Result<RequestId, Error> {
+        self.send(way, Kind::SyncSend, to, match_info, context, data)
+    }
+
+    #[inline]
+    fn send<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        kind: Kind,
+        to: Partner,
+        match_info: u64,
+        context: u64,
+        data: B,
+    ) -> Result<RequestId, Error> {
+        let mut request = Request::new(kind, State::Waiting, match_info, context);
+        request.len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
+        request.partner = Some(to);
+        request.buffer = Some(data);
+        if to == Partner::SELF {
+            let at = self.add(request)?;
+            self.send_to_self(at);
+            return Ok(self.id(at));
+        }
+        let (alive, first) = match self.partners.of(to) {
+            Some(known) => (known.alive, known.waiting.is_empty()),
+            None => (false, false),
+        };
+        if let Some(timeout) = self.send_timeout {
+            request.deadline = self.now.saturating_add(timeout);
+            self.deadline = self.deadline.min(request.deadline);
+        }
+        let at = self.add(request)?;
+        let id = self.id(at);
+        if !alive {
+            self.finish(at, Status::EndpointUnreachable);
+        } else if !first || !self.hand_over(way, at, to.peer) {
+            self.wait(at, to.peer);
+        }
+        Ok(id)
+    }
+
+    /// Hands a send over; false if there is no room now. It stands in no list.
+    #[inline]
+    pub(super) fn hand_over<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        at: u32,
+        peer: PeerId,
+    ) -> bool {
+        let token = self.token(at);
+        let Some(request) = self.requests.get_mut(at) else { return true };
+        let Some(data) = &request.buffer else { return true };
+        let info = request.match_info;
+        let whole = request.kind == Kind::Send && data.len() <= way.eager_max(peer);
+        let handed = if whole {
+            way.eager(peer, token, info, data)
+        } else {
+            way.offer(peer, token, info, data).map(|()| Handed::Kept)
+        };
+        match handed {
+            Ok(Handed::Done) => {
+                request.at = request.len;
+                self.finish(at, Status::Success);
+            }
+            Ok(Handed::Copied) if self.early < EARLY_SENDS_MAX => {
+                self.early = self.early.saturating_add(1);
+                request.at = request.len;
+                request.unacked = true;
+                self.finish(at, Status::Success);
+            }
+            Ok(_) if whole => request.state = State::Unacked,
+            Ok(_) => request.state = State::Offered,
+            Err(Refused::Full) => return false,
+            Err(Refused::Never(status)) => self.finish(at, status),
+        }
+        true
+    }
+
+    /// Puts a send behind those of its partner that wait.
+    fn wait(&mut self, at: u32, peer: PeerId) {
+        if let Some(known) = self.partners.get_mut(peer) {
+            self.requests.push(&mut known.waiting, at);
+        }
+        self.list(peer);
+    }
+
+    /// Notes that a partner has something to do.
+    pub(super) fn list(&mut self, peer: PeerId) {
+        if let Some(known) = self.partners.get_mut(peer)
+            && !known.listed
+        {
+            known.listed = true;
+            self.busy.push_back(peer);
+        }
+    }
+
+    /// A send to this endpoint itself.
+    fn send_to_self(&mut self, at: u32) {
+        let Some(request) = self.requests.get(at) else { return };
+        let info = request.match_info;
+        // Behind those that the handler is to be asked about; and so is this, unless it is taken.
+        if self.own.is_empty() && self.asked.is_none() {
+            if let Some(receive) = self.take_posted(info) {
+                self.deliver_own(at, receive);
+                return;
+            }
+            if !self.handler {
+                self.keep_own(at);
+                return;
+            }
+        }
+        if let Some(request) = self.requests.get_mut(at) {
+            request.state = State::OwnFresh;
+            self.requests.push(&mut self.own, at);
+        }
+    }
+
+    /// Copies a send to itself into the receive that takes it, and ends both.
+    pub(super) fn deliver_own(&mut self, send: u32, receive: u32) {
+        let Some(from) = self.requests.get_mut(send) else { return };
+        let (data, len, info) = (from.buffer.take(), from.len, from.match_info);
+        let taken = match (data, self.requests.get_mut(receive).and_then(|r| r.buffer.as_mut())) {
+            (Some(data), Some(into)) => super::buffer::copy(&data, into),
+            _ => 0,
+        };
+        self.end_own(send, receive, info, len, taken);
+    }
+
+    /// Ends both sides of a send to itself.
+    pub(super) fn end_own(&mut self, send: u32, receive: u32, info: u64, len: u32, taken: usize) {
+        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
+        let status = if taken < len { Status::Truncated } else { Status::Success };
+        if let Some(request) = self.requests.get_mut(send) {
+            request.at = taken;
+        }
+        if let Some(request) = self.requests.get_mut(receive) {
+            request.partner = Some(Partner::SELF);
+            request.match_info = info;
+            request.len = len;
+            request.at = taken;
+        }
+        self.finish(send, status);
+        self.finish(receive, status);
+    }
+
+    /// Keeps a send to itself as an unexpected message, with a copy of its bytes if there is room.
+    pub(super) fn keep_own(&mut self, at: u32) {
+        if self.unexpected.messages.is_full() {
+            self.finish(at, Status::NoResources);
+            return;
+        }
+        let Some(request) = self.requests.get_mut(at) else { return };
+        let (info, len) = (request.match_info, request.len);
+        let size = request.buffer.as_ref().map_or(0, Buffer::len);
+        let copy = if self.unexpected.has_room(size)
+            && let Some(data) = request.buffer.take()
+        {
+            let mut copy = self.unexpected.buffer(size);
+            super::buffer::copy(&data, &mut copy);
+            Some(copy)
+        } else {
+            None
+        };
+        request.state = State::OwnUnexpected;
+        let order = self.unexpected.next_order();
+        let content = Content::Own(at, copy);
+        let message = Message { partner: Partner::SELF, match_info: info, len, content, order };
+        if let Some(message) = self.unexpected.messages.insert(message)
+            && let Some(queues) = self.contexts.of_mut(info)
+        {
+            self.unexpected.messages.push(&mut queues.unexpected, message);
+        }
+    }
+
+    /// Feeds what a partner pulls, and hands over what waits for it. False: nothing is left.
+    pub(super) fn serve<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId) -> bool {
+        while let Some(at) = self.partners.get(peer).and_then(|known| known.waiting.first()) {
+            if let Some(known) = self.partners.get_mut(peer) {
+                self.requests.unlink(&mut known.waiting, at);
+            }
+            if !self.hand_over(way, at, peer) {
+                self.wait_first(at, peer);
+                return true;
+            }
+        }
+        while let Some(at) = self.partners.get(peer).and_then(|known| known.streams.first()) {
+            let Some(request) = self.requests.get_mut(at) else { return false };
+            let Some(data) = &request.buffer else { return false };
+            let (from, end) = (request.at, request.end);
+            match way.feed(peer, request.other, data, from as usize, end as usize) {
+                Ok(fed) => {
+                    let fed = u32::try_from(fed).unwrap_or(u32::MAX);
+                    request.at = from.saturating_add(fed).min(end);
+                    if request.at < end {
+                        return true;
+                    }
+                    let status =
+                        if end < request.len { Status::Truncated } else { Status::Success };
+                    self.end_stream(at, peer, status);
+                }
+                Err(Refused::Full) => return true,
+                Err(Refused::Never(status)) => self.end_stream(at, peer, status),
+            }
+        }
+        false
+    }
+
+    fn end_stream(&mut self, at: u32, peer: PeerId, status: Status) {
+        if let Some(known) = self.partners.get_mut(peer) {
+            self.requests.unlink(&mut known.streams, at);
+        }
+        self.finish(at, status);
+    }
+
+    /// Puts a send back before all others of its partner.
+    fn wait_first(&mut self, at: u32, peer: PeerId) {
+        if let Some(known) = self.partners.get_mut(peer) {
+            self.requests.push_first(&mut known.waiting, at);
+        }
+    }
+
+    /// Whether the application may use the bytes of a send again, before it ends.
+    ///
+    /// # Errors
+    /// It is no send.
+    pub fn ibuffered(&self, id: RequestId) -> Result<bool, Error> {
+        let request = self.requests.get(self.find(id)?).ok_or(Error::BadRequest)?;
+        if !request.is_send() {
+            return Err(Error::BadRequest);
+        }
+        Ok(match request.state {
+            State::Done => true,
+            State::Unacked | State::OwnUnexpected => request.buffer.is_none(),
+            _ => false,
+        })
+    }
+
+    /// The bytes of a send to itself that the handler is asked about.
+    pub(super) fn own_bytes(&self, at: u32, into: &mut [u8]) -> usize {
+        let Some(data) = self.requests.get(at).and_then(|r| r.buffer.as_ref()) else { return 0 };
+        let mut into = Piece(into);
+        super::buffer::copy(data, &mut into)
+    }
+}
+
+/// One piece of private memory.
+struct Piece<'a>(&'a mut [u8]);
+
+impl Buffer for Piece<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self, at: usize) -> &[u8] {
+        self.0.get(at..).unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
+        self.0.get_mut(at..).unwrap_or_default()
+    }
+}
+
+/// Fills a buffer with the first bytes of private memory; gives how many.
+pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
+    fill(into, 0, bytes.len(), |at, piece| {
+        let Some(from) = bytes.get(at..at.saturating_add(piece.len())) else { return 0 };
+        piece.copy_from_slice(from);
+        piece.len()
+    })
+}

@@ -1,0 +1,93 @@
+//! Requests that take too long.
+
+use super::request::{Kind, State};
+use super::{Buffer, Error, Library, RequestId, Transport};
+use crate::status::Status;
+
+impl<B: Buffer> Library<B> {
+    /// How long a request may take from now on; `None` for ever. Without a request: sends and
+    /// connects that are made from now on. (Receives have no such default: they wait for
+    /// somebody else's decision.)
+    ///
+    /// # Errors
+    /// There is no such request.
+    pub fn set_timeout(
+        &mut self,
+        id: Option<RequestId>,
+        timeout_ns: Option<u64>,
+    ) -> Result<(), Error> {
+        let Some(id) = id else {
+            self.send_timeout = timeout_ns;
+            return Ok(());
+        };
+        let at = self.find(id)?;
+        let deadline = timeout_ns.map_or(u64::MAX, |timeout| self.now.saturating_add(timeout));
+        let Some(request) = self.requests.get_mut(at) else { return Err(Error::BadRequest) };
+        if request.state != State::Done {
+            request.deadline = deadline;
+            self.deadline = self.deadline.min(deadline);
+        }
+        Ok(())
+    }
+
+    /// When [`Self::tick`] has something to do, in its time; `None` if no request has a limit.
+    pub fn deadline(&self) -> Option<u64> {
+        (self.deadline != u64::MAX).then_some(self.deadline)
+    }
+
+    /// Tells the time, in nanoseconds from wherever, and ends what took too long with
+    /// [`Status::Timeout`]: sends, connects, and receives that no message was found for.
+    pub fn tick<T: Transport<B>>(&mut self, way: &mut T, now: u64) {
+        self.now = self.now.max(now);
+        if now < self.deadline {
+            return;
+        }
+        let mut next = u64::MAX;
+        for at in 0..self.requests.places() {
+            let Some(request) = self.requests.get(at) else { continue };
+            if request.deadline > now {
+                next = next.min(request.deadline);
+            } else {
+                self.time_out(way, at);
+            }
+        }
+        self.deadline = next;
+    }
+
+    fn time_out<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+        let token = self.token(at);
+        let Some(request) = self.requests.get(at) else { return };
+        let peer = request.partner.map(|partner| partner.peer);
+        let known = peer.and_then(|peer| self.partners.get_mut(peer));
+        match (request.state, known) {
+            (State::Posted, _) => {
+                if let Some(queues) = self.contexts.of_mut(request.match_info) {
+                    self.requests.unlink(&mut queues.posted, at);
+                }
+            }
+            (State::Waiting, Some(known)) => self.requests.unlink(&mut known.waiting, at),
+            (State::Streaming, Some(known)) => {
+                let other = request.other;
+                self.requests.unlink(&mut known.streams, at);
+                if let Some(peer) = peer {
+                    way.fail(peer, other);
+                }
+            }
+            (State::WantsConnect, _) => self.requests.unlink(&mut self.retry, at),
+            (State::Offered | State::Unacked | State::Connecting, _) => way.cancel(token),
+            // Matched, or ended: the limit was for what comes before.
+            _ => {
+                if let Some(request) = self.requests.get_mut(at) {
+                    request.deadline = u64::MAX;
+                }
+                return;
+            }
+        }
+        if let Some(request) = self.requests.get_mut(at)
+            && request.kind != Kind::Receive
+        {
+            request.at = 0;
+        }
+        self.finish(at, Status::Timeout);
+    }
+}
