@@ -11,33 +11,8 @@ use zeroize::Zeroizing;
 use crate::handshake::{COOKIE_LEN, mac};
 use crate::limits::{COOKIE_NS, INITIATIONS_ALL, INITIATIONS_PROVEN, INITIATIONS_SOURCE, SOURCES};
 use crate::moment::Moment;
+use crate::rate::Bucket;
 use crate::refusal::Refusal;
-
-/// One token, so that rates need no fractions.
-const TOKEN: u64 = 1_000_000_000;
-
-/// So many a second, and as many at once.
-#[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
-    /// Used up, in ns of one a second; it drains with time.
-    used: u64,
-    at: u64,
-}
-
-impl Bucket {
-    /// Takes one, if it is there.
-    fn take(&mut self, now: u64, rate: u64) -> bool {
-        let drained = now.saturating_sub(self.at).saturating_mul(rate);
-        self.used = self.used.saturating_sub(drained);
-        self.at = now;
-        let used = self.used.saturating_add(TOKEN);
-        let there = used <= rate.saturating_mul(TOKEN);
-        if there {
-            self.used = used;
-        }
-        there
-    }
-}
 
 /// What is to be done with an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,8 +175,7 @@ mod tests {
             for (passed, expected) in [(1, true), (COOKIE_NS, true), (COOKIE_NS, false)] {
                 m.now += passed;
                 // Drains what others used up, so that only the cookie decides.
-                gate.all.used = u64::MAX / 2;
-                gate.all.at = m.now;
+                gate.all = Bucket::emptied(m.now);
                 assert_eq!(gate.admit(m, from, &cookie) == Verdict::Pass, expected);
             }
         });

@@ -22,6 +22,7 @@
 //! | [`hub`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
 //! | [`unfinished`] | what the far end's kernel left to hardware |
+//! | `rate` | how often something may happen |
 //! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -50,6 +51,7 @@ pub mod limits;
 pub mod moment;
 pub mod outlet;
 pub mod pack;
+mod rate;
 pub mod refusal;
 pub mod replay;
 pub mod session;

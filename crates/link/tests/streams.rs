@@ -131,6 +131,32 @@ fn segments_are_cut_and_finished_before_they_cross_a_stream() {
 }
 
 #[test]
+fn hostile_reconnects_are_bounded_and_harm_only_their_own_link() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    b.link(listens("to-a", at(39), "127.0.0.1")).unwrap();
+    b.link(listens("to-c", at(39), "127.0.0.38")).unwrap();
+    a.link(connects("to-b", at(39))).unwrap();
+    wait_state(&a, "to-b", LinkState::Up);
+    wait_state(&b, "to-a", LinkState::Up);
+    for _ in 0..100 {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.bind(&"127.0.0.38:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        socket.connect(&at(39).into()).unwrap();
+        // Closed at once where it was too often.
+        drop(socket);
+    }
+    wait_counter(&b, "to-c", "socket_drop_too_often_total", 50);
+    assert!(b.link_view("to-c").ups_total <= 50, "{:?}", b.link_view("to-c"));
+    let there = unicast(1, 2, 100);
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
+    let view = b.link_view("to-a");
+    assert_eq!((view.state, view.ups_total), (LinkState::Up, 1), "{view:?}");
+}
+
+#[test]
 fn a_link_comes_back_when_its_peer_does() {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));

@@ -37,6 +37,9 @@ pub const KEEPALIVE_TRIES: u32 = 3;
 pub const UNTAKEN_MS_MAX: u32 = 8_000;
 /// Connections that are taken from a listener in one go.
 pub const ACCEPTS_PER_TURN_MAX: usize = 16;
+/// Connections a second that are taken from one peer, and as many at once: more than a peer makes
+/// that tries again as [`CONNECT_AGAIN_NS_MIN`] says.
+pub const ACCEPTS_PER_SECOND_MAX: u64 = 20;
 /// What TLS holds for a socket to take, in bytes.
 pub const SEALED_BYTES_MAX: usize = 128 << 10;
 /// Frames that came together and are copied rather than handed on where they lie, in bytes.

@@ -348,7 +348,7 @@ impl Service for Links {
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
         let accepted = match self.sources.get_mut(&value).map(|source| &mut source.receives) {
             Some(Receives::Stream(stream)) => return stream.ready(cx, readable, writable),
-            Some(Receives::Listener(listener)) => listener.accept(),
+            Some(Receives::Listener(listener)) => listener.accept(cx.now_ns),
             _ => return,
         };
         for (value, socket, from) in accepted {

@@ -73,6 +73,7 @@ impl Links {
             {
                 for (name, count) in [
                     ("unknown_peer", listener.unknown_peer),
+                    ("too_often", listener.too_often),
                     ("no_descriptor", listener.no_descriptor),
                 ] {
                     view.counters.insert(format!("socket_drop_{name}_total"), count);

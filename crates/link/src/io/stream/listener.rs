@@ -5,21 +5,33 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::super::limits::ACCEPTS_PER_TURN_MAX;
+use super::super::limits::{ACCEPTS_PER_SECOND_MAX, ACCEPTS_PER_TURN_MAX};
 use super::super::udp::canonical;
+use crate::rate::Bucket;
 
 /// A socket that takes connections, shared by the links whose peers connect there.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
-    /// The source of each peer's link.
-    peers: BTreeMap<IpAddr, u32>,
+    /// From whom connections are taken.
+    peers: BTreeMap<IpAddr, Peer>,
     /// Connections from elsewhere; they were closed.
     pub unknown_peer: u64,
+    /// Connections of peers that came too often; they were closed.
+    pub too_often: u64,
     /// Connections that this process had no descriptors for; they were closed.
     pub no_descriptor: u64,
     /// A descriptor kept for the moment when no other is left.
     spare: Option<OwnedFd>,
+}
+
+/// A peer that connects.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    /// The source of its link.
+    source: u32,
+    /// How often it came.
+    came: Bucket,
 }
 
 fn spare(socket: &TcpListener) -> Option<OwnedFd> {
@@ -43,7 +55,8 @@ impl Listener {
         socket.listen(128)?;
         let socket = TcpListener::from(socket);
         let spare = spare(&socket);
-        Ok(Self { socket, peers: BTreeMap::new(), unknown_peer: 0, no_descriptor: 0, spare })
+        let peers = BTreeMap::new();
+        Ok(Self { socket, peers, unknown_peer: 0, too_often: 0, no_descriptor: 0, spare })
     }
 
     /// Takes connections from a peer for a source; says which other one does already.
@@ -53,36 +66,39 @@ impl Listener {
     pub fn add(&mut self, peer: IpAddr, source: u32) -> Result<(), u32> {
         let peer = peer.to_canonical();
         if let Some(other) = self.peers.get(&peer) {
-            return Err(*other);
+            return Err(other.source);
         }
-        self.peers.insert(peer, source);
+        self.peers.insert(peer, Peer { source, came: Bucket::default() });
         Ok(())
     }
 
     /// Takes connections only for sources that are used from now on. Says whether there is any.
     pub fn keep(&mut self, used: impl Fn(u32) -> bool) -> bool {
-        self.peers.retain(|_, source| used(*source));
+        self.peers.retain(|_, peer| used(peer.source));
         !self.peers.is_empty()
     }
 
     /// Whether it takes connections for a source.
     pub fn serves(&self, source: u32) -> bool {
-        self.peers.values().any(|other| *other == source)
+        self.peers.values().any(|peer| peer.source == source)
     }
 
     /// Connections that wait, each with the source that it is for; about as many as may be taken in
-    /// one go.
-    pub fn accept(&mut self) -> Vec<(u32, TcpStream, SocketAddr)> {
+    /// one go. A peer that comes too often harms its own link alone.
+    pub fn accept(&mut self, now_ns: u64) -> Vec<(u32, TcpStream, SocketAddr)> {
         let mut all = Vec::new();
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             match self.socket.accept() {
                 Ok((socket, from)) => {
                     let from = canonical(from);
-                    match self.peers.get(&from.ip()) {
-                        Some(source) if socket.set_nonblocking(true).is_ok() => {
-                            all.push((*source, socket, from));
-                        }
-                        _ => self.unknown_peer = self.unknown_peer.saturating_add(1),
+                    let Some(peer) = self.peers.get_mut(&from.ip()) else {
+                        self.unknown_peer = self.unknown_peer.saturating_add(1);
+                        continue;
+                    };
+                    if !peer.came.take(now_ns, ACCEPTS_PER_SECOND_MAX) {
+                        self.too_often = self.too_often.saturating_add(1);
+                    } else if socket.set_nonblocking(true).is_ok() {
+                        all.push((peer.source, socket, from));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
