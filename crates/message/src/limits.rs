@@ -67,6 +67,8 @@ pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
+/// How often a partner that has not pulled what it is offered is asked whether it is there, in ns.
+pub const PROBE_NS: u64 = 2_000_000_000;
 /// A partner that is not heard of for so long is gone, in ns: MX's 1000 times half a second.
 pub const GIVE_UP_NS: u64 = 500_000_000_000;
 /// Buffers that are kept for messages to come, and the bytes of each, by class.

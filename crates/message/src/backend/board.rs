@@ -431,6 +431,10 @@ impl Endpoint {
         if partner.send.resend_at.is_some_and(|at| at <= env.now) {
             self.resend(env, peer);
         }
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        if partner.send.probe_at.is_some_and(|at| at <= env.now) {
+            self.probe(env, peer);
+        }
         self.pulls_due(env, peer);
         self.rearm(env, peer);
     }

@@ -177,15 +177,24 @@ impl Endpoint {
             count(&mut self.counters.restarts);
             self.end_peer(env, old, Status::EndpointUnreachable);
         }
-        // Those that are under way said which number was expected of the old one.
+        self.peers.at_or_new(address, env.now)
+    }
+
+    /// A partner is gone: connects that are under way said which number was expected of it, and
+    /// say anew what is expected of the next.
+    pub(super) fn connect_anew(&mut self, env: &mut Env<'_>, address: (u16, u8)) {
+        let mut some = false;
         for connect in &mut self.connects {
             if connect.address == address {
+                some = true;
                 self.connect_number = self.connect_number.wrapping_add(1);
                 connect.number = self.connect_number;
                 connect.again_at = env.now;
             }
         }
-        self.peers.at_or_new(address, env.now)
+        if some {
+            self.rearm_connects(env);
+        }
     }
 
     /// A request to connect.
@@ -209,19 +218,15 @@ impl Endpoint {
             env.send(host, &Packet::Connect(refusal));
             return Err(Dropped::Key);
         }
-        if self.peers.is_past(address, session) && !self.is_session(address, session) {
-            return Err(Dropped::Session);
-        }
+        let past = self.peers.past(address, session);
         let mut peer = self.peers.at_or_new(address, env.now);
         if let Some(partner) = peer.and_then(|peer| self.peers.get(peer)) {
-            let newer = partner
-                .connect_seen
-                .is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127));
-            let ahead = Number(expected).ahead_of(partner.send.first).map(usize::from);
-            let may = ahead.is_some_and(|ahead| ahead <= partner.send.flight.len());
+            let same_generation = Number(expected).generation() == partner.send.first.generation();
             let anew = match partner.session {
                 None => false,
-                Some(known) if known == session => newer && !may,
+                Some(known) if known == session => partner.is_newer(number) && !same_generation,
+                // Late, from before it began anew.
+                Some(_) if past.is_some() => return Err(Dropped::Session),
                 Some(_) => true,
             };
             if anew {
@@ -234,11 +239,13 @@ impl Endpoint {
             return Err(Dropped::NoRoom);
         };
         partner.heard_at = env.now;
-        let newer = |seen: u8| matches!(number.wrapping_sub(seen), 1..=127);
-        if partner.connect_seen.is_none_or(newer) {
+        if partner.is_newer(number) {
             partner.connect_seen = Some(number);
         }
-        if partner.session.is_none() {
+        // Who does not know yet that we began anew may have kept what was sent before: it is told
+        // by the answer, and asks again.
+        let unaware = past == Some(Number(expected).generation());
+        if partner.session.is_none() && !unaware {
             partner.adopt(session, expected);
         }
         let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
@@ -246,11 +253,6 @@ impl Endpoint {
         self.pump(env, peer);
         self.connects_due(env);
         Ok(())
-    }
-
-    fn is_session(&self, address: (u16, u8), session: u32) -> bool {
-        let partner = self.peers.at(address).and_then(|peer| self.peers.get(peer));
-        partner.is_some_and(|partner| partner.session == Some(session))
     }
 
     /// An answer to a connect.

@@ -9,7 +9,9 @@ use super::offers::{Offers, State};
 use super::partner::{Content, Message, Peers};
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
-use crate::limits::{OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, REGIONS_MAX};
+use crate::limits::{
+    OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, PROBE_NS, REGIONS_MAX,
+};
 use crate::split::{Address, Event, NicId, PeerId, Token};
 use crate::status::Status;
 
@@ -227,7 +229,13 @@ impl Endpoint {
     pub(super) fn rearm(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         let mut due = u64::MAX;
-        let times = [partner.receive.ack_at, partner.send.resend_at];
+        let send = &mut partner.send;
+        let quiet = send.windows > 0 && send.flight.is_empty();
+        send.probe_at = match send.probe_at {
+            _ if !quiet => None,
+            at => at.or(Some(env.now.saturating_add(PROBE_NS))),
+        };
+        let times = [partner.receive.ack_at, send.resend_at, send.probe_at];
         times.into_iter().flatten().for_each(|time| due = due.min(time));
         for handle in &partner.pulling.active {
             if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
@@ -275,7 +283,10 @@ impl Endpoint {
 
     /// A window is not needed any more: the next partner that waits for one goes on.
     pub(super) fn close_window(&mut self, env: &mut Env<'_>, number: u8) {
-        self.windows.close(number);
+        let open = self.windows.close(number);
+        if let Some(partner) = open.and_then(|open| self.peers.get_mut(open.peer)) {
+            partner.send.windows = partner.send.windows.saturating_sub(1);
+        }
         if let Some(waiter) = self.window_waiters.pop_front() {
             if let Some(partner) = self.peers.get_mut(waiter) {
                 partner.send.waits = false;
@@ -318,6 +329,7 @@ impl Endpoint {
                 Some(State::Offered) | None => {}
             }
         }
+        self.connect_anew(env, (partner.host, partner.endpoint));
         if partner.told {
             self.tell(env, Event::PeerGone { peer, status });
         }

@@ -30,6 +30,11 @@ impl Number {
         self.plus(1)
     }
 
+    /// The one before.
+    pub(super) const fn before(self) -> Self {
+        self.plus(COUNT_BITS)
+    }
+
     /// How many steps it is ahead of `base`, 0 to 16383; none of another generation's.
     pub(super) const fn ahead_of(self, base: Self) -> Option<u16> {
         if self.generation() != base.generation() {
@@ -50,6 +55,7 @@ mod tests {
         assert_eq!(first.plus(16_382), Number(0xbfff));
         assert_eq!(first.plus(16_383), Number(0x8000));
         assert_eq!(first.plus(16_384), first);
+        assert_eq!(first.next().before(), first);
         assert_eq!(Number(0x8000).ahead_of(Number(0xbfff)), Some(1));
         assert_eq!(Number(0xbfff).ahead_of(Number(0x8000)), Some(16_383));
         assert_eq!(Number::first(1).ahead_of(first), None);

@@ -63,6 +63,10 @@ pub(super) struct Sending {
     pub(super) heard: u32,
     /// Whether it waits for a window.
     pub(super) waits: bool,
+    /// Windows that are open for it.
+    pub(super) windows: usize,
+    /// When to ask whether it is there, while nothing but windows is open for it.
+    pub(super) probe_at: Option<u64>,
 }
 
 /// What came, until the library has it.
@@ -163,6 +167,8 @@ impl Partner {
                 resent_early_at: 0,
                 heard: 0,
                 waits: false,
+                windows: 0,
+                probe_at: None,
             },
             receive: Receiving {
                 next: Number::first(generation),
@@ -181,6 +187,11 @@ impl Partner {
             },
             counters: PeerCounters::default(),
         }
+    }
+
+    /// Whether a request to connect is not one of before.
+    pub(super) fn is_newer(&self, number: u8) -> bool {
+        self.connect_seen.is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127))
     }
 
     /// It said which session it has, and which number it expects.
@@ -205,8 +216,8 @@ struct Known {
     current: Option<PeerId>,
     /// For the numbers of the next partner there.
     generation: u8,
-    /// The session of the partner before: what it still says is old.
-    past_session: Option<u32>,
+    /// The session of the partner before, and the generation of the numbers that it was sent.
+    past: Option<(u32, u8)>,
 }
 
 /// All partners of an endpoint.
@@ -241,9 +252,10 @@ impl Peers {
         self.known.get(&address)?.current
     }
 
-    /// Whether the partner before had this session.
-    pub(super) fn is_past(&self, address: (u16, u8), session: u32) -> bool {
-        self.known.get(&address).is_some_and(|known| known.past_session == Some(session))
+    /// If the partner before had this session: the generation of the numbers that it was sent.
+    pub(super) fn past(&self, address: (u16, u8), session: u32) -> Option<u8> {
+        let (past, generation) = self.known.get(&address)?.past?;
+        (past == session).then_some(generation)
     }
 
     /// The partner at an address, a new one if there is none; none if there is no room.
@@ -285,7 +297,9 @@ impl Peers {
         if let Some(known) = self.known.get_mut(&address) {
             known.current = None;
             known.generation = partner.receive.next.generation().wrapping_add(1);
-            known.past_session = partner.session;
+            if let Some(session) = partner.session {
+                known.past = Some((session, partner.send.first.generation()));
+            }
         }
         self.past.push_back(address);
         if self.past.len() > PAST_PARTNERS_MAX
@@ -337,7 +351,7 @@ mod tests {
         peers.get_mut(a).unwrap().told = true;
         peers.get_mut(a).unwrap().adopt(77, 1);
         peers.remove(a).unwrap();
-        assert!(peers.remove(a).is_none() && peers.is_past((1, 2), 77));
+        assert!(peers.remove(a).is_none() && peers.past((1, 2), 77) == Some(0));
         let b = peers.at_or_new((1, 2), 0).unwrap();
         assert_ne!(a, b, "not forgotten");
         assert_eq!(peers.get(b).unwrap().receive.next, Number::first(1), "numbers begin anew");

@@ -68,8 +68,11 @@ impl Endpoint {
         }
         let peer = self.peers.at(address);
         let in_flight = peer.and_then(|peer| self.peers.get(peer)).is_some_and(|partner| {
-            let ahead = Number(nack.sequence).ahead_of(partner.send.first);
-            ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
+            let number = Number(nack.sequence);
+            let ahead = number.ahead_of(partner.send.first);
+            // Who is asked whether it is there is sent what it had.
+            let asked = partner.send.windows > 0 && number == partner.send.first.before();
+            asked || ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
         });
         match peer.filter(|_| in_flight) {
             Some(peer) => {

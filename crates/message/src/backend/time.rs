@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn waits_follow_the_round_trip_within_their_bounds() {
-        let mut trip = RoundTrip::new((20, 500));
-        assert_eq!(trip.wait(0), 40);
-        trip.measured(100);
-        assert_eq!(trip.wait(0), 300);
-        (0..50).for_each(|_| trip.measured(2));
-        assert_eq!(trip.wait(0), 20);
-        assert_eq!((trip.wait(2), trip.wait(60)), (80, 500));
+        let mut trip = RoundTrip::new((20_000, 500_000));
+        assert_eq!(trip.wait(0), 40_000);
+        trip.measured(100_000);
+        assert_eq!(trip.wait(0), 300_000);
+        (0..50).for_each(|_| trip.measured(2_000));
+        assert_eq!(trip.wait(0), 20_000);
+        assert_eq!((trip.wait(2), trip.wait(60)), (80_000, 500_000));
     }
 
     #[test]

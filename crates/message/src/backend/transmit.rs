@@ -149,6 +149,7 @@ impl Endpoint {
                 self.window_waiters.push_back(peer);
                 return None;
             }
+            send.windows = send.windows.saturating_add(1);
         }
         let mut message = send.queue.pop_front()?;
         (message.first_at, message.sent_at) = (env.now, env.now);
@@ -258,5 +259,19 @@ impl Endpoint {
         let wait = send.trip.wait(send.tries);
         send.resend_at = Some(env.now.saturating_add(wait));
         again(env, id, partner, 0);
+    }
+
+    /// A partner was offered something and does not pull it: is it there? It acknowledges at once
+    /// what it has already, so the last message is sent again, without what it said.
+    pub(super) fn probe(&mut self, env: &mut Env<'_>, peer: PeerId) {
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        partner.send.probe_at = None;
+        if env.now.saturating_sub(partner.heard_at) >= env.give_up_ns {
+            self.end_peer(env, peer, Status::EndpointUnreachable);
+            return;
+        }
+        let Some(way) = Way::to(self.id, partner) else { return };
+        let content = Content::Eager { match_info: 0, data: Vec::new() };
+        way.put(env, partner.send.first.before(), &content);
     }
 }

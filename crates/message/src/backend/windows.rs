@@ -58,13 +58,11 @@ impl Windows {
         (same && open.peer == peer).then_some(open)
     }
 
-    /// Closes one.
-    pub(super) fn close(&mut self, number: u8) {
-        if let Some(place) = self.list.get_mut(usize::from(number))
-            && place.take().is_some()
-        {
-            self.free = self.free.saturating_add(1);
-        }
+    /// Closes one: what it was.
+    pub(super) fn close(&mut self, number: u8) -> Option<Open> {
+        let open = self.list.get_mut(usize::from(number))?.take()?;
+        self.free = self.free.saturating_add(1);
+        Some(open)
     }
 
     /// The first that is open and so.
@@ -97,7 +95,7 @@ mod tests {
         assert!(windows.open(open(1)).is_none());
         windows.close(number);
         windows.close(number);
-        assert_eq!(windows.open(open(1)), Some((number, sequence.wrapping_add(1))));
+        assert_eq!(windows.open(open(1)), Some((number, sequence.wrapping_add(2))));
         assert!(windows.open(open(1)).is_none());
     }
 }
