@@ -3,7 +3,7 @@
 #[path = "common/channel.rs"]
 mod common;
 
-use causeway_ring::channel::{ChannelError, Head, INLINE_BYTES, Layout, Side, format, open};
+use causeway_ring::channel::{ChannelError, Head, Layout, Side, format, open};
 use common::{memory, pair};
 
 /// Bytes that differ from message to message and place to place.
@@ -32,7 +32,6 @@ fn every_length_arrives_with_its_kind_words_and_bytes() {
         assert!(sender.send(head(number), &bytes).unwrap(), "no room for {len}");
         let event = receiver.poll().unwrap().unwrap();
         assert_eq!((event.head, event.len), (head(number), len));
-        assert_eq!(event.inline().is_some(), len <= INLINE_BYTES);
         let mut got = vec![0; len + 5];
         assert_eq!(receiver.copy(&event, 0, &mut got), len);
         assert_eq!(&got[..len], bytes);

@@ -108,6 +108,8 @@ pub struct Channels<D> {
     at: usize,
     turn: u32,
     idle: u32,
+    /// Some link has something that is not looked at each time.
+    attention: bool,
 }
 
 impl<D> Default for Channels<D> {
@@ -120,6 +122,7 @@ impl<D> Default for Channels<D> {
             at: 0,
             turn: TURN,
             idle: 0,
+            attention: false,
         }
     }
 }
@@ -164,7 +167,10 @@ impl<D: Bell> Channels<D> {
     pub fn lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
         match self.links.get_mut(at) {
-            Some(Some(link)) if link.receiver.ready() => link.lost = Some(status),
+            Some(Some(link)) if link.receiver.ready() => {
+                link.lost = Some(status);
+                self.attention = true;
+            }
             _ => self.bury(at, status),
         }
     }
@@ -301,9 +307,17 @@ impl<D: Bell> Channels<D> {
     }
 
     /// Nothing was found: what was deferred may come again, and it is time for what is rare.
+    #[inline]
     fn idle(&mut self) {
         self.idle = self.idle.wrapping_add(1);
         let rare = self.idle.is_multiple_of(IDLE_LOOKS);
+        if rare || self.attention {
+            self.attend(rare);
+        }
+    }
+
+    fn attend(&mut self, rare: bool) {
+        self.attention = false;
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             link.deferred = false;
@@ -312,6 +326,7 @@ impl<D: Bell> Channels<D> {
                 failing.into_iter().for_each(|to| <Self as Fail>::fail(self, peer, to));
             }
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
+            self.attention |= link.lost.is_some() || !link.failing.is_empty();
             if (rare || link.lost.is_some())
                 && let Some(status) = link.ended()
             {
@@ -335,6 +350,7 @@ impl<D: Bell> Fail for Channels<D> {
             // Only as many as there are pulls: else the partner made them up.
             if link.failing.len() < crate::limits::FAILS_MAX {
                 link.failing.push_back(to);
+                self.attention = true;
             } else {
                 self.bury(at, Status::EndpointUnreachable);
             }
@@ -512,6 +528,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
             && let Some(Some(link)) = self.links.get_mut(at)
         {
             link.deferred = true;
+            self.attention = true;
         }
     }
 }

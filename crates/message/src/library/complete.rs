@@ -44,6 +44,7 @@ impl<B: Buffer> Library<B> {
         self.requests.get(at).map(|request| request.context).ok_or(Error::BadRequest)
     }
 
+    #[inline]
     fn collect(&mut self, at: u32) -> Option<Completion> {
         self.requests.unlink(&mut self.done, at);
         let request = self.requests.get_mut(at)?;
@@ -51,7 +52,7 @@ impl<B: Buffer> Library<B> {
         if request.unacked {
             request.state = State::Detached;
         } else {
-            self.requests.remove(at);
+            self.requests.discard(at);
         }
         Some(completion)
     }
@@ -92,7 +93,7 @@ impl<B: Buffer> Library<B> {
             State::Connecting => way.cancel(self.token(at)),
             _ => return Ok(false),
         }
-        self.requests.remove(at);
+        self.requests.discard(at);
         Ok(true)
     }
 }

@@ -189,7 +189,7 @@ impl<B: Buffer> Library<B> {
         } else if request.unacked {
             request.state = State::Detached;
         } else {
-            self.requests.remove(at);
+            self.requests.discard(at);
         }
     }
 }

@@ -149,7 +149,7 @@ impl<B: Buffer> Library<B> {
             self.lost = Some(status);
         }
         if request.state == State::Detached {
-            self.requests.remove(at);
+            self.requests.discard(at);
         }
     }
 

@@ -96,6 +96,19 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// The same, where what it was is of no interest.
+    #[inline]
+    pub(super) fn discard(&mut self, at: u32) {
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        if entry.value.is_some() {
+            entry.value = None;
+            entry.generation = entry.generation.wrapping_add(1).max(1);
+            entry.next = self.free;
+            self.free = at;
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
     #[inline]
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         self.entries.get(at as usize)?.value.as_ref()

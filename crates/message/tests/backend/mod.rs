@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod library;
+pub mod script;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};

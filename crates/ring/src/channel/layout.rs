@@ -14,6 +14,8 @@ const SLOTS: usize = 4096;
 
 /// A slot, in bytes.
 pub(super) const SLOT_BYTES: usize = 64;
+/// Where the inline bytes lie in a slot.
+pub(super) const INLINE_AT: usize = 16;
 /// In what units data is counted, in bytes.
 pub(super) const UNIT: usize = 64;
 

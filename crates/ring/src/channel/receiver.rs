@@ -3,19 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use super::area::Area;
-use super::layout::{Layout, Places, SLOT_BYTES, UNIT};
+use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
 use super::sender::{Head, lap_id, units_of};
 use super::{Broken, INLINE_BYTES, handshake};
 
-/// An event as it was found, copied from shared memory once. Bytes that are not inline are still
-/// in the ring, for [`Receiver::copy`].
+/// An event as it was found, copied from shared memory once. Its bytes are still there, for
+/// [`Receiver::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Its kind and words.
     pub head: Head,
     /// How many bytes it has; at most what the channel allows.
     pub len: usize,
-    inline: [u8; INLINE_BYTES],
 }
 
 /// Receives events from the other side.
@@ -81,27 +80,19 @@ impl Receiver {
             return Err(Broken);
         }
         let word = |at: usize| self.area.get(slot.wrapping_add(at), Ordering::Relaxed);
-        let mut inline = [0; INLINE_BYTES];
-        if len <= INLINE_BYTES {
-            let words = inline.as_chunks_mut::<8>().0;
-            for (into, at) in words.iter_mut().zip([16, 24, 32, 40]) {
-                *into = word(at).to_le_bytes();
-            }
-        }
         let head = Head { kind: (last >> 16) as u8, words: [word(0), word(8), word(48)] };
-        Ok(Some(Event { head, len, inline }))
+        Ok(Some(Event { head, len }))
     }
 
     /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
-    /// many: fewer than `into` takes if the event has no more.
+    /// many: fewer than `into` takes if the event has no more. A peer that breaks the rules may
+    /// have changed them since; so what is to be checked is copied once.
     #[inline]
     pub fn copy(&self, event: &Event, at: usize, into: &mut [u8]) -> usize {
         let len = event.len.saturating_sub(at).min(into.len());
         let Some(into) = into.get_mut(..len) else { return 0 };
         if event.len <= INLINE_BYTES {
-            if let Some(from) = event.inline.get(at..at.saturating_add(len)) {
-                into.copy_from_slice(from);
-            }
+            self.area.read(self.slot().wrapping_add(INLINE_AT).wrapping_add(at), into);
             return len;
         }
         let size = (self.units as usize).wrapping_mul(UNIT);
@@ -157,13 +148,5 @@ impl Receiver {
     /// Whether a page of the memory was lost: the channel is of no use any more.
     pub fn poisoned(&self) -> bool {
         self.area.poisoned()
-    }
-}
-
-impl Event {
-    /// Its bytes, where they are inline.
-    #[inline]
-    pub fn inline(&self) -> Option<&[u8]> {
-        if self.len > INLINE_BYTES { None } else { self.inline.get(..self.len) }
     }
 }

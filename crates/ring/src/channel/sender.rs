@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::area::Area;
-use super::layout::{Layout, Places, SLOT_BYTES, UNIT};
+use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
 use super::{Broken, INLINE_BYTES, handshake};
 
 /// What an event says besides its bytes.
@@ -120,7 +120,7 @@ impl Sender {
         if len > self.event_bytes_max || !self.room(len)? {
             return Ok(None);
         }
-        Ok(Some(Writing { sender: self, len, at: 0, inline: [0; INLINE_BYTES] }))
+        Ok(Some(Writing { sender: self, len, at: 0 }))
     }
 
     /// Whether to ring the other side's doorbell for what was sent since this was last asked.
@@ -164,24 +164,21 @@ impl Sender {
         }
     }
 
+    #[inline]
+    fn slot(&self) -> usize {
+        let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
+        self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES))
+    }
+
     /// Writes the slot, its last word last.
     #[inline]
-    fn show(&mut self, head: Head, len: usize, inline: &[u8; INLINE_BYTES]) {
-        let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
-        let slot = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+    fn show(&mut self, head: Head, len: usize) {
+        let slot = self.slot();
         let [a, b, c] = head.words;
         self.area.put(slot, a, Ordering::Relaxed);
         self.area.put(slot.wrapping_add(8), b, Ordering::Relaxed);
         self.area.put(slot.wrapping_add(48), c, Ordering::Relaxed);
-        if len <= INLINE_BYTES {
-            let words = inline.as_chunks::<8>().0;
-            for (word, at) in words.iter().zip([16, 24, 32, 40]) {
-                let word = u64::from_le_bytes(*word);
-                self.area.put(slot.wrapping_add(at), word, Ordering::Relaxed);
-            }
-        } else {
-            self.put = self.put.wrapping_add(units_of(len));
-        }
+        self.put = self.put.wrapping_add(units_of(len));
         let id = u64::from(lap_id(self.sent, self.slots));
         let last = id | u64::from(head.kind) << 16 | (len as u64) << 32;
         handshake::show(&self.area, slot.wrapping_add(56), last);
@@ -195,7 +192,6 @@ pub struct Writing<'a> {
     sender: &'a mut Sender,
     len: usize,
     at: usize,
-    inline: [u8; INLINE_BYTES],
 }
 
 impl Writing<'_> {
@@ -204,19 +200,19 @@ impl Writing<'_> {
     pub fn put(&mut self, bytes: &[u8]) {
         let room = self.len.saturating_sub(self.at);
         let bytes = bytes.get(..room).unwrap_or(bytes);
-        let end = self.at.saturating_add(bytes.len());
         if self.len > INLINE_BYTES {
             self.sender.put_data(self.at, bytes);
-        } else if let Some(into) = self.inline.get_mut(self.at..end) {
-            into.copy_from_slice(bytes);
+        } else {
+            let slot = self.sender.slot().wrapping_add(INLINE_AT);
+            self.sender.area.write(slot.wrapping_add(self.at), bytes);
         }
-        self.at = end;
+        self.at = self.at.saturating_add(bytes.len());
     }
 
-    /// Sends it. Bytes that were not put are zero (inline) or what lay there: the peer's own.
+    /// Sends it. Bytes that were not put are what lay there: bytes that this channel carried.
     #[inline]
     pub fn send(self, head: Head) {
-        self.sender.show(head, self.len, &self.inline);
+        self.sender.show(head, self.len);
     }
 }
 
