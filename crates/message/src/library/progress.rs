@@ -166,6 +166,13 @@ impl<B: Buffer> Library<B> {
         Verdict::Taken
     }
 
+    /// The partner of that number, unless it is gone: also while the handler was asked.
+    #[inline]
+    fn alive(&self, peer: PeerId) -> Option<Partner> {
+        let known = self.partners.get(peer).filter(|known| known.alive)?;
+        Some(Partner { peer, epoch: known.epoch })
+    }
+
     /// A message came whole.
     #[inline]
     fn message<T: Transport<B>>(
@@ -175,7 +182,7 @@ impl<B: Buffer> Library<B> {
         (match_info, len): (u64, u32),
         passed: bool,
     ) -> Verdict {
-        let Some(partner) = self.partners.current(peer) else { return Verdict::Taken };
+        let Some(partner) = self.alive(peer) else { return Verdict::Taken };
         let size = len as usize;
         if let Some(at) = self.take_posted(match_info) {
             let into = self.requests.get_mut(at).and_then(|request| request.buffer.as_mut());
@@ -204,7 +211,7 @@ impl<B: Buffer> Library<B> {
         offer: u64,
         passed: bool,
     ) -> Verdict {
-        let Some(partner) = self.partners.current(peer) else { return Verdict::Taken };
+        let Some(partner) = self.alive(peer) else { return Verdict::Taken };
         if let Some(at) = self.take_posted(match_info) {
             self.match_offer(at, partner, match_info, len, offer);
             self.pull(way, at);
@@ -387,7 +394,7 @@ impl<B: Buffer> Library<B> {
         len: u32,
         offer: u64,
     ) {
-        let Some(partner) = self.partners.current(peer) else { return };
+        let Some(partner) = self.alive(peer) else { return };
         let mut request = Request::new(Kind::Receive, State::WantsPull, match_info, 0);
         request.forgotten = true;
         if let Ok(at) = self.add(request) {

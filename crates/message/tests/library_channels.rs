@@ -1,0 +1,318 @@
+//! Endpoints in threads of their own, joined by channels; and peers that die or scribble.
+
+mod library_common;
+
+use causeway_message::library::{Channels, Completion, Partner, RequestId, Step};
+use causeway_message::split::PeerId;
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Layout, Side, open};
+use library_common::*;
+use proptest::prelude::*;
+
+/// A small random generator; the same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Lengths over the whole range, mostly short: 0 to 4 MiB.
+fn length(random: &mut Random) -> usize {
+    let log2 = random.below(24).min(random.below(24));
+    let limit = 1_u64 << log2.min(22);
+    if random.below(50) == 0 { 4 << 20 } else { random.below(limit + 1) as usize }
+}
+
+/// What both sides know of the message with that number, sent by `from`.
+fn message(from: u64, number: u64) -> (usize, bool, bool) {
+    let mut random = Random((from << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    random.below(9);
+    let (len, sync, cut) = (length(&mut random), random.below(4) == 0, random.below(5) == 0);
+    (len, sync, cut && len > 0)
+}
+
+const MESSAGES: u64 = 400;
+
+/// Sends and receives all of one side's messages, a few at a time, some to itself.
+fn talk(end: &mut End, me: u64, other: Partner) {
+    let mut sends: Vec<(RequestId, u64)> = Vec::new();
+    let mut receives: Vec<(RequestId, Back, u64)> = Vec::new();
+    let (mut sent, mut posted, mut ended) = (0, 0, 0);
+    let mut random = Random(me * 77 + 5);
+    while ended < 2 * MESSAGES {
+        if sent < MESSAGES && sends.len() < 6 && random.below(2) == 0 {
+            let (len, sync, _) = message(me, sent);
+            let data = cut(&content(me << 32 | sent, len), 1 + len / 3);
+            let End { library, ways } = &mut *end;
+            let id = if sync {
+                library.issend(ways, other, sent, sent, data).unwrap()
+            } else {
+                library.isend(ways, other, sent, sent, data).unwrap()
+            };
+            sends.push((id, sent));
+            sent += 1;
+            // One to itself, and one that is taken back.
+            let own = end.send(Partner::SELF, 1 << 40, b"own");
+            let (receive, back) = end.receive(1 << 40, u64::MAX, 3);
+            end.ended(own);
+            end.ended(receive);
+            assert_eq!(given(&back), b"own");
+            let (never, _) = end.receive(1 << 41, u64::MAX, 10);
+            assert_eq!(end.library.cancel(&mut end.ways, never), Ok(true));
+        }
+        if posted < MESSAGES && receives.len() < 6 && random.below(2) == 0 {
+            let (len, _, cut) = message(3 - me, posted);
+            // In order where anything would do, or by name.
+            let mask = if random.below(2) == 0 { u64::MAX } else { u64::MAX >> 20 };
+            let (id, back) = end.receive(posted, mask, if cut { len / 2 } else { len });
+            receives.push((id, back, posted));
+            posted += 1;
+        }
+        if end.library.progress(&mut end.ways) == Step::Idle {
+            std::thread::yield_now();
+        }
+        sends.retain(|&(id, number)| {
+            let Some(done) = end.library.test(id).unwrap() else { return true };
+            let (_, sync, cut) = message(me, number);
+            let (len, _, _) = message(me, number);
+            let known = cut && (sync || len > 8192);
+            assert_eq!(done.status, if known { Status::Truncated } else { Status::Success });
+            ended += 1;
+            false
+        });
+        receives.retain(|(id, back, number)| {
+            let Some(done) = end.library.test(*id).unwrap() else { return true };
+            check(done, &given(back), 3 - me, *number);
+            ended += 1;
+            false
+        });
+    }
+}
+
+#[track_caller]
+fn check(done: Completion, got: &[u8], from: u64, number: u64) {
+    let (len, _, cut) = message(from, number);
+    assert_eq!((done.match_info, done.msg_length as usize), (number, len));
+    let taken = if cut { len / 2 } else { len };
+    assert_eq!(done.xfer_length as usize, taken);
+    assert_eq!(done.status, if cut { Status::Truncated } else { Status::Success });
+    assert!(got == &content(from << 32 | number, len)[..taken], "message {number} of {from}");
+}
+
+#[test]
+fn random_traffic_between_two_threads_arrives_as_it_was_sent() {
+    for layout in [Layout::DEFAULT, Layout::new(16, 16_384).unwrap()] {
+        let Pair { mut a, mut b, .. } = Pair::with(layout, options(1), options(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| talk(&mut a, 1, B));
+            scope.spawn(|| talk(&mut b, 2, A));
+        });
+        assert_eq!(a.library.requests() + b.library.requests(), 0);
+    }
+}
+
+/// Both sleep whenever they have nothing to do, and are woken by each other's doorbells alone.
+#[test]
+fn threads_that_sleep_are_woken_for_messages_and_for_room() {
+    use std::sync::{Arc, Condvar, Mutex};
+    type Bell = Arc<(Mutex<bool>, Condvar)>;
+    let ring = |bell: &Bell| {
+        let bell = bell.clone();
+        move || {
+            *bell.0.lock().unwrap() = true;
+            bell.1.notify_one();
+        }
+    };
+    let layout = Layout::new(16, 16_384).unwrap();
+    let memory = memory(layout);
+    let bells: [Bell; 2] = Default::default();
+    let side = |side: Side, me: u8, other: u8| {
+        let (sender, receiver) = open(&memory, side).unwrap();
+        let known = options(other);
+        let mut ways = Channels::default();
+        let added = ways.add(causeway_message::library::Channel {
+            peer: PeerId(other.into()),
+            address: known.address,
+            session: known.session,
+            sender,
+            receiver,
+            bell: ring(&bells[usize::from(other) - 1]),
+        });
+        assert!(added);
+        (causeway_message::library::Library::<Pad>::new(options(me)).unwrap(), ways)
+    };
+    let ends = [(side(Side::First, 1, 2), B), (side(Side::Second, 2, 1), A)];
+    std::thread::scope(|scope| {
+        for (((mut library, mut ways), other), bell) in ends.into_iter().zip(&bells) {
+            scope.spawn(move || {
+                while library.progress(&mut ways) == Step::Worked {}
+                for round in 0..300_u64 {
+                    let len = [10, 100_000, 0, 8192, 40_000][round as usize % 5];
+                    let bytes = content(round, len);
+                    let (pad_in, back) = room(len);
+                    let receive = library.irecv(&mut ways, round, u64::MAX, 0, pad_in).unwrap();
+                    let send = library.isend(&mut ways, other, round, 0, pad(&bytes)).unwrap();
+                    for id in [send, receive] {
+                        while library.test(id).unwrap().is_none() {
+                            if library.progress(&mut ways) == Step::Worked {
+                                continue;
+                            }
+                            let mut rung = bell.0.lock().unwrap();
+                            if ways.arm() {
+                                while !*rung {
+                                    rung = bell.1.wait(rung).unwrap();
+                                }
+                            }
+                            *rung = false;
+                            drop(rung);
+                            ways.disarm();
+                        }
+                    }
+                    assert!(given(&back) == bytes);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_closes_or_dies_ends_what_waits_for_it_and_nothing_else() {
+    for died in [false, true] {
+        let mut end = End::new(options(1));
+        let memories = [memory(Layout::DEFAULT), memory(Layout::DEFAULT)];
+        let mut peers = [End::new(options(2)), End::new(options(3))];
+        for (at, peer) in peers.iter_mut().enumerate() {
+            assert!(end.ways.add(channel(&memories[at], Side::First, 2 + at as u8)));
+            assert!(peer.ways.add(channel(&memories[at], Side::Second, 1)));
+            peer.run();
+        }
+        end.run();
+        peers[0].send(A, 1, b"before the end");
+        let offered = end.send(B, 1, &content(1, 50_000));
+        let [dying, mut healthy] = peers;
+        if died {
+            drop(dying);
+            end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+        } else {
+            let mut dying = dying;
+            dying.library.disconnect(&mut dying.ways, A).unwrap();
+            assert!(!end.ways.arm() || end.run(), "a close is seen before sleeping");
+            end.ways.disarm();
+        }
+        for _ in 0..2000 {
+            end.run();
+        }
+        let status = if died { Status::EndpointUnreachable } else { Status::EndpointClosed };
+        assert_eq!(end.ended(offered).status, status);
+        // What it sent before arrived.
+        let (receive, back) = end.receive(1, u64::MAX, 14);
+        end.ended(receive);
+        assert_eq!(given(&back), b"before the end");
+        let late = end.send(B, 1, b"x");
+        assert_eq!(end.ended(late).status, Status::EndpointUnreachable);
+        // The other one goes on.
+        let (receive, back) = end.receive(5, u64::MAX, 100_000);
+        healthy.send(A, 5, &content(5, 100_000));
+        while end.run() | healthy.run() {}
+        end.ended(receive);
+        assert!(given(&back) == content(5, 100_000));
+        // The number can be used again.
+        let again = memory(Layout::DEFAULT);
+        assert!(end.ways.add(channel(&again, Side::First, 2)));
+        end.run();
+        assert!(end.library.is_reached(Partner { peer: PeerId(2), epoch: 1 }));
+    }
+}
+
+/// Kinds, as in the table of `library::channels`.
+const KINDS: std::ops::RangeInclusive<u8> = 0..=6;
+
+#[test]
+fn a_chunk_that_nobody_asked_for_costs_the_channel() {
+    for words in [[0, 0, 0], [1 << 32, 0, 0], [u64::MAX; 3]] {
+        let memory = memory(Layout::DEFAULT);
+        let mut end = End::new(options(1));
+        assert!(end.ways.add(channel(&memory, Side::First, 2)));
+        end.run();
+        let (mut liar, _) = open(&memory, Side::Second).unwrap();
+        assert!(liar.send(Head { kind: 4, words }, b"bytes").unwrap());
+        end.run();
+        assert!(!end.library.is_reached(B));
+    }
+}
+
+#[test]
+fn more_bytes_than_were_pulled_cost_the_channel_and_touch_nothing_else() {
+    let memory = memory(Layout::DEFAULT);
+    let mut end = End::new(options(1));
+    assert!(end.ways.add(channel(&memory, Side::First, 2)));
+    end.run();
+    let (mut liar, mut ear) = open(&memory, Side::Second).unwrap();
+    let (receive, back) = end.receive(0, 0, 100);
+    assert!(liar.send(Head { kind: 2, words: [7, 8, 60] }, &[]).unwrap());
+    end.run();
+    let pull = ear.poll().unwrap().unwrap();
+    assert_eq!((pull.head.kind, pull.head.words[0], pull.head.words[2]), (3, 8, 60));
+    ear.advance(&pull);
+    let chunk = Head { kind: 4, words: [pull.head.words[1], 0, 0] };
+    assert!(liar.send(chunk, &[1; 50]).unwrap());
+    assert!(liar.send(chunk, &[2; 11]).unwrap());
+    end.run();
+    assert_eq!(end.ended(receive).status, Status::EndpointUnreachable);
+    assert_eq!(given(&back)[50..], [0xaa; 50]);
+}
+
+proptest! {
+    /// A peer that sends any events, and writes anything anywhere in between: every call ends,
+    /// requests that do not depend on it go on, and it is at worst gone.
+    #[test]
+    fn a_peer_that_scribbles_harms_itself(
+        story in prop::collection::vec(
+            (KINDS, any::<[u8; 3]>(), 0..300_usize, prop::option::of((0..40_000_usize, any::<u64>()))),
+            1..60,
+        ),
+    ) {
+        let layout = Layout::new(16, 4096).unwrap();
+        let memory = memory(layout);
+        let mut end = End::new(options(1));
+        prop_assert!(end.ways.add(channel(&memory, Side::First, 2)));
+        end.run();
+        let (mut liar, mut ear) = open(&memory, Side::Second).unwrap();
+        let mut names = vec![0, 1, 1 << 32];
+        for (kind, picks, len, scribble) in story {
+            if let Some((at, word)) = scribble {
+                memory.write((at % (layout.bytes() - 8)) & !7, &word.to_le_bytes()).unwrap();
+            }
+            // Names that it heard are the most dangerous ones.
+            while let Ok(Some(event)) = ear.poll() {
+                names.extend(event.head.words);
+                ear.advance(&event);
+            }
+            let words = picks.map(|pick| names[usize::from(pick) % names.len()]);
+            let _ = liar.send(Head { kind, words }, &vec![9; len]);
+            if len % 3 == 0 {
+                let (pad, _) = room(len * 10);
+                end.library.irecv(&mut end.ways, words[0], u64::MAX, 0, pad).unwrap();
+            }
+            if len % 5 == 0 {
+                end.send(B, words[0], &vec![3; len * 20]);
+            }
+            end.run();
+            let _ = end.ways.arm();
+            end.ways.disarm();
+        }
+        end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+        end.run();
+        // To itself it still talks.
+        let (receive, back) = end.receive(1 << 50, u64::MAX, 5);
+        end.send(Partner::SELF, 1 << 50, b"alive");
+        end.ended(receive);
+        prop_assert_eq!(given(&back), b"alive");
+        while end.library.test_any(0, 0).unwrap().is_some() {}
+    }
+}
