@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod fake;
+pub mod model;
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
