@@ -190,7 +190,11 @@ impl Ethernet {
     ) -> Result<(), DropReason> {
         let frame = bytes.get(arrival.at.clone()).ok_or(DropReason::Runt)?;
         taken.at = arrival.at.start;
-        taken.hops = arrival.hops;
+        (taken.hops, taken.flood) = (arrival.hops, arrival.flood);
+        // Before anything is learnt of it: the first copy came the shorter way.
+        if arrival.flood.is_some_and(|number| !self.directory.floods.is_first(number)) {
+            return Err(DropReason::Duplicate);
+        }
         taken.job.arrive(frame, &arrival.offload)?;
         let (source, destination) = (taken.job.source, taken.job.destination);
         self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
@@ -209,6 +213,7 @@ impl Ethernet {
                 self.directory.list_targets(from.0, way, &mut targets);
                 for taken in run {
                     self.spent = self.spent.saturating_add(targets.len());
+                    self.directory.number(taken, way, &targets);
                     let taken = std::slice::from_mut(taken);
                     self.bring_to_each(cx, from, taken, &targets);
                 }

@@ -37,11 +37,13 @@ pub enum DropReason {
     TooManyHops,
     /// It came by a link and would leave by one, neither of which is for transit.
     NoTransit,
+    /// A frame for many that came before by another way.
+    Duplicate,
 }
 
 impl DropReason {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BadHeader,
         Self::Runt,
         Self::TooBig,
@@ -57,6 +59,7 @@ impl DropReason {
         Self::NoRoute,
         Self::TooManyHops,
         Self::NoTransit,
+        Self::Duplicate,
     ];
 
     /// The reason as it stands in a counter's name.
@@ -77,6 +80,7 @@ impl DropReason {
             Self::NoRoute => "no_route",
             Self::TooManyHops => "too_many_hops",
             Self::NoTransit => "no_transit",
+            Self::Duplicate => "duplicate",
         }
     }
 }

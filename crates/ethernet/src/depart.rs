@@ -25,7 +25,7 @@ impl Scratch {
     pub fn depart(
         &mut self,
         from: &From<'_>,
-        hops: u8,
+        (hops, flood): (u8, Option<u64>),
         carrier: &mut dyn Carrier,
     ) -> Result<(), DropReason> {
         let job = &*from.job;
@@ -33,9 +33,10 @@ impl Scratch {
         match todo {
             Plan::Pass => {
                 let (offload, head, body) = (&job.offload, job.head(), from.rest());
-                push(carrier, &Outgoing { offload, head, body, len: job.len, hops })
+                push(carrier, &Outgoing { offload, head, body, len: job.len, hops, flood })
             }
-            Plan::Complete(place) => self.depart_complete(from, hops, carrier, place),
+            Plan::Complete(place) => self.depart_complete(from, (hops, flood), carrier, place),
+            // Its pieces would have one number: links that carry numbers carry frames whole.
             Plan::Cut { place, gso, .. } => self.depart_cut(from, hops, carrier, (place, gso)),
         }
     }
@@ -43,7 +44,7 @@ impl Scratch {
     fn depart_complete(
         &mut self,
         from: &From<'_>,
-        hops: u8,
+        (hops, flood): (u8, Option<u64>),
         carrier: &mut dyn Carrier,
         place: ChecksumPlace,
     ) -> Result<(), DropReason> {
@@ -51,8 +52,10 @@ impl Scratch {
         let bytes = frame.get_mut(HEADER_LEN..).unwrap_or(&mut []);
         checksum::complete(bytes, place);
         let (offload, len) = (&Offload::None, bytes.len());
-        let pushed =
-            push(carrier, &Outgoing { offload, head: &[], body: Body::Private(bytes), len, hops });
+        let pushed = push(
+            carrier,
+            &Outgoing { offload, head: &[], body: Body::Private(bytes), len, hops, flood },
+        );
         self.keep(frame);
         pushed
     }
@@ -75,7 +78,10 @@ impl Scratch {
             piece.complete(payload);
             let (offload, len) = (&Offload::None, piece.len());
             let body = Body::Private(payload);
-            let pushed = push(carrier, &Outgoing { offload, head: piece.headers, body, len, hops });
+            let pushed = push(
+                carrier,
+                &Outgoing { offload, head: piece.headers, body, len, hops, flood: None },
+            );
             result = result.and(pushed);
         }
         self.keep(frame);
@@ -103,7 +109,7 @@ pub(crate) fn depart(
     if !directory.taps.is_empty() {
         directory.taps.show(to, Direction::Out, source, frames, now_ns);
     }
-    for Taken { chain, at, job, hops, .. } in frames {
+    for Taken { chain, at, job, hops, flood, .. } in frames {
         let sent = if *hops >= HOPS_MAX {
             Err(DropReason::TooManyHops)
         } else {
@@ -111,7 +117,7 @@ pub(crate) fn depart(
                 None => Err(DropReason::LinkDown),
                 Some(carrier) => {
                     let from = From { source, chain, at: *at, job };
-                    scratch.depart(&from, *hops, carrier)
+                    scratch.depart(&from, (*hops, *flood), carrier)
                 }
             }
         };

@@ -274,6 +274,7 @@ impl Ethernet {
         for taken in run {
             // A frame for many is as much work as many frames.
             *left = left.saturating_sub(targets.len().saturating_sub(1));
+            self.directory.number(taken, way, &targets);
             match targets.as_slice() {
                 [only] if is_link(*only) => self.copy_to_each(cx, sender.0, taken, &[*only]),
                 [only] => match self.directory.receive_queue(*only, &taken.job) {
@@ -292,6 +293,7 @@ impl Ethernet {
                 }
                 many => self.copy_to_each(cx, sender.0, taken, many),
             }
+            taken.flood = None;
             self.done.push(taken.chain.head());
         }
         self.targets = targets;
@@ -438,6 +440,15 @@ impl Directory {
         targets.extend(ports.iter().copied().filter(|&p| p != place));
         let passes = |to: &u32| !is_link(place) || self.uplinks.may_pass(place, *to);
         targets.extend(self.uplinks.up().iter().copied().filter(passes));
+    }
+
+    /// Gives a frame for all, or for those who may know its address, a number by which copies of it
+    /// are known, if it leaves by links and has none.
+    pub(crate) fn number(&mut self, taken: &mut Taken, way: Way, targets: &[u32]) {
+        let flooded = matches!(way, Way::All | Way::Learners);
+        if flooded && taken.flood.is_none() && targets.iter().any(|to| is_link(*to)) {
+            taken.flood = Some(self.floods.draw());
+        }
     }
 
     /// The receive queue of a port for a frame; `None` when none runs.

@@ -40,8 +40,8 @@ impl Ethernet {
         // A copy: what was taken may have room for the longest chain that there ever was.
         let mut chain = self.pool.pop().unwrap_or_default();
         chain.copy_from(&taken.chain);
-        let Taken { at, hops, way, .. } = *taken;
-        let frame = Taken { chain, job: taken.job.clone(), at, hops, way };
+        let Taken { at, hops, flood, way, .. } = *taken;
+        let frame = Taken { chain, job: taken.job.clone(), at, hops, flood, way };
         self.wait(cx, Held { sender, frame, bytes: None, done, since_ns: cx.now_ns }, to, had)
     }
 

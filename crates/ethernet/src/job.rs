@@ -46,6 +46,8 @@ pub(crate) struct Taken {
     pub at: usize,
     /// How many links it has crossed.
     pub hops: u8,
+    /// Its number, once it goes to many by links.
+    pub flood: Option<u64>,
     /// What is to become of it.
     pub way: Way,
 }

@@ -26,6 +26,7 @@ pub mod counters;
 mod deliver;
 mod depart;
 pub mod features;
+mod flood;
 mod forward;
 mod hold;
 mod job;

@@ -60,3 +60,8 @@ pub const LEARNT_PER_PEER_MAX: usize = 16_384;
 pub const LEARNT_FAR_MAX: usize = 65_536;
 /// Most captures of one group at a time.
 pub const CAPTURES_MAX: usize = 16;
+
+/// Places in which numbers of frames for many are remembered, a power of two...
+pub const FLOOD_PLACES: usize = 1_024;
+/// ... and how many in each: 64 KiB for a group that has links.
+pub const FLOOD_WAYS: usize = 8;

@@ -9,6 +9,7 @@ use causeway_wire::ethernet;
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
+use crate::flood::Floods;
 use crate::route::{Place, Routes};
 use crate::table::{Table, Taken};
 use crate::tap::Taps;
@@ -106,6 +107,7 @@ pub(crate) struct Directory {
     /// peer there said so itself.
     pub away: HashMap<u64, (Place, bool)>,
     pub uplinks: Uplinks,
+    pub floods: Floods,
     pub routes: Routes,
     pub traffic: Traffic,
     pub taps: Taps,

@@ -2,6 +2,10 @@
 //!
 //! Links to one peer are a *bundle*, which stands in the address table like a port. Of its links
 //! the one with the lowest metric that is up carries all frames; the others stand by.
+//!
+//! Frames that came by one link leave by another only where one of the two is for transit. Frames for
+//! many have a number then, so that circles of such links carry each once ([`crate::flood`]); where
+//! links cannot carry it (all but tunnels) the bound on hops ends what goes round.
 
 use std::collections::{BTreeMap, HashMap};
 

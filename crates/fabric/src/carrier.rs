@@ -66,6 +66,9 @@ pub struct Outgoing<'a> {
     pub len: usize,
     /// How many links it has crossed.
     pub hops: u8,
+    /// Of a frame for many: its number, by which copies of it are known. Links that cannot carry
+    /// it leave it out.
+    pub flood: Option<u64>,
 }
 
 impl Outgoing<'_> {
@@ -137,6 +140,8 @@ pub struct Arrival {
     pub offload: [u8; OFFLOAD_BYTES],
     /// How many links it has crossed, this one among them.
     pub hops: u8,
+    /// See [`Outgoing::flood`].
+    pub flood: Option<u64>,
 }
 
 /// Frames that came by one link.
@@ -275,6 +280,7 @@ mod tests {
             body: Body::Private(&body),
             len: 7,
             hops: 0,
+            flood: None,
         };
         let mut reader = frame.reader();
         let (mut a, mut b) = ([0; 2], [0; 4]);

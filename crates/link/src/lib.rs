@@ -13,6 +13,7 @@
 //! | [`replay`] | no datagram counts twice |
 //! | [`outlet`] | where senders find the session of the day |
 //! | [`pack`] | frames into datagrams, many in one or one in many |
+//! | [`flood`] | frames for many cross a circle of links once |
 //! | [`unpack`] | datagrams into frames |
 //! | [`fragment`] | frames put together again |
 //! | [`health`] | heartbeats, round trips, loss, and how long a datagram may be |
@@ -39,6 +40,7 @@
 mod claims;
 pub mod directory;
 pub mod event;
+pub mod flood;
 pub mod fragment;
 pub mod framing;
 pub mod gate;

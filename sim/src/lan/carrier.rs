@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_link::limits::FRAME_BYTES_MAX;
-use causeway_link::{Batch, Outlet, Packer, PushError};
+use causeway_link::{Batch, Outlet, Packer, PushError, flood};
 
 /// Datagrams of one host for the network: on which one, to whom, and the bytes.
 #[derive(Debug, Clone, Default)]
@@ -56,10 +56,7 @@ impl Way {
 impl Carrier for Way {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         let Self { packer, outbox, under, vni } = self;
-        let (metadata, mut reader) = (frame.offload.to_header(0), frame.reader());
-        let read = |_: usize, into: &mut [u8]| reader.read(into);
-        let send = |batch: &Batch| outbox.cut(*under, batch);
-        let packed = packer.push(*vni, frame.hops, &metadata, frame.len, read, send);
+        let packed = flood::pack(packer, *vni, frame, |batch| outbox.cut(*under, batch));
         packed.map_err(|error| match error {
             PushError::NoPath | PushError::Seal(_) => Refusal::Down,
             PushError::Oversized(_) => Refusal::TooBig,

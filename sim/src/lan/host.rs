@@ -17,8 +17,7 @@ use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
 use causeway_fabric::orders::{Order, Outcome};
 use causeway_fabric::{Mac, Pacing};
 use causeway_link::directory::{Change, Claim, Directory, Place};
-use causeway_link::{Config, Event, Hub, Moment, PrivateKey, PublicKey, Sink, Tunnel, What};
-use causeway_wire::tunnel::record::emit_metadata;
+use causeway_link::{Config, Event, Hub, Moment, PrivateKey, PublicKey, Sink, Tunnel, What, flood};
 
 use super::carrier::{Outbox, Way};
 use super::net::{Letter, Net};
@@ -330,10 +329,9 @@ impl Host {
             let seat = seats.get(&frame.tunnel);
             let Some(&link) = seat.and_then(|seat| seat.links.get(&frame.vni)) else { continue };
             let Some(&(_, _, group)) = links.get(&link) else { continue };
-            let bytes = sink.frame(frame);
-            let at = 0..bytes.len();
-            let offload = emit_metadata(&frame.metadata);
-            let frames = vec![Arrival { at, offload, hops: frame.hops.saturating_add(1) }];
+            let Some(arrival) = flood::arrival(sink, frame) else { continue };
+            let bytes = sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
+            let frames = vec![Arrival { at: 0..bytes.len(), ..arrival }];
             let bytes = pool.adopt(bytes.to_vec());
             // A group that is too busy loses it, as in the daemon.
             let _ = rooms[group].inbox.push(Message::Arrivals(Arrivals { link, bytes, frames }));

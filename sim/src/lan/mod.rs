@@ -63,6 +63,7 @@ impl Lan {
         let pacing = Pacing { policy, spin_ns: 0, period_ns: 1_000_000, ..Pacing::default() };
         let net = Net::new(Rng::new(rng.number()));
         let (star, sealed) = (hosts > 2 && rng.chance(25), rng.chance(85));
+        let transit = !star && rng.chance(25);
         let (now, roamed) = (0, 0);
         let (guests, all) = (Vec::new(), Vec::new());
         let mut lan = Self { now, hosts: all, guests, net, unders, star, sealed, roamed };
@@ -77,9 +78,10 @@ impl Lan {
                 continue;
             }
             let key = sealed.then(|| lan.hosts[peer].key());
+            let transit = transit || (star && own == 0);
             for under in 0..unders {
                 let remote = Some(address(under, peer, 0));
-                let line = Line { under, peer, key, remote, longest, transit: star && own == 0 };
+                let line = Line { under, peer, key, remote, longest, transit };
                 lan.hosts[own].link(now, &line)?;
             }
         }

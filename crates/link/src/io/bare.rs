@@ -164,14 +164,14 @@ impl BareSocket {
                 Encapsulation::Vnet => [0; OFFLOAD_BYTES],
                 Encapsulation::Vxlan => left_to_do(bytes.get(start..).unwrap_or(&[])),
             };
-            let arrival = Arrival { at, offload, hops: 1 };
+            let arrival = Arrival { at, offload, hops: 1, flood: None };
             match of {
                 None => of = Some((ip, vni)),
                 Some(first) if first == (ip, vni) => {}
                 // Of another group than those before it in the same burst: rare, so copied.
                 Some(_) => {
-                    let frame = burst.buffer.get(arrival.at).unwrap_or(&[]);
-                    inbox.copy(frame, arrival.offload, arrival.hops);
+                    let frame = burst.buffer.get(arrival.at.clone()).unwrap_or(&[]);
+                    inbox.copy(frame, arrival);
                     continue;
                 }
             }

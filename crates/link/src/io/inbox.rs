@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_fabric::Name;
-use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, OFFLOAD_BYTES, Pool, Standing};
+use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, Pool, Standing};
 use causeway_fabric::mailbox::Sender;
 
 use super::tally::{Loss, Tally};
@@ -38,12 +38,12 @@ impl Inbox {
     }
 
     /// Brings a copy of a frame to the group.
-    pub fn copy(&self, frame: &[u8], offload: [u8; OFFLOAD_BYTES], hops: u8) {
+    pub fn copy(&self, frame: &[u8], arrival: Arrival) {
         let mut bytes = self.pool.take(frame.len());
         if let Some(room) = bytes.get_mut(..frame.len()) {
             room.copy_from_slice(frame);
         }
-        let frames = vec![Arrival { at: 0..frame.len(), offload, hops }];
+        let frames = vec![Arrival { at: 0..frame.len(), ..arrival }];
         self.put(Arrivals { link: self.id, bytes, frames });
     }
 

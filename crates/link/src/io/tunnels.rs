@@ -15,11 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_fabric::carrier::{
-    Arrival, Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing,
-};
+use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::{Progress, Served};
-use causeway_wire::tunnel::record::emit_metadata;
 
 use super::inbox::Inbox;
 use super::limits::RECEIVE_BYTES;
@@ -27,6 +24,7 @@ use super::service::at_moment;
 use super::tally::{Loss, Tally};
 use super::udp::{Burst, Receiver, Udp};
 use crate::event::{Event, What};
+use crate::flood;
 use crate::hub::{AddError, Hub};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
@@ -320,13 +318,13 @@ impl TunnelSocket {
         let Some(main) = inbox(first).cloned() else { return };
         let mut frames = Vec::with_capacity(self.sink.frames.len());
         for frame in &self.sink.frames {
-            let offload = emit_metadata(&frame.metadata);
-            let hops = frame.hops.saturating_add(1);
+            let Some(arrival) = flood::arrival(&self.sink, frame) else { continue };
             if (frame.tunnel, frame.vni) == whose {
-                frames.push(Arrival { at: frame.at.clone(), offload, hops });
+                frames.push(arrival);
             } else if let Some(other) = inbox(frame) {
                 // Of another group in the same burst: rare, so copied.
-                other.copy(self.sink.frame(frame), offload, hops);
+                let bytes = self.sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
+                other.copy(bytes, arrival);
             }
         }
         let room = self.pool.take(RECEIVE_BYTES).into_bytes();
@@ -378,12 +376,8 @@ pub struct TunnelCarrier {
 
 impl Carrier for TunnelCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        let metadata = frame.offload.to_header(0);
-        let (mut reader, out) = (frame.reader(), &mut self.out);
-        // Bytes are asked for one after the other.
-        let read = |_: usize, into: &mut [u8]| reader.read(into);
-        let send = |batch: &Batch| out.send(batch);
-        let packed = self.packer.push(self.vni, frame.hops, &metadata, frame.len, read, send);
+        let out = &mut self.out;
+        let packed = flood::pack(&mut self.packer, self.vni, frame, |batch| out.send(batch));
         let (loss, refusal) = match packed {
             Ok(()) => {
                 self.out.tally.transmitted(1, frame.len as u64, 0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::control::{Answer, Command, CommandError, LinkView, PortView};
+use causeway_fabric::control::{Answer, Command, CommandError, LinkState, LinkView, PortView};
 use causeway_fabric::spec::{
     LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default,
 };
@@ -153,6 +153,22 @@ pub fn spec(link: &str, group: &str, kind: LinkKind) -> LinkSpec {
         transit: false,
         kind,
     }
+}
+
+/// Waits until a link is up.
+pub fn wait_up(host: &Host, link: &str) {
+    wait_state(host, link, LinkState::Up);
+}
+
+pub fn wait_state(host: &Host, link: &str, state: LinkState) {
+    let there = || host.link_view(link).state == state;
+    wait(there, || format!("{:?}", host.link_view(link)));
+}
+
+/// Waits until a link has counted so many.
+pub fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
+    let there = || host.link_counter(link, counter) >= count;
+    wait(there, || format!("{counter}: {:?}", host.link_view(link)));
 }
 
 /// Waits until `done`; panics with `what` when it takes too long.

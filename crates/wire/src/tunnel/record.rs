@@ -2,7 +2,9 @@
 //!
 //! A record is a header of 4 bytes (type, hops, length) and its body. The upper bit of the type,
 //! [`BARE`], says of a frame that its metadata is all zero and left out. A type of 0 ends the
-//! text: what follows is padding. Records of unknown type are looked past.
+//! text: what follows is padding. Records of unknown type are looked past. The upper bit of the
+//! hops, [`FLOODED`], says that a number of 8 bytes follows the frame, which is the same in all
+//! copies of it: in fragments it counts as the frame's end.
 
 use crate::field::{Reader, Truncated, Writer};
 use crate::virtio_net::Header as Metadata;
@@ -39,6 +41,11 @@ pub const SYNC: u8 = 7;
 /// Bit of the type: the frame has no metadata.
 pub const BARE: u8 = 0x80;
 
+/// Bit of the hops: the last 8 bytes are not the frame's, but its number.
+pub const FLOODED: u8 = 0x80;
+/// Length of a flooded frame's number, in bytes.
+pub const NUMBER_LEN: usize = 8;
+
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -46,7 +53,7 @@ pub struct Header {
     pub kind: u8,
     /// Whether a frame goes without metadata.
     pub bare: bool,
-    /// Daemons that passed a frame on so far.
+    /// Daemons that passed a frame on so far, and [`FLOODED`].
     pub hops: u8,
     /// Length of the body, in bytes.
     pub len: u16,

@@ -64,7 +64,7 @@ impl Batch {
         inbox: &Inbox,
     ) {
         self.used = at.end;
-        self.frames.push(Arrival { at, offload, hops: 1 });
+        self.frames.push(Arrival { at, offload, hops: 1, flood: None });
         if self.bytes.len().saturating_sub(self.used) < RAW_FRAME_ROOM {
             std::mem::replace(self, Self::new(inbox)).put(inbox);
         }

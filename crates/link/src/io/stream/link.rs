@@ -322,7 +322,8 @@ impl Live {
             match self.deframer.take_at() {
                 Ok(Some(at)) => {
                     bytes = bytes.saturating_add(at.len());
-                    frames.push(Arrival { at, offload: [0; OFFLOAD_BYTES], hops: 1 });
+                    let offload = [0; OFFLOAD_BYTES];
+                    frames.push(Arrival { at, offload, hops: 1, flood: None });
                 }
                 Ok(None) => break None,
                 Err(error) => break Some(error),

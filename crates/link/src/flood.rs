@@ -1,0 +1,62 @@
+//! Frames for many, and the number by which their copies are known.
+//!
+//! Where links of several daemons are for transit and make a circle, a frame for many would come
+//! again and again. So the first daemon that sends it into links gives it a number that nobody can
+//! guess, which stands behind the frame; who has seen a number looks at no other copy of it. That
+//! needs no agreement between daemons as a spanning tree would, holds while links come and go, and
+//! every copy takes the shortest way: the first that comes counts. Only tunnels carry the number;
+//! other links have the bound on hops alone.
+
+use causeway_fabric::carrier::{Arrival, Lost, Outgoing};
+use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
+
+use crate::limits::FRAME_BYTES_MAX;
+use crate::pack::{Batch, Packer, PushError};
+use crate::unpack::{Arrived, Sink};
+
+/// Packs a frame of network `vni`, with its number if it has one. Of frames that are too long with
+/// it the number is left out.
+///
+/// # Errors
+/// See [`Packer::push`].
+pub fn pack(
+    packer: &mut Packer,
+    vni: u32,
+    frame: &Outgoing<'_>,
+    send: impl FnMut(&Batch),
+) -> Result<(), PushError<Lost>> {
+    let metadata = frame.offload.to_header(0);
+    // Bytes are asked for one after the other.
+    let mut reader = frame.reader();
+    let long = frame.len.saturating_add(NUMBER_LEN);
+    let Some(number) = frame.flood.filter(|_| long <= FRAME_BYTES_MAX) else {
+        let read = |_: usize, into: &mut [u8]| reader.read(into);
+        return packer.push(vni, frame.hops, &metadata, frame.len, read, send);
+    };
+    let number = number.to_be_bytes();
+    let read = |offset: usize, into: &mut [u8]| {
+        let left = frame.len.saturating_sub(offset).min(into.len());
+        let (of_frame, of_number) = into.split_at_mut_checked(left).ok_or(Lost)?;
+        reader.read(of_frame)?;
+        let from = offset.saturating_add(left).saturating_sub(frame.len);
+        let bytes = number.get(from..).and_then(|bytes| bytes.get(..of_number.len()));
+        of_number.copy_from_slice(bytes.ok_or(Lost)?);
+        Ok(())
+    };
+    packer.push(vni, frame.hops | FLOODED, &metadata, long, read, send)
+}
+
+/// A frame that came by a tunnel, as it is brought to its group. None of a flooded one that has no
+/// room for its number.
+pub fn arrival(sink: &Sink, frame: &Arrived) -> Option<Arrival> {
+    let offload = emit_metadata(&frame.metadata);
+    let hops = (frame.hops & !FLOODED).saturating_add(1);
+    let mut at = frame.at.clone();
+    let mut flood = None;
+    if frame.hops & FLOODED != 0 {
+        let (_, number) = sink.frame(frame).split_last_chunk::<NUMBER_LEN>()?;
+        flood = Some(u64::from_be_bytes(*number));
+        at.end = at.end.saturating_sub(NUMBER_LEN);
+    }
+    Some(Arrival { at, offload, hops, flood })
+}

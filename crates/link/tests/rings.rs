@@ -1,0 +1,72 @@
+//! Hosts whose links make a circle, all for transit: what is for many comes once.
+
+mod hosts;
+
+use causeway_fabric::spec::{LinkKind, LinkSpec, UdpSpec};
+use hosts::{Host, bare, frame, is_silent, mac, receive, send, unicast, wait, wait_up};
+
+/// A circle of `count` hosts, each with links to its neighbours.
+fn ring(count: u8, kind: fn(UdpSpec) -> LinkKind, port: u16) -> Vec<Host> {
+    let hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
+    let at = |n: u8| format!("127.0.0.{}:{port}", 100 + n);
+    for (n, host) in (0..).zip(&hosts) {
+        for other in [(n + 1) % count, (n + count - 1) % count] {
+            let udp = (&*at(n), &*at(other), 3);
+            let link = bare(&format!("to-{other}"), "red", kind, udp);
+            host.link(LinkSpec { transit: true, ..link }).unwrap();
+        }
+    }
+    hosts
+}
+
+fn drops(host: &Host, count: u8, n: u8, why: &str) -> u64 {
+    let counter = format!("drop_{why}_total");
+    let links = [(n + 1) % count, (n + count - 1) % count].map(|other| format!("to-{other}"));
+    links.iter().map(|link| host.link_counter(link, &counter)).sum()
+}
+
+#[test]
+fn each_broadcast_is_seen_once_in_a_ring_of_daemons() {
+    const SENT: u64 = 30;
+    for (count, port) in [(3, 21301), (4, 21302), (5, 21303)] {
+        let hosts = ring(count, LinkKind::CausewayPlain, port);
+        for (n, host) in (0..count).zip(&hosts) {
+            wait_up(host, &format!("to-{}", (n + 1) % count));
+            wait_up(host, &format!("to-{}", (n + count - 1) % count));
+        }
+        let mut ports: Vec<_> = (0..).zip(&hosts).map(|(n, host)| host.port(n, "red")).collect();
+        for round in 0..SENT {
+            let sender = (round % u64::from(count)) as u8;
+            let all = frame([0xff; 6], mac(sender), 60 + round as usize * 50);
+            send(&mut ports[usize::from(sender)], &all);
+            for (n, port) in (0..count).zip(&mut ports).filter(|(n, _)| *n != sender) {
+                assert_eq!(receive(port).1, all, "round {round}, port {n} of {count}");
+            }
+        }
+        // Copies met: as many as there are links beyond those of a tree, in both directions.
+        let met = |why: &str| -> u64 {
+            (0..count).zip(&hosts).map(|(n, host)| drops(host, count, n, why)).sum()
+        };
+        wait(|| met("duplicate") >= 2 * SENT, || format!("{} of {count}", met("duplicate")));
+        assert_eq!(met("too_many_hops"), 0);
+        for (n, port) in (0..count).zip(&mut ports) {
+            assert!(is_silent(port), "port {n} of {count} got more");
+        }
+        // What is for one goes to one.
+        let there = unicast(0, count / 2, 100);
+        send(&mut ports[0], &there);
+        assert_eq!(receive(&mut ports[usize::from(count / 2)]).1, there);
+    }
+}
+
+#[test]
+fn links_that_carry_no_numbers_have_the_bound_on_hops() {
+    let hosts = ring(3, LinkKind::Vnet, 21304);
+    let mut ports: Vec<_> = (0..).zip(&hosts).map(|(n, host)| host.port(n, "red")).collect();
+    let all = frame([0xff; 6], mac(0), 60);
+    send(&mut ports[0], &all);
+    for port in &mut ports[1..] {
+        assert_eq!(receive(port).1, all);
+        assert_eq!(receive(port).1, all, "once from either side");
+    }
+}
