@@ -6,10 +6,13 @@
 //! is not what a slow and plain model says. The same targets run under libFuzzer (`make fuzz`),
 //! as tests over the committed corpora (`tests/replay.rs`), and by hand (`causeway-fuzz replay`).
 
+mod endpoint;
 mod frontend;
 mod ground;
 mod holder;
 mod input;
+#[path = "../../crates/message/tests/library_common/mod.rs"]
+mod library_common;
 #[path = "../../crates/daemon/tests/common/model.rs"]
 mod model;
 mod offload;
@@ -51,6 +54,18 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
     Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },
+    Target {
+        name: "channel",
+        bytes_max: 512,
+        run: endpoint::channel,
+        seeds: endpoint::channel_seeds,
+    },
+    Target {
+        name: "matching",
+        bytes_max: 512,
+        run: endpoint::matching,
+        seeds: endpoint::matching_seeds,
+    },
 ];
 
 /// The target of that name.

@@ -1,0 +1,225 @@
+//! Messages inside a host: a peer that writes what it likes into the memory of a channel, and
+//! applications that call what they like, against a model.
+
+use causeway_memory::View;
+use causeway_message::library::Partner;
+use causeway_message::split::PeerId;
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
+
+use crate::Input;
+use crate::library_common::model::{Op, play};
+use crate::library_common::{B, Back, End, channel as joined, given, memory, options, room};
+
+/// Small, so that every byte is near and everything waits for room.
+const SLOTS: u32 = 16;
+const DATA: u32 = 4096;
+/// Steps of one story.
+const STEPS: usize = 200;
+/// Which receives say by their information how long they are.
+const LONGEST: usize = 6000;
+
+/// What is played with.
+struct Scene {
+    memory: View,
+    end: End,
+    /// The peer's halves: what it does where it does not scribble.
+    sender: Sender,
+    receiver: Receiver,
+    /// Names that the peer has heard.
+    names: Vec<u64>,
+    backs: Vec<Back>,
+}
+
+/// A hostile peer.
+pub fn channel(data: &[u8]) {
+    let Ok(layout) = Layout::new(SLOTS, DATA) else { return };
+    let memory = memory(layout);
+    let mut end = End::new(options(1));
+    assert!(end.ways.add(joined(&memory, Side::First, 2)));
+    end.run();
+    let Ok((sender, receiver)) = open(&memory, Side::Second) else { return };
+    let (names, backs) = (vec![0, 1, 1 << 32, u64::MAX], Vec::new());
+    let mut scene = Scene { memory, end, sender, receiver, names, backs };
+    let mut input = Input::new(data);
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        step(&mut scene, &mut input);
+    }
+    finish(scene);
+}
+
+fn step(scene: &mut Scene, input: &mut Input<'_>) {
+    let Scene { memory, end, sender, receiver, names, backs } = scene;
+    match input.u8() % 12 {
+        // Any word anywhere.
+        0 => {
+            let at = (usize::from(input.u16()) % (memory.len() - 8)) & !7;
+            let _ = memory.write(at, &input.u64().to_le_bytes());
+        }
+        // A small number in a word that counts, or the last word of a slot.
+        1 => {
+            let places = [1024, 1152, 1280, 1408, 2048, 2176, 2304, 2432];
+            let at = places[usize::from(input.u8()) % places.len()];
+            let word = u64::from(input.u8()) | u64::from(input.u8()) << 32;
+            let _ = memory.write(at, &word.to_le_bytes());
+        }
+        2 => {
+            let slot = 4096 + (usize::from(input.u8()) % 32) * 64 + 56;
+            let last = u64::from(input.u8() & 3) | 0x8000 | u64::from(input.u8() & 7) << 16;
+            let last = last | u64::from(input.u16()) << 32;
+            let _ = memory.write(slot, &last.to_le_bytes());
+        }
+        // A proper event of any kind, with names that were heard.
+        3..=5 => {
+            let kind = input.u8() % 7;
+            let words = [(); 3].map(|()| names[usize::from(input.u8()) % names.len()]);
+            let len = usize::from(input.u16()) % 2100;
+            let _ = sender.send(Head { kind, words }, &vec![9; len]);
+        }
+        6 => {
+            while let Ok(Some(event)) = receiver.poll() {
+                names.extend(event.head.words);
+                receiver.advance(&event);
+                if names.len() > 256 {
+                    names.drain(4..128);
+                }
+            }
+        }
+        7 | 8 => {
+            let len = usize::from(input.u16()) % LONGEST;
+            let info = names[usize::from(input.u8()) % names.len()];
+            let mask = [u64::MAX, 0, 1][usize::from(input.u8() % 3)];
+            let (pad, back) = room(len);
+            if end.library.irecv(&mut end.ways, info & mask, mask, 0, pad).is_ok() {
+                backs.push(back);
+            }
+        }
+        9 => {
+            let len = usize::from(input.u16()) % 20_000;
+            let info = names[usize::from(input.u8()) % names.len()];
+            end.send(B, info, &vec![3; len]);
+        }
+        10 => {
+            let _ = end.ways.arm();
+            end.ways.disarm();
+        }
+        _ => drop(end.run()),
+    }
+}
+
+/// The endpoint is alive, and wrote no byte of a receive that was not sent.
+fn finish(scene: Scene) {
+    let Scene { mut end, backs, .. } = scene;
+    end.run();
+    end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+    for _ in 0..4 {
+        end.run();
+    }
+    let late = end.send(B, 0, b"x");
+    let own = 1 << 50;
+    let (receive, back) = end.receive(own, u64::MAX, 5);
+    end.send(Partner::SELF, own, b"alive");
+    while let Ok(Some(done)) = end.library.test_any(0, 0) {
+        assert!(done.xfer_length <= done.msg_length, "{done:?}");
+    }
+    assert!(end.library.test(receive).is_err() && end.library.test(late).is_err());
+    assert_eq!(given(&back), b"alive");
+    for back in backs {
+        // Bytes of the peer are 9, or what it wrote; the length is the receive's own.
+        if let Ok(mut bytes) = back.lock()
+            && let Some(bytes) = bytes.take()
+        {
+            assert!(bytes.len() < LONGEST);
+        }
+    }
+}
+
+/// Stories that get far: messages, offers that are pulled and fed, scribbles.
+pub fn channel_seeds() -> Vec<Vec<u8>> {
+    let event = |kind: u8, names: [u8; 3], len: u16| {
+        let [a, b, c] = names;
+        let [low, high] = len.to_le_bytes();
+        vec![3, kind, a, b, c, low, high]
+    };
+    let receive = |len: u16, name: u8, mask: u8| {
+        let [low, high] = len.to_le_bytes();
+        vec![7, low, high, name, mask]
+    };
+    vec![
+        [event(1, [1, 0, 0], 20), receive(50, 1, 0), vec![11], event(1, [1, 0, 0], 900), vec![11]]
+            .concat(),
+        // An offer of one byte is pulled by name, and fed.
+        [receive(50, 1, 1), event(2, [1, 1, 1], 0), vec![11, 6], event(4, [5, 0, 0], 1), vec![11]]
+            .concat(),
+        // Ours is offered, and pulled.
+        [vec![9, 0x20, 0x4e, 1, 11, 6], event(3, [5, 2, 6], 0), vec![11, 6, 11, 6, 11]].concat(),
+        [vec![2, 16, 0, 1, 255, 255, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0, 200, 1, 11, 10]]
+            .concat(),
+        [event(5, [0; 3], 0), event(6, [0; 3], 0), vec![10, 11]].concat(),
+    ]
+}
+
+/// Two applications that call what they like.
+pub fn matching(data: &[u8]) {
+    let mut input = Input::new(data);
+    let layout = match input.u8() & 1 {
+        0 => Layout::DEFAULT,
+        _ => Layout::new(SLOTS, 16_384).unwrap_or(Layout::DEFAULT),
+    };
+    let mut ops = Vec::new();
+    while !input.is_empty() && ops.len() < STEPS {
+        ops.push(op(&mut input));
+    }
+    play(ops, layout);
+}
+
+fn op(input: &mut Input<'_>) -> Op {
+    let choice = input.u8();
+    let at = usize::from(choice >> 7);
+    let matching = |input: &mut Input<'_>| {
+        let byte = input.u8();
+        let mask = [u64::MAX, 0, 1, 3][usize::from(byte >> 6)];
+        (u64::from(byte & 7) & mask, mask)
+    };
+    let length = |input: &mut Input<'_>| match input.u8() {
+        0xff => usize::from(input.u16()),
+        0xfe => 8192,
+        short => usize::from(short),
+    };
+    match choice & 15 {
+        0..=4 => {
+            let byte = input.u8();
+            let (own, sync) = (byte & 0xc0 == 0xc0, byte & 0x30 == 0x30);
+            Op::Send { from: at, own, info: u64::from(byte & 7), len: length(input), sync }
+        }
+        5..=9 => {
+            let (info, mask) = matching(input);
+            Op::Receive { at, info, mask, room: length(input) }
+        }
+        10 => Op::Cancel { at, which: usize::from(input.u8() % 64) },
+        11 => Op::Forget { at, which: usize::from(input.u8() % 64) },
+        12 => {
+            let (info, mask) = matching(input);
+            Op::Probe { at, info, mask }
+        }
+        _ => Op::Run,
+    }
+}
+
+/// Stories that get far: expected and unexpected, cut, large, taken back, to itself.
+pub fn matching_seeds() -> Vec<Vec<u8>> {
+    vec![
+        vec![0, 5, 1, 20, 0x80, 1, 30, 15, 0x80, 2, 9, 15, 5, 2, 9, 15],
+        vec![1, 0, 3, 0xff, 0, 0x90, 15, 0x85, 3, 0xff, 0, 0xf0, 15, 0, 3, 0xfe, 15, 0x85, 3, 0xfe],
+        vec![0, 0, 0xc1, 40, 5, 1, 10, 5, 0x41, 9, 0, 0xf1, 50, 10, 0, 11, 1, 12, 0x40, 15],
+        [
+            vec![1],
+            [0, 2, 0xff, 0, 0x20, 0x80, 0x32, 3].repeat(10),
+            [0x85, 0x40, 200, 15].repeat(10),
+        ]
+        .concat(),
+    ]
+}
