@@ -19,6 +19,7 @@
 )]
 
 pub mod limits;
+pub mod local;
 pub mod native;
 mod reaper;
 pub mod vhost_user;

@@ -34,3 +34,8 @@ pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
 pub const NATIVE_CONNECTIONS_MAX: usize = 4096;
 /// How often a backend in the native frontend's own thread is driven for one reply.
 pub const PUMP_TURNS_MAX: usize = 1024;
+
+/// Descriptors of one message of the local attachment.
+pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
+/// Messages of the local attachment that wait for their reader.
+pub const LOCAL_UNSENT_MAX: usize = 1024;

@@ -11,7 +11,7 @@ pub struct Port {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// `net` or `vsock`.
+    /// `net`, `vsock` or `mx`.
     pub kind: String,
     /// Where frontends connect.
     pub socket: String,
@@ -49,6 +49,10 @@ pub struct Port {
     pub cid: Option<u32>,
     /// vsock: where host processes connect.
     pub host_socket: Option<String>,
+    /// mx: what peers call it.
+    pub hostname: Option<String>,
+    /// mx: by which boards of other hosts are reached.
+    pub interface: Option<String>,
     /// Its queues.
     #[serde(default)]
     pub queues: Vec<Queue>,
@@ -109,7 +113,7 @@ pub struct Dispatcher {
 pub struct Shard {
     /// The group.
     pub group: String,
-    /// `net` or `vsock`.
+    /// `net`, `vsock` or `mx`.
     pub service: String,
     /// How many ports.
     pub ports: usize,

@@ -80,6 +80,8 @@ impl Holding {
 
     fn holds(&self, kind: &PortKind) -> bool {
         match self.which {
+            // Its processes attach again by themselves.
+            _ if matches!(kind, PortKind::Mx(_)) => false,
             Hold::All => true,
             Hold::Vsock => matches!(kind, PortKind::Vsock(_)),
             Hold::None => false,
@@ -198,6 +200,8 @@ fn describe(spec: &PortSpec, dir: &Path) -> Result<HeldPort, CommandError> {
         PortKind::Vsock(vsock) => {
             (3, causeway_socket::limits::RING_SIZE_MAX, format!("vsock {}", vsock.cid))
         }
+        // Has no rings of virtio, and is not held.
+        PortKind::Mx(mx) => (0, 0, format!("mx {}", mx.mac)),
     };
     let public = spec.socket.clone();
     Ok(HeldPort { name: spec.name.to_string(), public, inner, queues, ring_size, device })

@@ -12,6 +12,7 @@ use causeway_daemon::logger;
 use causeway_ethernet::Ethernet;
 use causeway_fabric::{Fabric, Maker};
 use causeway_link::io::service::Links;
+use causeway_mx::Messages;
 use causeway_socket::Socket;
 use clap::Parser as _;
 
@@ -56,8 +57,12 @@ fn run(args: &Args) -> Result<(), StartError> {
 fn serve(config: Config, keep: bool) -> Result<(), StartError> {
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config)?;
-    let services: [Maker; 3] =
-        [|| Box::new(Ethernet::new()), || Box::new(Socket::new()), || Box::new(Links::new())];
+    let services: [Maker; 4] = [
+        || Box::new(Ethernet::new()),
+        || Box::new(Socket::new()),
+        || Box::new(Links::new()),
+        || Box::new(Messages::new()),
+    ];
     let fabric = Fabric::start(&services, options)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {

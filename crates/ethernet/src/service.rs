@@ -138,7 +138,7 @@ impl Ethernet {
 fn net(spec: &PortSpec) -> Option<&NetSpec> {
     match &spec.kind {
         PortKind::Net(net) => Some(net),
-        PortKind::Vsock(_) => None,
+        PortKind::Vsock(_) | PortKind::Mx(_) => None,
     }
 }
 

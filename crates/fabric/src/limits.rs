@@ -6,6 +6,8 @@ pub const NAME_BYTES_MAX: usize = 63;
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Longest `_<port>` behind a host socket's path, in bytes.
 pub const HOST_SUFFIX_BYTES: usize = 11;
+/// Longest name of a board, in bytes (`MX_MAX_HOSTNAME_LEN` without its end).
+pub const HOSTNAME_BYTES_MAX: usize = 79;
 /// Most ports one daemon serves.
 pub const PORTS_MAX: usize = 1024;
 /// Most groups one daemon knows.

@@ -15,7 +15,7 @@ use crate::spec::{Name, PortSpec};
 use crate::watch::Watch;
 
 /// Names a port for as long as it exists; never reused for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
     pub(crate) slot: u16,
     pub(crate) serial: u32,

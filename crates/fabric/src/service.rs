@@ -1,7 +1,7 @@
 //! What a service plugs into the dispatcher, and what it can reach from there.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_attach::Model;
@@ -50,6 +50,16 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// The device that such a port shows.
     fn model(&self, spec: &PortSpec) -> Model;
+
+    /// Whether frontends of such a port talk to the service itself ([`Self::attached`]), and not
+    /// by vhost-user.
+    fn attaches(&self, _spec: &PortSpec) -> bool {
+        false
+    }
+
+    /// A frontend of a port that the service attaches itself has connected. It is dropped if the
+    /// service does not keep it.
+    fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: OwnedFd) {}
 
     /// A port was added. A refusal undoes it.
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;

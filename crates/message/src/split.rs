@@ -13,6 +13,14 @@ use crate::status::Status;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NicId(pub u64);
 
+impl NicId {
+    /// Of a MAC.
+    pub fn of(mac: [u8; 6]) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        Self(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+}
+
 /// An endpoint anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {

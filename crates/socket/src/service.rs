@@ -288,7 +288,7 @@ impl Service for Socket {
     fn model(&self, spec: &PortSpec) -> Model {
         let cid = match &spec.kind {
             PortKind::Vsock(vsock) => u64::from(vsock.cid),
-            PortKind::Net(_) => 0,
+            PortKind::Net(_) | PortKind::Mx(_) => 0,
         };
         let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;
         let model = Model::new(QUEUES, features, cid.to_le_bytes().to_vec());

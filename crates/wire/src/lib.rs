@@ -23,6 +23,7 @@ mod field;
 pub mod frame;
 pub mod ipv4;
 pub mod ipv6;
+pub mod local;
 pub mod mxoe;
 pub mod pcapng;
 pub mod tcp;

@@ -194,7 +194,8 @@ Examples:
 Examples:
   causeway port add vm3-net --kind net --group blue
   causeway port add vm3-vsock --kind vsock --group blue --cid 5
-  causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock")]
+  causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
+  causeway port add mx0 --kind mx --group blue --interface eth1")]
     Add(PortAdd),
     /// Remove a port: its connections and its socket are closed
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
@@ -221,7 +222,7 @@ pub struct PortAdd {
     /// Where the daemon listens for the frontend [default: <run_dir>/<name>.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// net: the guest's address [default: derived from the name]
+    /// net, mx: the guest's or the board's address [default: derived from the name]
     #[arg(long)]
     pub mac: Option<Mac>,
     /// net: largest payload of a frame, in bytes, 68 to 65535 [default: 1500]
@@ -239,6 +240,12 @@ pub struct PortAdd {
     /// vsock: where host processes reach the guest, and it them
     #[arg(long, value_name = "PATH")]
     pub host_socket: Option<PathBuf>,
+    /// mx: what peers call the board [default: the port's name]
+    #[arg(long, value_name = "NAME")]
+    pub hostname: Option<String>,
+    /// mx: the interface by which boards of other hosts are reached [default: none]
+    #[arg(long, value_name = "IFACE")]
+    pub interface: Option<String>,
     /// Accept that the same port is there already
     #[arg(long)]
     pub may_exist: bool,
@@ -251,6 +258,8 @@ pub enum PortKind {
     Net,
     /// A socket device (virtio-vsock).
     Vsock,
+    /// A board of MX endpoints, for processes.
+    Mx,
 }
 
 impl PortKind {
@@ -259,6 +268,7 @@ impl PortKind {
         match self {
             Self::Net => "net",
             Self::Vsock => "vsock",
+            Self::Mx => "mx",
         }
     }
 }

@@ -91,8 +91,12 @@ fn text(port: &Port) -> String {
     add("learn", port.learn.map(|yes| if yes { "yes" } else { "no" }.to_owned()));
     add("cid", port.cid.map(|n| n.to_string()));
     add("host socket", port.host_socket.clone());
-    add("features", Some(port.features.clone()));
-    add("memory", Some(bytes(port.memory_bytes)));
+    add("hostname", port.hostname.clone());
+    add("interface", port.interface.clone());
+    if port.kind != "mx" {
+        add("features", Some(port.features.clone()));
+        add("memory", Some(bytes(port.memory_bytes)));
+    }
     add("connects", Some(port.connects_total.to_string()));
     let mut out = pairs(&list);
     if !port.queues.is_empty() {
@@ -155,6 +159,8 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("learn", args.learn.then_some(json!(true)));
     add("cid", args.cid.map(|n| json!(n)));
     add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
+    add("hostname", args.hostname.as_ref().map(|v| json!(v)));
+    add("interface", args.interface.as_ref().map(|v| json!(v)));
     Ok(draft)
 }
 

@@ -286,14 +286,10 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
     let ports: Vec<_> = ports
         .iter()
         .map(|port| {
-            let kind = match port.spec.kind {
-                causeway_fabric::spec::PortKind::Net(_) => "net",
-                causeway_fabric::spec::PortKind::Vsock(_) => "vsock",
-            };
             json!({
                 "name": port.spec.name,
                 "group": port.spec.group,
-                "kind": kind,
+                "kind": port.spec.kind.word(),
                 "state": port.state,
                 "faults_total": port.faults_total,
                 "connects_total": port.connects_total,

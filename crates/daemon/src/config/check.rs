@@ -173,6 +173,7 @@ fn duplicates(
 ) {
     let (mut names, mut paths) = (Seen::new(source), Seen::new(source));
     let (mut macs, mut cids) = (Seen::new(source), Seen::new(source));
+    let mut boards = Seen::new(source);
     for port in ports {
         let spec = &port.value;
         names.once("name", &spec.name, port.span("name"), problems, |n| format!("port {n}"));
@@ -198,6 +199,11 @@ fn duplicates(
                 let key = (spec.group.clone(), vsock.cid);
                 let shown = |(g, c): &(Name, u32)| format!("cid {c} in group {g}");
                 cids.once("cid", &key, port.span("cid"), problems, shown);
+            }
+            PortKind::Mx(mx) => {
+                let key = (spec.group.clone(), mx.mac);
+                let shown = |(g, m): &(Name, _)| format!("board {m} in group {g}");
+                boards.once("mac", &key, port.span("mac"), problems, shown);
             }
         }
     }

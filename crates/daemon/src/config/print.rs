@@ -37,6 +37,13 @@ pub fn to_toml(config: &Config) -> String {
                     let _ = writeln!(out, "host_socket = {}", quoted(&host.to_string_lossy()));
                 }
             }
+            PortKind::Mx(mx) => {
+                let _ = writeln!(out, "kind = \"mx\"\nmac = \"{}\"", mx.mac);
+                let _ = writeln!(out, "hostname = {}", quoted(&mx.hostname));
+                if let Some(interface) = &mx.interface {
+                    let _ = writeln!(out, "interface = {}", quoted(interface));
+                }
+            }
         }
         let _ = writeln!(out, "socket = {}", quoted(&port.socket.to_string_lossy()));
     }

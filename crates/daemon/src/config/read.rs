@@ -18,7 +18,7 @@ use super::{
     CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
 };
 use super::{dispatch, links};
-use crate::draft::{Kind, NET_KEYS, PortDraft, VSOCK_KEYS};
+use crate::draft::{KEYS_OF_KINDS, Kind, PortDraft};
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
@@ -35,8 +35,20 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 10] =
-    ["name", "group", "kind", "socket", "mac", "mtu", "queue_pairs", "learn", "cid", "host_socket"];
+const PORT_KEYS: [&str; 12] = [
+    "name",
+    "group",
+    "kind",
+    "socket",
+    "mac",
+    "mtu",
+    "queue_pairs",
+    "learn",
+    "cid",
+    "host_socket",
+    "hostname",
+    "interface",
+];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Reads the whole file, or says everything that is wrong with it.
@@ -246,6 +258,8 @@ fn port(
     let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
     let cid = keep(&mut spans, "cid", cid);
     let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
+    let hostname = keep(&mut spans, "hostname", section.string("hostname", problems));
+    let interface = keep(&mut spans, "interface", section.string("interface", problems));
 
     let draft = PortDraft {
         name: name?,
@@ -258,6 +272,8 @@ fn port(
         learn,
         cid,
         host_socket: host,
+        hostname,
+        interface,
     };
     let whole = section.span.clone();
     let links = carried(&draft.group);
@@ -276,23 +292,23 @@ fn port(
 fn require_port_keys(section: &Section<'_, '_>, problems: &mut Problems) {
     section.require("name", "expected a name unique in this file", problems);
     section.require("group", "expected the name of a [[group]]", problems);
-    section.require("kind", "expected \"net\" or \"vsock\"", problems);
+    section.require("kind", "expected \"net\", \"vsock\" or \"mx\"", problems);
 }
 
-/// The kind, having refused the keys of the other one.
+/// The kind, having refused the keys of others.
 fn port_kind(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Kind> {
-    let kind = section.word("kind", &["net", "vsock"], problems)?.value;
-    if kind == "net" {
-        for key in VSOCK_KEYS {
-            section.refuse(key, "only a port of kind \"vsock\" has it", problems);
+    let kind = Kind::of(section.word("kind", &Kind::WORDS, problems)?.value)?;
+    for (key, kinds) in KEYS_OF_KINDS {
+        if !kinds.contains(&kind) {
+            let words: Vec<_> = kinds.iter().map(|kind| format!("{:?}", kind.word())).collect();
+            let why = format!("only a port of kind {} has it", words.join(" or "));
+            section.refuse(key, &why, problems);
         }
-        return Some(Kind::Net);
     }
-    for key in NET_KEYS {
-        section.refuse(key, "only a port of kind \"net\" has it", problems);
+    if kind == Kind::Vsock {
+        section.require("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
     }
-    section.require("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
-    Some(Kind::Vsock)
+    Some(kind)
 }
 
 fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>> {

@@ -7,7 +7,7 @@ pub mod route;
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::{NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
+use causeway_fabric::spec::{MxSpec, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,32 @@ pub enum Kind {
     Net,
     /// virtio-vsock.
     Vsock,
+    /// A board of MX endpoints.
+    Mx,
+}
+
+impl Kind {
+    /// Every kind, as it is written.
+    pub const WORDS: [&str; 3] = ["net", "vsock", "mx"];
+
+    /// Which is meant by a word.
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "net" => Some(Self::Net),
+            "vsock" => Some(Self::Vsock),
+            "mx" => Some(Self::Mx),
+            _ => None,
+        }
+    }
+
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Vsock => "vsock",
+            Self::Mx => "mx",
+        }
+    }
 }
 
 /// A port with what the operator wrote and no more.
@@ -43,7 +69,7 @@ pub struct PortDraft {
     /// Default: `<run_dir>/<name>.sock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// net only; default: [`derived_mac`] of the name.
+    /// net and mx; default: [`derived_mac`] of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// net only; default: [`MTU_DEFAULT`], or what the links of its group carry if that is less.
@@ -61,12 +87,25 @@ pub struct PortDraft {
     /// vsock only; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket: Option<PathBuf>,
+    /// mx only; default: the port's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// mx only; default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
 }
 
-/// The keys that only one kind of port has.
-pub const NET_KEYS: [&str; 4] = ["mac", "mtu", "queue_pairs", "learn"];
-/// See [`NET_KEYS`].
-pub const VSOCK_KEYS: [&str; 2] = ["cid", "host_socket"];
+/// The keys that only some kinds of ports have, and which.
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 8] = [
+    ("mac", &[Kind::Net, Kind::Mx]),
+    ("mtu", &[Kind::Net]),
+    ("queue_pairs", &[Kind::Net]),
+    ("learn", &[Kind::Net]),
+    ("cid", &[Kind::Vsock]),
+    ("host_socket", &[Kind::Vsock]),
+    ("hostname", &[Kind::Mx]),
+    ("interface", &[Kind::Mx]),
+];
 
 impl PortDraft {
     /// The full port, with defaults filled in and every range checked. `links` is the largest
@@ -91,6 +130,11 @@ impl PortDraft {
                 })?;
                 PortKind::Vsock(VsockSpec { cid, host_socket: self.host_socket })
             }
+            Kind::Mx => PortKind::Mx(MxSpec {
+                mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
+                hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
+                interface: self.interface,
+            }),
         };
         let spec = PortSpec { name: self.name, group: self.group, socket, kind };
         spec.check()?;
@@ -98,22 +142,26 @@ impl PortDraft {
     }
 
     fn refuse_foreign_keys(&self) -> Result<(), SpecError> {
-        let net = [
+        let given = [
             self.mac.is_some(),
             self.mtu.is_some(),
             self.queue_pairs.is_some(),
             self.learn.is_some(),
+            self.cid.is_some(),
+            self.host_socket.is_some(),
+            self.hostname.is_some(),
+            self.interface.is_some(),
         ];
-        let vsock = [self.cid.is_some(), self.host_socket.is_some()];
-        let (keys, given, kind): (&[&str], &[bool], _) = match self.kind {
-            Kind::Net => (&VSOCK_KEYS, &vsock, "net"),
-            Kind::Vsock => (&NET_KEYS, &net, "vsock"),
-        };
-        match keys.iter().zip(given).find(|(_, given)| **given) {
+        let foreign = KEYS_OF_KINDS
+            .iter()
+            .zip(given)
+            .find(|((_, kinds), given)| *given && !kinds.contains(&self.kind));
+        match foreign {
             None => Ok(()),
-            Some((key, _)) => Err(SpecError(format!(
-                "port {}: {key}: a port of kind {kind:?} has no such key",
-                self.name
+            Some(((key, _), _)) => Err(SpecError(format!(
+                "port {}: {key}: a port of kind {:?} has no such key",
+                self.name,
+                self.kind.word()
             ))),
         }
     }

@@ -49,6 +49,12 @@ impl Shard {
     fn admit(&mut self, id: PortId, stream: OwnedFd) -> Result<(), String> {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
+        if self.service.attaches(&port.spec) {
+            port.connects_total = port.connects_total.saturating_add(1);
+            self.with(|s, cx| s.attached(cx, id, stream));
+            self.settle();
+            return Ok(());
+        }
         if port.server.is_some() {
             return Err("a second frontend was turned away".into());
         }

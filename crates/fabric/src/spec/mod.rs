@@ -12,7 +12,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HOST_SUFFIX_BYTES, MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, INTERFACE_BYTES_MAX, MTU_MIN, NAME_BYTES_MAX,
+    QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 
 pub use link::{
@@ -83,6 +84,11 @@ impl Mac {
         let [first, ..] = self.0;
         first & 1 == 1
     }
+
+    /// Whether it may be a station's: neither a group's nor zero.
+    pub fn is_unicast(self) -> bool {
+        !self.is_group() && self.0 != [0; 6]
+    }
 }
 
 impl FromStr for Mac {
@@ -146,6 +152,19 @@ pub enum PortKind {
     Net(NetSpec),
     /// virtio-vsock.
     Vsock(VsockSpec),
+    /// A board of MX endpoints, for processes.
+    Mx(MxSpec),
+}
+
+impl PortKind {
+    /// Its name, as operators write it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Net(_) => "net",
+            Self::Vsock(_) => "vsock",
+            Self::Mx(_) => "mx",
+        }
+    }
 }
 
 /// A virtio-net port.
@@ -171,6 +190,18 @@ pub struct VsockSpec {
     pub host_socket: Option<PathBuf>,
 }
 
+/// A board of MX endpoints, to which processes attach by its socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MxSpec {
+    /// Its address (`nic_id`).
+    pub mac: Mac,
+    /// What peers call it, 1 to [`HOSTNAME_BYTES_MAX`] bytes: by custom `host:board`.
+    pub hostname: String,
+    /// The interface by which boards of other hosts are reached; none: those of this host only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
 /// The lowest CID a guest may have (0 to 2: hypervisor, local, host; virtio 1.3, 5.10.4).
 pub const CID_GUEST_MIN: u32 = 3;
 /// The host's CID.
@@ -181,7 +212,7 @@ impl PortSpec {
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let host = match &self.kind {
             PortKind::Vsock(vsock) => vsock.host_socket.as_deref(),
-            PortKind::Net(_) => None,
+            PortKind::Net(_) | PortKind::Mx(_) => None,
         };
         std::iter::once(self.socket.as_path()).chain(host)
     }
@@ -196,7 +227,7 @@ impl PortSpec {
         }
         match &self.kind {
             PortKind::Net(net) => {
-                if net.mac.is_group() || net.mac.0 == [0; 6] {
+                if !net.mac.is_unicast() {
                     return fail(format!("mac {}: expected a unicast address, not zero", net.mac));
                 }
                 if net.mtu < MTU_MIN {
@@ -217,6 +248,27 @@ impl PortSpec {
                 }
                 if vsock.cid < CID_GUEST_MIN || vsock.cid == u32::MAX {
                     return fail(format!("cid {}: expected 3 to 4294967294", vsock.cid));
+                }
+            }
+            PortKind::Mx(mx) => {
+                if !mx.mac.is_unicast() {
+                    return fail(format!("mac {}: expected a unicast address, not zero", mx.mac));
+                }
+                let plain = |b: u8| b.is_ascii_graphic();
+                let len = mx.hostname.len();
+                if len == 0 || len > HOSTNAME_BYTES_MAX || !mx.hostname.bytes().all(plain) {
+                    return fail(format!(
+                        "hostname {:?}: expected 1 to {HOSTNAME_BYTES_MAX} printable characters \
+                         without spaces",
+                        mx.hostname
+                    ));
+                }
+                if let Some(interface) = &mx.interface
+                    && (interface.is_empty() || interface.len() > INTERFACE_BYTES_MAX)
+                {
+                    return fail(format!(
+                        "interface {interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"
+                    ));
                 }
             }
         }

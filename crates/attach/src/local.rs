@@ -1,0 +1,226 @@
+//! The local attachment: a process and the daemon talk by a Unix stream socket, in messages of one
+//! length with descriptors beside ([`causeway_wire::local`]). Either end may be hostile.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use causeway_wire::local::MESSAGE_BYTES;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
+use crate::reaper;
+
+/// A message, and what came with it.
+#[derive(Debug)]
+pub struct Received {
+    /// Its bytes.
+    pub bytes: [u8; MESSAGE_BYTES],
+    /// Its descriptors: of memory files and event counters, or such as are of no use.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Why a conversation is over.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The other end closed.
+    #[error("the other end closed")]
+    Closed,
+    /// It sent descriptors that it may not send.
+    #[error("the other end sent descriptors that it may not send")]
+    Descriptors,
+    /// It does not read what it is told.
+    #[error("the other end does not read what it is told")]
+    Unread,
+    /// The host fails us.
+    #[error("the local socket")]
+    Host(#[from] io::Error),
+}
+
+impl From<Errno> for Ended {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET => Self::Closed,
+            other => Self::Host(other.into()),
+        }
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct Local {
+    socket: OwnedFd,
+    bytes: [u8; MESSAGE_BYTES],
+    have: usize,
+    fds: Vec<OwnedFd>,
+    /// What found no room in the socket yet.
+    unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
+    /// How much of the first is sent.
+    sent: usize,
+}
+
+impl Local {
+    /// On a connected Unix stream socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        let (fds, unsent) = (Vec::new(), VecDeque::new());
+        Self { socket, bytes: [0; MESSAGE_BYTES], have: 0, fds, unsent, sent: 0 }
+    }
+
+    /// The next message, if one is there whole. Never waits.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub fn receive(&mut self) -> Result<Option<Received>, Ended> {
+        while self.have < MESSAGE_BYTES {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LOCAL_DESCRIPTORS_MAX))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let part = self.bytes.get_mut(self.have..).unwrap_or_default();
+            let mut vectors = [IoSliceMut::new(part)];
+            let got = match rustix::net::recvmsg(&self.socket, &mut vectors, &mut control, flags) {
+                Ok(got) => got,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            };
+            for message in control.drain() {
+                let RecvAncillaryMessage::ScmRights(received) = message else { continue };
+                for fd in received {
+                    if reaper::is_plain(&fd) && self.fds.len() < LOCAL_DESCRIPTORS_MAX {
+                        self.fds.push(fd);
+                    } else {
+                        reaper::close(fd);
+                        return Err(Ended::Descriptors);
+                    }
+                }
+            }
+            if got.flags.contains(ReturnFlags::CTRUNC) {
+                return Err(Ended::Descriptors);
+            }
+            if got.bytes == 0 {
+                return Err(Ended::Closed);
+            }
+            self.have = self.have.saturating_add(got.bytes);
+        }
+        self.have = 0;
+        Ok(Some(Received { bytes: self.bytes, fds: std::mem::take(&mut self.fds) }))
+    }
+
+    /// Sends a message with descriptors, as soon as there is room. Never waits.
+    ///
+    /// # Errors
+    /// [`Ended`]: also where the other end leaves too much unread.
+    pub fn send(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
+        if self.unsent.len() >= LOCAL_UNSENT_MAX {
+            return Err(Ended::Unread);
+        }
+        self.unsent.push_back((bytes, fds));
+        self.flush().map(drop)
+    }
+
+    /// Sends what waits. Says whether all is sent.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub fn flush(&mut self) -> Result<bool, Ended> {
+        while let Some((bytes, fds)) = self.unsent.front() {
+            let rest = bytes.get(self.sent..).unwrap_or(&[]);
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LOCAL_DESCRIPTORS_MAX))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            // With the first byte.
+            if self.sent == 0
+                && !borrowed.is_empty()
+                && !control.push(SendAncillaryMessage::ScmRights(&borrowed))
+            {
+                return Err(Ended::Descriptors);
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let vectors = [IoSlice::new(rest)];
+            match rustix::net::sendmsg(&self.socket, &vectors, &mut control, flags) {
+                Ok(count) => self.sent = self.sent.saturating_add(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+            if self.sent >= MESSAGE_BYTES {
+                self.unsent.pop_front();
+                self.sent = 0;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl AsFd for Local {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (Local, Local) {
+        let flags = SocketFlags::CLOEXEC;
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        (Local::new(a), Local::new(b))
+    }
+
+    fn memory() -> OwnedFd {
+        causeway_memory::create("test", 4096).unwrap()
+    }
+
+    #[test]
+    fn messages_and_their_descriptors_stay_together() {
+        let (mut a, mut b) = pair();
+        for n in 0..3_u8 {
+            let fds = (0..n).map(|_| memory()).collect();
+            a.send([n; MESSAGE_BYTES], fds).unwrap();
+        }
+        for n in 0..3_u8 {
+            let got = b.receive().unwrap().unwrap();
+            assert_eq!((got.bytes, got.fds.len()), ([n; MESSAGE_BYTES], usize::from(n)));
+        }
+        assert!(b.receive().unwrap().is_none());
+        drop(a);
+        assert!(matches!(b.receive(), Err(Ended::Closed)));
+    }
+
+    #[test]
+    fn hostile_ends_that_do_not_read_are_given_up() {
+        let (mut a, _b) = pair();
+        let mut sent = 0;
+        let ended = loop {
+            match a.send([7; MESSAGE_BYTES], Vec::new()) {
+                Ok(()) => sent += 1,
+                Err(ended) => break ended,
+            }
+            assert!(sent < 1_000_000);
+        };
+        assert!(matches!(ended, Ended::Unread), "{ended}");
+    }
+
+    #[test]
+    fn hostile_descriptors_end_the_conversation() {
+        let (a, mut b) = pair();
+        let odd: OwnedFd = std::fs::File::open("/").unwrap().into();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [odd.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [0; MESSAGE_BYTES];
+        let vectors = [IoSlice::new(&bytes)];
+        rustix::net::sendmsg(&a.socket, &vectors, &mut control, SendFlags::empty()).unwrap();
+        assert!(matches!(b.receive(), Err(Ended::Descriptors)));
+    }
+}

@@ -1,0 +1,64 @@
+//! A process that is attached.
+
+use std::os::fd::OwnedFd;
+
+use causeway_attach::local::{Ended, Local};
+use causeway_fabric::{PortId, ServiceWatch};
+use causeway_wire::local::Tell;
+
+/// See above.
+#[derive(Debug)]
+pub struct Client {
+    pub port: PortId,
+    local: Local,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
+    /// Whether it has said which version it speaks.
+    pub greeted: bool,
+    /// Why it is to be parted from.
+    ended: Option<Ended>,
+}
+
+impl Client {
+    pub fn new(port: PortId, local: Local, watch: ServiceWatch) -> Self {
+        Self { port, local, watch, greeted: false, ended: None }
+    }
+
+    /// The bytes of its next question, if there is one.
+    pub fn next(&mut self) -> Option<Vec<u8>> {
+        match self.local.receive() {
+            // Nothing that is asked comes with descriptors.
+            Ok(Some(received)) if received.fds.is_empty() => return Some(received.bytes.into()),
+            Ok(Some(_)) => self.end(Ended::Descriptors),
+            Ok(None) => {}
+            Err(ended) => self.end(ended),
+        }
+        None
+    }
+
+    /// Tells it something.
+    pub fn tell(&mut self, tell: &Tell, fds: Vec<OwnedFd>) {
+        if self.ended.is_none()
+            && let Err(ended) = self.local.send(tell.emit(), fds)
+        {
+            self.end(ended);
+        }
+    }
+
+    /// There is room in its socket again.
+    pub fn flush(&mut self) {
+        if let Err(ended) = self.local.flush() {
+            self.end(ended);
+        }
+    }
+
+    /// It is to be parted from; the first reason counts.
+    pub fn end(&mut self, ended: Ended) {
+        self.ended.get_or_insert(ended);
+    }
+
+    /// Why it is to be parted from, if it is.
+    pub fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+}

@@ -1,0 +1,28 @@
+//! Boards of MX endpoints: the daemon's side of message passing.
+//!
+//! A port of kind `mx` is a board. Processes attach by its socket ([`causeway_attach::local`]),
+//! open endpoints and ask for ways to others. Between two endpoints of one group on this host the
+//! daemon makes a channel ([`causeway_ring::channel`]), gives its memory and the doorbells to both,
+//! and is off the path from then on. When a process goes, those that had ways to it are told.
+//!
+//! Processes are as hostile as guests: each costs at most its own endpoints.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod board;
+mod client;
+pub mod limits;
+mod service;
+mod ways;
+
+pub use service::Messages;

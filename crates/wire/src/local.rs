@@ -1,0 +1,355 @@
+//! How a process attaches to a board of MX endpoints: messages on a Unix stream socket, each of
+//! [`MESSAGE_BYTES`] bytes, some with descriptors beside. All numbers are little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 2 | which message |
+//! | 2 to 4 | zero |
+//! | 4 on | its fields, in the order in which they are declared here, then zeroes |
+//!
+//! The process asks ([`Ask`]), the daemon tells ([`Tell`]), also unasked. Descriptors go with
+//! [`Tell::Opened`] (the endpoint's doorbell) and [`Tell::Channel`] (the memory of the channel, the
+//! partner's doorbell).
+
+use crate::field::{Reader, Truncated, Writer};
+
+/// Length of each message, in bytes.
+pub const MESSAGE_BYTES: usize = 128;
+/// What is spoken here.
+pub const VERSION: u16 = 1;
+/// Longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 80;
+
+/// A message that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is cut off.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// There is no such message.
+    #[error("there is no message {0}")]
+    Kind(u16),
+    /// A field has a value that it cannot have.
+    #[error("field {0} has a value that it cannot have")]
+    Field(&'static str),
+}
+
+/// A name: at most [`NAME_BYTES_MAX`] bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    len: u8,
+    bytes: [u8; NAME_BYTES_MAX],
+}
+
+impl Name {
+    /// None if it is too long.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self { len: u8::try_from(text.len()).ok()?, bytes })
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or(&[]);
+        std::str::from_utf8(bytes).unwrap_or("")
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let name = Self { len: reader.u8(), bytes: reader.take() };
+        let text = name.bytes.get(..usize::from(name.len)).map(std::str::from_utf8);
+        if matches!(text, Some(Ok(_))) { Ok(name) } else { Err(Error::Field("name")) }
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.put([self.len]);
+        writer.put(self.bytes);
+    }
+}
+
+/// What a process asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are what their names say")]
+pub enum Ask {
+    /// First of all.
+    Hello { version: u16 },
+    /// An endpoint, this or (255) any that is free. Answered by [`Tell::Opened`].
+    Open { tag: u32, endpoint: u8, key: u32 },
+    /// One that it has is to be closed.
+    Close { endpoint: u8 },
+    /// A way from one of its endpoints to another endpoint. Answered by [`Tell::Channel`] or
+    /// [`Tell::Refused`].
+    Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
+    /// The way to that endpoint is closed.
+    Disconnect { endpoint: u8, to: u8, nic: u64 },
+    /// Whose name is it? Answered by [`Tell::Host`].
+    Find { tag: u32, name: Name },
+    /// What is it called? Answered by [`Tell::Host`].
+    Name { tag: u32, nic: u64 },
+}
+
+/// What the daemon tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are what their names say")]
+pub enum Tell {
+    /// The board: its address, what it is called, and which daemon this is.
+    Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
+    /// An endpoint was opened (code 0), or why not (`mx_return_t`).
+    Opened { tag: u32, code: u32, session: u32, endpoint: u8 },
+    /// A way to another endpoint of this host. `token` as it was asked for, or 0 if the other
+    /// side asked. `side`: 0 or 1, which of the channel's is ours.
+    Channel { endpoint: u8, of: u8, side: u8, session: u32, token: u64, nic: u64 },
+    /// What was asked for did not come about (`mx_status_code_t`).
+    Refused { endpoint: u8, status: u8, token: u64 },
+    /// An endpoint to which there was a way is closed.
+    Gone { endpoint: u8, of: u8, session: u32, nic: u64 },
+    /// A board, if it is known (`known` is 1).
+    Host { tag: u32, known: u8, nic: u64, name: Name },
+}
+
+/// Writes one message.
+fn message(kind: u16, fields: impl FnOnce(&mut Writer<'_>)) -> [u8; MESSAGE_BYTES] {
+    let mut bytes = [0; MESSAGE_BYTES];
+    let mut writer = Writer::new(&mut bytes);
+    writer.put(kind.to_le_bytes());
+    writer.put([0; 2]);
+    fields(&mut writer);
+    bytes
+}
+
+/// The kind of a message, and its fields.
+fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u16, Reader<'a>), Error> {
+    let mut reader = Reader::new(what, MESSAGE_BYTES, bytes)?;
+    let kind = reader.u16_le();
+    if reader.u16_le() == 0 { Ok((kind, reader)) } else { Err(Error::Field("reserved")) }
+}
+
+impl Ask {
+    /// As bytes.
+    pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
+        match *self {
+            Self::Hello { version } => message(1, |w| w.put(version.to_le_bytes())),
+            Self::Open { tag, endpoint, key } => message(2, |w| {
+                w.put(tag.to_le_bytes());
+                w.put([endpoint]);
+                w.put(key.to_le_bytes());
+            }),
+            Self::Close { endpoint } => message(3, |w| w.put([endpoint])),
+            Self::Connect { endpoint, to, key, token, nic } => message(4, |w| {
+                w.put([endpoint, to]);
+                w.put(key.to_le_bytes());
+                w.put(token.to_le_bytes());
+                w.put(nic.to_le_bytes());
+            }),
+            Self::Disconnect { endpoint, to, nic } => message(5, |w| {
+                w.put([endpoint, to]);
+                w.put(nic.to_le_bytes());
+            }),
+            Self::Find { tag, name } => message(6, |w| {
+                w.put(tag.to_le_bytes());
+                name.write(w);
+            }),
+            Self::Name { tag, nic } => message(7, |w| {
+                w.put(tag.to_le_bytes());
+                w.put(nic.to_le_bytes());
+            }),
+        }
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (kind, mut r) = open("a question", bytes)?;
+        Ok(match kind {
+            1 => Self::Hello { version: r.u16_le() },
+            2 => Self::Open { tag: r.u32_le(), endpoint: r.u8(), key: r.u32_le() },
+            3 => Self::Close { endpoint: r.u8() },
+            4 => Self::Connect {
+                endpoint: r.u8(),
+                to: r.u8(),
+                key: r.u32_le(),
+                token: r.u64_le(),
+                nic: r.u64_le(),
+            },
+            5 => Self::Disconnect { endpoint: r.u8(), to: r.u8(), nic: r.u64_le() },
+            6 => Self::Find { tag: r.u32_le(), name: Name::read(&mut r)? },
+            7 => Self::Name { tag: r.u32_le(), nic: r.u64_le() },
+            other => return Err(Error::Kind(other)),
+        })
+    }
+}
+
+impl Tell {
+    /// As bytes.
+    pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
+        match *self {
+            Self::Welcome { version, nic, host, name } => message(1, |w| {
+                w.put(version.to_le_bytes());
+                w.put(nic.to_le_bytes());
+                w.put(host);
+                name.write(w);
+            }),
+            Self::Opened { tag, code, session, endpoint } => message(2, |w| {
+                w.put(tag.to_le_bytes());
+                w.put(code.to_le_bytes());
+                w.put(session.to_le_bytes());
+                w.put([endpoint]);
+            }),
+            Self::Channel { endpoint, of, side, session, token, nic } => message(3, |w| {
+                w.put([endpoint, of, side]);
+                w.put(session.to_le_bytes());
+                w.put(token.to_le_bytes());
+                w.put(nic.to_le_bytes());
+            }),
+            Self::Refused { endpoint, status, token } => message(4, |w| {
+                w.put([endpoint, status]);
+                w.put(token.to_le_bytes());
+            }),
+            Self::Gone { endpoint, of, session, nic } => message(5, |w| {
+                w.put([endpoint, of]);
+                w.put(session.to_le_bytes());
+                w.put(nic.to_le_bytes());
+            }),
+            Self::Host { tag, known, nic, name } => message(6, |w| {
+                w.put(tag.to_le_bytes());
+                w.put([known]);
+                w.put(nic.to_le_bytes());
+                name.write(w);
+            }),
+        }
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (kind, mut r) = open("a message of the daemon", bytes)?;
+        Ok(match kind {
+            1 => Self::Welcome {
+                version: r.u16_le(),
+                nic: r.u64_le(),
+                host: r.take(),
+                name: Name::read(&mut r)?,
+            },
+            2 => Self::Opened {
+                tag: r.u32_le(),
+                code: r.u32_le(),
+                session: r.u32_le(),
+                endpoint: r.u8(),
+            },
+            3 => Self::Channel {
+                endpoint: r.u8(),
+                of: r.u8(),
+                side: flag("side", r.u8())?,
+                session: r.u32_le(),
+                token: r.u64_le(),
+                nic: r.u64_le(),
+            },
+            4 => Self::Refused { endpoint: r.u8(), status: r.u8(), token: r.u64_le() },
+            5 => Self::Gone { endpoint: r.u8(), of: r.u8(), session: r.u32_le(), nic: r.u64_le() },
+            6 => Self::Host {
+                tag: r.u32_le(),
+                known: flag("known", r.u8())?,
+                nic: r.u64_le(),
+                name: Name::read(&mut r)?,
+            },
+            other => return Err(Error::Kind(other)),
+        })
+    }
+}
+
+fn flag(name: &'static str, value: u8) -> Result<u8, Error> {
+    if value < 2 { Ok(value) } else { Err(Error::Field(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name() -> impl Strategy<Value = Name> {
+        "[a-z:0-9é]{0,40}".prop_map(|text| Name::new(&text).unwrap())
+    }
+
+    fn ask() -> impl Strategy<Value = Ask> {
+        prop_oneof![
+            any::<u16>().prop_map(|version| Ask::Hello { version }),
+            any::<(u32, u8, u32)>().prop_map(|(tag, endpoint, key)| Ask::Open {
+                tag,
+                endpoint,
+                key
+            }),
+            any::<u8>().prop_map(|endpoint| Ask::Close { endpoint }),
+            any::<(u8, u8, u32, u64, u64)>().prop_map(|(endpoint, to, key, token, nic)| {
+                Ask::Connect { endpoint, to, key, token, nic }
+            }),
+            any::<(u8, u8, u64)>().prop_map(|(endpoint, to, nic)| Ask::Disconnect {
+                endpoint,
+                to,
+                nic
+            }),
+            (any::<u32>(), name()).prop_map(|(tag, name)| Ask::Find { tag, name }),
+            any::<(u32, u64)>().prop_map(|(tag, nic)| Ask::Name { tag, nic }),
+        ]
+    }
+
+    fn tell() -> impl Strategy<Value = Tell> {
+        prop_oneof![
+            (any::<(u16, u64, [u8; 16])>(), name()).prop_map(|((version, nic, host), name)| {
+                Tell::Welcome { version, nic, host, name }
+            }),
+            any::<(u32, u32, u32, u8)>().prop_map(|(tag, code, session, endpoint)| {
+                Tell::Opened { tag, code, session, endpoint }
+            }),
+            (any::<(u8, u8, u32, u64, u64)>(), 0..2_u8).prop_map(
+                |((endpoint, of, session, token, nic), side)| Tell::Channel {
+                    endpoint,
+                    of,
+                    side,
+                    session,
+                    token,
+                    nic
+                }
+            ),
+            any::<(u8, u8, u64)>().prop_map(|(endpoint, status, token)| Tell::Refused {
+                endpoint,
+                status,
+                token
+            }),
+            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, of, session, nic)| Tell::Gone {
+                endpoint,
+                of,
+                session,
+                nic
+            }),
+            (any::<(u32, u64)>(), 0..2_u8, name())
+                .prop_map(|((tag, nic), known, name)| Tell::Host { tag, known, nic, name }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(ask in ask(), tell in tell()) {
+            prop_assert_eq!(Ask::parse(&ask.emit()), Ok(ask));
+            prop_assert_eq!(Tell::parse(&tell.emit()), Ok(tell));
+        }
+
+        #[test]
+        fn hostile_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..140)) {
+            let _ = (Ask::parse(&bytes), Tell::parse(&bytes));
+        }
+    }
+
+    #[test]
+    fn longer_names_are_none() {
+        assert!(Name::new(&"x".repeat(NAME_BYTES_MAX)).is_some());
+        assert!(Name::new(&"x".repeat(NAME_BYTES_MAX + 1)).is_none());
+        let mut bytes = Ask::Find { tag: 0, name: Name::new("a").unwrap() }.emit();
+        bytes[8] = 81;
+        assert_eq!(Ask::parse(&bytes), Err(Error::Field("name")));
+        assert_eq!(Ask::parse(&[9; MESSAGE_BYTES]), Err(Error::Field("reserved")));
+    }
+}
