@@ -89,10 +89,11 @@ impl<D> Link<D> {
 }
 
 /// What is being looked at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Current {
+    Nothing,
     Note,
-    Event(usize, Event),
+    Event(usize),
 }
 
 /// All channels of an endpoint. `D` rings the doorbell of a partner.
@@ -103,13 +104,19 @@ pub struct Channels<D> {
     by_peer: Vec<Option<u32>>,
     /// Partners that came and went, not told yet.
     notes: VecDeque<Arrival>,
-    current: Option<(Current, Arrival)>,
+    current: Current,
+    /// The event that is looked at, and what it says.
+    event: Event,
+    arrival: Arrival,
     /// Whose turn it is, and how much of it is left.
     at: usize,
     turn: u32,
     idle: u32,
     /// Some link has something that is not looked at each time.
     attention: bool,
+    /// Some link's next event was deferred; and since then nothing else was found.
+    deferring: bool,
+    rested: bool,
 }
 
 impl<D> Default for Channels<D> {
@@ -118,11 +125,15 @@ impl<D> Default for Channels<D> {
             links: Vec::new(),
             by_peer: Vec::new(),
             notes: VecDeque::new(),
-            current: None,
+            current: Current::Nothing,
+            event: Event::default(),
+            arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
             at: 0,
             turn: TURN,
             idle: 0,
             attention: false,
+            deferring: false,
+            rested: false,
         }
     }
 }
@@ -250,8 +261,8 @@ impl<D: Bell> Channels<D> {
             link.sender.close();
             link.bell.ring();
         }
-        if matches!(self.current, Some((Current::Event(of, _), _)) if of == at) {
-            self.current = None;
+        if self.current == Current::Event(at) {
+            self.current = Current::Nothing;
         }
     }
 
@@ -286,41 +297,71 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// The next event of a link, if it is there.
+    /// Looks whether the next event of a link is there.
     #[inline]
-    fn look(&mut self, at: usize) -> Option<(Current, Arrival)> {
-        let link = self.links.get(at)?.as_ref()?;
+    fn look(&mut self, at: usize) -> bool {
+        let Some(Some(link)) = self.links.get(at) else { return false };
         if link.dead || link.deferred {
-            return None;
+            return false;
         }
-        let arrival = match link.receiver.poll() {
-            Ok(None) => return None,
+        match link.receiver.poll() {
+            Ok(None) => return false,
             Ok(Some(event)) => {
-                arrival(link.peer, &event).map(|arrival| (Current::Event(at, event), arrival))
+                if let Some(arrival) = arrival(link.peer, &event) {
+                    self.event = event;
+                    self.arrival = arrival;
+                    self.current = Current::Event(at);
+                    return true;
+                }
             }
-            Err(Broken) => None,
-        };
-        if arrival.is_none() {
-            self.bury(at, Status::EndpointUnreachable);
+            Err(Broken) => {}
         }
-        arrival
+        self.bury(at, Status::EndpointUnreachable);
+        false
     }
 
-    /// Nothing was found: what was deferred may come again, and it is time for what is rare.
+    /// Looks at all links from the one whose turn it is.
+    #[inline]
+    fn look_round(&mut self) -> bool {
+        if self.turn > 0 && self.look(self.at) {
+            self.turn = self.turn.saturating_sub(1);
+            return true;
+        }
+        self.turn = TURN;
+        for _ in 1..self.links.len() {
+            self.at = self.at.saturating_add(1);
+            if self.at >= self.links.len() {
+                self.at = 0;
+            }
+            if self.look(self.at) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Nothing was found: it is time for what is rare.
     #[inline]
     fn idle(&mut self) {
         self.idle = self.idle.wrapping_add(1);
         let rare = self.idle.is_multiple_of(IDLE_LOOKS);
+        self.rested = self.deferring;
         if rare || self.attention {
             self.attend(rare);
         }
+    }
+
+    /// What was deferred may come again.
+    #[cold]
+    fn offer_again(&mut self) {
+        self.links.iter_mut().flatten().for_each(|link| link.deferred = false);
+        (self.deferring, self.rested) = (false, false);
     }
 
     fn attend(&mut self, rare: bool) {
         self.attention = false;
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            link.deferred = false;
             if !link.failing.is_empty() {
                 let (peer, failing) = (link.peer, std::mem::take(&mut link.failing));
                 failing.into_iter().for_each(|to| <Self as Fail>::fail(self, peer, to));
@@ -476,26 +517,19 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
-        if let Some((_, arrival)) = self.current {
-            return Some(arrival);
+        if self.current != Current::Nothing {
+            return Some(self.arrival);
         }
         if let Some(&note) = self.notes.front() {
-            self.current = Some((Current::Note, note));
+            self.arrival = note;
+            self.current = Current::Note;
             return Some(note);
         }
-        for _ in 0..=self.links.len() {
-            if self.turn > 0
-                && let Some(found) = self.look(self.at)
-            {
-                self.turn = self.turn.saturating_sub(1);
-                self.current = Some(found);
-                return Some(found.1);
-            }
-            self.turn = TURN;
-            self.at = self.at.saturating_add(1);
-            if self.at >= self.links.len() {
-                self.at = 0;
-            }
+        if self.rested {
+            self.offer_again();
+        }
+        if self.look_round() {
+            return Some(self.arrival);
         }
         self.idle();
         None
@@ -503,32 +537,32 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn copy(&self, at: usize, into: &mut [u8]) -> usize {
-        let Some((Current::Event(link, event), _)) = &self.current else { return 0 };
-        let Some(Some(link)) = self.links.get(*link) else { return 0 };
-        link.receiver.copy(event, at, into)
+        let Current::Event(link) = self.current else { return 0 };
+        let Some(Some(link)) = self.links.get(link) else { return 0 };
+        link.receiver.copy(&self.event, at, into)
     }
 
     #[inline]
     fn done(&mut self) {
-        match self.current.take() {
-            Some((Current::Note, _)) => drop(self.notes.pop_front()),
-            Some((Current::Event(at, event), _)) => {
+        match std::mem::replace(&mut self.current, Current::Nothing) {
+            Current::Note => drop(self.notes.pop_front()),
+            Current::Event(at) => {
                 if let Some(Some(link)) = self.links.get_mut(at)
-                    && link.receiver.advance(&event)
+                    && link.receiver.advance(&self.event)
                 {
                     link.bell.ring();
                 }
             }
-            None => {}
+            Current::Nothing => {}
         }
     }
 
     fn defer(&mut self) {
-        if let Some((Current::Event(at, _), _)) = self.current.take()
+        if let Current::Event(at) = std::mem::replace(&mut self.current, Current::Nothing)
             && let Some(Some(link)) = self.links.get_mut(at)
         {
             link.deferred = true;
-            self.attention = true;
+            self.deferring = true;
         }
     }
 }

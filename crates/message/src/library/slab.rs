@@ -63,24 +63,29 @@ impl<T> Slab<T> {
     /// Adds one, unless it is full.
     #[inline]
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
+        if self.free == NONE {
+            self.grow()?;
+        }
+        let at = self.free;
+        let entry = self.entries.get_mut(at as usize)?;
+        self.free = entry.next;
+        entry.next = NONE;
+        entry.prev = NONE;
+        entry.value = Some(value);
+        self.used = self.used.saturating_add(1);
+        Some(at)
+    }
+
+    /// Makes one more place, unless it is full.
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
         if self.is_full() {
             return None;
         }
-        let at = if self.free == NONE {
-            let at = u32::try_from(self.entries.len()).ok().filter(|&at| at < NONE)?;
-            self.entries.push(Entry { generation: 1, prev: NONE, next: NONE, value: Some(value) });
-            at
-        } else {
-            let at = self.free;
-            let entry = self.entries.get_mut(at as usize)?;
-            self.free = entry.next;
-            entry.next = NONE;
-            entry.prev = NONE;
-            entry.value = Some(value);
-            at
-        };
-        self.used = self.used.saturating_add(1);
-        Some(at)
+        let at = u32::try_from(self.entries.len()).ok().filter(|&at| at < NONE)?;
+        self.entries.push(Entry { generation: 1, prev: NONE, next: NONE, value: None });
+        self.free = at;
+        Some(())
     }
 
     /// Takes one out. It must stand in no list.

@@ -9,7 +9,7 @@ use super::{Broken, INLINE_BYTES, handshake};
 
 /// An event as it was found, copied from shared memory once. Its bytes are still there, for
 /// [`Receiver::copy`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
     /// Its kind and words.
     pub head: Head,

@@ -67,16 +67,6 @@ impl Sender {
         Ok(self.fits(len))
     }
 
-    /// How many events of `len` bytes find room for certain.
-    ///
-    /// # Errors
-    /// As of [`Self::room`].
-    pub fn slots_free(&mut self) -> Result<u32, Broken> {
-        let given_back = handshake::look(&self.area, self.places.given_back());
-        self.note(given_back)?;
-        Ok(self.slots.wrapping_sub(self.sent.wrapping_sub(self.taken)))
-    }
-
     #[inline]
     fn fits(&self, len: usize) -> bool {
         let slots = self.sent.wrapping_sub(self.taken);
