@@ -15,6 +15,7 @@ mod input;
 mod library_common;
 #[path = "../../crates/daemon/tests/common/model.rs"]
 mod model;
+mod mxoe;
 mod offload;
 mod ring;
 mod stage;
@@ -53,6 +54,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
+    Target { name: "mxoe", bytes_max: 256, run: mxoe::packet, seeds: mxoe::packet_seeds },
+    Target { name: "board", bytes_max: 1024, run: mxoe::board, seeds: mxoe::board_seeds },
     Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },
     Target {
         name: "channel",

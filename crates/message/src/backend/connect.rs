@@ -189,7 +189,8 @@ impl Endpoint {
                 some = true;
                 self.connect_number = self.connect_number.wrapping_add(1);
                 connect.number = self.connect_number;
-                connect.again_at = env.now;
+                // Not in this moment, whose alarms may all have been called.
+                connect.again_at = env.now.saturating_add(1);
             }
         }
         if some {
