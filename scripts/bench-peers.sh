@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Gets what `make bench` is measured beside, as far as it can be had: DPDK and
-# Open vSwitch as Debian packages, vhost-device-vsock as a crate built into the
-# target folder. Says what it does. A peer that cannot be had is left out with a
+# Gets what `make bench` is measured beside, as far as it can be had: DPDK, Open
+# vSwitch, n2n and tinc as Debian packages, vhost-device-vsock as a crate built
+# into the target folder. Says what it does. A peer that cannot be had is left out with a
 # word; its rows then stand without it. SKIP_PEERS=1 installs nothing.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ export PATH="$HOME/.cargo/bin:$PATH"
 target=${CARGO_TARGET_DIR:-target}
 # dpdk-dev has testpmd, which is generator and switch; the drivers that it needs
 # are named by DPDK's ABI version, so they are taken from what dpdk recommends.
-packages=(dpdk-dev librte-net-virtio librte-net-vhost librte-mempool-ring openvswitch-switch-dpdk)
+packages=(dpdk-dev librte-net-virtio librte-net-vhost librte-mempool-ring openvswitch-switch-dpdk n2n tinc)
 vsock=vhost-device-vsock
 vsock_version=0.3.0
 
@@ -42,17 +42,19 @@ installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# The package starts a switch of the system's own. It is no part of the bench,
+# Some packages start a service of the system's own. It is no part of the bench,
 # which runs its own instance in a folder of its own: put it back to rest.
-rest_switch() {
+rest() {
     [ -d /run/systemd/system ] || return 0
-    say 'stopping and disabling the openvswitch-switch service that the package started'
-    as_root systemctl disable --now openvswitch-switch >/dev/null 2>&1
+    say "stopping and disabling the $1 service that the package started"
+    as_root systemctl disable --now "$1" >/dev/null 2>&1
 }
 
 debian_packages() {
-    local package had_switch=no
-    ! installed openvswitch-switch || had_switch=yes
+    local package service had=
+    for service in openvswitch-switch n2n tinc; do
+        ! installed "$service" || had="$had $service "
+    done
     for package in "${packages[@]}"; do
         package=$(full_name "$package")
         [ -n "$package" ] || continue
@@ -62,7 +64,9 @@ debian_packages() {
             apt-get install -qq -y --no-install-recommends "$package" >/dev/null ||
             say "$package cannot be installed: its rows are left out"
     done
-    [ $had_switch = yes ] || ! installed openvswitch-switch || rest_switch
+    for service in openvswitch-switch n2n tinc; do
+        [[ $had == *" $service "* ]] || ! installed "$service" || rest "$service"
+    done
 }
 
 vsock_daemon() {

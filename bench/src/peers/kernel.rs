@@ -1,85 +1,47 @@
 //! The host kernel's own way: two network namespaces, joined by a bridge and two
 //! veth pairs. Both include the kernel's protocol stack.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use super::process::run;
+use super::netns::{Spaces, ip};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
-use crate::sweep::PREFIX;
 
 const FAR: &str = "10.199.0.2:7000";
 
-/// Two namespaces on one bridge; gone when dropped.
-#[derive(Debug)]
-struct Bridge {
-    names: [String; 3],
-}
-
-fn ip(words: &str) -> Result<(), String> {
-    run(Command::new("ip").args(words.split_whitespace())).map(drop)
-}
-
-impl Bridge {
-    fn new() -> Result<Self, String> {
-        let names = ["a", "b", "s"].map(|n| format!("{PREFIX}{}-{n}", std::process::id()));
-        // Made first, so that whatever was made goes when a later step fails.
-        let bridge = Self { names };
-        let [_, _, switch] = &bridge.names;
-        for name in &bridge.names {
-            ip(&format!("netns add {name}"))?;
-        }
-        ip(&format!("-n {switch} link add br0 type bridge"))?;
-        ip(&format!("-n {switch} link set br0 up"))?;
-        for (i, name) in bridge.names.iter().take(2).enumerate() {
-            ip(&format!("-n {switch} link add p{i} type veth peer name eth0 netns {name}"))?;
-            ip(&format!("-n {switch} link set p{i} master br0 up"))?;
-            ip(&format!("-n {name} addr add 10.199.0.{}/24 dev eth0", i + 1))?;
-            ip(&format!("-n {name} link set eth0 up"))?;
-        }
-        Ok(bridge)
+/// Two namespaces on one bridge, which is in a third; gone when dropped.
+fn bridge() -> Result<Spaces, String> {
+    let spaces = Spaces::new(&["a", "b", "s"])?;
+    let switch = spaces.name(2)?;
+    ip(&format!("-n {switch} link add br0 type bridge"))?;
+    ip(&format!("-n {switch} link set br0 up"))?;
+    for (i, name) in spaces.names().iter().take(2).enumerate() {
+        ip(&format!("-n {switch} link add p{i} type veth peer name eth0 netns {name}"))?;
+        ip(&format!("-n {switch} link set p{i} master br0 up"))?;
+        ip(&format!("-n {name} addr add 10.199.0.{}/24 dev eth0", i + 1))?;
+        ip(&format!("-n {name} link set eth0 up"))?;
     }
-
-    /// Puts this thread into one of the two.
-    fn enter(&self, index: usize) -> Result<(), String> {
-        let name = self.names.get(index).ok_or("no such namespace")?;
-        let file = File::open(format!("/run/netns/{name}")).map_err(|e| e.to_string())?;
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(file.as_fd(), kind).map_err(|e| format!("{name}: {e}"))
-    }
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = ip(&format!("netns del {name}"));
-        }
-    }
+    Ok(spaces)
 }
 
 /// Runs the two sides in their namespaces, each on its core.
 fn both<T: Send>(
-    bridge: &Bridge,
+    spaces: &Spaces,
     receive: impl FnOnce() -> std::io::Result<T> + Send,
     send: impl FnOnce() -> std::io::Result<()> + Send,
 ) -> Result<T, String> {
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             pin(SERVER);
-            bridge.enter(1)?;
+            spaces.enter(1)?;
             receive().map_err(|e| e.to_string())
         });
         let sender = scope.spawn(|| {
             pin(CLIENT);
-            bridge.enter(0)?;
+            spaces.enter(0)?;
             // The receiver listens by then.
             std::thread::sleep(Duration::from_millis(200));
             send().map_err(|e| e.to_string())
@@ -93,7 +55,7 @@ fn both<T: Send>(
 /// TCP with writes of 64 KiB, in GB/s.
 pub fn tcp_gbps(effort: &Effort) -> Result<Vec<f64>, String> {
     const WRITE: usize = 64 << 10;
-    let bridge = Bridge::new()?;
+    let spaces = bridge()?;
     let total = effort.rounds(4 << 30) as usize;
     effort.each(|| {
         let receive = || {
@@ -114,13 +76,13 @@ pub fn tcp_gbps(effort: &Effort) -> Result<Vec<f64>, String> {
             }
             Ok(())
         };
-        both(&bridge, receive, send)
+        both(&spaces, receive, send)
     })
 }
 
 /// UDP datagrams of 1400 B that arrive, in millions per second.
 pub fn udp_mpps(effort: &Effort) -> Result<Vec<f64>, String> {
-    let bridge = Bridge::new()?;
+    let spaces = bridge()?;
     let time = effort.time(Duration::from_secs(1));
     effort.each(|| {
         let (done, got) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -141,7 +103,7 @@ pub fn udp_mpps(effort: &Effort) -> Result<Vec<f64>, String> {
             done.store(true, Ordering::Relaxed);
             result
         };
-        both(&bridge, receive, send)?;
+        both(&spaces, receive, send)?;
         Ok(rate)
     })
 }

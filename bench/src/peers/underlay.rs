@@ -1,18 +1,12 @@
 //! Two hosts: network namespaces joined by a veth pair, and the kernel's own ways between them.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use super::process::run;
+use super::netns::{Spaces, ip};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
-use crate::sweep::PREFIX;
 
 /// By which network the peers talk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,27 +31,15 @@ impl Way {
 
 /// Two namespaces; gone when dropped.
 #[derive(Debug)]
-pub struct Underlay {
-    names: [String; 2],
-}
-
-fn ip(words: &str) -> Result<(), String> {
-    run(Command::new("ip").args(words.split_whitespace())).map(drop)
-}
+pub struct Underlay(Spaces);
 
 impl Underlay {
     /// Makes them, with a VXLAN device in each.
     pub fn new() -> Result<Self, String> {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let names = ["x", "y"].map(|n| format!("{PREFIX}{}-{number}{n}", std::process::id()));
-        // Made first, so that whatever was made goes when a later step fails.
-        let underlay = Self { names };
-        let [a, b] = &underlay.names;
-        ip(&format!("netns add {a}"))?;
-        ip(&format!("netns add {b}"))?;
+        let spaces = Spaces::new(&["x", "y"])?;
+        let (a, b) = (spaces.name(0)?, spaces.name(1)?);
         ip(&format!("link add eth0 netns {a} type veth peer name eth0 netns {b}"))?;
-        for (host, name) in underlay.names.iter().enumerate() {
+        for (host, name) in spaces.names().iter().enumerate() {
             let (here, there) = (Way::Veth.address(host), Way::Veth.address(1 - host));
             ip(&format!("-n {name} link set lo up"))?;
             ip(&format!("-n {name} addr add {here}/24 dev eth0"))?;
@@ -69,7 +51,12 @@ impl Underlay {
             ip(&format!("-n {name} addr add {}/24 dev vx0", Way::Vxlan.address(host)))?;
             ip(&format!("-n {name} link set vx0 up"))?;
         }
-        Ok(underlay)
+        Ok(Self(spaces))
+    }
+
+    /// What the namespace of host 0 or 1 is called.
+    pub fn name(&self, host: usize) -> Result<&str, String> {
+        self.0.name(host)
     }
 
     /// Does something in a thread of host 0 or 1; threads that it starts are there too.
@@ -78,14 +65,8 @@ impl Underlay {
         host: usize,
         act: impl FnOnce() -> Result<T, String> + Send,
     ) -> Result<T, String> {
-        let name = self.names.get(host).ok_or("no such host")?;
-        let enter = || -> Result<(), String> {
-            let file = File::open(format!("/run/netns/{name}")).map_err(|e| e.to_string())?;
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(file.as_fd(), kind).map_err(|e| format!("{name}: {e}"))
-        };
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| enter().and_then(|()| act()));
+            let thread = scope.spawn(|| self.0.enter(host).and_then(|()| act()));
             thread.join().map_err(|_| "a thread died".to_owned())?
         })
     }
@@ -104,43 +85,39 @@ impl Underlay {
             sent.and(received)
         })
     }
-}
 
-impl Drop for Underlay {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = ip(&format!("netns del {name}"));
-        }
+    /// TCP from host 0 to an address of host 1, `total` bytes a run with writes of 64 KiB, in
+    /// Gbit/s.
+    pub fn tcp_gbits(&self, effort: &Effort, far: &str, total: u64) -> Result<Vec<f64>, String> {
+        const WRITE: usize = 64 << 10;
+        let far = format!("{far}:7001");
+        effort.each(|| {
+            let receive = || {
+                let (mut stream, _) = TcpListener::bind(&far)?.accept()?;
+                let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
+                loop {
+                    match stream.read(&mut room)? {
+                        0 => return Ok(got as f64 * 8.0 / since.elapsed().as_secs_f64() / 1e9),
+                        count => got += count,
+                    }
+                }
+            };
+            let send = || {
+                let mut stream = TcpStream::connect(&far)?;
+                let data = vec![7; WRITE];
+                for _ in 0..total / WRITE as u64 {
+                    stream.write_all(&data)?;
+                }
+                Ok(())
+            };
+            self.both(send, receive)
+        })
     }
 }
 
 /// TCP with writes of 64 KiB, in Gbit/s.
 pub fn tcp_gbits(effort: &Effort, way: Way) -> Result<Vec<f64>, String> {
-    const WRITE: usize = 64 << 10;
-    let underlay = Underlay::new()?;
-    let total = effort.rounds(3 << 30) as usize;
-    let far = format!("{}:7001", way.address(1));
-    effort.each(|| {
-        let receive = || {
-            let (mut stream, _) = TcpListener::bind(&far)?.accept()?;
-            let (mut room, mut got, since) = (vec![0; 4 * WRITE], 0, Instant::now());
-            loop {
-                match stream.read(&mut room)? {
-                    0 => return Ok(got as f64 * 8.0 / since.elapsed().as_secs_f64() / 1e9),
-                    count => got += count,
-                }
-            }
-        };
-        let send = || {
-            let mut stream = TcpStream::connect(&far)?;
-            let data = vec![7; WRITE];
-            for _ in 0..total / WRITE {
-                stream.write_all(&data)?;
-            }
-            Ok(())
-        };
-        underlay.both(send, receive)
-    })
+    Underlay::new()?.tcp_gbits(effort, way.address(1), effort.rounds(3 << 30))
 }
 
 /// Round trips of 64 B over UDP: microseconds. Both ends spin if `spin`, else they sleep.

@@ -1,0 +1,175 @@
+//! Overlays of user space between two hosts, as Debian has them: n2n and tinc, both as switches of
+//! Ethernet frames over UDP.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::process::{Folder, Program, command, run};
+use super::underlay::{Underlay, Way};
+use crate::effort::Effort;
+
+/// How long both ends may take to find each other.
+const FOUND: Duration = Duration::from_secs(60);
+/// How long whoever is to be found gets to begin.
+const BEGUN: Duration = Duration::from_millis(700);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlay {
+    /// n2n; that of Debian goes with a cipher only.
+    N2n,
+    /// tinc as it comes, with its cipher and digest.
+    Tinc,
+    /// tinc without them.
+    TincPlain,
+}
+
+/// The overlay's address of host 0 or 1.
+fn address(host: usize) -> String {
+    format!("10.196.0.{}", host + 1)
+}
+
+/// A program on host 0 or 1, ended when dropped.
+fn start(underlay: &Underlay, host: usize, words: &[&str]) -> Result<Program, String> {
+    let (name, arguments) = words.split_first().ok_or("no program")?;
+    // Else `ip` would say that it is not there, where nobody reads.
+    if !["/usr/bin", "/usr/sbin", "/usr/local/sbin"]
+        .iter()
+        .any(|at| Path::new(at).join(name).exists())
+    {
+        return Err(format!("{name} is not installed"));
+    }
+    let space = underlay.name(host)?;
+    Program::start(command("ip").args(["netns", "exec", space, name]).args(arguments))
+}
+
+/// The overlay between the hosts of an underlay; it ends when dropped.
+#[derive(Debug)]
+struct Running {
+    _programs: Vec<Program>,
+    _folder: Folder,
+}
+
+impl Running {
+    fn new(underlay: &Underlay, overlay: Overlay) -> Result<Self, String> {
+        let folder = Folder::new("overlay")?;
+        let programs = match overlay {
+            Overlay::N2n => n2n(underlay)?,
+            Overlay::Tinc => tinc(underlay, "", &folder)?,
+            Overlay::TincPlain => tinc(underlay, "Cipher = none\nDigest = none\n", &folder)?,
+        };
+        let running = Self { _programs: programs, _folder: folder };
+        // Refused is an answer too: it came from the far host.
+        let far: SocketAddr = format!("{}:7", address(1)).parse().map_err(|_| "an address")?;
+        let since = Instant::now();
+        underlay.at(0, || {
+            loop {
+                match TcpStream::connect_timeout(&far, Duration::from_secs(1)) {
+                    Err(e) if e.kind() != std::io::ErrorKind::ConnectionRefused => {
+                        if since.elapsed() > FOUND {
+                            return Err(format!("{overlay:?} does not carry anything: {e}"));
+                        }
+                        std::thread::sleep(Duration::from_millis(200));
+                    }
+                    _ => return Ok(()),
+                }
+            }
+        })?;
+        Ok(running)
+    }
+}
+
+/// A supernode on the first host, where the edges hear of each other.
+fn n2n(underlay: &Underlay) -> Result<Vec<Program>, String> {
+    let near = Way::Veth.address(0);
+    let mut programs = vec![start(underlay, 0, &["supernode", "-l", "7654"])?];
+    // Edges that find nobody ask again after half a minute only.
+    std::thread::sleep(BEGUN);
+    for host in 0..2 {
+        let (address, port) = (address(host), format!("{}", 7655 + host));
+        let (supernode, mac) = (format!("{near}:7654"), format!("02:00:00:00:00:0{host}"));
+        let mut words = vec!["edge", "-d", "over0", "-a", &address, "-c", "bench"];
+        words.extend(["-l", &supernode, "-p", &port, "-m", &mac, "-u", "0", "-g", "0"]);
+        words.extend(["-k", "a-key-of-the-bench"]);
+        programs.push(start(underlay, host, &words)?);
+    }
+    Ok(programs)
+}
+
+/// Two daemons, the first of which connects to the other.
+fn tinc(underlay: &Underlay, seal: &str, folder: &Folder) -> Result<Vec<Program>, String> {
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let name = |host: usize| format!("host{host}");
+    for host in 0..2 {
+        let at = folder.file(&name(host));
+        std::fs::create_dir_all(at.join("hosts")).map_err(|e| e.to_string())?;
+        let connect = if host == 0 { format!("ConnectTo = {}\n", name(1)) } else { String::new() };
+        let of = format!(
+            "Name = {}\nMode = switch\nDeviceType = tap\nInterface = over0\n{connect}",
+            name(host)
+        );
+        write(&at.join("tinc.conf"), &of)?;
+        let up = format!(
+            "#!/bin/sh\nip addr add {}/24 dev $INTERFACE\nip link set $INTERFACE up\n",
+            address(host)
+        );
+        write(&at.join("tinc-up"), &up)?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(at.join("tinc-up"), mode).map_err(|e| e.to_string())?;
+        let own = format!("Address = {}\n{seal}", Way::Veth.address(host));
+        write(&at.join("hosts").join(name(host)), &own)?;
+        run(Command::new("tincd").arg("-c").arg(&at).arg("-K2048"))?;
+    }
+    for (from, to) in [(0, 1), (1, 0)] {
+        let key = |of: usize| folder.file(&name(of)).join("hosts");
+        std::fs::copy(key(from).join(name(from)), key(to).join(name(from)))
+            .map_err(|e| e.to_string())?;
+    }
+    // The one that is connected to goes first: the other tries again after seconds.
+    let daemon = |host: usize| {
+        let (at, pid) = (folder.file(&name(host)), folder.file(&format!("pid{host}")));
+        let pid = format!("--pidfile={}", pid.display());
+        start(underlay, host, &["tincd", "-c", &at.to_string_lossy(), "-D", &pid])
+    };
+    let far = daemon(1)?;
+    std::thread::sleep(BEGUN);
+    Ok(vec![daemon(0)?, far])
+}
+
+/// TCP over it with writes of 64 KiB, in Gbit/s.
+pub fn tcp_gbits(effort: &Effort, overlay: Overlay) -> Result<Vec<f64>, String> {
+    let underlay = Underlay::new()?;
+    let running = Running::new(&underlay, overlay)?;
+    let measured = underlay.tcp_gbits(effort, &address(1), effort.rounds(512 << 20));
+    drop(running);
+    measured
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlays_carry_traffic_where_they_are_to_be_had() {
+        for overlay in [Overlay::N2n, Overlay::Tinc, Overlay::TincPlain] {
+            let measured = Underlay::new().and_then(|underlay| {
+                let _running = Running::new(&underlay, overlay)?;
+                let effort = Effort { runs: 1, quick: true };
+                underlay.tcp_gbits(&effort, &address(1), 4 << 20)
+            });
+            match measured {
+                Ok(rates) => assert!(rates.iter().all(|rate| *rate > 0.0), "{overlay:?} {rates:?}"),
+                Err(why) => {
+                    let absent = ["not installed", "Operation not permitted"];
+                    assert!(absent.iter().any(|word| why.contains(word)), "{overlay:?}: {why}");
+                    eprintln!("left out: {overlay:?}: {why}");
+                }
+            }
+        }
+    }
+}
