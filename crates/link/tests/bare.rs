@@ -4,7 +4,7 @@ mod hosts;
 
 use causeway_fabric::control::{Command, LinkState};
 use causeway_fabric::spec::LinkKind;
-use hosts::{Host, bare, frame, is_silent, mac, name, receive, send, unicast, wait};
+use hosts::{Host, bare, exchange, frame, is_silent, mac, name, receive, send, unicast, wait};
 
 /// Joins group `red` of two hosts.
 fn join(a: &Host, b: &Host, kind: fn(causeway_fabric::spec::UdpSpec) -> LinkKind, port: u16) {
@@ -22,14 +22,7 @@ fn crosses(kind: fn(causeway_fabric::spec::UdpSpec) -> LinkKind, port: u16) {
     let first = unicast(1, 2, 60);
     send(&mut one, &first);
     assert_eq!(receive(&mut two).1, first);
-    for len in [60, 100, 1000, 1514] {
-        let there = unicast(1, 2, len);
-        send(&mut one, &there);
-        assert_eq!(receive(&mut two).1, there);
-        let back = unicast(2, 1, len);
-        send(&mut two, &back);
-        assert_eq!(receive(&mut one).1, back);
-    }
+    exchange(&mut one, &mut two, &[60, 100, 1000, 1514]);
     let all = frame([0xff; 6], mac(1), 60);
     send(&mut one, &all);
     assert_eq!(receive(&mut two).1, all);

@@ -7,7 +7,10 @@ use std::process::Command as Process;
 
 use causeway_fabric::control::{Command, LinkState};
 use causeway_fabric::spec::{LinkKind, LinkSpec, RawSpec};
-use hosts::{Host, frame, is_silent, mac, name, receive, send, send_with, spec, unicast, wait};
+use hosts::{
+    Host, exchange, frame, is_silent, mac, name, receive, segment, send, send_with, spec, unicast,
+    wait, wait_counter,
+};
 
 const INSIDE: &str = "CAUSEWAY_TEST_NAMESPACE";
 
@@ -40,11 +43,6 @@ fn raw(link: &str, group: &str, interface: &str) -> LinkSpec {
     spec(link, group, LinkKind::Raw(RawSpec { interface: interface.to_owned() }))
 }
 
-fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
-    let there = || host.link_counter(link, counter) >= count;
-    wait(there, || format!("{counter}: {:?}", host.link_view(link)));
-}
-
 fn crosses() {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
@@ -52,14 +50,7 @@ fn crosses() {
     b.link(raw("lan", "red", "far")).unwrap();
     assert_eq!(a.link_view("lan").state, LinkState::Open);
     assert_eq!(a.link_view("lan").mtu, 1500);
-    for len in [60, 100, 1000, 1514] {
-        let there = unicast(1, 2, len);
-        send(&mut one, &there);
-        assert_eq!(receive(&mut two).1, there);
-        let back = unicast(2, 1, len);
-        send(&mut two, &back);
-        assert_eq!(receive(&mut one).1, back);
-    }
+    exchange(&mut one, &mut two, &[60, 100, 1000, 1514]);
     let all = frame([0xff; 6], mac(1), 60);
     send(&mut one, &all);
     assert_eq!(receive(&mut two).1, all);
@@ -129,20 +120,7 @@ fn segments() {
     let (mut one, mut two) = (a.port_with(1, "red", all, 1500), b.port_with(2, "red", all, 1500));
     a.link(raw("lan", "red", "near")).unwrap();
     b.link(raw("lan", "red", "far")).unwrap();
-    let mut packet = Vec::new();
-    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .tcp(1000, 2000, 1, 65535);
-    builder.write(&mut packet, &vec![0x5a; 40_000]).unwrap();
-    let header = Header {
-        flags: HDR_F_NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        hdr_len: 54,
-        gso_size: 1460,
-        csum_start: 34,
-        csum_offset: 16,
-        num_buffers: 0,
-    };
+    let (header, packet) = segment(40_000);
     send_with(&mut one, &header, &packet);
     let (got, bytes) = receive(&mut two);
     assert_eq!(bytes, packet, "uncut");

@@ -7,7 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use causeway_fabric::control::{Command, LinkState};
 use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec};
-use hosts::{Host, frame, mac, name, receive, send, spec, unicast, wait};
+use hosts::{
+    Host, LENGTHS, crowd, exchange, frame, mac, name, receive, segment, send, spec, unicast, wait,
+    wait_counter, wait_state,
+};
 
 /// A link that connects, as all do from 127.0.0.1.
 fn connects(link: &str, remote: SocketAddr) -> LinkSpec {
@@ -24,16 +27,6 @@ fn at(n: u8) -> SocketAddr {
     format!("127.0.0.{n}:22000").parse().unwrap()
 }
 
-fn wait_state(host: &Host, link: &str, state: LinkState) {
-    let there = || host.link_view(link).state == state;
-    wait(there, || format!("{:?}", host.link_view(link)));
-}
-
-fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
-    let there = || host.link_counter(link, counter) >= count;
-    wait(there, || format!("{counter}: {:?}", host.link_view(link)));
-}
-
 fn framed(frame: &[u8]) -> Vec<u8> {
     [b"et", &u32::try_from(frame.len()).unwrap().to_le_bytes()[..], frame].concat()
 }
@@ -48,24 +41,8 @@ fn frames_of_every_length_cross_by_tcp() {
     a.link(connects("to-b", at(31))).unwrap();
     wait_state(&a, "to-b", LinkState::Up);
     wait_state(&b, "to-a", LinkState::Up);
-    for len in [60, 300, 1514, 9014, 65_000, 65_549] {
-        let there = unicast(1, 2, len);
-        send(&mut one, &there);
-        assert!(receive(&mut two).1 == there, "{len}");
-        let back = unicast(2, 1, len);
-        send(&mut two, &back);
-        assert!(receive(&mut one).1 == back, "{len}");
-    }
-    // Many at a time: some wait for the stream to take them.
-    for round in 0..40 {
-        let frames: Vec<_> = (0..10).map(|i| unicast(1, 2, 60 + round * 700 + i)).collect();
-        for frame in &frames {
-            send(&mut one, frame);
-        }
-        for frame in &frames {
-            assert!(receive(&mut two).1 == *frame);
-        }
-    }
+    exchange(&mut one, &mut two, &LENGTHS);
+    crowd(&mut one, &mut two);
     let view = a.link_view("to-b");
     assert_eq!(view.endpoint, Some(at(31)));
     assert_eq!((view.mtu, view.ups_total), (65535, 1));
@@ -100,23 +77,7 @@ fn segments_are_cut_and_finished_before_they_cross_a_stream() {
     a.link(connects("to-b", at(32))).unwrap();
     wait_state(&b, "to-a", LinkState::Up);
     wait_state(&a, "to-b", LinkState::Up);
-    let mut packet = Vec::new();
-    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .tcp(1000, 2000, 1, 65535);
-    builder.write(&mut packet, &[0x5a; 4000]).unwrap();
-    // As a guest leaves it: the sum of the pseudo-header.
-    let words = [0x0a00, 1, 0x0a00, 2, 6, 4020];
-    packet[50..52].copy_from_slice(&words.iter().sum::<u16>().to_be_bytes());
-    let header = Header {
-        flags: HDR_F_NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        hdr_len: 54,
-        gso_size: 1460,
-        csum_start: 34,
-        csum_offset: 16,
-        num_buffers: 0,
-    };
+    let (header, packet) = segment(4000);
     hosts::send_with(&mut one, &header, &packet);
     let mut bytes = 0;
     while bytes < 4000 {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use causeway_fabric::control::LinkState;
 use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TlsSpec};
-use hosts::{Host, is_silent, receive, send, spec, unicast, wait};
+use hosts::{
+    Host, LENGTHS, crowd, exchange, is_silent, receive, send, spec, unicast, wait, wait_up,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -75,11 +77,6 @@ fn link(name: &str, n: u8, listens: bool, peer: &str, files: &Files) -> LinkSpec
     spec(name, "red", kind)
 }
 
-fn wait_up(host: &Host, link: &str) {
-    let up = || host.link_view(link).state == LinkState::Up;
-    wait(up, || format!("{:?}", host.link_view(link)));
-}
-
 fn wait_reason(host: &Host, link: &str, words: &str) {
     let told = || host.link_view(link).reason.contains(words);
     wait(told, || format!("{words}: {:?}", host.link_view(link)));
@@ -98,23 +95,8 @@ fn frames_of_every_length_cross_by_tls() {
     a.link(link("to-b", 41, false, "b.example", &of_a)).unwrap();
     wait_up(&a, "to-b");
     wait_up(&b, "to-a");
-    for len in [60, 300, 1514, 9014, 65_000, 65_549] {
-        let there = unicast(1, 2, len);
-        send(&mut one, &there);
-        assert!(receive(&mut two).1 == there, "{len}");
-        let back = unicast(2, 1, len);
-        send(&mut two, &back);
-        assert!(receive(&mut one).1 == back, "{len}");
-    }
-    for round in 0..40 {
-        let frames: Vec<_> = (0..10).map(|i| unicast(1, 2, 60 + round * 700 + i)).collect();
-        for frame in &frames {
-            send(&mut one, frame);
-        }
-        for frame in &frames {
-            assert!(receive(&mut two).1 == *frame);
-        }
-    }
+    exchange(&mut one, &mut two, &LENGTHS);
+    crowd(&mut one, &mut two);
     let view = a.link_view("to-b");
     assert_eq!(view.counters["transmit_packets_total"], 406, "{view:?}");
     let shown = format!("{view:?} {}", serde_json::to_string(&view).unwrap());

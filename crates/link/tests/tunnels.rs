@@ -8,7 +8,8 @@ use causeway_fabric::control::{Command, LinkState};
 use causeway_fabric::spec::{LinkKind, TunnelSpec, UdpSpec};
 use causeway_link::PrivateKey;
 use hosts::{
-    Host, bare, frame, is_silent, mac, name, receive, send, send_with, spec, unicast, wait,
+    Host, LENGTHS, bare, exchange, frame, is_silent, mac, name, receive, segment, send, send_with,
+    spec, unicast, wait, wait_up,
 };
 
 fn key(n: u8) -> PrivateKey {
@@ -32,11 +33,6 @@ fn link(host: &Host, from: u8, to: u8, port: u16, group: &str, vni: u32) -> Stri
     link
 }
 
-fn wait_up(host: &Host, link: &str) {
-    let up = || host.link_view(link).state == LinkState::Up;
-    wait(up, || format!("{:?}", host.link_view(link)));
-}
-
 fn wait_heard(host: &Host, link: &str, count: u64) {
     let heard = || host.link_counter(link, "addresses_heard") == count;
     wait(heard, || format!("{:?}", host.link_view(link)));
@@ -54,14 +50,7 @@ fn frames_of_every_length_cross_encrypted() {
     wait_up(&b, &to_a);
     wait_heard(&a, &to_b, 1);
     wait_heard(&b, &to_a, 1);
-    for len in [60, 300, 1514, 9014, 65_000, 65_549] {
-        let there = unicast(1, 2, len);
-        send(&mut one, &there);
-        assert!(receive(&mut two).1 == there, "{len}");
-        let back = unicast(2, 1, len);
-        send(&mut two, &back);
-        assert!(receive(&mut one).1 == back, "{len}");
-    }
+    exchange(&mut one, &mut two, &LENGTHS);
     let all = frame([0xff; 6], mac(1), 60);
     send(&mut one, &all);
     assert_eq!(receive(&mut two).1, all);
@@ -112,20 +101,7 @@ fn a_segment_crosses_as_one() {
     let to_b = link(&a, 15, 16, 21003, "red", 7);
     link(&b, 16, 15, 21003, "red", 7);
     wait_up(&a, &to_b);
-    let mut packet = Vec::new();
-    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .tcp(1000, 2000, 1, 65535);
-    builder.write(&mut packet, &vec![0x5a; 40_000]).unwrap();
-    let header = Header {
-        flags: HDR_F_NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        hdr_len: 54,
-        gso_size: 1460,
-        csum_start: 34,
-        csum_offset: 16,
-        num_buffers: 0,
-    };
+    let (header, packet) = segment(40_000);
     send_with(&mut one, &header, &packet);
     let (got, bytes) = receive(&mut two);
     assert_eq!(bytes, packet, "uncut");

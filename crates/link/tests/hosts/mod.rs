@@ -14,7 +14,7 @@ use causeway_fabric::spec::{
 };
 use causeway_fabric::{Fabric, Handle, Mac, Name, Options};
 use causeway_link::io::service::Links;
-use causeway_wire::virtio_net::Header;
+use causeway_wire::virtio_net::{GSO_TCPV4, HDR_F_NEEDS_CSUM, Header};
 
 /// Long enough for the slowest machine; no test waits for it to pass.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -190,6 +190,60 @@ pub fn receive(port: &mut NetPort) -> (Header, Vec<u8>) {
         assert!(start.elapsed() < PATIENCE, "gave up waiting for a frame");
         port.wait(Some(Duration::from_millis(100))).unwrap();
     }
+}
+
+/// Has ports `near` (address 1) and `far` (2) exchange frames of many lengths, both ways. Says how
+/// many went each way.
+pub fn exchange(near: &mut NetPort, far: &mut NetPort, lengths: &[usize]) -> u64 {
+    for &len in lengths {
+        let there = unicast(1, 2, len);
+        send(near, &there);
+        assert!(receive(far).1 == there, "{len} there");
+        let back = unicast(2, 1, len);
+        send(far, &back);
+        assert!(receive(near).1 == back, "{len} back");
+    }
+    lengths.len() as u64
+}
+
+/// Lengths up to the longest frame that a port takes, in bytes.
+pub const LENGTHS: [usize; 6] = [60, 300, 1514, 9014, 65_000, 65_549];
+
+/// Many frames at a time, some of which wait for a stream to take them. Says how many.
+pub fn crowd(near: &mut NetPort, far: &mut NetPort) -> u64 {
+    for round in 0..40 {
+        let frames: Vec<_> = (0..10).map(|i| unicast(1, 2, 60 + round * 700 + i)).collect();
+        for frame in &frames {
+            send(near, frame);
+        }
+        for frame in &frames {
+            assert!(receive(far).1 == *frame, "round {round}");
+        }
+    }
+    400
+}
+
+/// A TCP segment from address 1 to 2 as a guest leaves it that has pieces of 1460 B made of it: its
+/// checksum is the sum of the pseudo-header.
+pub fn segment(payload: usize) -> (Header, Vec<u8>) {
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .tcp(1000, 2000, 1, 65535);
+    builder.write(&mut packet, &vec![0x5a; payload]).unwrap();
+    let len = u16::try_from(20 + payload).unwrap();
+    let words = [0x0a00, 1, 0x0a00, 2, 6, len];
+    packet[50..52].copy_from_slice(&words.iter().sum::<u16>().to_be_bytes());
+    let header = Header {
+        flags: HDR_F_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: 54,
+        gso_size: 1460,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    (header, packet)
 }
 
 /// Whether no frame is there now.
