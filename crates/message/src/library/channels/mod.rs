@@ -1,31 +1,16 @@
-//! Channels as the way to partners of this host: what an event of a channel says, and who is
-//! looked at next.
-//!
-//! | kind | words | bytes |
-//! |---|---|---|
-//! | 1 message | match information | the message |
-//! | 2 offer | match information, the sender's name for it, length | |
-//! | 3 pull | the offer's name, the receiver's name for it, length | |
-//! | 4 chunk | the receiver's name | the next bytes |
-//! | 5 fail | the receiver's name | |
-//!
-//! A pull is answered by chunks in order, or by one fail. The sender of a large message has done
-//! its part when the last chunk is in the channel, so no event says that they arrived.
+//! Channels as the way to partners of this host: who they lead to, and who is looked at next.
+
+mod event;
+mod way;
 
 use std::collections::VecDeque;
 
-use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender};
+use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Writing};
 
-use super::{Arrival, Buffer, Handed, Refused, Transport, pieces};
-use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, CHANNELS_MAX};
+use super::{Arrival, Refused};
+use crate::limits::{CHANNELS_MAX, FAILS_MAX};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
-
-const MESSAGE: u8 = 1;
-const OFFER: u8 = 2;
-const PULL: u8 = 3;
-const CHUNK: u8 = 4;
-const FAIL: u8 = 5;
 
 /// How many events of one channel are taken before another is looked at.
 const TURN: u32 = 16;
@@ -273,7 +258,7 @@ impl<D: Bell> Channels<D> {
         peer: PeerId,
         head: Head,
         len: usize,
-        put: impl FnOnce(&mut causeway_ring::channel::Writing<'_>),
+        put: impl FnOnce(&mut Writing<'_>),
     ) -> Result<(), Refused> {
         let (at, link) = self.link(peer)?;
         match link.sender.begin(len) {
@@ -297,6 +282,21 @@ impl<D: Bell> Channels<D> {
         }
     }
 
+    /// Tells a partner that what it pulls does not come; later, if there is no room.
+    fn tell_failed(&mut self, peer: PeerId, to: u64) {
+        if self.send(peer, event::fail(to), 0, |_| ()) == Err(Refused::Full)
+            && let Ok((at, link)) = self.link(peer)
+        {
+            // Only as many as there are pulls: else the partner made them up.
+            if link.failing.len() < FAILS_MAX {
+                link.failing.push_back(to);
+                self.attention = true;
+            } else {
+                self.bury(at, Status::EndpointUnreachable);
+            }
+        }
+    }
+
     /// Looks whether the next event of a link is there.
     #[inline]
     fn look(&mut self, at: usize) -> bool {
@@ -307,7 +307,7 @@ impl<D: Bell> Channels<D> {
         match link.receiver.poll() {
             Ok(None) => return false,
             Ok(Some(event)) => {
-                if let Some(arrival) = arrival(link.peer, &event) {
+                if let Some(arrival) = event::arrival(link.peer, &event) {
                     self.event = event;
                     self.arrival = arrival;
                     self.current = Current::Event(at);
@@ -364,7 +364,7 @@ impl<D: Bell> Channels<D> {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             if !link.failing.is_empty() {
                 let (peer, failing) = (link.peer, std::mem::take(&mut link.failing));
-                failing.into_iter().for_each(|to| <Self as Fail>::fail(self, peer, to));
+                failing.into_iter().for_each(|to| self.tell_failed(peer, to));
             }
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             self.attention |= link.lost.is_some() || !link.failing.is_empty();
@@ -373,196 +373,6 @@ impl<D: Bell> Channels<D> {
             {
                 self.bury(at, status);
             }
-        }
-    }
-}
-
-/// Telling a partner that what it pulls does not come.
-trait Fail {
-    fn fail(&mut self, peer: PeerId, to: u64);
-}
-
-impl<D: Bell> Fail for Channels<D> {
-    fn fail(&mut self, peer: PeerId, to: u64) {
-        let head = Head { kind: FAIL, words: [to, 0, 0] };
-        if self.send(peer, head, 0, |_| ()) == Err(Refused::Full)
-            && let Ok((at, link)) = self.link(peer)
-        {
-            // Only as many as there are pulls: else the partner made them up.
-            if link.failing.len() < crate::limits::FAILS_MAX {
-                link.failing.push_back(to);
-                self.attention = true;
-            } else {
-                self.bury(at, Status::EndpointUnreachable);
-            }
-        }
-    }
-}
-
-/// What an event says; none if that is nonsense.
-#[inline]
-fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
-    let [a, b, c] = event.head.words;
-    let len = u32::try_from(event.len).ok()?;
-    Some(match event.head.kind {
-        MESSAGE => Arrival::Message { peer, match_info: a, len },
-        OFFER => Arrival::Offered { peer, match_info: a, offer: b, len: u32::try_from(c).ok()? },
-        PULL => Arrival::Wanted { peer, token: Token(a), to: b, len: u32::try_from(c).ok()? },
-        CHUNK => Arrival::Chunk { peer, token: Token(a), len },
-        FAIL => Arrival::Failed { peer, token: Token(a) },
-        _ => return None,
-    })
-}
-
-impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
-    fn eager_max(&self, _peer: PeerId) -> usize {
-        CHANNEL_EAGER_BYTES_MAX
-    }
-
-    #[inline]
-    fn eager(
-        &mut self,
-        peer: PeerId,
-        _token: Token,
-        match_info: u64,
-        data: &B,
-    ) -> Result<Handed, Refused> {
-        let head = Head { kind: MESSAGE, words: [match_info, 0, 0] };
-        let len = data.len();
-        self.send(peer, head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
-        Ok(Handed::Done)
-    }
-
-    fn offer(
-        &mut self,
-        peer: PeerId,
-        token: Token,
-        match_info: u64,
-        data: &B,
-    ) -> Result<(), Refused> {
-        let words = [match_info, token.0, data.len() as u64];
-        self.send(peer, Head { kind: OFFER, words }, 0, |_| ())
-    }
-
-    fn pull(
-        &mut self,
-        peer: PeerId,
-        offer: u64,
-        token: Token,
-        _into: Option<&mut B>,
-        len: u32,
-    ) -> Result<Handed, Refused> {
-        let words = [offer, token.0, u64::from(len)];
-        self.send(peer, Head { kind: PULL, words }, 0, |_| ())?;
-        Ok(if len == 0 { Handed::Done } else { Handed::Kept })
-    }
-
-    fn feed(
-        &mut self,
-        peer: PeerId,
-        to: u64,
-        data: &B,
-        at: usize,
-        end: usize,
-    ) -> Result<usize, Refused> {
-        let (_, link) = self.link(peer)?;
-        let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
-        let mut from = at;
-        while from < end {
-            let len = chunk.min(end.saturating_sub(from));
-            let head = Head { kind: CHUNK, words: [to, 0, 0] };
-            let until = from.saturating_add(len);
-            let sent = self.send(peer, head, len, |writing| {
-                pieces(data, from, until, |piece| writing.put(piece));
-            });
-            match sent {
-                Ok(()) => from = until,
-                Err(Refused::Full) => break,
-                Err(never) => return Err(never),
-            }
-        }
-        Ok(from.saturating_sub(at))
-    }
-
-    fn fail(&mut self, peer: PeerId, to: u64) {
-        <Self as Fail>::fail(self, peer, to);
-    }
-
-    /// Channels are set up by others: there is nobody here to ask.
-    fn connect(
-        &mut self,
-        _token: Token,
-        _to: Address,
-        _key: u32,
-        _timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
-        Err(Refused::Never(Status::EndpointUnknown))
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        self.remove(peer);
-    }
-
-    fn forget(&mut self, peer: PeerId) {
-        self.remove(peer);
-    }
-
-    fn cancel(&mut self, _token: Token) {}
-
-    fn broken(&mut self, peer: PeerId) {
-        if let Some(at) = self.of(peer) {
-            self.bury(at, Status::EndpointUnreachable);
-        }
-    }
-
-    #[inline]
-    fn next(&mut self) -> Option<Arrival> {
-        if self.current != Current::Nothing {
-            return Some(self.arrival);
-        }
-        if let Some(&note) = self.notes.front() {
-            self.arrival = note;
-            self.current = Current::Note;
-            return Some(note);
-        }
-        if self.rested {
-            self.offer_again();
-        }
-        if self.look_round() {
-            return Some(self.arrival);
-        }
-        self.idle();
-        None
-    }
-
-    #[inline]
-    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
-        let Current::Event(link) = self.current else { return 0 };
-        let Some(Some(link)) = self.links.get(link) else { return 0 };
-        link.receiver.copy(&self.event, at, into)
-    }
-
-    #[inline]
-    fn done(&mut self) {
-        match std::mem::replace(&mut self.current, Current::Nothing) {
-            Current::Note => drop(self.notes.pop_front()),
-            Current::Event(at) => {
-                if let Some(Some(link)) = self.links.get_mut(at)
-                    && link.receiver.advance(&self.event)
-                {
-                    link.bell.ring();
-                }
-            }
-            Current::Nothing => {}
-        }
-    }
-
-    fn defer(&mut self) {
-        if let Current::Event(at) = std::mem::replace(&mut self.current, Current::Nothing)
-            && let Some(Some(link)) = self.links.get_mut(at)
-        {
-            link.deferred = true;
-            self.deferring = true;
         }
     }
 }

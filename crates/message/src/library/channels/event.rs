@@ -1,0 +1,64 @@
+//! What an event of a channel says.
+//!
+//! | kind | words | bytes |
+//! |---|---|---|
+//! | 1 message | match information | the message |
+//! | 2 offer | match information, the sender's name for it, length | |
+//! | 3 pull | the offer's name, the receiver's name for it, length | |
+//! | 4 chunk | the receiver's name | the next bytes |
+//! | 5 fail | the receiver's name | |
+//!
+//! A pull is answered by chunks in order, or by one fail. The sender of a large message has done
+//! its part when the last chunk is in the channel, so no event says that they arrived.
+
+use causeway_ring::channel::{Event, Head};
+
+use crate::library::Arrival;
+use crate::split::{PeerId, Token};
+
+const MESSAGE: u8 = 1;
+const OFFER: u8 = 2;
+const PULL: u8 = 3;
+const CHUNK: u8 = 4;
+const FAIL: u8 = 5;
+
+/// A message; its bytes go with it.
+#[inline]
+pub(super) fn message(match_info: u64) -> Head {
+    Head { kind: MESSAGE, words: [match_info, 0, 0] }
+}
+
+/// A message to be pulled.
+pub(super) fn offer(match_info: u64, token: Token, len: usize) -> Head {
+    Head { kind: OFFER, words: [match_info, token.0, len as u64] }
+}
+
+/// Pulls what was offered by that name.
+pub(super) fn pull(offer: u64, token: Token, len: u32) -> Head {
+    Head { kind: PULL, words: [offer, token.0, u64::from(len)] }
+}
+
+/// Bytes of what is pulled by that name.
+pub(super) fn chunk(to: u64) -> Head {
+    Head { kind: CHUNK, words: [to, 0, 0] }
+}
+
+/// What is pulled by that name does not come.
+pub(super) fn fail(to: u64) -> Head {
+    Head { kind: FAIL, words: [to, 0, 0] }
+}
+
+/// What an event says; none if that is nonsense.
+#[inline]
+pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
+    let [a, b, c] = event.head.words;
+    let len = u32::try_from(event.len).ok()?;
+    Some(match event.head.kind {
+        MESSAGE => Arrival::Message { peer, match_info: a, len },
+        OFFER => Arrival::Offered { peer, match_info: a, offer: b, len: u32::try_from(c).ok()? },
+        PULL => Arrival::Wanted { peer, token: Token(a), to: b, len: u32::try_from(c).ok()? },
+        CHUNK => Arrival::Chunk { peer, token: Token(a), len },
+        FAIL => Arrival::Failed { peer, token: Token(a) },
+        _ => return None,
+    })
+}

@@ -1,0 +1,157 @@
+//! Channels as a [`Transport`].
+
+use super::{Bell, Channels, Current, event};
+use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
+use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX};
+use crate::split::{Address, PeerId, Token};
+use crate::status::Status;
+
+impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
+    fn eager_max(&self, _peer: PeerId) -> usize {
+        CHANNEL_EAGER_BYTES_MAX
+    }
+
+    #[inline]
+    fn eager(
+        &mut self,
+        peer: PeerId,
+        _token: Token,
+        match_info: u64,
+        data: &B,
+    ) -> Result<Handed, Refused> {
+        let head = event::message(match_info);
+        let len = data.len();
+        self.send(peer, head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
+        Ok(Handed::Done)
+    }
+
+    fn offer(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &B,
+    ) -> Result<(), Refused> {
+        self.send(peer, event::offer(match_info, token, data.len()), 0, |_| ())
+    }
+
+    fn pull(
+        &mut self,
+        peer: PeerId,
+        offer: u64,
+        token: Token,
+        _into: Option<&mut B>,
+        len: u32,
+    ) -> Result<Handed, Refused> {
+        self.send(peer, event::pull(offer, token, len), 0, |_| ())?;
+        Ok(if len == 0 { Handed::Done } else { Handed::Kept })
+    }
+
+    fn feed(
+        &mut self,
+        peer: PeerId,
+        to: u64,
+        data: &B,
+        at: usize,
+        end: usize,
+    ) -> Result<usize, Refused> {
+        let (_, link) = self.link(peer)?;
+        let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
+        let mut from = at;
+        while from < end {
+            let len = chunk.min(end.saturating_sub(from));
+            let until = from.saturating_add(len);
+            let sent = self.send(peer, event::chunk(to), len, |writing| {
+                pieces(data, from, until, |piece| writing.put(piece));
+            });
+            match sent {
+                Ok(()) => from = until,
+                Err(Refused::Full) => break,
+                Err(never) => return Err(never),
+            }
+        }
+        Ok(from.saturating_sub(at))
+    }
+
+    fn fail(&mut self, peer: PeerId, to: u64) {
+        self.tell_failed(peer, to);
+    }
+
+    /// Channels are set up by others: there is nobody here to ask.
+    fn connect(
+        &mut self,
+        _token: Token,
+        _to: Address,
+        _key: u32,
+        _timeout_ns: Option<u64>,
+    ) -> Result<(), Refused> {
+        Err(Refused::Never(Status::EndpointUnknown))
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.remove(peer);
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        self.remove(peer);
+    }
+
+    fn cancel(&mut self, _token: Token) {}
+
+    fn broken(&mut self, peer: PeerId) {
+        if let Some(at) = self.of(peer) {
+            self.bury(at, Status::EndpointUnreachable);
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Arrival> {
+        if self.current != Current::Nothing {
+            return Some(self.arrival);
+        }
+        if let Some(&note) = self.notes.front() {
+            self.arrival = note;
+            self.current = Current::Note;
+            return Some(note);
+        }
+        if self.rested {
+            self.offer_again();
+        }
+        if self.look_round() {
+            return Some(self.arrival);
+        }
+        self.idle();
+        None
+    }
+
+    #[inline]
+    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
+        let Current::Event(link) = self.current else { return 0 };
+        let Some(Some(link)) = self.links.get(link) else { return 0 };
+        link.receiver.copy(&self.event, at, into)
+    }
+
+    #[inline]
+    fn done(&mut self) {
+        match std::mem::replace(&mut self.current, Current::Nothing) {
+            Current::Note => drop(self.notes.pop_front()),
+            Current::Event(at) => {
+                if let Some(Some(link)) = self.links.get_mut(at)
+                    && link.receiver.advance(&self.event)
+                {
+                    link.bell.ring();
+                }
+            }
+            Current::Nothing => {}
+        }
+    }
+
+    fn defer(&mut self) {
+        if let Current::Event(at) = std::mem::replace(&mut self.current, Current::Nothing)
+            && let Some(Some(link)) = self.links.get_mut(at)
+        {
+            link.deferred = true;
+            self.deferring = true;
+        }
+    }
+}
