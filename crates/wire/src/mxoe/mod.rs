@@ -5,6 +5,7 @@
 //! big-endian. What a field's place says nothing of is sent as zero and not looked at; so are the
 //! sender's generation and the checksums, which no release of any sender fills.
 
+mod announce;
 mod control;
 mod emit;
 mod kind;
@@ -15,6 +16,7 @@ mod tests;
 
 use crate::field::{Reader, Truncated};
 
+pub use announce::Announcement;
 pub use control::{Ack, Answer, Connect, Greeting, HostQuery, HostReply, Nack, PullNack, nack};
 pub use emit::{Head, emit};
 pub use kind::Kind;
