@@ -4,12 +4,13 @@ mod hosts;
 
 use std::net::SocketAddr;
 
+use causeway_attach::native::NetPort;
 use causeway_fabric::control::{Command, LinkState};
 use causeway_fabric::spec::{LinkKind, TunnelSpec, UdpSpec};
 use causeway_link::PrivateKey;
 use hosts::{
     Host, LENGTHS, bare, exchange, frame, is_silent, mac, name, receive, segment, send, send_with,
-    spec, unicast, wait, wait_up,
+    spec, unicast, wait, wait_state, wait_up,
 };
 
 fn key(n: u8) -> PrivateKey {
@@ -147,6 +148,44 @@ fn a_guest_that_moves_is_found_at_once() {
     let third = unicast(1, 9, 80);
     send(&mut one, &third);
     assert_eq!(receive(&mut back).1, third);
+}
+
+/// Waits until frames to address 9 come there; the first ones may be on the old way.
+fn reaches(from: &mut NetPort, to: &mut NetPort, len: usize) {
+    let there = unicast(1, 9, len);
+    let mut got = Vec::new();
+    let mut look = || {
+        send(from, &there);
+        to.receive(0, &mut got).unwrap().is_some_and(|_| got == there)
+    };
+    wait(&mut look, || format!("frames of {len} bytes"));
+    while !is_silent(to) {}
+}
+
+#[test]
+fn a_claim_that_lost_counts_when_its_winner_goes_or_is_silent() {
+    let (a, b, c) = (Host::new(), Host::new(), Host::new());
+    let mut one = a.port(1, "red");
+    let [to_b, to_c] = [25, 26].map(|to| link(&a, 24, to, 21007, "red", 7));
+    link(&b, 25, 24, 21007, "red", 7);
+    link(&c, 26, 24, 21007, "red", 7);
+    wait_up(&a, &to_b);
+    wait_up(&a, &to_c);
+    // The same address at both: the later one counts.
+    let mut at_b = b.port(9, "red");
+    wait_heard(&a, &to_b, 1);
+    let mut at_c = c.port(9, "red");
+    wait_heard(&a, &to_c, 1);
+    reaches(&mut one, &mut at_c, 60);
+    drop(at_c);
+    wait_heard(&a, &to_c, 0);
+    reaches(&mut one, &mut at_b, 70);
+    let mut at_c = c.attach(9, 0);
+    wait_heard(&a, &to_c, 1);
+    reaches(&mut one, &mut at_c, 80);
+    drop((at_c, c));
+    wait_state(&a, &to_c, LinkState::Down);
+    reaches(&mut one, &mut at_b, 90);
 }
 
 #[test]

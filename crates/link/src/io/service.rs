@@ -197,11 +197,19 @@ impl Links {
 
     /// Takes what peers told of addresses, and tells groups what is news.
     fn hear(&mut self) {
-        let mut all = Vec::new();
+        let (mut all, mut turned) = (Vec::new(), Vec::new());
         for source in self.sources.values_mut() {
             if let Receives::Tunnels(socket) = &mut source.receives {
                 all.append(&mut socket.told);
+                turned.append(&mut socket.turned);
             }
+        }
+        for (id, up) in turned {
+            let Some(group) = self.links.get(&id).map(|link| link.spec.group.clone()) else {
+                continue;
+            };
+            let changes = self.directories.entry(group.clone()).or_default().stands(place(id), up);
+            self.follow(&group, changes);
         }
         for told in all {
             let Some(link) = self.links.get(&told.link) else { continue };

@@ -82,6 +82,8 @@ pub struct TunnelSocket {
     seats: BTreeMap<u16, Seat>,
     /// What peers told of addresses, to be taken.
     pub told: Vec<Told>,
+    /// Links that came up or went down, to be taken before that.
+    pub turned: Vec<(LinkId, bool)>,
 }
 
 impl TunnelSocket {
@@ -98,6 +100,7 @@ impl TunnelSocket {
             pool,
             seats: BTreeMap::new(),
             told: Vec::new(),
+            turned: Vec::new(),
         }
     }
 
@@ -296,6 +299,7 @@ impl TunnelSocket {
                 seat.ups = seat.ups.saturating_add(u64::from(seat.up));
                 for inbox in seat.links.values() {
                     inbox.stands(Standing { up: seat.up, rtt_ns: None });
+                    self.turned.push((inbox.id, seat.up));
                     let state = if seat.up { "up" } else { "down" };
                     log::info!(link = inbox.name.as_str(), state; "link");
                 }
