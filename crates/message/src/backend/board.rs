@@ -436,6 +436,11 @@ impl Endpoint {
             self.probe(env, peer);
         }
         self.pulls_due(env, peer);
+        // Set between, it may be for what is done by now.
+        if let Some(partner) = self.peers.get_mut(peer) {
+            let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
+            env.alarms.disarm(&mut partner.alarm, owner);
+        }
         self.rearm(env, peer);
     }
 

@@ -92,8 +92,9 @@ impl Endpoint {
 
     fn rearm_connects(&mut self, env: &mut Env<'_>) {
         let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
+        let owner = Owner { endpoint: self.id, peer: None };
+        env.alarms.disarm(&mut self.connect_alarm, owner);
         if let Some(due) = times.min() {
-            let owner = Owner { endpoint: self.id, peer: None };
             env.alarms.arm(&mut self.connect_alarm, due, owner);
         }
     }
