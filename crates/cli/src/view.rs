@@ -51,8 +51,6 @@ pub struct Port {
     pub host_socket: Option<String>,
     /// mx: what peers call it.
     pub hostname: Option<String>,
-    /// mx: by which boards of other hosts are reached.
-    pub interface: Option<String>,
     /// Its queues.
     #[serde(default)]
     pub queues: Vec<Queue>,

@@ -59,6 +59,11 @@ fn a_whole_file_is_read() {
         vnet_password_file = "/etc/causeway/vnet-password"
         vnet_group = "blue"
         vnet_file = "/etc/causeway/links.vnet"
+        [[port]]
+        name = "m"
+        group = "blue"
+        kind = "mx"
+        hostname = "n1:0"
         [[link]]
         name = "l"
         group = "blue"
@@ -177,6 +182,10 @@ fn ports() {
     refused(&port(&format!("{vsock}cid = 2")), "9:7", "an integer from 3 to 4294967294");
     refused(&port(&format!("{vsock}cid = 4294967295")), "9:7", "an integer from 3 to 4294967294");
     refused(&port(&format!("{vsock}cid = 3\nmtu = 1500")), "10:1", "only a port of kind \"net\"");
+    let mx = "name = \"m\"\ngroup = \"blue\"\nkind = \"mx\"\n";
+    refused(&port(&format!("{mx}mtu = 1500")), "9:1", "only a port of kind \"net\" has it");
+    refused(&port(&format!("{mx}hostname = \"a b\"")), "9:12", "without spaces");
+    refused(&port(&format!("{net}hostname = \"n\"")), "9:1", "only a port of kind \"mx\" has it");
     refused(&port(&net.replace("blue", "bleu")), "7:9", "group bleu is not defined; did you mean");
     refused(&port(&net.replace("blue", "green")), "7:9", "add [[group]] name = \"green\"");
 }

@@ -51,8 +51,7 @@ impl Host {
 
     fn add(&self, board: &str, group: &str, nic: u64) -> Result<Answer, CommandError> {
         let [_, _, mac @ ..] = nic.to_be_bytes();
-        let kind =
-            PortKind::Mx(MxSpec { mac: Mac(mac), hostname: format!("{board}:0"), interface: None });
+        let kind = PortKind::Mx(MxSpec { mac: Mac(mac), hostname: format!("{board}:0") });
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Command::PortAdd(PortSpec { name, group, socket, kind }))

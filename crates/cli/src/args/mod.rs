@@ -195,7 +195,7 @@ Examples:
   causeway port add vm3-net --kind net --group blue
   causeway port add vm3-vsock --kind vsock --group blue --cid 5
   causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
-  causeway port add mx0 --kind mx --group blue --interface eth1")]
+  causeway port add mx0 --kind mx --group blue")]
     Add(PortAdd),
     /// Remove a port: its connections and its socket are closed
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
@@ -243,9 +243,6 @@ pub struct PortAdd {
     /// mx: what peers call the board [default: the port's name]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
-    /// mx: the interface by which boards of other hosts are reached [default: none]
-    #[arg(long, value_name = "IFACE")]
-    pub interface: Option<String>,
     /// Accept that the same port is there already
     #[arg(long)]
     pub may_exist: bool,

@@ -40,9 +40,6 @@ pub fn to_toml(config: &Config) -> String {
             PortKind::Mx(mx) => {
                 let _ = writeln!(out, "kind = \"mx\"\nmac = \"{}\"", mx.mac);
                 let _ = writeln!(out, "hostname = {}", quoted(&mx.hostname));
-                if let Some(interface) = &mx.interface {
-                    let _ = writeln!(out, "interface = {}", quoted(interface));
-                }
             }
         }
         let _ = writeln!(out, "socket = {}", quoted(&port.socket.to_string_lossy()));

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec};
-use causeway_fabric::spec::{CID_GUEST_MIN, PortKind, PortSpec, RuleAction, RuleSide, RuleSpec};
+use causeway_fabric::spec::{
+    CID_GUEST_MIN, MxSpec, PortKind, PortSpec, RuleAction, RuleSide, RuleSpec,
+};
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
 use toml::Spanned;
@@ -35,7 +37,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 12] = [
+const PORT_KEYS: [&str; 11] = [
     "name",
     "group",
     "kind",
@@ -47,7 +49,6 @@ const PORT_KEYS: [&str; 12] = [
     "cid",
     "host_socket",
     "hostname",
-    "interface",
 ];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
@@ -258,8 +259,8 @@ fn port(
     let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
     let cid = keep(&mut spans, "cid", cid);
     let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
-    let hostname = keep(&mut spans, "hostname", section.string("hostname", problems));
-    let interface = keep(&mut spans, "interface", section.string("interface", problems));
+    let hostname = text(section, "hostname", MxSpec::wrong_hostname, problems);
+    let hostname = keep(&mut spans, "hostname", hostname);
 
     let draft = PortDraft {
         name: name?,
@@ -273,7 +274,6 @@ fn port(
         cid,
         host_socket: host,
         hostname,
-        interface,
     };
     let whole = section.span.clone();
     let links = carried(&draft.group);
@@ -309,6 +309,23 @@ fn port_kind(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Kind>
         section.require("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
     }
     Some(kind)
+}
+
+/// A text of which `wrong` says what is wrong with it.
+fn text(
+    section: &Section<'_, '_>,
+    key: &str,
+    wrong: impl Fn(&str) -> Option<String>,
+    problems: &mut Problems,
+) -> Option<At<String>> {
+    let text = section.string(key, problems)?;
+    match wrong(&text.value) {
+        None => Some(text),
+        Some(why) => {
+            problems.add(text.span, format!("key {key:?}: {why}"));
+            None
+        }
+    }
 }
 
 fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>> {

@@ -90,13 +90,10 @@ pub struct PortDraft {
     /// mx only; default: the port's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// mx only; default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 8] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 7] = [
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
@@ -104,7 +101,6 @@ pub const KEYS_OF_KINDS: [(&str, &[Kind]); 8] = [
     ("cid", &[Kind::Vsock]),
     ("host_socket", &[Kind::Vsock]),
     ("hostname", &[Kind::Mx]),
-    ("interface", &[Kind::Mx]),
 ];
 
 impl PortDraft {
@@ -133,7 +129,6 @@ impl PortDraft {
             Kind::Mx => PortKind::Mx(MxSpec {
                 mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
                 hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
-                interface: self.interface,
             }),
         };
         let spec = PortSpec { name: self.name, group: self.group, socket, kind };
@@ -150,7 +145,6 @@ impl PortDraft {
             self.cid.is_some(),
             self.host_socket.is_some(),
             self.hostname.is_some(),
-            self.interface.is_some(),
         ];
         let foreign = KEYS_OF_KINDS
             .iter()
@@ -217,6 +211,16 @@ mod tests {
     }
 
     #[test]
+    fn a_board_is_called_as_its_port_unless_it_is_told() {
+        let spec = draft(r#"{"name":"mx0","group":"b","kind":"mx"}"#).unwrap();
+        let PortKind::Mx(mx) = &spec.kind else { panic!("not mx") };
+        assert_eq!((&*mx.hostname, mx.mac), ("mx0", derived_mac(&spec.name)));
+        let told = r#"{"name":"mx0","group":"b","kind":"mx","hostname":"n1:0"}"#;
+        let PortKind::Mx(mx) = draft(told).unwrap().kind else { panic!("not mx") };
+        assert_eq!(mx.hostname, "n1:0");
+    }
+
+    #[test]
     fn derived_addresses_are_local_unicast_stable_and_differ() {
         let names: Vec<Name> = (0..1000).map(|n| format!("vm{n}").parse().unwrap()).collect();
         let macs: std::collections::HashSet<Mac> = names.iter().map(derived_mac).collect();
@@ -240,6 +244,9 @@ mod tests {
             (r#"{"name":"a","group":"b","kind":"net","macc":"x"}"#, "unknown field `macc`"),
             (r#"{"name":"a/b","group":"b","kind":"net"}"#, "expected 1 to 63 letters"),
             (r#"{"name":"a","group":"b","kind":"ib"}"#, "unknown variant `ib`"),
+            (r#"{"name":"a","group":"b","kind":"mx","mtu":1500}"#, "mtu: a port of kind \"mx\""),
+            (r#"{"name":"a","group":"b","kind":"mx","hostname":"a b"}"#, "hostname \"a b\""),
+            (r#"{"name":"a","group":"b","kind":"mx","mac":"01:00:00:00:00:01"}"#, "unicast"),
         ] {
             let error = draft(json).unwrap_err();
             assert!(error.contains(expected), "{json}: {error}");

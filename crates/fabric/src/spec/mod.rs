@@ -12,8 +12,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, INTERFACE_BYTES_MAX, MTU_MIN, NAME_BYTES_MAX,
-    QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX,
+    SOCKET_PATH_BYTES_MAX,
 };
 
 pub use link::{
@@ -197,9 +197,18 @@ pub struct MxSpec {
     pub mac: Mac,
     /// What peers call it, 1 to [`HOSTNAME_BYTES_MAX`] bytes: by custom `host:board`.
     pub hostname: String,
-    /// The interface by which boards of other hosts are reached; none: those of this host only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
+}
+
+impl MxSpec {
+    /// What is wrong with a hostname, if anything is.
+    pub fn wrong_hostname(text: &str) -> Option<String> {
+        let fits = !text.is_empty() && text.len() <= HOSTNAME_BYTES_MAX;
+        if fits && text.bytes().all(|b| b.is_ascii_graphic()) {
+            return None;
+        }
+        let most = HOSTNAME_BYTES_MAX;
+        Some(format!("{text:?}: expected 1 to {most} printable characters without spaces"))
+    }
 }
 
 /// The lowest CID a guest may have (0 to 2: hypervisor, local, host; virtio 1.3, 5.10.4).
@@ -254,21 +263,8 @@ impl PortSpec {
                 if !mx.mac.is_unicast() {
                     return fail(format!("mac {}: expected a unicast address, not zero", mx.mac));
                 }
-                let plain = |b: u8| b.is_ascii_graphic();
-                let len = mx.hostname.len();
-                if len == 0 || len > HOSTNAME_BYTES_MAX || !mx.hostname.bytes().all(plain) {
-                    return fail(format!(
-                        "hostname {:?}: expected 1 to {HOSTNAME_BYTES_MAX} printable characters \
-                         without spaces",
-                        mx.hostname
-                    ));
-                }
-                if let Some(interface) = &mx.interface
-                    && (interface.is_empty() || interface.len() > INTERFACE_BYTES_MAX)
-                {
-                    return fail(format!(
-                        "interface {interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"
-                    ));
+                if let Some(why) = MxSpec::wrong_hostname(&mx.hostname) {
+                    return fail(format!("hostname {why}"));
                 }
             }
         }
