@@ -62,6 +62,11 @@ impl DropReason {
         Self::Duplicate,
     ];
 
+    /// Whether the sender broke a rule: nothing that others do makes such a frame right.
+    pub const fn is_senders_fault(self) -> bool {
+        matches!(self, Self::BadHeader | Self::Runt | Self::SpoofedSource | Self::SenderFault)
+    }
+
     /// The reason as it stands in a counter's name.
     pub const fn name(self) -> &'static str {
         match self {

@@ -21,7 +21,7 @@ use crate::counters::DropReason;
 use crate::deliver::{Scratch, To};
 use crate::depart::depart_from_port;
 use crate::job::{Job, Taken, Way};
-use crate::limits::BATCH_FRAMES;
+use crate::limits::{BATCH_FRAMES, TURNS_OUT};
 use crate::port::{Directory, Last, pair};
 use crate::route::SetId;
 use crate::run::Outcome;
@@ -100,7 +100,13 @@ impl Ethernet {
         queue: usize,
         budget: usize,
     ) -> Progress {
-        let Some(id) = self.directory.get(place).map(|p| p.id) else { return Progress::Parked };
+        let Some(port) = self.directory.get_mut(place) else { return Progress::Parked };
+        if let Some(left) = port.sits_out.checked_sub(1) {
+            port.sits_out = left;
+            return Progress::Idle;
+        }
+        let (id, mut taken) = (port.id, 0_usize);
+        self.refused = 0;
         let mut left = budget;
         let mut progress = Progress::Idle;
         let mut batch = std::mem::take(&mut self.batch);
@@ -109,6 +115,7 @@ impl Ethernet {
                 Ok(0) => break,
                 Ok(count) => {
                     left = left.saturating_sub(count);
+                    taken = taken.saturating_add(count);
                     progress = Progress::Worked;
                     let batch = batch.get_mut(..count).unwrap_or(&mut []);
                     self.send(cx, (place, queue), batch, &mut left);
@@ -121,6 +128,12 @@ impl Ethernet {
         }
         self.batch = batch;
         self.ahead = 0;
+        if taken > 0
+            && self.refused >= taken
+            && let Some(port) = self.directory.get_mut(place)
+        {
+            port.sits_out = TURNS_OUT;
+        }
         if progress == Progress::Worked {
             self.directory.uplinks.flush();
             self.directory.traffic.enter(cx.now_ns);
@@ -211,6 +224,7 @@ impl Ethernet {
             };
             if let Err(why) = sent {
                 self.directory.dropped(place, why);
+                self.refused = self.refused.saturating_add(usize::from(why.is_senders_fault()));
             }
             let receivers = match taken.way {
                 Way::All => self.directory.members.len(),

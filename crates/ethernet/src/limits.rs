@@ -28,6 +28,9 @@ pub const HELD_SPANS_MAX: usize = 48;
 pub const HELD_PER_LINK_SIZE: u16 = 1024;
 /// Most bytes of frames of links that wait for one receive queue; 4 MiB.
 pub const HELD_BYTES_MAX: usize = 4 << 20;
+/// Turns that a port sits out after one in which all that it sent broke a rule: who floods with
+/// nonsense takes a small part of the time that others have.
+pub const TURNS_OUT: u8 = 31;
 /// Most frames taken from a ring before the first is looked at.
 pub const BATCH_FRAMES: usize = 32;
 /// First bytes of a frame that are copied to be looked at; more where it asks for more.

@@ -33,6 +33,8 @@ pub(crate) struct NetPort {
     pub counters: Counters,
     /// Where its last frame went.
     pub last: Option<Last>,
+    /// Turns that it sits out, because all that it sent in its last one broke a rule.
+    pub sits_out: u8,
 }
 
 /// A way that was found, as long as the table does not change and the address does not age.
@@ -81,6 +83,7 @@ impl NetPort {
             backlogs: std::iter::repeat_with(Backlog::default).take(pairs).collect(),
             counters: Counters::default(),
             last: None,
+            sits_out: 0,
         }
     }
 

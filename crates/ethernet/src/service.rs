@@ -31,6 +31,8 @@ pub struct Ethernet {
     /// Frames taken from a ring in one go; how many of them do not wait for a receiver.
     pub(crate) batch: Vec<Taken>,
     pub(crate) ahead: u16,
+    /// Frames of this turn that broke a rule.
+    pub(crate) refused: usize,
     /// Chains of the batch that are to be given back.
     pub(crate) done: Vec<u16>,
     /// Chains of frames that waited, to be used again.

@@ -1,0 +1,97 @@
+//! How often a port is served whose frames all break a rule: turn by turn.
+
+mod common;
+
+use std::sync::mpsc::channel;
+
+use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+use causeway_ethernet::Ethernet;
+use causeway_ethernet::limits::TURNS_OUT;
+use causeway_fabric::control::{Answer, Command};
+use causeway_fabric::spec::{PortKind, PortSpec};
+use causeway_fabric::{Handle, Pacing, Policy, Turned};
+use common::{PATIENCE, mac, net};
+
+/// A port of a fabric that this thread turns.
+fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
+    let (give, port) = channel();
+    let handle = handle.clone();
+    let name = format!("hostile-turns-{}-{n}", std::process::id());
+    let socket = std::env::temp_dir().join(name);
+    let helper = std::thread::spawn(move || {
+        let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
+        let spec = PortSpec { name, group, socket: socket.clone(), kind: PortKind::Net(net(n)) };
+        handle.call(Command::PortAdd(spec)).unwrap();
+        give.send(NetPort::attach(&socket, NetOptions::default()).unwrap()).unwrap();
+    });
+    let since = std::time::Instant::now();
+    let port = loop {
+        turned.turn().unwrap();
+        match port.try_recv() {
+            Ok(port) => break port,
+            Err(_) => assert!(since.elapsed() < PATIENCE),
+        }
+    };
+    helper.join().unwrap();
+    port
+}
+
+fn ask<R: Send + 'static>(turned: &mut Turned, ask: impl FnOnce() -> R + Send + 'static) -> R {
+    let helper = std::thread::spawn(ask);
+    while !helper.is_finished() {
+        turned.turn().unwrap();
+    }
+    helper.join().unwrap()
+}
+
+fn forged(port: &mut NetPort, count: usize) {
+    let frame = common::plain(9, mac(2), &[7; 46]);
+    for _ in 0..count {
+        assert!(port.queue(0, &[0; NET_HEADER_BYTES], &frame).unwrap());
+    }
+    port.flush(0).unwrap();
+}
+
+#[test]
+fn hostile_floods_of_forged_frames_sit_out_turns() {
+    // Polled, so that each turn serves each queue once.
+    let spin_ns = 60_000_000_000;
+    let pacing = Pacing { policy: Policy::VmmDriven, spin_ns, ..Pacing::default() };
+    let mut turned = Turned::new(&[|| Box::new(Ethernet::new())], pacing).unwrap();
+    let handle = turned.handle();
+    let group = handle.clone();
+    ask(&mut turned, move || {
+        let name: causeway_fabric::Name = "red".parse().unwrap();
+        group.call(Command::GroupAdd(name.into())).unwrap();
+    });
+    let mut flooder = attach(&mut turned, &handle, 1);
+    let mut honest = attach(&mut turned, &handle, 2);
+    let mut room = Vec::new();
+    // Given back by the daemon: taken and refused.
+    let settle = |turned: &mut Turned, port: &mut NetPort| {
+        let mut turns = 0;
+        while !port.is_idle(0).unwrap() {
+            turned.turn().unwrap();
+            turns += 1;
+            assert!(turns < 10_000);
+        }
+        turns
+    };
+    forged(&mut flooder, 8);
+    assert!(settle(&mut turned, &mut flooder) <= 4, "at first it is believed");
+    forged(&mut flooder, 8);
+    let turns = settle(&mut turned, &mut flooder);
+    assert!(turns > usize::from(TURNS_OUT) / 2, "only {turns} turns later");
+    // One frame that is right among them, and it is served as others are.
+    let right = common::plain(1, mac(2), &[7; 46]);
+    forged(&mut flooder, 4);
+    assert!(flooder.queue(0, &[0; NET_HEADER_BYTES], &right).unwrap());
+    flooder.flush(0).unwrap();
+    settle(&mut turned, &mut flooder);
+    assert!(honest.receive(0, &mut room).unwrap().is_some());
+    forged(&mut flooder, 4);
+    assert!(settle(&mut turned, &mut flooder) <= 4);
+    let view = ask(&mut turned, move || handle.call(Command::PortShow("p1".parse().unwrap())));
+    let Ok(Answer::Port(view)) = view else { panic!("{view:?}") };
+    assert_eq!(view.counters["drop_spoofed_source_total"], 24);
+}
