@@ -1,0 +1,67 @@
+//! Gives the library its name and its symbol versions.
+//!
+//! The compiler passes the linker a version script of its own, and linkers take either one
+//! without versions or one with. So a linker is put before the linker, which leaves the
+//! compiler's out; the C compiler that drives the link looks for it in the directory of `-B`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "libmyriexpress.so";
+/// What programs that were linked against Open-MX ask for.
+const ALIAS: &str = "libopen-mx.so.0";
+
+const LINKER: &str = r#"#!/bin/sh
+# The linker without the compiler's version script.
+set -f
+skip=
+n=$#
+while [ "$n" -gt 0 ]; do
+    n=$((n - 1))
+    arg=$1
+    shift
+    if [ -n "$skip" ]; then
+        skip=
+        continue
+    fi
+    case $arg in
+    --version-script=*/list | --version-script=list) continue ;;
+    --version-script) skip=1; continue ;;
+    esac
+    set -- "$@" "$arg"
+done
+exec ld.bfd "$@"
+"#;
+
+fn main() -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=myriexpress.map");
+    let get = |name| std::env::var_os(name).map(PathBuf::from).unwrap_or_default();
+    let (out, here) = (get("OUT_DIR"), get("CARGO_MANIFEST_DIR"));
+    let linker = out.join("ld.bfd");
+    std::fs::write(&linker, LINKER)?;
+    std::fs::set_permissions(&linker, std::fs::Permissions::from_mode(0o755))?;
+    for arg in [
+        format!("-B{}", out.display()),
+        "-fuse-ld=bfd".to_owned(),
+        format!("-Wl,-soname,{NAME}"),
+        "-Wl,--exclude-libs,ALL".to_owned(),
+        format!("-Wl,--version-script={}", here.join("myriexpress.map").display()),
+    ] {
+        println!("cargo::rustc-cdylib-link-arg={arg}");
+    }
+    // OUT_DIR is target/profile/build/package/out.
+    if let Some(profile) = out.ancestors().nth(3) {
+        alias(profile)?;
+    }
+    Ok(())
+}
+
+/// The alias lies beside the library.
+fn alias(profile: &Path) -> std::io::Result<()> {
+    let link = profile.join(ALIAS);
+    match std::os::unix::fs::symlink(NAME, link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,176 @@
+//! Boards of this host: where their sockets are, and how the daemon is asked.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use causeway_attach::local::{Ended, Local, Received};
+use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::code::Return;
+use crate::limits::{ANSWER_MAX, BOARDS_MAX};
+
+/// Where sockets are looked for, unless `CAUSEWAY_MX` says so.
+const DIRECTORY: &str = "/run/causeway";
+
+/// A board.
+#[derive(Debug, Clone)]
+pub struct Board {
+    pub nic: u64,
+    pub name: String,
+}
+
+/// Boards that answered once, by number.
+static KNOWN: Mutex<Vec<Option<Board>>> = Mutex::new(Vec::new());
+
+/// The sockets of this host's boards, by board number.
+pub fn sockets() -> Vec<PathBuf> {
+    if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
+        return std::env::split_paths(&paths)
+            .filter(|path| !path.as_os_str().is_empty())
+            .take(BOARDS_MAX)
+            .collect();
+    }
+    let is_board = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("mx") && name.ends_with(".sock"))
+    };
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
+    paths.sort();
+    paths.truncate(BOARDS_MAX);
+    paths
+}
+
+/// A conversation with the daemon.
+#[derive(Debug)]
+pub struct Conversation {
+    local: Local,
+    pub board: Board,
+}
+
+impl Conversation {
+    /// With the daemon of a board.
+    pub fn new(number: u32) -> Result<Self, Return> {
+        let sockets = sockets();
+        if sockets.is_empty() {
+            return Err(Return::NoDev);
+        }
+        let path = sockets.get(number as usize).ok_or(Return::BoardUnknown)?;
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Return::NoPerm,
+            _ => Return::NoDriver,
+        })?;
+        let board = Board { nic: 0, name: String::new() };
+        let mut conversation = Self { local: Local::new(stream.into()), board };
+        conversation.ask(Ask::Hello { version: VERSION })?;
+        let (Tell::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
+            return Err(Return::NoDriver);
+        };
+        if version != VERSION {
+            return Err(Return::BadKernelVersion);
+        }
+        conversation.board = Board { nic, name: name.as_str().to_owned() };
+        let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let place = number as usize;
+        if known.len() <= place {
+            known.resize(place.saturating_add(1), None);
+        }
+        if let Some(place) = known.get_mut(place) {
+            *place = Some(conversation.board.clone());
+        }
+        Ok(conversation)
+    }
+
+    /// Asks. The answer is heard.
+    pub fn ask(&mut self, ask: Ask) -> Result<(), Return> {
+        self.local.send(ask.emit(), Vec::new()).map_err(|_| Return::NicDead)
+    }
+
+    /// What the daemon told, if it did.
+    pub fn hear(&mut self) -> Result<Option<(Tell, Vec<OwnedFd>)>, Return> {
+        let _ = self.local.flush();
+        match self.local.receive() {
+            Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
+                Ok(tell) => Ok(Some((tell, fds))),
+                Err(_) => Err(Return::NicDead),
+            },
+            Ok(None) => Ok(None),
+            Err(Ended::Closed) => Err(Return::NicDead),
+            Err(_) => Err(Return::NicDead),
+        }
+    }
+
+    /// Waits until the daemon tells something.
+    pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Return> {
+        let since = Instant::now();
+        loop {
+            if let Some(told) = self.hear()? {
+                return Ok(told);
+            }
+            let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Return::NoDriver)?;
+            let left = rustix::event::Timespec::try_from(left).map_err(|_| Return::NoDriver)?;
+            let _ = poll(&mut [PollFd::new(&self.local, PollFlags::IN)], Some(&left));
+        }
+    }
+}
+
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.local.as_fd()
+    }
+}
+
+/// A board of this host, by number.
+pub fn of(number: u32) -> Result<Board, Return> {
+    if sockets().len() <= number as usize {
+        return Err(Return::BoardUnknown);
+    }
+    let known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(Some(board)) = known.get(number as usize) {
+        return Ok(board.clone());
+    }
+    drop(known);
+    Ok(Conversation::new(number)?.board)
+}
+
+/// Forgets them: sockets may be elsewhere next time.
+pub fn forget() {
+    KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+}
+
+/// How many boards this host has.
+pub fn count() -> u32 {
+    u32::try_from(sockets().len()).unwrap_or(0)
+}
+
+/// Asks the boards one after the other until one knows.
+fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Return> {
+    let mut last = Return::NoDev;
+    for number in 0..count() {
+        last = Return::HostNotFound;
+        let Ok(mut conversation) = Conversation::new(number) else { continue };
+        conversation.ask(ask().ok_or(Return::BadHostnameArgs)?)?;
+        if let (Tell::Host { known: 1, nic, name, .. }, _) = conversation.wait()? {
+            return Ok((nic, name.as_str().to_owned()));
+        }
+    }
+    Err(last)
+}
+
+/// The address of a board, by its name.
+pub fn find(name: &str) -> Result<u64, Return> {
+    let name = if name == "localhost" { of(0)?.name } else { name.to_owned() };
+    ask_all(&|| Some(Ask::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)
+}
+
+/// The name of a board, by its address.
+pub fn name(nic: u64) -> Result<String, Return> {
+    match ask_all(&|| Some(Ask::Name { tag: 0, nic })) {
+        Ok((_, name)) => Ok(name),
+        Err(_) => Err(Return::NicNotFound),
+    }
+}

@@ -1,0 +1,178 @@
+//! Sends and receives, and giving them up.
+
+use std::ffi::c_void;
+
+use causeway_message::library::RequestId;
+
+use super::ended;
+use crate::abi::{EndpointAddr, Segment, get, put};
+use crate::code::{Code, Return};
+use crate::endpoint::Endpoint;
+use crate::{table, wait};
+
+/// Hands a new request to the application, or lets it go on unwatched.
+#[inline]
+fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Result<(), Return> {
+    if into.is_null() {
+        return Ok(endpoint.library.forget(id)?);
+    }
+    put(into, endpoint.own.handle(id), Return::BadRequest)
+}
+
+/// What a send takes.
+#[derive(Debug, Clone, Copy)]
+struct Send {
+    list: *const Segment,
+    count: u32,
+    to: EndpointAddr,
+    info: u64,
+    context: *mut c_void,
+    sync: bool,
+}
+
+#[inline]
+fn send(handle: *mut c_void, send: Send, into: *mut *mut c_void) -> Result<(), Return> {
+    let mut locked = table::lock(handle)?;
+    let endpoint = locked.endpoint()?;
+    let to = endpoint.partner(send.to)?;
+    let data = endpoint.known.segments(send.list, send.count, false)?;
+    endpoint.before_send();
+    let context = send.context.addr() as u64;
+    let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+    let id = if send.sync {
+        library.issend(way, to, send.info, context, data)?
+    } else {
+        library.isend(way, to, send.info, context, data)?
+    };
+    give(endpoint, id, into)
+}
+
+/// `mx_isend`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_isend(
+    handle: *mut c_void,
+    list: *const Segment,
+    count: u32,
+    to: EndpointAddr,
+    info: u64,
+    context: *mut c_void,
+    into: *mut *mut c_void,
+) -> Code {
+    let what = Send { list, count, to, info, context, sync: false };
+    ended(handle, c"mx_isend", send(handle, what, into))
+}
+
+/// `mx_issend`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_issend(
+    handle: *mut c_void,
+    list: *const Segment,
+    count: u32,
+    to: EndpointAddr,
+    info: u64,
+    context: *mut c_void,
+    into: *mut *mut c_void,
+) -> Code {
+    let what = Send { list, count, to, info, context, sync: true };
+    ended(handle, c"mx_issend", send(handle, what, into))
+}
+
+/// `mx_irecv`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_irecv(
+    handle: *mut c_void,
+    list: *const Segment,
+    count: u32,
+    info: u64,
+    mask: u64,
+    context: *mut c_void,
+    into: *mut *mut c_void,
+) -> Code {
+    let receive = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint()?;
+        let data = endpoint.known.segments(list, count, true)?;
+        let context = context.addr() as u64;
+        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let id = library.irecv(way, info, mask, context, data)?;
+        give(endpoint, id, into)
+    };
+    ended(handle, c"mx_irecv", receive())
+}
+
+/// `mx_cancel`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_cancel(
+    handle: *mut c_void,
+    request: *mut *mut c_void,
+    result: *mut u32,
+) -> Code {
+    let cancel = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint()?;
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        if endpoint.library.ibuffered(id).is_ok() {
+            return Err(Return::CancelNotSupported);
+        }
+        let cancelled = endpoint.library.cancel(&mut endpoint.way, id)?;
+        put(result, u32::from(cancelled), Return::BadParamVal)?;
+        if cancelled {
+            put(request, std::ptr::null_mut(), Return::BadRequest)?;
+        }
+        Ok(())
+    };
+    ended(handle, c"mx_cancel", cancel())
+}
+
+/// `mx_forget`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_forget(handle: *mut c_void, request: *mut *mut c_void) -> Code {
+    let forget = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint()?;
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        endpoint.library.forget(id)?;
+        put(request, std::ptr::null_mut(), Return::BadRequest)
+    };
+    ended(handle, c"mx_forget", forget())
+}
+
+/// `mx_set_request_timeout`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_set_request_timeout(
+    handle: *mut c_void,
+    request: *mut c_void,
+    timeout_ms: u32,
+) -> Code {
+    let limit = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint()?;
+        let id = match request.is_null() {
+            true => None,
+            false => Some(endpoint.request(request)?),
+        };
+        endpoint.tell_time();
+        // 0 is MX_INFINITE.
+        let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
+        endpoint.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
+        Ok(())
+    };
+    ended(handle, c"mx_set_request_timeout", limit())
+}
+
+/// `mx_ibuffered`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_ibuffered(
+    handle: *mut c_void,
+    request: *mut *mut c_void,
+    result: *mut u32,
+) -> Code {
+    let look = || {
+        let mut locked = wait::progress(table::lock(handle)?)?;
+        let endpoint = locked.endpoint()?;
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        let free = endpoint.library.ibuffered(id)?;
+        put(result, u32::from(free), Return::BadParamVal)
+    };
+    ended(handle, c"mx_ibuffered", look())
+}

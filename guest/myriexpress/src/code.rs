@@ -1,0 +1,128 @@
+//! What calls return: `mx_return_t`.
+
+use std::ffi::CStr;
+
+use causeway_message::library::Error;
+use causeway_message::status::Status;
+
+/// `mx_return_t` as it crosses the ABI.
+pub type Code = u32;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+        /// Why a call failed, with MX's numbers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u32)]
+        #[allow(dead_code, reason = "some codes are of operations that nobody has")]
+        pub enum Return {
+            $(#[doc = $text] $name = $value,)*
+        }
+
+        /// What a code means.
+        pub fn describe(code: Code) -> &'static CStr {
+            let text: &'static [u8] = match code {
+                0 => b"no error\0",
+                $($value => concat!($text, "\0").as_bytes(),)*
+                _ => b"unknown return code\0",
+            };
+            CStr::from_bytes_with_nul(text).unwrap_or(c"")
+        }
+    };
+}
+
+#[rustfmt::skip]
+codes! {
+    BadBadBad = 1, "this cannot happen";
+    Failure = 2, "failure";
+    AlreadyInitialized = 3, "mx_init was called already";
+    NotInitialized = 4, "mx_init was not called";
+    NoDev = 5, "no board of this host is found; is a port of kind mx there, or CAUSEWAY_MX set?";
+    NoDriver = 6, "the daemon of the board does not answer; is it running?";
+    NoPerm = 7, "permission denied";
+    BoardUnknown = 8, "no such board";
+    BadEndpoint = 9, "not an open endpoint, or not an address of it";
+    BadSegList = 10, "no list of segments, or one that is too long in all";
+    BadSegMem = 11, "a segment is not memory of this process";
+    BadSegCnt = 12, "too many segments";
+    BadRequest = 13, "not a request of this endpoint, or not one for this call";
+    BadMatchMask = 14, "the match information has bits that the mask does not cover";
+    NoResources = 15, "a limit is reached";
+    BadAddrList = 16, "no list of addresses";
+    BadAddrCount = 17, "an empty list of addresses";
+    BadRoot = 18, "a root outside of the list of addresses";
+    NotCompleted = 19, "operations are not completed yet";
+    Busy = 20, "the endpoint is taken";
+    BadInfoKey = 21, "no such information";
+    BadInfoVal = 22, "the information is asked for with a bad value or address";
+    BadNic = 23, "not an address of a board";
+    BadParamList = 24, "no list of parameters";
+    BadParamName = 25, "no such parameter";
+    BadParamVal = 26, "a parameter has a bad value";
+    BadHostnameArgs = 27, "bad arguments with a host name";
+    HostNotFound = 28, "no board has this name";
+    RequestPending = 29, "the request is pending";
+    Timeout = 30, "it took too long";
+    NoMatch = 31, "no message matches";
+    BadEndpointId = 32, "the endpoint's number is out of range";
+    ConnectionFailed = 33, "the connection failed; is the peer's endpoint open?";
+    BadConnectionKey = 34, "the connection was refused for its key";
+    BadInfoLength = 35, "the information does not fit";
+    NicNotFound = 36, "no board has this address";
+    BadKernelVersion = 37, "the daemon speaks another version";
+    BadLibVersion = 38, "the program was built for another version of the API";
+    NicDead = 39, "the daemon of the board is gone";
+    CancelNotSupported = 40, "a request of this kind cannot be cancelled";
+    CloseInHandler = 41, "an endpoint cannot be closed in its own handler";
+    BadMatchingForContextIdMask = 42, "the mask does not cover the context id";
+    NotSupportedWithContextId = 43, "not supported with context ids";
+}
+
+impl From<Error> for Return {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::BadSegmentList => Self::BadSegList,
+            Error::BadRequest => Self::BadRequest,
+            Error::BadMatchMask => Self::BadMatchMask,
+            Error::NoResources => Self::NoResources,
+            Error::BadParameterValue => Self::BadParamVal,
+            Error::BadMatchingForContextIdMask => Self::BadMatchingForContextIdMask,
+        }
+    }
+}
+
+/// What a connect that ended so returns.
+pub fn of_connect(status: Status) -> Result<(), Return> {
+    Err(match status {
+        Status::Success => return Ok(()),
+        Status::Timeout => Return::Timeout,
+        Status::BadKey => Return::BadConnectionKey,
+        Status::BadEndpoint => Return::BadEndpointId,
+        Status::EndpointUnknown => Return::NicNotFound,
+        Status::NoResources => Return::NoResources,
+        _ => Return::ConnectionFailed,
+    })
+}
+
+/// What a status means.
+pub fn describe_status(status: u32) -> &'static CStr {
+    match status {
+        0 => c"success",
+        1 => c"pending",
+        2 => c"buffered, but pending",
+        3 => c"rejected",
+        4 => c"it took too long",
+        5 => c"truncated: the receiver's buffer was shorter",
+        6 => c"cancelled",
+        7 => c"no such endpoint",
+        8 => c"the peer's endpoint is closed",
+        9 => c"the peer is not reached",
+        10 => c"the peer's endpoint is another one by now",
+        11 => c"the key is wrong",
+        12 => c"not an endpoint",
+        13 => c"the memory is not registered",
+        14 => c"aborted by the peer",
+        15 => c"too many events",
+        16 => c"a limit is reached",
+        _ => c"unknown status",
+    }
+}

@@ -1,0 +1,217 @@
+//! One endpoint: the library half of the engine, the way to partners, and who waits.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use causeway_message::library::{Completion, Library, Options, Partner, RequestId, Step};
+use causeway_message::split::{Address, NicId};
+use causeway_wire::local::{Ask, Tell};
+
+use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
+use crate::address::{Own, pack, unpack};
+use crate::board::Conversation;
+use crate::code::Return;
+use crate::limits::{IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
+use crate::memory::{Known, Segments};
+use crate::way::Way;
+
+/// How an endpoint is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Opening {
+    pub key: u32,
+    pub errors: Option<ErrorHandler>,
+    pub context_bits: u8,
+    pub context_shift: u8,
+}
+
+/// The handler of unexpected messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Handler {
+    pub run: UnexpHandler,
+    /// The application's pointer, as a number: it is only handed back.
+    pub context: usize,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub own: Own,
+    pub board: u32,
+    pub library: Library<Segments>,
+    pub way: Way,
+    pub bell: Arc<OwnedFd>,
+    pub known: Known,
+    pub errors: Option<ErrorHandler>,
+    pub handler: Option<Handler>,
+    /// Who runs the handler now.
+    pub handling: Option<ThreadId>,
+    /// How often progression is disabled.
+    pub disabled: u32,
+    /// Threads that sleep until the doorbell rings.
+    pub sleepers: u32,
+    /// How often those that wait were told to stop.
+    pub wakeups: u64,
+    calls: u32,
+    looked: u64,
+    timed: bool,
+}
+
+/// Nanoseconds since whenever.
+pub fn now() -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let since = BEGIN.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The processor's counter: cheap, and good enough for how often to look.
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every 64-bit processor has the counter, and reading it changes nothing.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        now()
+    }
+}
+
+impl Endpoint {
+    /// Opens one of a board.
+    pub fn open(own: Own, board: u32, wanted: u8, opening: Opening) -> Result<Self, Return> {
+        let mut conversation = Conversation::new(board)?;
+        conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
+        let (told, mut fds) = conversation.wait()?;
+        let Tell::Opened { code, session, endpoint, .. } = told else {
+            return Err(Return::NoDriver);
+        };
+        match code {
+            0 => {}
+            15 => return Err(Return::NoResources),
+            32 => return Err(Return::BadEndpointId),
+            _ => return Err(Return::Busy),
+        }
+        let bell = Arc::new(fds.pop().ok_or(Return::NoDriver)?);
+        let nic = NicId(conversation.board.nic);
+        let library = Library::new(Options {
+            address: Address { nic, endpoint },
+            session,
+            key: opening.key,
+            context_bits: opening.context_bits,
+            context_shift: opening.context_shift,
+        })?;
+        Ok(Self {
+            own,
+            board,
+            library,
+            way: Way::new(endpoint, conversation),
+            bell,
+            known: Known::new(),
+            errors: opening.errors,
+            handler: None,
+            handling: None,
+            disabled: 0,
+            sleepers: 0,
+            wakeups: 0,
+            calls: 0,
+            looked: 0,
+            timed: false,
+        })
+    }
+
+    /// Goes on with what came in.
+    #[inline]
+    pub fn step(&mut self) -> Step {
+        if self.disabled > 0 {
+            return Step::Idle;
+        }
+        let step = self.library.progress(&mut self.way);
+        let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
+        self.calls = self.calls.wrapping_add(weight);
+        if self.calls >= RARELY_CALLS {
+            self.calls = 0;
+            self.rarely();
+        }
+        if step == Step::Worked && self.sleepers > 0 {
+            // What others wait for may have ended.
+            self.ring();
+        }
+        step
+    }
+
+    /// What is not looked at each time, if it is time.
+    #[inline]
+    fn rarely(&mut self) {
+        let ticks = ticks();
+        if ticks.wrapping_sub(self.looked) >= RARELY_TICKS {
+            self.looked = ticks;
+            self.look();
+        }
+    }
+
+    /// Looks at the daemon's socket and the clock.
+    #[cold]
+    pub fn look(&mut self) {
+        self.way.hear();
+        if self.timed {
+            self.tell_time();
+        }
+    }
+
+    /// From now on requests have limits.
+    pub fn tell_time(&mut self) {
+        self.timed = true;
+        self.library.tick(&mut self.way, now());
+    }
+
+    /// Requests that are made now may have limits: it must know the time.
+    #[inline]
+    pub fn before_send(&mut self) {
+        if self.timed {
+            self.tell_time();
+        }
+    }
+
+    /// Wakes whoever sleeps.
+    #[cold]
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// The partner of an address of this endpoint.
+    #[inline]
+    pub fn partner(&self, address: EndpointAddr) -> Result<Partner, Return> {
+        match unpack(address) {
+            Some((own, partner)) if self.own.made(own) => Ok(partner),
+            _ => Err(Return::BadEndpoint),
+        }
+    }
+
+    /// A partner as the application holds it.
+    pub fn address(&self, partner: Partner) -> EndpointAddr {
+        let session = self.library.decompose(partner).map_or(0, |(_, session)| session);
+        pack(self.own, partner, session)
+    }
+
+    /// The request of a handle.
+    #[inline]
+    pub fn request(&self, handle: *mut std::ffi::c_void) -> Result<RequestId, Return> {
+        self.own.request(handle).ok_or(Return::BadRequest)
+    }
+
+    /// How a request ended, as the application is told.
+    #[inline]
+    pub fn status(&self, ended: &Completion) -> MxStatus {
+        MxStatus {
+            code: ended.status as u32,
+            source: ended.partner.map_or_else(EndpointAddr::default, |p| self.address(p)),
+            match_info: ended.match_info,
+            msg_length: ended.msg_length,
+            xfer_length: ended.xfer_length,
+            context: std::ptr::without_provenance_mut(ended.context as usize),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Error handlers: every call that fails is put to one before it returns.
+
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use crate::abi::ErrorHandler;
+use crate::code::{Code, Return, describe};
+
+/// `MX_ERRORS_ARE_FATAL`: an object that holds the handler.
+#[unsafe(no_mangle)]
+pub static MX_ERRORS_ARE_FATAL: ErrorHandler = fatal;
+/// `MX_ERRORS_RETURN`.
+#[unsafe(no_mangle)]
+pub static MX_ERRORS_RETURN: ErrorHandler = pass;
+
+/// Prints what happened and ends the process.
+extern "C" fn fatal(text: *mut c_char, code: Code) -> Code {
+    let more = crate::abi::text(text, 256).unwrap_or_default();
+    eprintln!("MX: {more}: {} ({code}); fatal, as asked for", describe(code).to_string_lossy());
+    std::process::exit(-1);
+}
+
+/// Leaves it to the caller.
+extern "C" fn pass(_text: *mut c_char, code: Code) -> Code {
+    code
+}
+
+/// Null: none was set.
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// What the environment says of those that were not set: 0 not asked yet, 1 fatal, 2 not.
+static DEFAULT: AtomicU8 = AtomicU8::new(0);
+
+fn default_handler() -> ErrorHandler {
+    let known = DEFAULT.load(Ordering::Relaxed);
+    let known = if known == 0 {
+        let names = ["MX_ERRORS_ARE_FATAL", "MX_FATAL_ERRORS", "OMX_FATAL_ERRORS"];
+        let said = names.iter().find_map(std::env::var_os);
+        let known = if said.is_some_and(|value| value == "0") { 2 } else { 1 };
+        DEFAULT.store(known, Ordering::Relaxed);
+        known
+    } else {
+        known
+    };
+    if known == 2 { pass } else { fatal }
+}
+
+fn from_pointer(pointer: *mut ()) -> ErrorHandler {
+    if pointer.is_null() {
+        return default_handler();
+    }
+    // SAFETY: only `set` stores here, and only handlers.
+    unsafe { std::mem::transmute::<*mut (), ErrorHandler>(pointer) }
+}
+
+/// Sets the handler of the process; gives the one before.
+pub fn set(handler: Option<ErrorHandler>) -> ErrorHandler {
+    let pointer = handler.map_or(std::ptr::null_mut(), |handler| handler as *mut ());
+    from_pointer(HANDLER.swap(pointer, Ordering::AcqRel))
+}
+
+/// Puts a failure to a handler: the endpoint's own or the process's. Called without any lock.
+#[cold]
+pub fn raise(own: Option<ErrorHandler>, what: &'static std::ffi::CStr, error: Return) -> Code {
+    let handler = own.unwrap_or_else(|| from_pointer(HANDLER.load(Ordering::Acquire)));
+    handler(what.as_ptr().cast_mut(), error as Code)
+}
+
+/// What a call that failed or not returns.
+pub fn ended(what: &'static std::ffi::CStr, result: Result<(), Return>) -> Code {
+    match result {
+        Ok(()) => 0,
+        Err(error) => raise(None, what, error),
+    }
+}
+
+/// `mx_set_error_handler`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_set_error_handler(handler: Option<ErrorHandler>) -> ErrorHandler {
+    set(handler)
+}
+
+/// `mx_strerror`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_strerror(code: Code) -> *const c_char {
+    describe(code).as_ptr()
+}
+
+/// `mx_strstatus`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_strstatus(status: c_int) -> *const c_char {
+    crate::code::describe_status(status.cast_unsigned()).as_ptr()
+}

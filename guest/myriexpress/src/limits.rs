@@ -1,0 +1,33 @@
+//! Every bound of this crate, in one place.
+
+use std::time::Duration;
+
+/// Endpoints of one process: their number must fit beside a request's name.
+pub const ENDPOINTS_MAX: usize = 1024;
+/// Boards of one process.
+pub const BOARDS_MAX: usize = 64;
+/// Endpoint numbers of one board: 0 to 254; 255 asks for any.
+pub const ENDPOINT_ANY: u8 = 255;
+/// How long an answer of the daemon may take.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long a call that waits looks before it sleeps.
+pub const LOOK: Duration = Duration::from_micros(50);
+/// How often it looks before it lets other threads in.
+pub const LOOKS_AT_ONCE: u32 = 32;
+/// Longest sleep: afterwards it is looked at everything again.
+pub const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
+/// counter, about 20 us.
+pub const RARELY_TICKS: u64 = 50_000;
+/// How often nothing is found, or something is, before that counter is looked at.
+pub const IDLE_WEIGHT: u32 = 8;
+/// See [`IDLE_WEIGHT`].
+pub const RARELY_CALLS: u32 = 64;
+/// Largest channel that is mapped, in bytes.
+pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
+/// Pages of the application that are known to be mapped, and runs of many pages.
+pub const KNOWN_PAGES: usize = 256;
+/// See [`KNOWN_PAGES`].
+pub const KNOWN_RUNS: usize = 64;
+/// From so many pages on, a buffer is known as a run.
+pub const RUN_PAGES: usize = 4;

@@ -1,0 +1,227 @@
+//! The application's memory: what a request sends from or receives into.
+//!
+//! Whether a buffer is memory at all is asked of the kernel, once: pages that were found are known
+//! for a while. An application that unmaps memory and then passes it again is its own fault
+//! unless it says so (`mx__regcache_clean`), as with MX's registration cache.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use causeway_message::library::Buffer;
+use causeway_message::limits::SEGMENTS_MAX;
+use rustix::mm::{Advice, madvise};
+
+use crate::abi::{Segment, get_at};
+use crate::code::Return;
+use crate::limits::{KNOWN_PAGES, KNOWN_RUNS, RUN_PAGES};
+
+const PAGE: usize = 4096;
+
+/// Segments that belong to a request.
+#[derive(Debug)]
+pub enum Segments {
+    One(*mut u8, usize),
+    Many(Box<[(*mut u8, usize)]>, usize),
+}
+
+// SAFETY: the application gave the memory to the request until that ends, whoever ends it.
+unsafe impl Send for Segments {}
+
+impl Segments {
+    #[inline]
+    fn find(&self, at: usize) -> (*mut u8, usize) {
+        match self {
+            Self::One(start, len) => {
+                let at = at.min(*len);
+                (start.wrapping_add(at), len.saturating_sub(at))
+            }
+            Self::Many(all, _) => {
+                let mut at = at;
+                for &(start, len) in all {
+                    if at < len {
+                        return (start.wrapping_add(at), len.saturating_sub(at));
+                    }
+                    at = at.saturating_sub(len);
+                }
+                (std::ptr::null_mut(), 0)
+            }
+        }
+    }
+}
+
+impl Buffer for Segments {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Self::One(_, len) | Self::Many(_, len) => *len,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self, at: usize) -> &[u8] {
+        let (start, len) = self.find(at);
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: `Known::segments` found the memory mapped and not null; by the API it is the
+        // request's until that ends, and `self` is dropped then.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
+        let (start, len) = self.find(at);
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and it was found writable.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+/// Counts how often memory was said to be unmapped.
+static CLEANED: AtomicU32 = AtomicU32::new(0);
+
+/// Forgets what is known of the application's memory.
+pub fn clean() {
+    CLEANED.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Pages that are known to be mapped: readable, or (lowest bit) writable.
+#[derive(Debug)]
+pub struct Known {
+    pages: [usize; KNOWN_PAGES],
+    runs: [(usize, usize); KNOWN_RUNS],
+    cleaned: u32,
+}
+
+impl Known {
+    pub const fn new() -> Self {
+        Self { pages: [0; KNOWN_PAGES], runs: [(0, 0); KNOWN_RUNS], cleaned: 0 }
+    }
+
+    /// The memory of a message, checked. `write`: it is written to.
+    #[inline]
+    pub fn segments(
+        &mut self,
+        list: *const Segment,
+        count: u32,
+        write: bool,
+    ) -> Result<Segments, Return> {
+        match count {
+            0 => Ok(Segments::One(std::ptr::null_mut(), 0)),
+            1 => {
+                let Segment { ptr, len } = get_at(list, 0, Return::BadSegList)?;
+                self.check(ptr, len as usize, write)?;
+                Ok(Segments::One(ptr.cast(), len as usize))
+            }
+            _ => self.many(list, count as usize, write),
+        }
+    }
+
+    #[cold]
+    fn many(
+        &mut self,
+        list: *const Segment,
+        count: usize,
+        write: bool,
+    ) -> Result<Segments, Return> {
+        if count > SEGMENTS_MAX {
+            return Err(Return::BadSegCnt);
+        }
+        let mut all = Vec::with_capacity(count);
+        let mut sum = 0_usize;
+        for at in 0..count {
+            let Segment { ptr, len } = get_at(list, at, Return::BadSegList)?;
+            self.check(ptr, len as usize, write)?;
+            sum = sum.saturating_add(len as usize);
+            all.push((ptr.cast(), len as usize));
+        }
+        if u32::try_from(sum).is_err() {
+            return Err(Return::BadSegList);
+        }
+        Ok(Segments::Many(all.into(), sum))
+    }
+
+    /// Whether all of it is memory.
+    #[inline]
+    fn check(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
+        if len == 0 {
+            return Ok(());
+        }
+        let cleaned = CLEANED.load(Ordering::Relaxed);
+        if cleaned != self.cleaned {
+            *self = Self { cleaned, ..Self::new() };
+        }
+        let start = ptr.addr() & !(PAGE.wrapping_sub(1));
+        let end = ptr.addr().checked_add(len).ok_or(Return::BadSegMem)?;
+        let tag = start | usize::from(write);
+        if end.wrapping_sub(start) <= PAGE {
+            let place = self.pages.get_mut((start / PAGE) % KNOWN_PAGES);
+            if start != 0
+                && place.as_deref().is_some_and(|known| *known == tag || *known == start | 1)
+            {
+                return Ok(());
+            }
+            ask(start, PAGE, write)?;
+            if let Some(place) = place {
+                *place = tag;
+            }
+            return Ok(());
+        }
+        self.check_run(start, end, tag, write)
+    }
+
+    fn check_run(
+        &mut self,
+        start: usize,
+        end: usize,
+        tag: usize,
+        write: bool,
+    ) -> Result<(), Return> {
+        let len = end.wrapping_sub(start).checked_next_multiple_of(PAGE);
+        let len = len.ok_or(Return::BadSegMem)?;
+        if len / PAGE < RUN_PAGES {
+            let mut page = start;
+            while page < end {
+                self.check(std::ptr::without_provenance_mut(page), 1, write)?;
+                page = page.wrapping_add(PAGE);
+            }
+            return Ok(());
+        }
+        let place = self.runs.get_mut((start / PAGE) % KNOWN_RUNS);
+        if place.as_deref().is_some_and(|&(known, size)| known == tag && size >= len) {
+            return Ok(());
+        }
+        ask(start, len, write)?;
+        if let Some(place) = place {
+            *place = (tag, len);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernel can be asked: not before Linux 5.14.
+fn can_ask() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let here = 0_u8;
+        populate((&raw const here).addr() & !(PAGE.wrapping_sub(1)), PAGE, true)
+    })
+}
+
+fn populate(start: usize, len: usize, write: bool) -> bool {
+    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: this advice makes pages present as a touch would, and changes no byte; addresses
+    // that are not mapped are an error.
+    unsafe { madvise(std::ptr::without_provenance_mut(start), len, advice) }.is_ok()
+}
+
+#[cold]
+fn ask(start: usize, len: usize, write: bool) -> Result<(), Return> {
+    if start == 0 || (can_ask() && !populate(start, len, write)) {
+        return Err(Return::BadSegMem);
+    }
+    Ok(())
+}

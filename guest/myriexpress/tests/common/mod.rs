@@ -1,0 +1,128 @@
+//! A daemon in the test's process, and C programs that are its boards' processes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_fabric::control::Command as Control;
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_mx::Messages;
+
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the library and its headers are.
+pub fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let here = test.parent().unwrap();
+    let at = |path: &Path| path.join("libmyriexpress.so").exists();
+    let found = [here, here.parent().unwrap()].into_iter().find(|path| at(path));
+    found.expect("cargo built the library").to_owned()
+}
+
+pub fn headers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
+
+/// Compiles a program of `tests/c`.
+pub fn compile(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
+    let program = std::env::temp_dir()
+        .join(format!("causeway-myri-{}-{number}-{name}.out", std::process::id()));
+    let library = library();
+    let done = Command::new("cc")
+        .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
+        .args([&program, &source])
+        .arg(format!("-I{}", headers().display()))
+        .args([format!("-L{}", library.display()), format!("-Wl,-rpath,{}", library.display())])
+        .arg("-lmyriexpress")
+        .status();
+    assert!(done.unwrap().success(), "{name} compiles");
+    program
+}
+
+/// Boards `a` and `b` of one group, `c` of another.
+pub struct Host {
+    handle: Handle,
+    _fabric: Fabric,
+    dir: PathBuf,
+}
+
+pub fn nic(board: &str) -> u64 {
+    0x0200_0000_0000 | u64::from(board.as_bytes()[0])
+}
+
+impl Host {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
+        for group in ["red", "blue"] {
+            let name: causeway_fabric::Name = group.parse().unwrap();
+            host.handle.call(Control::GroupAdd(name.into())).unwrap();
+        }
+        for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
+            let [_, _, mac @ ..] = nic(board).to_be_bytes();
+            let hostname = format!("{board}:0");
+            let kind = PortKind::Mx(MxSpec { mac: Mac(mac), hostname });
+            let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
+            let socket = host.dir.join(board);
+            host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
+        }
+        host
+    }
+
+    /// Starts a program as a process of those boards.
+    pub fn start(&self, program: &Path, boards: &[&str], arguments: &[&str]) -> Running {
+        let sockets: Vec<String> =
+            boards.iter().map(|board| self.dir.join(board).display().to_string()).collect();
+        let child = Command::new(program)
+            .args(arguments)
+            .env("CAUSEWAY_MX", sockets.join(":"))
+            .stdout(Stdio::piped())
+            .spawn();
+        Running(child.unwrap())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A process; it does not outlive this.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Waits until it ends well; gives what it printed.
+    pub fn end(mut self) -> String {
+        let since = Instant::now();
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(since.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut said = String::new();
+        use std::io::Read as _;
+        self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
