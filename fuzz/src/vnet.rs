@@ -82,7 +82,7 @@ pub fn run(data: &[u8]) {
 fn talk(data: &[u8]) {
     let model = model();
     let password = Password::new(PASSWORD).expect("a password");
-    let house = Arc::new(House::new(model.clone(), group(), password, pretend));
+    let house = Arc::new(House::new(model.clone(), group(), password, pretend, Arc::default()));
     let mut session = Session::new(house, IpAddr::V4(Ipv4Addr::LOCALHOST));
     let (now, before) = (Instant::now(), model.changes());
     for line in data.split(|byte| *byte == b'\n').take(64) {
