@@ -51,3 +51,29 @@ fn frames_cross_by_vnet() {
 fn frames_cross_by_vxlan() {
     crosses(LinkKind::Vxlan, 14789);
 }
+
+#[test]
+fn flows_of_vxlan_have_source_ports_of_their_own() {
+    let a = Host::new();
+    let mut one = a.port(1, "red");
+    let far = std::net::UdpSocket::bind("127.0.0.5:21110").unwrap();
+    far.set_read_timeout(Some(hosts::PATIENCE)).unwrap();
+    let ends = ("127.0.0.4:21110", "127.0.0.5:21110", 7);
+    a.link(bare("to-b", "red", LinkKind::Vxlan, ends)).unwrap();
+    let mut ports = std::collections::BTreeMap::new();
+    for round in 0..3 {
+        for flow in 0..32 {
+            let (_, mut packet) = hosts::segment(50 + round * 20);
+            packet[35] = flow;
+            send(&mut one, &packet);
+            let mut room = [0; 2000];
+            let (len, from) = far.recv_from(&mut room).unwrap();
+            assert_eq!(room[8..len], packet, "round {round} of flow {flow}");
+            // The same all the time.
+            assert_eq!(*ports.entry(flow).or_insert(from.port()), from.port());
+        }
+    }
+    let used: std::collections::BTreeSet<u16> = ports.into_values().collect();
+    assert!((2..=4).contains(&used.len()), "{used:?}");
+    assert_eq!(a.link_counter("to-b", "transmit_packets_total"), 96);
+}

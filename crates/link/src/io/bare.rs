@@ -3,13 +3,16 @@
 //!
 //! The peer is known by its address, and nothing says that it is there: such a link is *open*
 //! from the start. Frames are finished and cut before they come here; those of one length leave in
-//! one system call. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
+//! one system call. The source port of VXLAN is by the flow of what is inside (RFC 7348, 5), so that
+//! hosts and networks on the way spread flows; there are few of them ([`VXLAN_SENDERS`]), because a
+//! port takes a socket. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
 //!
 //! # Budget
 //! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
 //! comes is not copied at all before it is written to its receiver.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,12 +21,13 @@ use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
 };
 use causeway_fabric::{Progress, Served};
+use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::vxlan;
 
 use super::inbox::Inbox;
-use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES};
+use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::tally::{Loss, Tally};
-use super::udp::{Burst, Receiver, Udp};
+use super::udp::{Burst, Cut, Receiver, Udp};
 use crate::unfinished::left_to_do;
 
 /// What stands before each frame.
@@ -40,6 +44,8 @@ pub enum Encapsulation {
 pub struct BareSocket {
     /// The socket.
     pub udp: Arc<Udp>,
+    /// From where its links send.
+    senders: Arc<Senders>,
     encapsulation: Encapsulation,
     receiver: Receiver,
     bursts: Vec<Burst>,
@@ -47,6 +53,45 @@ pub struct BareSocket {
     peers: HashMap<(IpAddr, u32), Inbox>,
     /// Datagrams that were of no link, by why.
     pub strays: Strays,
+}
+
+/// Sockets to send from, one of which each flow has.
+#[derive(Debug)]
+struct Senders {
+    sockets: Vec<Arc<Udp>>,
+    /// Keyed anew in every process: guests choose the flows.
+    flows: RandomState,
+}
+
+impl Senders {
+    fn new(udp: &Arc<Udp>, encapsulation: Encapsulation) -> Self {
+        let mut sockets = Vec::new();
+        if let (Encapsulation::Vxlan, Ok(local)) = (encapsulation, udp.local()) {
+            // Fewer where the host gives no more.
+            let more = || Udp::bind_to_send(local.ip(), Cut::Allowed).map(Arc::new);
+            sockets.extend(std::iter::repeat_with(more).take(VXLAN_SENDERS).map_while(Result::ok));
+        }
+        if sockets.is_empty() {
+            sockets.push(udp.clone());
+        }
+        Self { sockets, flows: RandomState::new() }
+    }
+
+    /// Which of them a frame leaves from.
+    fn of(&self, frame: &Outgoing<'_>) -> usize {
+        if self.sockets.len() < 2 {
+            return 0;
+        }
+        let mut first = [0; HEADERS_MAX];
+        let len = frame.len.min(HEADERS_MAX);
+        let Some(first) = first.get_mut(..len) else { return 0 };
+        // A frame that cannot be read is refused where it is written.
+        let _ = frame.reader().read(first);
+        let Ok(known) = Frame::parse(first) else { return 0 };
+        let flow = self.flows.hash_one(known.flow_key(first));
+        let at = flow.checked_rem(self.sockets.len() as u64).unwrap_or(0);
+        usize::try_from(at).unwrap_or(0)
+    }
 }
 
 /// Datagrams that no link is for.
@@ -63,8 +108,10 @@ pub struct Strays {
 impl BareSocket {
     /// On a socket that is bound.
     pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
+        let udp = Arc::new(udp);
         Self {
-            udp: Arc::new(udp),
+            senders: Arc::new(Senders::new(&udp, encapsulation)),
+            udp,
             encapsulation,
             receiver: Receiver::new(pool),
             bursts: Vec::new(),
@@ -102,7 +149,8 @@ impl BareSocket {
             Encapsulation::Vxlan => Some(vxlan::emit(vni)),
         };
         BareCarrier {
-            udp: self.udp.clone(),
+            senders: self.senders.clone(),
+            at: 0,
             remote,
             header,
             bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
@@ -197,7 +245,9 @@ impl BareSocket {
 /// The way out of one link, for one shard.
 #[derive(Debug)]
 pub struct BareCarrier {
-    udp: Arc<Udp>,
+    senders: Arc<Senders>,
+    /// Which of them the datagrams leave from.
+    at: usize,
     remote: SocketAddr,
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
@@ -231,9 +281,10 @@ impl BareCarrier {
 
     /// Sends all together, or where the kernel does not, one by one. Says how many it refused.
     fn send(&mut self) -> u64 {
+        let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
         let together = self.count == 1 || self.segment < self.uncut;
-        let error = match together.then(|| self.udp.send(self.remote, bytes, self.segment)) {
+        let error = match together.then(|| udp.send(self.remote, bytes, self.segment)) {
             Some(Ok(())) => return 0,
             Some(Err(error)) => Some(error),
             None => None,
@@ -253,7 +304,7 @@ impl BareCarrier {
         }
         let mut lost = 0_u64;
         for datagram in bytes.chunks(self.segment.max(1)) {
-            if self.udp.send(self.remote, datagram, datagram.len()).is_err() {
+            if udp.send(self.remote, datagram, datagram.len()).is_err() {
                 lost = lost.saturating_add(1);
             }
         }
@@ -270,7 +321,10 @@ impl Carrier for BareCarrier {
         }
         let header = self.header.map_or(0, |header| header.len());
         let size = frame.len.saturating_add(header);
-        let full = self.count >= self.udp.batch()
+        let at = self.senders.of(frame);
+        let most = self.senders.sockets.get(at).map_or(1, |udp| udp.batch());
+        let full = self.count >= most
+            || self.at != at
             || self.closed
             || size > self.segment
             || self.used.saturating_add(size) > SEND_BYTES;
@@ -278,7 +332,7 @@ impl Carrier for BareCarrier {
             self.flush();
         }
         if self.count == 0 {
-            self.segment = size;
+            (self.segment, self.at) = (size, at);
         }
         let appended = self.append(frame, size);
         match appended {

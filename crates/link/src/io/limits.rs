@@ -10,6 +10,9 @@ pub const RECEIVE_BYTES: usize = 65_536;
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Most bytes that are sent in one system call.
 pub const SEND_BYTES: usize = 65_000;
+/// Sockets from which a VXLAN socket's links send, so that flows have different source ports. A
+/// batch is of one of them: more would leave in more system calls.
+pub const VXLAN_SENDERS: usize = 4;
 /// The longest frame that fits one UDP datagram of its own, with 8 bytes before it.
 pub const BARE_FRAME_MAX: usize = 65_499;
 /// The shortest frame: an Ethernet header.

@@ -71,6 +71,17 @@ impl Udp {
         Ok(Self { socket, state })
     }
 
+    /// Binds a socket, to any port, that only sends.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`].
+    pub fn bind_to_send(local: IpAddr, cut: Cut) -> io::Result<Self> {
+        let udp = Self::bind(SocketAddr::new(local, 0), cut)?;
+        // What comes to it is never read: the host keeps as little of it as it can.
+        let _ = sockopt::set_socket_recv_buffer_size(&udp.socket, 0);
+        Ok(udp)
+    }
+
     /// Where it is bound.
     ///
     /// # Errors
