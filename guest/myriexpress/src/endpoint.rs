@@ -146,7 +146,9 @@ impl Endpoint {
     #[inline]
     fn rarely(&mut self) {
         let ticks = ticks();
-        if ticks.wrapping_sub(self.looked) >= RARELY_TICKS {
+        let (soon, later) = RARELY_TICKS;
+        let due = if self.way.connecting() { soon } else { later };
+        if ticks.wrapping_sub(self.looked) >= due {
             self.looked = ticks;
             self.look();
         }

@@ -12,13 +12,15 @@ pub const ENDPOINT_ANY: u8 = 255;
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
-/// How often it looks before it lets other threads in.
-pub const LOOKS_AT_ONCE: u32 = 32;
+/// How often it looks before it lets other threads in, in calls' worth.
+pub const LOOKS_AT_ONCE: u32 = 8;
+/// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
+pub const LOOKS_OF_TEST: u32 = 6;
 /// Longest sleep: afterwards it is looked at everything again.
 pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
-/// counter, about 20 us.
-pub const RARELY_TICKS: u64 = 50_000;
+/// counter, about 20 us while a connect goes on, and about 200 us else.
+pub const RARELY_TICKS: (u64, u64) = (50_000, 500_000);
 /// How often nothing is found, or something is, before that counter is looked at.
 pub const IDLE_WEIGHT: u32 = 8;
 /// See [`IDLE_WEIGHT`].

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::abi::EndpointAddr;
 use crate::code::Return;
 use crate::endpoint::{Endpoint, Handler, now};
-use crate::limits::{LOOK, LOOKS_AT_ONCE, SLEEP_MAX};
+use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, Locked};
 
 /// How long a call waits.
@@ -38,11 +38,21 @@ impl Patience {
 /// Goes on with what came in; runs the handler if it is to be asked. Nothing is left, or enough
 /// was done for one call.
 #[inline]
-pub fn progress(mut locked: Locked) -> Result<Locked, Return> {
-    while let Step::Ask(asked) = locked.endpoint()?.step() {
-        locked = ask(locked, asked)?;
+pub fn progress(locked: Locked) -> Result<Locked, Return> {
+    progress_within(locked, 1)
+}
+
+/// As [`progress`], and looks so often whether something comes.
+#[inline]
+fn progress_within(mut locked: Locked, looks: u32) -> Result<Locked, Return> {
+    let mut left = looks;
+    loop {
+        match locked.endpoint()?.step() {
+            Step::Ask(asked) => locked = ask(locked, asked)?,
+            Step::Idle if left > 1 => left = left.saturating_sub(1),
+            _ => return Ok(locked),
+        }
     }
-    Ok(locked)
 }
 
 /// Asks the application's handler about a message.
@@ -89,7 +99,8 @@ pub fn until<T>(
     if let Some(found) = look(locked.endpoint()?)? {
         return Ok(Some(found));
     }
-    locked = progress(locked)?;
+    // Most of a call is taking the lock: look some more while it is held.
+    locked = progress_within(locked, LOOKS_OF_TEST)?;
     if let Some(found) = look(locked.endpoint()?)? {
         return Ok(Some(found));
     }
@@ -108,11 +119,10 @@ fn wait<T>(
     let mut since = Instant::now();
     loop {
         for _ in 0..LOOKS_AT_ONCE {
-            locked = progress(locked)?;
+            locked = progress_within(locked, LOOKS_OF_TEST)?;
             if let Some(found) = look(locked.endpoint()?)? {
                 return Ok(Some(found));
             }
-            std::hint::spin_loop();
         }
         let endpoint = locked.endpoint()?;
         if endpoint.wakeups != wakeups {

@@ -78,6 +78,12 @@ impl Way {
         }
     }
 
+    /// Whether an answer of the daemon is waited for.
+    #[inline]
+    pub fn connecting(&self) -> bool {
+        !self.connects.is_empty()
+    }
+
     /// Takes what the daemon told. True: it told something.
     #[cold]
     pub fn hear(&mut self) -> bool {
