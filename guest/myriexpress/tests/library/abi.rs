@@ -64,7 +64,8 @@ fn layouts_are_those_of_mx() {
         mx_return_t 4 4|mx_status_code_t 4 4|mx_param_key_t 4 4|mx_get_info_key_t 4 4|\
         mx_unexp_handler_action_t 4 4|mx_raw_status_t 4 4|mx_endpt_handle_t 4 4|\
         mx_host_type_t 4 4|mx_line_speed_t 4 4|mx_error_handler_t 8 8";
-    let found = said(&mut Command::new(compile("layout.c")));
+    let program = compile("layout.c");
+    let found = said(&mut Command::new(&program));
     assert_eq!(found.trim().replace('\n', "|"), expected);
 }
 
@@ -95,4 +96,16 @@ fn builds_with_a_prefix_find_all_they_look_for() {
         "{text}"
     );
     std::fs::remove_dir_all(prefix).unwrap();
+}
+
+#[test]
+fn errors_end_the_process_unless_it_says_otherwise() {
+    let program = compile("fatal.c");
+    let run = |name: &str| Command::new(&program).env(name, "0").output().unwrap();
+    let fatal = run("UNRELATED");
+    assert_eq!(fatal.status.code(), Some(255));
+    assert!(String::from_utf8_lossy(&fatal.stderr).contains("mx_finalize"), "{fatal:?}");
+    for name in ["MX_FATAL_ERRORS", "OMX_FATAL_ERRORS", "MX_ERRORS_ARE_FATAL"] {
+        assert_eq!(run(name).status.code(), Some(4), "{name}");
+    }
 }

@@ -25,8 +25,23 @@ pub fn headers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
 
+/// A program, as long as this lives.
+pub struct Program(PathBuf);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl AsRef<std::ffi::OsStr> for Program {
+    fn as_ref(&self) -> &std::ffi::OsStr {
+        self.0.as_os_str()
+    }
+}
+
 /// Compiles a program of `tests/c`.
-pub fn compile(name: &str) -> PathBuf {
+pub fn compile(name: &str) -> Program {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
@@ -41,7 +56,7 @@ pub fn compile(name: &str) -> PathBuf {
         .arg("-lmyriexpress")
         .status();
     assert!(done.unwrap().success(), "{name} compiles");
-    program
+    Program(program)
 }
 
 /// Boards `a` and `b` of one group, `c` of another.
@@ -79,7 +94,7 @@ impl Host {
     }
 
     /// Starts a program as a process of those boards.
-    pub fn start(&self, program: &Path, boards: &[&str], arguments: &[&str]) -> Running {
+    pub fn start(&self, program: &Program, boards: &[&str], arguments: &[&str]) -> Running {
         let sockets: Vec<String> =
             boards.iter().map(|board| self.dir.join(board).display().to_string()).collect();
         let child = Command::new(program)
