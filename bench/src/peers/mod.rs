@@ -3,7 +3,6 @@
 
 pub mod kernel;
 pub mod netns;
-#[allow(dead_code, reason = "no row stands beside it yet")]
 pub mod overlay;
 pub mod ovs;
 pub mod process;

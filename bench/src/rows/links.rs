@@ -12,6 +12,7 @@ use causeway_wire::ethernet;
 use super::ethernet::frame;
 use crate::effort::Effort;
 use crate::hosts::{Kind, LOST, Pair, polling_round_us};
+use crate::peers::overlay::{Overlay, tcp_gbits as overlay_gbits};
 use crate::peers::underlay::{Way, tcp_gbits, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, mac};
@@ -166,6 +167,17 @@ pub fn plans() -> Vec<Plan> {
         ("Link vxlan, segments of 64 KiB, cut to 1448 B", Kind::Vxlan, 10.0),
     ] {
         let plan = Plan::new(name, "Gbit/s", Guest::Native, move |e| gbits(e, kind));
+        // Each beside what is as secret as itself.
+        let plan = match kind {
+            Kind::Causeway => plan
+                .beside("n2n, TCP", |e| overlay_gbits(e, Overlay::N2n))
+                .beside("tinc, TCP", |e| overlay_gbits(e, Overlay::Tinc))
+                .aim(Against::Peer("n2n, TCP"), 10.0)
+                .aim(Against::Peer("tinc, TCP"), 10.0),
+            Kind::Plain | Kind::Vxlan => plan
+                .beside("tinc without cipher, TCP", |e| overlay_gbits(e, Overlay::TincPlain))
+                .aim(Against::Peer("tinc without cipher, TCP"), 10.0),
+        };
         plans.push(
             plan.beside("kernel VXLAN, TCP", |e| tcp_gbits(e, Way::Vxlan))
                 .beside("raw veth, TCP", |e| tcp_gbits(e, Way::Veth))
