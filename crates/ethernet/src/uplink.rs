@@ -5,7 +5,8 @@
 //!
 //! Frames that came by one link leave by another only where one of the two is for transit. Frames for
 //! many have a number then, so that circles of such links carry each once ([`crate::flood`]); where
-//! links cannot carry it (all but tunnels) the bound on hops ends what goes round.
+//! links cannot carry it (all but tunnels) nothing ends what goes round in a circle of them: such
+//! circles are the operator's to avoid, as between switches without a spanning tree.
 
 use std::collections::{BTreeMap, HashMap};
 

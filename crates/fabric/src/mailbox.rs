@@ -90,6 +90,15 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(2))
     }
 
+    /// As [`Self::insist`], for what is rarer still, and of which nothing else tells later: there
+    /// is twice as much room again.
+    ///
+    /// # Errors
+    /// As for [`Self::push`].
+    pub fn demand(&self, message: T) -> Result<(), T> {
+        self.put(message, self.0.room.saturating_mul(4))
+    }
+
     fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
         if state.closed || state.messages.len() >= room {
@@ -170,6 +179,8 @@ mod tests {
         assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
         assert_eq!((sender.insist(4), sender.insist(5)), (Ok(()), Ok(())));
         assert_eq!(sender.insist(6), Err(6), "even that has an end");
+        assert_eq!((6..10).map(|n| sender.demand(n)).filter(Result::is_ok).count(), 4);
+        assert_eq!(sender.demand(10), Err(10));
         drop(mailbox);
         assert_eq!(sender.push(4), Err(4));
     }

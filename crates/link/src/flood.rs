@@ -5,7 +5,7 @@
 //! guess, which stands behind the frame; who has seen a number looks at no other copy of it. That
 //! needs no agreement between daemons as a spanning tree would, holds while links come and go, and
 //! every copy takes the shortest way: the first that comes counts. Only tunnels carry the number;
-//! other links have the bound on hops alone.
+//! other links carry neither numbers nor hops.
 
 use causeway_fabric::carrier::{Arrival, Lost, Outgoing};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};

@@ -63,6 +63,7 @@ fn crosses() {
     let view = a.link_view("lan");
     assert_eq!(view.counters["transmit_packets_total"], 6, "{view:?}");
     assert_eq!(view.counters["receive_packets_total"], 4, "{view:?}");
+    assert_eq!(view.counters["socket_drop_unreadable_total"], 0, "{view:?}");
 }
 
 #[test]
@@ -150,6 +151,41 @@ fn segments() {
 #[test]
 fn a_segment_crosses_the_local_network_as_one() {
     with_wire("a_segment_crosses_the_local_network_as_one", segments);
+}
+
+fn anew() {
+    use causeway_memory::packet::PacketSocket;
+    use causeway_memory::packet_ring::PacketRing;
+    let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());
+    let mut ring = PacketRing::new(&near).unwrap();
+    let mut room = vec![0; 4096];
+    let mut hear = |ring: &mut PacketRing, len: u8| {
+        let frame = [&[0; 10][..], &frame([0xff; 6], mac(1), usize::from(len))].concat();
+        rustix::net::send(&far, &frame, rustix::net::SendFlags::empty()).unwrap();
+        let mut got = None;
+        wait(
+            || {
+                got = ring.receive(&near, &mut room).ok();
+                got.is_some()
+            },
+            || "a frame".to_owned(),
+        );
+        assert_eq!(got.unwrap().len, frame.len());
+        assert_eq!(room[..frame.len()][10..], frame[10..]);
+    };
+    for len in 60..70 {
+        hear(&mut ring, len);
+    }
+    ring.renew(&near).unwrap();
+    for len in 70..80 {
+        hear(&mut ring, len);
+    }
+    assert_eq!(ring.lost(&near).unwrap(), 0);
+}
+
+#[test]
+fn a_ring_is_made_anew_on_the_same_socket() {
+    with_wire("a_ring_is_made_anew_on_the_same_socket", anew);
 }
 
 fn goes_and_comes() {

@@ -60,7 +60,7 @@ fn each_broadcast_is_seen_once_in_a_ring_of_daemons() {
 }
 
 #[test]
-fn links_that_carry_no_numbers_have_the_bound_on_hops() {
+fn without_numbers_a_broadcast_comes_from_either_side_and_ends_where_it_began() {
     let hosts = ring(3, LinkKind::Vnet, 21304);
     let mut ports: Vec<_> = (0..).zip(&hosts).map(|(n, host)| host.port(n, "red")).collect();
     let all = frame([0xff; 6], mac(0), 60);

@@ -63,6 +63,18 @@ pub(crate) fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
 }
 
+/// Frames that did not get to the socket since it was last asked.
+pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).unwrap_or(0);
+    let (option, value) = (libc::PACKET_STATISTICS, (&raw mut stats).cast());
+    // SAFETY: `value` points to `len` writable bytes, numbers that may have any value.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, &raw mut len)
+    })?;
+    Ok(stats.tp_drops)
+}
+
 /// Asks something of an interface. `question` is one that answers in the request itself.
 fn ask(fd: BorrowedFd<'_>, name: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: an all-zero request is valid: an empty name and numbers.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::packet::{FINISH_BYTES, Packet, PacketSocket, set, tag_of};
+use crate::packet::{FINISH_BYTES, Packet, PacketSocket, drops, set, tag_of};
 
 /// Length of a slot, in bytes: a frame of 1500 bytes and all that stands before it.
 const SLOT_BYTES: usize = 2048;
@@ -43,6 +43,41 @@ pub struct PacketRing {
 // only while its status says so, which is read and written atomically.
 unsafe impl Send for PacketRing {}
 
+/// Asks the host for a ring of that many slots, or to give up the one that it has.
+fn request(socket: &PacketSocket, slots: usize) -> io::Result<()> {
+    let bytes = slots.saturating_mul(SLOT_BYTES);
+    let whole = slots > 0;
+    let request = libc::tpacket_req {
+        tp_block_size: if whole { BLOCK_BYTES as libc::c_uint } else { 0 },
+        tp_block_nr: (bytes / BLOCK_BYTES) as libc::c_uint,
+        tp_frame_size: if whole { SLOT_BYTES as libc::c_uint } else { 0 },
+        tp_frame_nr: slots as libc::c_uint,
+    };
+    set(socket.as_fd(), libc::PACKET_RX_RING, &request)
+}
+
+/// Has the host make a ring, and maps it.
+fn map(socket: &PacketSocket) -> io::Result<NonNull<u8>> {
+    request(socket, SLOTS)?;
+    // SAFETY: a new mapping at a place of the host's choice; nothing else is there.
+    let mapped = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            RING_BYTES,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            socket.as_fd(),
+            0,
+        )
+    };
+    let memory = mapped.ok().and_then(|memory| NonNull::new(memory.cast()));
+    if memory.is_none() {
+        // What came would be in a ring that nobody reads.
+        request(socket, 0)?;
+    }
+    memory.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
 impl PacketRing {
     /// Has what comes to the socket put into a ring from now on; to be made before anything was
     /// received.
@@ -54,26 +89,37 @@ impl PacketRing {
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // From which length on a frame that does not fit its slot is queued besides: from any.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
-        let request = libc::tpacket_req {
-            tp_block_size: BLOCK_BYTES as libc::c_uint,
-            tp_block_nr: (RING_BYTES / BLOCK_BYTES) as libc::c_uint,
-            tp_frame_size: SLOT_BYTES as libc::c_uint,
-            tp_frame_nr: SLOTS as libc::c_uint,
-        };
-        set(fd, libc::PACKET_RX_RING, &request)?;
-        // SAFETY: a new mapping at a place of the host's choice; nothing else is there.
-        let memory = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                RING_BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        }?;
-        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { memory, next: 0 })
+        Ok(Self { memory: map(socket)?, next: 0 })
+    }
+
+    /// How many frames the host could not put into the ring since this was last asked. A frame
+    /// that it cannot describe (a segment of a kind that has no name in virtio) keeps the slot
+    /// that was meant for it for ever, and all frames after it are lost too: where some were lost
+    /// and nothing is in the ring, [`Self::renew`] it.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn lost(&self, socket: &PacketSocket) -> io::Result<u32> {
+        drops(socket.as_fd())
+    }
+
+    /// Begins with a new ring. What is in this one is lost.
+    ///
+    /// # Errors
+    /// The host gives no other: then this one is of no use, and the socket is to be closed.
+    pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
+        self.unmap();
+        request(socket, 0)?;
+        (self.memory, self.next) = (map(socket)?, 0);
+        Ok(())
+    }
+
+    fn unmap(&mut self) {
+        let memory = std::mem::replace(&mut self.memory, NonNull::dangling());
+        if memory != NonNull::dangling() {
+            // SAFETY: `map` made this mapping; what referred to it is gone, as `self` is borrowed.
+            let _ = unsafe { munmap(memory.as_ptr().cast(), RING_BYTES) };
+        }
     }
 
     /// The slot that is filled next.
@@ -94,9 +140,12 @@ impl PacketRing {
     /// # Errors
     /// Nothing is there, or a frame that did not fit its slot was not to be had otherwise.
     pub fn receive(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
+        if self.memory == NonNull::dangling() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(rustix::io::Errno::AGAIN.into());
         }
         let packet = if status & libc::TP_STATUS_COPY != 0 {
             // It was queued before its slot was filled.
@@ -133,7 +182,6 @@ impl PacketRing {
 
 impl Drop for PacketRing {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made by `new`, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.memory.as_ptr().cast(), RING_BYTES) };
+        self.unmap();
     }
 }

@@ -20,7 +20,8 @@ pub struct Endpoint {
     pub client: u32,
     pub session: u32,
     pub key: u32,
-    /// Rung when something is in one of its channels, or at its socket.
+    /// Rung by its partners when something is in one of its channels. The daemon never rings it:
+    /// who has it may make that wait for ever, and the socket tells as well.
     pub bell: OwnedFd,
 }
 

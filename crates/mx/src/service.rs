@@ -170,21 +170,11 @@ impl Messages {
         // The one that was asked hears first: what comes by the channel finds it there.
         self.tell(peer, &side(to.endpoint, from, own_session, 0, 1), vec![second, far]);
         self.tell(value, &side(endpoint, to, session, token, 0), vec![first, near]);
-        self.ring(to);
-        self.ring(from);
         self.ways.add(from, to);
         if let Some(board) = self.boards.get_mut(&port) {
             board.ways_total = board.ways_total.saturating_add(1);
         }
         None
-    }
-
-    /// Has the process of an endpoint look at its socket.
-    fn ring(&self, address: Address) {
-        if let Some((_, endpoint)) = self.at(address) {
-            // It can only fail when it is full, and then it is readable all the same.
-            let _ = rustix::io::write(&endpoint.bell, &1_u64.to_ne_bytes());
-        }
     }
 
     /// Closes an endpoint if it is that process's.
@@ -203,7 +193,6 @@ impl Messages {
             let (nic, of) = (address.nic.0, address.endpoint);
             let endpoint = other.endpoint;
             self.tell(client, &Tell::Gone { endpoint, of, session, nic }, vec![]);
-            self.ring(other);
         }
     }
 

@@ -49,7 +49,9 @@ impl Inbox {
 
     /// Tells the group whether the link carries frames.
     pub fn stands(&self, standing: Standing) {
-        self.tell(Message::Standing(self.id, standing));
+        if self.to.demand(Message::Standing(self.id, standing)).is_err() {
+            log::error!(link = self.name.as_str(); "its group takes no messages");
+        }
     }
 
     /// Tells the group something that must not be lost among frames.

@@ -78,6 +78,20 @@ pub struct Links {
     directories: BTreeMap<Name, Directory>,
 }
 
+/// What groups are to hear of addresses: which link, whether they are there, and which. Neighbours
+/// of one kind go in one message, as a peer may have thousands.
+#[derive(Debug, Default)]
+struct News(Vec<(LinkId, bool, Vec<Mac>)>);
+
+impl News {
+    fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
+        match self.0.last_mut() {
+            Some((last, was, macs)) if (*last, *was) == (link, here) => macs.push(Mac(mac)),
+            _ => self.0.push((link, here, vec![Mac(mac)])),
+        }
+    }
+}
+
 /// The time of day, in nanoseconds since 1970.
 fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -187,7 +201,7 @@ impl Links {
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
             let changes = directory.lost(place(id));
-            self.follow(&group, changes);
+            self.follow_now(&group, changes);
         }
         if !self.links.values().any(|link| link.spec.group == group) {
             self.directories.remove(&group);
@@ -197,7 +211,7 @@ impl Links {
 
     /// Takes what peers told of addresses, and tells groups what is news.
     fn hear(&mut self) {
-        let (mut all, mut turned) = (Vec::new(), Vec::new());
+        let (mut all, mut turned, mut news) = (Vec::new(), Vec::new(), News::default());
         for source in self.sources.values_mut() {
             if let Receives::Tunnels(socket) = &mut source.receives {
                 all.append(&mut socket.told);
@@ -209,38 +223,52 @@ impl Links {
                 continue;
             };
             let changes = self.directories.entry(group.clone()).or_default().stands(place(id), up);
-            self.follow(&group, changes);
+            self.follow(&group, changes, &mut news);
         }
         for told in all {
             let Some(link) = self.links.get(&told.link) else { continue };
             let directory = self.directories.entry(link.spec.group.clone()).or_default();
             let at = place(told.link);
-            let macs = vec![Mac(told.mac)];
             if told.here {
                 let Place::Tunnel(number) = at else { continue };
                 let claim = directory.heard(number, (0, told.mac), told.epoch, wall_ns());
                 if matches!(claim, Claim::Moved(_)) {
-                    link.inbox.tell(Message::Here(told.link, macs));
+                    news.add(told.link, true, told.mac);
                 }
             } else {
                 let (group, change) = (link.spec.group.clone(), directory.gone(at, (0, told.mac)));
-                self.follow(&group, change);
+                self.follow(&group, change, &mut news);
             }
         }
+        self.tell(news);
     }
 
-    /// Tells a group where addresses are by the next best claim.
-    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+    /// Notes for a group where addresses are by the next best claim.
+    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>, news: &mut News) {
         let whose = |at| {
             let mut links = self.links.iter();
             links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
         };
         for Change { key: (_, mac), from, to } in changes {
-            let macs = vec![Mac(mac)];
-            if let Some((id, link)) = to.and_then(whose) {
-                link.inbox.tell(Message::Here(*id, macs));
-            } else if let Some((id, link)) = whose(from) {
-                link.inbox.tell(Message::Gone(*id, macs));
+            if let Some((id, _)) = to.and_then(whose) {
+                news.add(*id, true, mac);
+            } else if let Some((id, _)) = whose(from) {
+                news.add(*id, false, mac);
+            }
+        }
+    }
+
+    fn follow_now(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+        let mut news = News::default();
+        self.follow(group, changes, &mut news);
+        self.tell(news);
+    }
+
+    fn tell(&self, news: News) {
+        for (id, here, macs) in news.0 {
+            let message = if here { Message::Here(id, macs) } else { Message::Gone(id, macs) };
+            if let Some(link) = self.links.get(&id) {
+                link.inbox.tell(message);
             }
         }
     }
@@ -275,7 +303,7 @@ impl Links {
             Notice::Here(..) => directory.appear(0, mac.0, wall_ns()),
             Notice::Gone(..) => {
                 let change = directory.gone(Place::Here, (0, mac.0));
-                self.follow(&group, change);
+                self.follow_now(&group, change);
                 None
             }
         };

@@ -13,7 +13,9 @@ use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{LOOKS_PER_ASK, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
+use super::super::limits::{
+    LOOKS_PER_ASK, RAW_AGAIN_NS, RAW_FRAME_ROOM, RAW_RENEW_NS, SOCKET_BYTES,
+};
 use super::super::tally::Loss;
 use super::batch::Batch;
 use super::carrier::RawCarrier;
@@ -30,6 +32,9 @@ pub struct RawLink {
     ring: Option<PacketRing>,
     /// Looks since the last frame.
     vain: u32,
+    /// Frames that the host lost since the ring was last made anew, and when it was.
+    missed: u64,
+    renewed_ns: u64,
     outlet: Outlet,
     /// Addresses of running ports.
     ours: HashSet<u64>,
@@ -65,6 +70,8 @@ impl RawLink {
             socket: None,
             ring: None,
             vain: 0,
+            missed: 0,
+            renewed_ns: 0,
             outlet: Outlet::default(),
             ours: HashSet::new(),
             started: false,
@@ -186,6 +193,7 @@ impl RawLink {
         &mut self,
         socket: &PacketSocket,
         room: &mut [u8],
+        now_ns: u64,
         asks: bool,
     ) -> io::Result<Packet> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
@@ -194,11 +202,25 @@ impl RawLink {
                 self.vain = self.vain.wrapping_add(1);
                 if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
                     sockopt::socket_error(socket)??;
+                    self.revive(socket, now_ns)?;
                 }
                 Err(error)
             }
             other => other,
         }
+    }
+
+    /// Nothing is in the ring: makes a new one if that is because the host lost its place in it.
+    fn revive(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        self.missed = self.missed.saturating_add(ring.lost(socket)?.into());
+        if self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RAW_RENEW_NS) {
+            return Ok(());
+        }
+        self.renewed_ns = now_ns;
+        self.unreadable = self.unreadable.saturating_add(std::mem::take(&mut self.missed));
+        // As if the interface had gone: it is tried again soon.
+        ring.renew(socket).map_err(|_| rustix::io::Errno::NETDOWN.into())
     }
 
     /// Takes what came, about `budget` frames. `polled`: whether it is called without a cause.
@@ -209,7 +231,7 @@ impl RawLink {
         let mut batch = Batch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
-            match self.receive(&socket, batch.room(), count == 0 && !polled) {
+            match self.receive(&socket, batch.room(), now_ns, !polled) {
                 Ok(packet) => {
                     count = count.saturating_add(1);
                     if let Some((frame, offload)) = batch.frame(packet) {
