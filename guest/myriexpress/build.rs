@@ -46,6 +46,8 @@ fn main() -> std::io::Result<()> {
         "-fuse-ld=bfd".to_owned(),
         format!("-Wl,-soname,{NAME}"),
         "-Wl,--exclude-libs,ALL".to_owned(),
+        // It leaves a handler of faults behind.
+        "-Wl,-z,nodelete".to_owned(),
         format!("-Wl,--version-script={}", here.join("myriexpress.map").display()),
     ] {
         println!("cargo::rustc-cdylib-link-arg={arg}");

@@ -135,9 +135,9 @@ impl Endpoint {
             self.calls = 0;
             self.rarely();
         }
-        if step == Step::Worked && self.sleepers > 0 {
+        if step == Step::Worked {
             // What others wait for may have ended.
-            self.ring();
+            self.wake();
         }
         step
     }
@@ -174,6 +174,14 @@ impl Endpoint {
     pub fn before_send(&mut self) {
         if self.timed {
             self.tell_time();
+        }
+    }
+
+    /// Wakes those who sleep, if there are any.
+    #[inline]
+    pub fn wake(&self) {
+        if self.sleepers > 0 {
+            self.ring();
         }
     }
 

@@ -168,11 +168,11 @@ pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: *mut c_void) -> Co
         let number = get_at(state.cast::<u32>(), 0, Return::BadParamVal)?;
         let [_, _, mac @ ..] = board::of(number)?.nic.to_be_bytes();
         let mut bytes = [0_u8; 32];
-        let (head, tail) = bytes.split_at_mut(12);
+        let (head, tail) = bytes.split_at_mut(8);
         // The mapper's address (ours: the daemon maps) and port 0; then: map version, hosts,
-        // network configured, routes valid, level.
+        // network configured, routes valid, level, flags.
         head.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
-        let words = [1_u32, 1, 1, 1, 0].map(u32::to_ne_bytes);
+        let words = [1_u32, 1, 1, 1, 0, 0].map(u32::to_ne_bytes);
         tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
         put_bytes(state.wrapping_byte_add(4), &bytes, Return::BadParamVal)
     };

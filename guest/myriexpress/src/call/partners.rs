@@ -43,7 +43,9 @@ fn begin(
     }
     let address = Address { nic: NicId(to.nic), endpoint: number };
     let (library, way) = (&mut endpoint.library, &mut endpoint.way);
-    Ok(library.iconnect(way, address, to.key, info, context.addr() as u64, timeout)?)
+    let id = library.iconnect(way, address, to.key, info, context.addr() as u64, timeout)?;
+    endpoint.wake();
+    Ok(id)
 }
 
 fn connect(

@@ -13,6 +13,8 @@ use crate::{table, wait};
 /// Hands a new request to the application, or lets it go on unwatched.
 #[inline]
 fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Result<(), Return> {
+    // It may have ended already, and others wait for any.
+    endpoint.wake();
     if into.is_null() {
         return Ok(endpoint.library.forget(id)?);
     }
@@ -115,6 +117,7 @@ pub extern "C" fn mx_cancel(
             return Err(Return::CancelNotSupported);
         }
         let cancelled = endpoint.library.cancel(&mut endpoint.way, id)?;
+        endpoint.wake();
         put(result, u32::from(cancelled), Return::BadParamVal)?;
         if cancelled {
             put(request, std::ptr::null_mut(), Return::BadRequest)?;

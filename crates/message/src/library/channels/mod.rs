@@ -191,6 +191,10 @@ impl<D: Bell> Channels<D> {
                 (None, true) => Ok(false),
                 (full, _) => link.sender.ask_room(full.unwrap_or(0)),
             };
+            if matches!(room, Ok(true)) {
+                // Said once: who waited for it may be gone.
+                link.full = None;
+            }
             let ended = link.ended();
             idle &= !arrived && !matches!(room, Ok(true));
             if room.is_err() || link.receiver.poisoned() {
