@@ -67,26 +67,29 @@ pub trait Service: Send + std::fmt::Debug {
     /// A port is being deleted; it is still in `cx.ports`. `stopped` was called before.
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
 
-    /// Queue `queue` of the port has started.
-    fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize);
+    /// Queue `queue` of the port has started. Services whose ports have no queues leave this and
+    /// the next three as they are.
+    fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
     /// Queue `queue` has stopped, as when a VM is paused. Its chains in flight were given back,
     /// but their bytes stay readable during this call. It may start again where it stood; if the
     /// guest begins anew instead, or leaves, [`Self::stopped`] follows.
-    fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize);
+    fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
     /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
-    fn stopped(&mut self, cx: &mut Context<'_>, port: PortId);
+    fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
     /// Serves at most `budget` chains of one queue. Used entries pushed here or elsewhere are
     /// published after the call if they were reported by [`Context::touch`].
     fn serve(
         &mut self,
-        cx: &mut Context<'_>,
-        port: PortId,
-        queue: usize,
-        budget: usize,
-    ) -> Progress;
+        _cx: &mut Context<'_>,
+        _port: PortId,
+        _queue: usize,
+        _budget: usize,
+    ) -> Progress {
+        Progress::Parked
+    }
 
     /// A watched descriptor (see [`Context::watch`]) is ready.
     fn ready(&mut self, _cx: &mut Context<'_>, _value: u32, _readable: bool, _writable: bool) {}
@@ -120,10 +123,12 @@ pub trait Service: Send + std::fmt::Debug {
     /// Explains a query if it is of this service.
     fn trace(
         &self,
-        ports: &Ports,
-        rules: &Rules,
-        query: &TraceQuery,
-    ) -> Option<Result<TraceView, CommandError>>;
+        _ports: &Ports,
+        _rules: &Rules,
+        _query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>> {
+        None
+    }
 }
 
 /// What a service can reach while it is called.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use causeway_attach::local::{Ended, Local};
 use causeway_fabric::{PortId, ServiceWatch};
-use causeway_wire::local::Tell;
+use causeway_wire::local::{MESSAGE_BYTES, Tell};
 
 /// See above.
 #[derive(Debug)]
@@ -25,10 +25,10 @@ impl Client {
     }
 
     /// The bytes of its next question, if there is one.
-    pub fn next(&mut self) -> Option<Vec<u8>> {
+    pub fn next(&mut self) -> Option<[u8; MESSAGE_BYTES]> {
         match self.local.receive() {
             // Nothing that is asked comes with descriptors.
-            Ok(Some(received)) if received.fds.is_empty() => return Some(received.bytes.into()),
+            Ok(Some(received)) if received.fds.is_empty() => return Some(received.bytes),
             Ok(Some(_)) => self.end(Ended::Descriptors),
             Ok(None) => {}
             Err(ended) => self.end(ended),

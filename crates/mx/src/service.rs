@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
-use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::control::CommandError;
 use causeway_fabric::spec::{PortKind, PortSpec};
-use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
+use causeway_fabric::{Context, PortId, Progress, Served, Service};
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
 use causeway_ring::channel::Layout;
@@ -16,14 +16,11 @@ use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use crate::board::{Board, channel};
 use crate::client::Client;
-use crate::limits::{
-    ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, ENDPOINT_ANY, WAYS_PER_ENDPOINT_MAX,
-};
+use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, WAYS_PER_ENDPOINT_MAX};
 use crate::ways::Ways;
 
-/// `mx_return_t` of an endpoint that is taken, of one that cannot be, and of a host without room.
+/// `mx_return_t` of an endpoint that is taken, and of a host without room.
 const BUSY: u32 = 20;
-const BAD_ENDPOINT_ID: u32 = 32;
 const NO_RESOURCES: u32 = 15;
 
 /// The boards of one group.
@@ -232,9 +229,6 @@ fn open(board: &mut Board, value: u32, tag: u32, wanted: u8, key: u32) -> (Tell,
         board.refused_total = board.refused_total.saturating_add(1);
         return refuse(BUSY);
     };
-    if endpoint == ENDPOINT_ANY {
-        return refuse(BAD_ENDPOINT_ID);
-    }
     let mut session = [0; 4];
     random(&mut session);
     let session = u32::from_ne_bytes(session);
@@ -310,22 +304,6 @@ impl Service for Messages {
         self.part_all(cx);
     }
 
-    fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
-
-    fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
-
-    fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
-
-    fn serve(
-        &mut self,
-        _cx: &mut Context<'_>,
-        _port: PortId,
-        _queue: usize,
-        _budget: usize,
-    ) -> Progress {
-        Progress::Parked
-    }
-
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
         if writable && let Some(client) = self.clients.get_mut(&value) {
             client.flush();
@@ -369,14 +347,5 @@ impl Service for Messages {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
-    }
-
-    fn trace(
-        &self,
-        _ports: &Ports,
-        _rules: &Rules,
-        _query: &TraceQuery,
-    ) -> Option<Result<TraceView, CommandError>> {
-        None
     }
 }

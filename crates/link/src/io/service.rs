@@ -6,14 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::carrier::{LinkId, Membership, Message, Notice, Pool, Standing};
-use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::control::CommandError;
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{LINKS, Order, Outcome};
 use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
-use causeway_fabric::{
-    Context, Mac, PortId, Ports, Progress, Rules, Served, Service, ServiceWatch,
-};
+use causeway_fabric::{Context, Mac, PortId, Progress, Served, Service, ServiceWatch};
 
 use super::bare::BareSocket;
 use super::inbox::Inbox;
@@ -341,22 +339,6 @@ impl Service for Links {
 
     fn removed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
-
-    fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
-
-    fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
-
-    fn serve(
-        &mut self,
-        _cx: &mut Context<'_>,
-        _port: PortId,
-        _queue: usize,
-        _budget: usize,
-    ) -> Progress {
-        Progress::Parked
-    }
-
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
         if value == NOTICES {
             return self.take_notices(cx);
@@ -439,14 +421,5 @@ impl Service for Links {
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {
         BTreeMap::new()
-    }
-
-    fn trace(
-        &self,
-        _ports: &Ports,
-        _rules: &Rules,
-        _query: &TraceQuery,
-    ) -> Option<Result<TraceView, CommandError>> {
-        None
     }
 }

@@ -144,11 +144,6 @@ pub struct PeerState {
     pub counters: PeerCounters,
 }
 
-/// A MAC as a number, the first byte most significant.
-pub(super) fn nic_of([a, b, c, d, e, f]: [u8; 6]) -> NicId {
-    NicId(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
-}
-
 /// The MAC of such a number; none if it is longer.
 pub(super) fn mac_of(nic: NicId) -> Option<[u8; 6]> {
     match nic.0.to_be_bytes() {
@@ -201,7 +196,7 @@ impl Endpoint {
             return None;
         }
         let (mac, _) = env.hosts.get(partner.host)?;
-        let address = Address { nic: nic_of(mac), endpoint: partner.endpoint };
+        let address = Address { nic: NicId::of(mac), endpoint: partner.endpoint };
         let session = partner.session.unwrap_or(0);
         partner.told = true;
         Some(Event::PeerSeen { peer, address, session })
@@ -357,7 +352,7 @@ impl Endpoint {
     /// What is to be seen of its partners.
     pub(super) fn states(&self, macs: impl Fn(u16) -> Option<[u8; 6]>) -> Vec<PeerState> {
         let state = |(peer, partner): (PeerId, &super::partner::Partner)| {
-            let nic = nic_of(macs(partner.host)?);
+            let nic = NicId::of(macs(partner.host)?);
             Some(PeerState {
                 peer,
                 address: Address { nic, endpoint: partner.endpoint },
