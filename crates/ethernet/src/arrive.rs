@@ -11,6 +11,7 @@ use causeway_wire::pcapng::Direction;
 
 use crate::counters::DropReason;
 use crate::depart::depart;
+use crate::flood::Seen;
 use crate::forward::{Origin, Route, attempt};
 use crate::job::{Taken, Way};
 use crate::limits::ARRIVALS_PER_TURN_MAX;
@@ -191,14 +192,67 @@ impl Ethernet {
         let frame = bytes.get(arrival.at.clone()).ok_or(DropReason::Runt)?;
         taken.at = arrival.at.start;
         (taken.hops, taken.flood) = (arrival.hops, arrival.flood);
-        // Before anything is learnt of it: the first copy came the shorter way.
-        if arrival.flood.is_some_and(|number| !self.directory.floods.is_first(number)) {
+        taken.job.arrive(frame, &arrival.offload)?;
+        let transit = self.directory.uplinks.is_transit(place);
+        let mut print = None;
+        if let Some(number) = arrival.flood {
+            let offload = taken.job.offload.to_header(0).emit();
+            // Before anything is learnt of it: the first copy came the shorter way.
+            let (known_by, seen) = self.directory.floods.look(number, &offload, frame, transit);
+            match seen {
+                Seen::Never => print = Some(known_by),
+                Seen::Nearby(first) => {
+                    self.directory.floods.widen(known_by);
+                    self.widen(cx.now_ns, (place, bytes), taken, first);
+                    taken.way = Way::Done;
+                    return Ok(());
+                }
+                Seen::Everywhere => return Err(DropReason::Duplicate),
+            }
+        }
+        let (source, destination) = (taken.job.source, taken.job.destination);
+        let numberless = arrival.flood.is_none() && is_group(ethernet::address(destination));
+        if numberless
+            && self.directory.uplinks.any_transit()
+            && self.directory.echoes.is_echo(frame, place, cx.now_ns)
+        {
             return Err(DropReason::Duplicate);
         }
-        taken.job.arrive(frame, &arrival.offload)?;
-        let (source, destination) = (taken.job.source, taken.job.destination);
         self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
-        self.directory.find_from_link(place, taken, cx.now_ns)
+        self.directory.find_from_link(place, taken, cx.now_ns)?;
+        // Now that it is accepted: no copy of it will be.
+        if let Some(print) = print {
+            self.directory.floods.note(print, place, transit);
+        }
+        Ok(())
+    }
+
+    /// A copy of a frame that came before, by a link that was not for transit: it goes to the links
+    /// that the first could not go to.
+    fn widen(&mut self, now_ns: u64, from: (Place, &[u8]), taken: &mut Taken, first: Place) {
+        let directory = &mut self.directory;
+        let route = match directory.by_routes(from.0, taken) {
+            Some(Ok(route)) => route,
+            Some(Err(_)) => return,
+            None => directory.route(from.0, ethernet::address(taken.job.destination), now_ns),
+        };
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.clear();
+        match route {
+            Route::Set(set) => directory.list_targets(from.0, Way::Set(set), &mut targets),
+            Route::All | Route::Learners => {
+                directory.list_targets(from.0, Way::Learners, &mut targets);
+            }
+            Route::To(to) => targets.push(to),
+            Route::Drop(_) => {}
+        }
+        let uplinks = &self.directory.uplinks;
+        targets.retain(|to| is_link(*to) && *to != first && !uplinks.is_transit(*to));
+        self.spent = self.spent.saturating_add(targets.len());
+        for to in &targets {
+            self.pass_on(now_ns, from, std::slice::from_mut(taken), *to);
+        }
+        self.targets = targets;
     }
 
     /// Brings frames of one way to those whom they are for.

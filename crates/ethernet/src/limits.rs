@@ -64,7 +64,13 @@ pub const LEARNT_FAR_MAX: usize = 65_536;
 /// Most captures of one group at a time.
 pub const CAPTURES_MAX: usize = 16;
 
-/// Places in which numbers of frames for many are remembered, a power of two...
-pub const FLOOD_PLACES: usize = 1_024;
-/// ... and how many in each: 64 KiB for a group that has links.
-pub const FLOOD_WAYS: usize = 8;
+/// Frames for many that are remembered of each way in: 40 KiB for a peer that sends so many.
+pub const FLOODS_PER_PLACE: usize = 1_024;
+/// First bytes of such a frame by which it is known.
+pub const FLOOD_BYTES: usize = 2_048;
+
+/// Frames for many without a number that are remembered, a power of two: 96 KiB for a group that has
+/// links for transit...
+pub const ECHO_PLACES: usize = 4_096;
+/// ... and for how long a copy by another way is known; 100 ms.
+pub const ECHO_NS: u64 = 100_000_000;

@@ -9,6 +9,7 @@ use causeway_wire::ethernet;
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
+use crate::echo::Echoes;
 use crate::flood::Floods;
 use crate::route::{Place, Routes};
 use crate::table::{Table, Taken};
@@ -111,6 +112,7 @@ pub(crate) struct Directory {
     pub away: HashMap<u64, (Place, bool)>,
     pub uplinks: Uplinks,
     pub floods: Floods,
+    pub echoes: Echoes,
     pub routes: Routes,
     pub traffic: Traffic,
     pub taps: Taps,

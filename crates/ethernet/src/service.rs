@@ -108,6 +108,7 @@ impl Ethernet {
     fn leave(&mut self, id: LinkId) {
         if let Some(place) = self.directory.uplinks.leave(id) {
             self.directory.table.unlearn(place);
+            self.directory.floods.forget(place);
             self.directory.away.retain(|_, (at, _)| *at != place);
         }
         self.resolve();

@@ -4,9 +4,9 @@
 //! the one with the lowest metric that is up carries all frames; the others stand by.
 //!
 //! Frames that came by one link leave by another only where one of the two is for transit. Frames for
-//! many have a number then, so that circles of such links carry each once ([`crate::flood`]); where
-//! links cannot carry it (all but tunnels) nothing ends what goes round in a circle of them: such
-//! circles are the operator's to avoid, as between switches without a spanning tree.
+//! many have a number then, so that circles of such links carry each once ([`crate::flood`]). Links
+//! other than tunnels cannot carry it: there a copy that comes by another way is known by what is in
+//! it ([`crate::echo`]). What is for one, and unknown, may still go in circles of those.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -78,8 +78,9 @@ impl Bundle {
 pub(crate) struct Uplinks {
     bundles: Vec<Option<Bundle>>,
     links: HashMap<LinkId, usize>,
-    /// The bundles that carry frames now.
+    /// The bundles that carry frames now, and whether one of them is for transit.
     up: Vec<Place>,
+    transit: bool,
 }
 
 fn place(at: usize) -> Place {
@@ -174,6 +175,7 @@ impl Uplinks {
         let up = self.bundles.iter().enumerate();
         let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
         self.up = up.map(|(at, _)| place(at)).collect();
+        self.transit = self.up.iter().any(|at| self.is_transit(*at));
     }
 
     /// Whether frames leave at a place now.
@@ -207,10 +209,17 @@ impl Uplinks {
 
     /// Whether frames that came by one link may leave by another.
     pub fn may_pass(&self, from: Place, to: Place) -> bool {
-        let transit = |place| {
-            self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
-        };
-        from != to && (transit(from) || transit(to))
+        from != to && (self.is_transit(from) || self.is_transit(to))
+    }
+
+    /// Whether frames between a link and all others may pass.
+    pub fn is_transit(&self, place: Place) -> bool {
+        self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
+    }
+
+    /// Whether there are any such links.
+    pub const fn any_transit(&self) -> bool {
+        self.transit
     }
 
     /// Counts a frame that came from there and went no further.

@@ -1,0 +1,75 @@
+//! Frames for many without a number that come by a second way.
+//!
+//! Where links that carry no numbers make a circle and are for transit, a frame for many comes from
+//! either side. Whoever sent it is behind one of them: so of two equal frames that come by two ways
+//! within a moment the second is a copy of the first. Equal frames that come by one way are what a
+//! guest repeats.
+//!
+//! # Budget
+//! Only in groups with links for transit, and of frames for many: a hash of the frame, one look.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES};
+use crate::route::Place;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Echoes {
+    /// Keyed anew in every process.
+    key: RandomState,
+    /// By a part of the print. No room until the first frame.
+    last: Box<[Heard]>,
+}
+
+/// A frame that came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    print: u64,
+    place: Place,
+    at_ns: u64,
+}
+
+impl Echoes {
+    /// Whether a frame came by another way just now. If not, it is noted.
+    pub fn is_echo(&mut self, frame: &[u8], place: Place, now_ns: u64) -> bool {
+        let first = frame.get(..FLOOD_BYTES).unwrap_or(frame);
+        let print = self.key.hash_one((frame.len(), first));
+        if self.last.is_empty() {
+            self.last = vec![Heard::default(); ECHO_PLACES].into();
+        }
+        let at = usize::try_from(print).unwrap_or(0) & (ECHO_PLACES - 1);
+        let Some(last) = self.last.get_mut(at) else { return false };
+        let recent = now_ns < last.at_ns.saturating_add(ECHO_NS);
+        if recent && last.print == print && last.place != place {
+            return true;
+        }
+        *last = Heard { print, place, at_ns: now_ns };
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_by_another_way_within_a_moment_is_a_copy() {
+        let mut echoes = Echoes::default();
+        assert!(!echoes.is_echo(b"frame", 1, 5));
+        assert!(!echoes.is_echo(b"frame", 1, 6), "said again");
+        assert!(echoes.is_echo(b"frame", 2, 7) && echoes.is_echo(b"frame", 2, 8));
+        assert!(!echoes.is_echo(b"frame\0", 2, 8), "another one");
+        assert!(!echoes.is_echo(b"frame", 2, 6 + ECHO_NS), "long ago");
+        assert!(echoes.is_echo(b"frame", 1, 7 + ECHO_NS), "it has moved");
+    }
+
+    #[test]
+    fn a_hostile_flood_takes_no_more_room() {
+        let mut echoes = Echoes::default();
+        for n in 0..100_000_u32 {
+            assert!(!echoes.is_echo(&n.to_be_bytes(), 1, 5));
+        }
+        assert_eq!(echoes.last.len(), ECHO_PLACES);
+    }
+}
