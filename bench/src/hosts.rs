@@ -67,7 +67,8 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
     LinkSpec { name, group, peer: None, metric: metric_default(), transit: false, kind }
 }
 
-fn failed(error: NativeError) -> String {
+/// As text.
+pub fn failed(error: NativeError) -> String {
     error.to_string()
 }
 

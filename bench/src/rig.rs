@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use causeway_attach::native::{NetOptions, NetPort, VsockOptions, VsockPort};
+use causeway_attach::native::{
+    NET_HEADER_BYTES, NativeError, NetOptions, NetPort, VsockOptions, VsockPort,
+};
 use causeway_fabric::control::{Answer, Command, LinkState, PortView};
 use causeway_fabric::spec::{
     LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec,
@@ -15,6 +17,9 @@ use crate::sweep::PREFIX;
 
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;
+
+/// Nothing moves for so long: all has come that will.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// The group of most rows.
 pub const GROUP: &str = "bench";
@@ -188,4 +193,26 @@ impl Drop for Rig {
         self.handle.stop();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Leaves `frame` in each of a port's buffers, for
+/// [`queue_as_is`](NetPort::queue_as_is): they all go out once, as far as there is room, and what
+/// comes of them at `to` is thrown away.
+pub fn leave(
+    from: &mut NetPort,
+    to: &mut NetPort,
+    header: &[u8; NET_HEADER_BYTES],
+    frame: &[u8],
+) -> Result<(), NativeError> {
+    while from.queue(0, header, frame)? {}
+    from.flush(0)?;
+    let mut quiet = Instant::now();
+    while quiet.elapsed() < QUIET {
+        if to.discard(0)?.is_some() || !from.is_idle(0)? {
+            quiet = Instant::now();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
 }
