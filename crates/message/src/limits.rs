@@ -80,12 +80,17 @@ pub const CONTEXT_BITS_MAX: u8 = 16;
 pub const REQUESTS_MAX: usize = 1 << 20;
 /// How high the number of a partner may be.
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
-/// Messages that no receive was posted for, of one endpoint; then their senders wait.
+/// Messages that no receive was posted for, of one endpoint; then their senders wait. Of one
+/// sender are never more than what is left for others.
 pub const UNEXPECTED_MAX: usize = 1 << 16;
 /// What is kept of these messages, in bytes.
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
 /// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`).
 pub const EARLY_SENDS_MAX: usize = 512;
+/// Sends to one partner that are handed over before what it pulls has its turn.
+pub const SENDS_PER_TURN: u32 = 16;
+/// What is fed in such a turn, in bytes.
+pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
 /// Arrivals that are taken by one call.
 pub const ARRIVALS_PER_CALL: usize = 64;
 /// Longest message that goes through a channel whole; longer ones are pulled. In bytes.

@@ -17,19 +17,21 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-fn ops() -> impl Strategy<Value = Op> {
-    let matching = || {
-        (0..4_u64, prop_oneof![Just(0), Just(1), Just(u64::MAX)])
-            .prop_map(|(info, mask)| (info & mask, mask))
+/// What is probed for may be in any context, what is received must be in one.
+fn ops(contexts: u8) -> impl Strategy<Value = Op> {
+    let covered = (1_u64 << contexts) - 1;
+    let matching = move |covered: u64| {
+        (0..4_u64, prop_oneof![Just(0), Just(1), Just(2), Just(u64::MAX)])
+            .prop_map(move |(info, mask)| (info & (mask | covered), mask | covered))
     };
     prop_oneof![
         5 => (0..2_usize, prop::bool::weighted(0.2), 0..4_u64, lengths(), prop::bool::weighted(0.2))
             .prop_map(|(from, own, info, len, sync)| Op::Send { from, own, info, len, sync }),
-        5 => (0..2_usize, matching(), lengths())
+        5 => (0..2_usize, matching(covered), lengths())
             .prop_map(|(at, (info, mask), room)| Op::Receive { at, info, mask, room }),
         1 => (0..2_usize, 0..20_usize).prop_map(|(at, which)| Op::Cancel { at, which }),
         1 => (0..2_usize, 0..20_usize).prop_map(|(at, which)| Op::Forget { at, which }),
-        1 => (0..2_usize, matching()).prop_map(|(at, (info, mask))| Op::Probe { at, info, mask }),
+        1 => (0..2_usize, matching(0)).prop_map(|(at, (info, mask))| Op::Probe { at, info, mask }),
         3 => Just(Op::Run),
     ]
 }
@@ -38,15 +40,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_calls_end_as_the_model_says(ops in prop::collection::vec(ops(), 1..80)) {
-        play(ops, Layout::DEFAULT);
+    fn any_calls_end_as_the_model_says(ops in prop::collection::vec(ops(0), 1..80)) {
+        play(ops, Layout::DEFAULT, 0);
     }
 
     /// In channels so small that everything waits for room.
     #[test]
     fn any_calls_end_as_the_model_says_where_room_is_scarce(
-        ops in prop::collection::vec(ops(), 1..80),
+        ops in prop::collection::vec(ops(0), 1..80),
     ) {
-        play(ops, Layout::new(16, 16_384).unwrap());
+        play(ops, Layout::new(16, 16_384).unwrap(), 0);
+    }
+
+    /// With context ids: 1 bit, so that masks leave others free, and 2, so that none are.
+    #[test]
+    fn any_calls_end_as_the_model_says_in_contexts(
+        (contexts, ops) in (1..3_u8)
+            .prop_flat_map(|bits| (Just(bits), prop::collection::vec(ops(bits), 1..80))),
+    ) {
+        play(ops, Layout::DEFAULT, contexts);
     }
 }

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use causeway_attach::local::{Ended, Local, Received};
@@ -12,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::code::Return;
 use crate::limits::{ANSWER_MAX, BOARDS_MAX};
+use crate::lock::{Guarded, Lock};
 
 /// Where sockets are looked for, unless `CAUSEWAY_MX` says so.
 const DIRECTORY: &str = "/run/causeway";
@@ -24,7 +24,12 @@ pub struct Board {
 }
 
 /// Boards that answered once, by number.
-static KNOWN: Mutex<Vec<Option<Board>>> = Mutex::new(Vec::new());
+static KNOWN: Guarded<Vec<Option<Board>>> = Guarded::new(Vec::new());
+
+/// The lock of what is known of boards.
+pub fn lock() -> &'static Lock {
+    KNOWN.lock()
+}
 
 /// The sockets of this host's boards, by board number.
 pub fn sockets() -> Vec<PathBuf> {
@@ -74,14 +79,15 @@ impl Conversation {
             return Err(Return::BadKernelVersion);
         }
         conversation.board = Board { nic, name: name.as_str().to_owned() };
-        let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let place = number as usize;
-        if known.len() <= place {
-            known.resize(place.saturating_add(1), None);
-        }
-        if let Some(place) = known.get_mut(place) {
-            *place = Some(conversation.board.clone());
-        }
+        KNOWN.with(|known| {
+            let place = number as usize;
+            if known.len() <= place {
+                known.resize(place.saturating_add(1), None);
+            }
+            if let Some(place) = known.get_mut(place) {
+                *place = Some(conversation.board.clone());
+            }
+        });
         Ok(conversation)
     }
 
@@ -129,17 +135,15 @@ pub fn of(number: u32) -> Result<Board, Return> {
     if sockets().len() <= number as usize {
         return Err(Return::BoardUnknown);
     }
-    let known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(Some(board)) = known.get(number as usize) {
-        return Ok(board.clone());
+    match KNOWN.with(|known| known.get(number as usize).cloned().flatten()) {
+        Some(board) => Ok(board),
+        None => Ok(Conversation::new(number)?.board),
     }
-    drop(known);
-    Ok(Conversation::new(number)?.board)
 }
 
 /// Forgets them: sockets may be elsewhere next time.
 pub fn forget() {
-    KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+    KNOWN.with(Vec::clear);
 }
 
 /// How many boards this host has.

@@ -25,6 +25,6 @@ fn ended(handle: *mut c_void, what: &'static CStr, result: Result<(), Return>) -
 
 #[cold]
 fn failed(handle: *mut c_void, what: &'static CStr, error: Return) -> Code {
-    let own = table::lock(handle).and_then(|mut locked| Ok(locked.endpoint()?.errors));
+    let own = table::lock(handle).map(|mut locked| locked.endpoint().errors);
     raise(own.ok().flatten(), what, error)
 }

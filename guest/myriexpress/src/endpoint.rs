@@ -1,6 +1,5 @@
 //! One endpoint: the library half of the engine, the way to partners, and who waits.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Instant;
@@ -13,6 +12,7 @@ use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
 use crate::address::{Own, pack, unpack};
 use crate::board::Conversation;
 use crate::code::Return;
+use crate::ears::Ears;
 use crate::limits::{IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
 use crate::way::Way;
@@ -41,16 +41,20 @@ pub struct Endpoint {
     pub board: u32,
     pub library: Library<Segments>,
     pub way: Way,
-    pub bell: Arc<OwnedFd>,
+    pub ears: Arc<Ears>,
     pub known: Known,
     pub errors: Option<ErrorHandler>,
     pub handler: Option<Handler>,
     /// Who runs the handler now.
     pub handling: Option<ThreadId>,
+    /// A thread puts failures to the error handler.
+    pub raising: bool,
     /// How often progression is disabled.
     pub disabled: u32,
-    /// Threads that sleep until the doorbell rings.
-    pub sleepers: u32,
+    /// A thread sleeps until the doorbell rings, and then goes on for all.
+    pub led: bool,
+    /// Threads that sleep until they are called.
+    pub followers: u32,
     /// How often those that wait were told to stop.
     pub wakeups: u64,
     calls: u32,
@@ -94,27 +98,31 @@ impl Endpoint {
             32 => return Err(Return::BadEndpointId),
             _ => return Err(Return::Busy),
         }
-        let bell = Arc::new(fds.pop().ok_or(Return::NoDriver)?);
         let nic = NicId(conversation.board.nic);
-        let library = Library::new(Options {
+        let bell = fds.pop().ok_or(Return::NoDriver)?;
+        let ears = Ears::new(bell, &conversation).map_err(|_| Return::NoResources)?;
+        let mut library = Library::new(Options {
             address: Address { nic, endpoint },
             session,
             key: opening.key,
             context_bits: opening.context_bits,
             context_shift: opening.context_shift,
         })?;
+        library.set_raises(true);
         Ok(Self {
             own,
             board,
             library,
             way: Way::new(endpoint, conversation),
-            bell,
+            ears: Arc::new(ears),
             known: Known::new(),
             errors: opening.errors,
             handler: None,
             handling: None,
+            raising: false,
             disabled: 0,
-            sleepers: 0,
+            led: false,
+            followers: 0,
             wakeups: 0,
             calls: 0,
             looked: 0,
@@ -180,15 +188,39 @@ impl Endpoint {
     /// Wakes those who sleep, if there are any.
     #[inline]
     pub fn wake(&self) {
-        if self.sleepers > 0 {
-            self.ring();
+        if self.led || self.followers > 0 {
+            self.wake_all();
         }
     }
 
-    /// Wakes whoever sleeps.
     #[cold]
-    pub fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    fn wake_all(&self) {
+        if self.led {
+            self.ears.ring();
+        }
+        self.call(self.followers);
+    }
+
+    /// A thread that waited leaves: if nobody leads those who still wait, one is called to.
+    #[inline]
+    pub fn hand_over(&self) {
+        if !self.led {
+            self.call(self.followers.min(1));
+        }
+    }
+
+    fn call(&self, count: u32) {
+        if count > 0
+            && let Some(slot) = crate::table::slot(self.own.slot)
+        {
+            slot.room.call(count);
+        }
+    }
+
+    /// In a child process: it is the parent's. Nobody is told anything.
+    pub fn abandon(self) {
+        let Self { ears, .. } = self;
+        ears.abandon();
     }
 
     /// The partner of an address of this endpoint.
@@ -216,7 +248,7 @@ impl Endpoint {
     #[inline]
     pub fn status(&self, ended: &Completion) -> MxStatus {
         MxStatus {
-            code: ended.status as u32,
+            code: ended.code,
             source: ended.partner.map_or_else(EndpointAddr::default, |p| self.address(p)),
             match_info: ended.match_info,
             msg_length: ended.msg_length,

@@ -3,8 +3,10 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use causeway_message::status::Status;
+
 use crate::abi::ErrorHandler;
-use crate::code::{Code, Return, describe};
+use crate::code::{Code, Return, describe, describe_status};
 
 /// `MX_ERRORS_ARE_FATAL`: an object that holds the handler.
 #[unsafe(no_mangle)]
@@ -16,7 +18,12 @@ pub static MX_ERRORS_RETURN: ErrorHandler = pass;
 /// Prints what happened and ends the process.
 extern "C" fn fatal(text: *mut c_char, code: Code) -> Code {
     let more = crate::abi::text(text, 256).unwrap_or_default();
-    eprintln!("MX: {more}: {} ({code}); fatal, as asked for", describe(code).to_string_lossy());
+    end(&format!("{more}: {} ({code})", describe(code).to_string_lossy()))
+}
+
+/// Ends the process.
+fn end(why: &str) -> ! {
+    eprintln!("MX: {why}; fatal, as no other handler is set");
     std::process::exit(-1);
 }
 
@@ -65,6 +72,19 @@ pub fn raise(own: Option<ErrorHandler>, what: &'static std::ffi::CStr, error: Re
     handler(what.as_ptr().cast_mut(), error as Code)
 }
 
+/// Puts the status of a request that failed to a handler, which says what the application is told:
+/// the status, for one that returns what it is given.
+#[cold]
+pub fn raise_status(own: Option<ErrorHandler>, status: Status) -> u32 {
+    let handler = own.unwrap_or_else(|| from_pointer(HANDLER.load(Ordering::Acquire)));
+    let (text, code) = (describe_status(status as u32), status as u32);
+    if handler as usize == fatal as *const () as usize {
+        // Its codes are those of calls.
+        end(&format!("a request ended: {} ({code})", text.to_string_lossy()));
+    }
+    handler(text.as_ptr().cast_mut(), code)
+}
+
 /// What a call that failed or not returns.
 pub fn ended(what: &'static std::ffi::CStr, result: Result<(), Return>) -> Code {
     match result {
@@ -88,5 +108,5 @@ pub extern "C" fn mx_strerror(code: Code) -> *const c_char {
 /// `mx_strstatus`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_strstatus(status: c_int) -> *const c_char {
-    crate::code::describe_status(status.cast_unsigned()).as_ptr()
+    describe_status(status.cast_unsigned()).as_ptr()
 }

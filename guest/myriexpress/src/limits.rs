@@ -16,8 +16,8 @@ pub const LOOK: Duration = Duration::from_micros(50);
 pub const LOOKS_AT_ONCE: u32 = 8;
 /// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
 pub const LOOKS_OF_TEST: u32 = 6;
-/// Longest sleep: afterwards it is looked at everything again.
-pub const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Longest sleep. Whatever a thread waits for wakes it.
+pub const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
 /// counter, about 20 us while a connect goes on, and about 200 us else.
 pub const RARELY_TICKS: (u64, u64) = (50_000, 500_000);

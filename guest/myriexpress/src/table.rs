@@ -3,38 +3,71 @@
 //! A handle is the address of a place in a table that is never freed, so a wrong one is found out
 //! and not followed.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address::Own;
 use crate::code::Return;
 use crate::endpoint::Endpoint;
 use crate::limits::ENDPOINTS_MAX;
+use crate::lock::{Lock, Room};
 
 /// A place, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Slot {
-    inner: Mutex<Inner>,
+    lock: Lock,
+    /// Threads that wait while another looks after the endpoint.
+    pub room: Room,
+    inner: UnsafeCell<Inner>,
 }
+
+// SAFETY: whoever reaches `inner` holds the lock.
+unsafe impl Sync for Slot {}
 
 /// What a place holds.
 #[derive(Debug)]
-pub struct Inner {
+struct Inner {
     /// How often it was used.
-    pub turn: u32,
-    pub endpoint: Option<Box<Endpoint>>,
+    turn: u32,
+    endpoint: Option<Box<Endpoint>>,
 }
 
-static SLOTS: [Slot; ENDPOINTS_MAX] =
-    [const { Slot { inner: Mutex::new(Inner { turn: 0, endpoint: None }) } }; ENDPOINTS_MAX];
+static SLOTS: [Slot; ENDPOINTS_MAX] = [const {
+    let inner = UnsafeCell::new(Inner { turn: 0, endpoint: None });
+    Slot { lock: Lock::new(), room: Room::new(), inner }
+}; ENDPOINTS_MAX];
+/// Held while an endpoint is opened.
+static OPENING: Lock = Lock::new();
+/// One past the highest place that was ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A place with its lock held.
+#[derive(Debug)]
+struct Held(&'static Slot);
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.give();
+    }
+}
+
+impl Held {
+    #[inline]
+    fn inner(&mut self) -> &mut Inner {
+        // SAFETY: the lock is held, and `self` is the only one that has it.
+        unsafe { &mut *self.0.inner.get() }
+    }
+}
 
 /// An endpoint that is open, with its lock held.
 #[derive(Debug)]
 pub struct Locked {
-    slot: &'static Slot,
     turn: u32,
-    guard: MutexGuard<'static, Inner>,
+    endpoint: std::ptr::NonNull<Endpoint>,
+    held: Held,
 }
 
 /// A place of the table, by number.
@@ -50,19 +83,15 @@ fn place(handle: *mut c_void) -> Option<&'static Slot> {
 }
 
 impl Slot {
-    #[inline]
-    fn lock(&'static self) -> MutexGuard<'static, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Its endpoint.
     #[inline]
     pub fn locked(&'static self) -> Result<Locked, Return> {
-        let guard = self.lock();
-        if guard.endpoint.is_none() {
-            return Err(Return::BadEndpoint);
-        }
-        Ok(Locked { slot: self, turn: guard.turn, guard })
+        self.lock.take();
+        let mut held = Held(self);
+        let inner = held.inner();
+        let turn = inner.turn;
+        let endpoint = inner.endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
+        Ok(Locked { turn, endpoint, held })
     }
 
     /// As the application holds it.
@@ -79,38 +108,86 @@ pub fn lock(handle: *mut c_void) -> Result<Locked, Return> {
 
 /// Puts an endpoint into a free place; gives its handle.
 pub fn insert(make: impl FnOnce(Own) -> Result<Endpoint, Return>) -> Result<*mut c_void, Return> {
+    OPENING.take();
+    let inserted = insert_one(make);
+    OPENING.give();
+    inserted
+}
+
+fn insert_one(make: impl FnOnce(Own) -> Result<Endpoint, Return>) -> Result<*mut c_void, Return> {
     for (at, slot) in SLOTS.iter().enumerate() {
         // A place whose lock is held is in use.
-        let Ok(mut guard) = slot.inner.try_lock() else { continue };
-        if guard.endpoint.is_some() {
+        if !slot.lock.try_take() {
             continue;
         }
-        guard.turn = guard.turn.wrapping_add(1);
+        let mut held = Held(slot);
+        let inner = held.inner();
+        if inner.endpoint.is_some() {
+            continue;
+        }
+        inner.turn = inner.turn.wrapping_add(1);
+        USED.fetch_max(at.saturating_add(1), Ordering::AcqRel);
         let number = u16::try_from(at).map_err(|_| Return::NoResources)?;
-        guard.endpoint = Some(Box::new(make(Own { slot: number, turn: guard.turn })?));
+        inner.endpoint = Some(Box::new(make(Own { slot: number, turn: inner.turn })?));
         return Ok(slot.handle());
     }
     Err(Return::NoResources)
 }
 
+/// All places that were ever used.
+fn used() -> impl Iterator<Item = &'static Slot> {
+    SLOTS.iter().take(USED.load(Ordering::Acquire))
+}
+
+/// Takes all locks, so that what a child of this process gets is whole. One of the two below
+/// comes after it, in the same thread.
+pub fn take_all() {
+    OPENING.take();
+    used().for_each(|slot| slot.lock.take());
+}
+
+/// In the process that had a child.
+pub fn give_all() {
+    used().for_each(|slot| slot.lock.give());
+    OPENING.give();
+}
+
+/// In the child: its parent's endpoints are none of its own. They are dropped, not ended.
+pub fn abandon_all() {
+    for slot in used() {
+        if let Some(endpoint) = Held(slot).inner().endpoint.take() {
+            endpoint.abandon();
+        }
+    }
+    OPENING.give();
+}
+
 impl Locked {
     /// The endpoint.
     #[inline]
-    pub fn endpoint(&mut self) -> Result<&mut Endpoint, Return> {
-        self.guard.endpoint.as_deref_mut().ok_or(Return::BadEndpoint)
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        // SAFETY: it is in the place until `remove`, which takes `self`; the lock is held, and
+        // nothing else makes a reference while `self` is there.
+        unsafe { self.endpoint.as_mut() }
     }
 
     /// Does something without the lock. Fails if the endpoint was closed meanwhile.
     pub fn unlocked<T>(self, run: impl FnOnce() -> T) -> Result<(Self, T), Return> {
-        let Self { slot, turn, guard } = self;
-        drop(guard);
+        let Self { turn, held, .. } = self;
+        let slot = held.0;
+        drop(held);
         let value = run();
         let locked = slot.locked()?;
         if locked.turn == turn { Ok((locked, value)) } else { Err(Return::BadEndpoint) }
     }
 
+    /// Where others wait for this endpoint.
+    pub fn room(&self) -> &'static Room {
+        &self.held.0.room
+    }
+
     /// Takes the endpoint out of its place.
     pub fn remove(mut self) -> Option<Box<Endpoint>> {
-        self.guard.endpoint.take()
+        self.held.inner().endpoint.take()
     }
 }

@@ -4,14 +4,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Action, Asked, Step};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use crate::abi::EndpointAddr;
 use crate::code::Return;
 use crate::endpoint::{Endpoint, Handler, now};
+use crate::errors::raise_status;
 use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, Locked};
+use causeway_message::library::{Action, Asked, Step};
 
 /// How long a call waits.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +34,7 @@ impl Patience {
     }
 }
 
-/// Goes on with what came in; runs the handler if it is to be asked. Nothing is left, or enough
+/// Goes on with what came in; runs the handlers that are to be asked. Nothing is left, or enough
 /// was done for one call.
 #[inline]
 pub fn progress(locked: Locked) -> Result<Locked, Return> {
@@ -47,10 +46,41 @@ pub fn progress(locked: Locked) -> Result<Locked, Return> {
 fn progress_within(mut locked: Locked, looks: u32) -> Result<Locked, Return> {
     let mut left = looks;
     loop {
-        match locked.endpoint()?.step() {
+        match locked.endpoint().step() {
             Step::Ask(asked) => locked = ask(locked, asked)?,
             Step::Idle if left > 1 => left = left.saturating_sub(1),
-            _ => return Ok(locked),
+            _ => return settle(locked),
+        }
+    }
+}
+
+/// Puts requests that failed to the error handler, which says what their status is.
+#[inline]
+pub fn settle(mut locked: Locked) -> Result<Locked, Return> {
+    if locked.endpoint().library.has_failed() { raise_all(locked) } else { Ok(locked) }
+}
+
+#[cold]
+fn raise_all(mut locked: Locked) -> Result<Locked, Return> {
+    // One after the other: who calls from inside the handler, or beside it, leaves it to them.
+    if std::mem::replace(&mut locked.endpoint().raising, true) {
+        return Ok(locked);
+    }
+    loop {
+        let endpoint = locked.endpoint();
+        let handler = endpoint.errors;
+        let code;
+        if let Some((id, status)) = endpoint.library.next_failed() {
+            (locked, code) = locked.unlocked(|| raise_status(handler, status))?;
+            let endpoint = locked.endpoint();
+            endpoint.library.tell_failed(id, code);
+            endpoint.wake();
+        } else if let Some(status) = endpoint.library.take_lost() {
+            // Of a send that ended well before: there is nobody else to tell.
+            (locked, _) = locked.unlocked(|| raise_status(handler, status))?;
+        } else {
+            endpoint.raising = false;
+            return Ok(locked);
         }
     }
 }
@@ -58,15 +88,15 @@ fn progress_within(mut locked: Locked, looks: u32) -> Result<Locked, Return> {
 /// Asks the application's handler about a message.
 #[cold]
 fn ask(mut locked: Locked, asked: Asked) -> Result<Locked, Return> {
-    let endpoint = locked.endpoint()?;
+    let endpoint = locked.endpoint();
     let source = endpoint.address(asked.partner);
     let handler = endpoint.handler;
     let mut bytes = vec![0_u8; if asked.whole { asked.len as usize } else { 0 }];
     endpoint.library.asked_bytes(&endpoint.way, &mut bytes);
     endpoint.handling = Some(std::thread::current().id());
-    let Some(handler) = handler else { return answer(locked, Action::Continue) };
+    let Some(handler) = handler else { return Ok(answer(locked, Action::Continue)) };
     let (locked, action) = locked.unlocked(|| run(handler, source, asked, &mut bytes))?;
-    answer(locked, action)
+    Ok(answer(locked, action))
 }
 
 fn run(handler: Handler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -> Action {
@@ -78,14 +108,12 @@ fn run(handler: Handler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -
     }
 }
 
-fn answer(mut locked: Locked, action: Action) -> Result<Locked, Return> {
-    let endpoint = locked.endpoint()?;
+fn answer(mut locked: Locked, action: Action) -> Locked {
+    let endpoint = locked.endpoint();
     endpoint.handling = None;
     endpoint.library.answer(&mut endpoint.way, action);
-    if endpoint.sleepers > 0 {
-        endpoint.ring();
-    }
-    Ok(locked)
+    endpoint.wake();
+    locked
 }
 
 /// Looks for something until it is there or patience ends.
@@ -96,12 +124,12 @@ pub fn until<T>(
     mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let mut locked = table::lock(handle)?;
-    if let Some(found) = look(locked.endpoint()?)? {
+    if let Some(found) = look(locked.endpoint())? {
         return Ok(Some(found));
     }
     // Most of a call is taking the lock: look some more while it is held.
     locked = progress_within(locked, LOOKS_OF_TEST)?;
-    if let Some(found) = look(locked.endpoint()?)? {
+    if let Some(found) = look(locked.endpoint())? {
         return Ok(Some(found));
     }
     match patience {
@@ -115,28 +143,24 @@ fn wait<T>(
     patience: Patience,
     mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
-    let wakeups = locked.endpoint()?.wakeups;
+    let wakeups = locked.endpoint().wakeups;
     let mut since = Instant::now();
-    loop {
+    let found = 'over: loop {
         for _ in 0..LOOKS_AT_ONCE {
             locked = progress_within(locked, LOOKS_OF_TEST)?;
-            if let Some(found) = look(locked.endpoint()?)? {
-                return Ok(Some(found));
+            match look(locked.endpoint()) {
+                Ok(None) => {}
+                over => break 'over over,
             }
         }
-        let endpoint = locked.endpoint()?;
-        if endpoint.wakeups != wakeups {
-            if endpoint.sleepers > 0 {
-                // We took from the doorbell what was for them too.
-                endpoint.ring();
-            }
-            return Ok(None);
+        if locked.endpoint().wakeups != wakeups {
+            break Ok(None);
         }
         let now = Instant::now();
         if let Patience::Until(end) = patience
             && now >= end
         {
-            return Ok(None);
+            break Ok(None);
         }
         if now.saturating_duration_since(since) < LOOK {
             (locked, ()) = locked.unlocked(std::hint::spin_loop)?;
@@ -144,50 +168,53 @@ fn wait<T>(
         }
         locked = sleep(locked, patience)?;
         since = Instant::now();
-    }
+    };
+    locked.endpoint().hand_over();
+    found
 }
 
-/// Sleeps until the doorbell rings, if there is nothing to do.
+/// Sleeps, if there is nothing to do. One thread at a time, the leader, sleeps on what partners
+/// and the daemon ring, and goes on with what came for all; the others until they are called. Who
+/// is woken and then leaves calls another to lead.
 #[cold]
 fn sleep(mut locked: Locked, patience: Patience) -> Result<Locked, Return> {
-    let endpoint = locked.endpoint()?;
-    endpoint.look();
     let mut time = SLEEP_MAX;
     if let Patience::Until(end) = patience {
         time = time.min(end.saturating_duration_since(Instant::now()));
     }
-    if let Some(deadline) = endpoint.library.deadline() {
-        time = time.min(Duration::from_nanos(deadline.saturating_sub(now())));
-    }
-    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.way.arm();
-    if !idle {
-        rest(endpoint);
-        return Ok(locked);
-    }
-    endpoint.sleepers = endpoint.sleepers.saturating_add(1);
-    let bell = Arc::clone(&endpoint.bell);
-    let socket = (!endpoint.way.parted)
-        .then(|| std::os::fd::AsFd::as_fd(&endpoint.way.conversation).try_clone_to_owned().ok());
-    let (mut locked, ()) = locked.unlocked(|| {
-        let mut all = vec![PollFd::new(&*bell, PollFlags::IN)];
-        if let Some(Some(socket)) = &socket {
-            all.push(PollFd::new(socket, PollFlags::IN));
-        }
-        let time = Timespec::try_from(time).ok();
-        let _ = poll(&mut all, time.as_ref());
-    })?;
-    let endpoint = locked.endpoint()?;
-    endpoint.sleepers = endpoint.sleepers.saturating_sub(1);
-    let mut count = [0_u8; 8];
-    let _ = rustix::io::read(&*endpoint.bell, &mut count);
-    rest(endpoint);
-    endpoint.look();
+    let endpoint = locked.endpoint();
+    if endpoint.led { follow(locked, time) } else { lead(locked, time) }
+}
+
+fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
+    let room = locked.room();
+    let endpoint = locked.endpoint();
+    endpoint.followers = endpoint.followers.saturating_add(1);
+    let calls = room.calls();
+    let (mut locked, ()) = locked.unlocked(|| room.sleep(calls, time))?;
+    let endpoint = locked.endpoint();
+    endpoint.followers = endpoint.followers.saturating_sub(1);
     Ok(locked)
 }
 
-/// Nobody needs to ring for us, unless others sleep.
-fn rest(endpoint: &mut Endpoint) {
-    if endpoint.sleepers == 0 {
-        endpoint.way.channels.disarm();
+fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
+    let endpoint = locked.endpoint();
+    endpoint.look();
+    let deadline = endpoint.library.deadline();
+    let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
+    let time = time.min(left.unwrap_or(time));
+    // Without progress there is nothing to look at; who allows it again rings.
+    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.way.arm();
+    if idle {
+        endpoint.led = true;
+        let (ears, parted) = (Arc::clone(&endpoint.ears), endpoint.way.parted);
+        (locked, ()) = locked.unlocked(|| ears.listen(parted, time))?;
+        let endpoint = locked.endpoint();
+        endpoint.led = false;
+        endpoint.ears.hush();
     }
+    let endpoint = locked.endpoint();
+    endpoint.way.channels.disarm();
+    endpoint.look();
+    Ok(locked)
 }

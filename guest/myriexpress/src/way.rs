@@ -11,6 +11,7 @@ use causeway_message::split::{Address, NicId, PeerId, Token};
 use causeway_message::status::Status;
 use causeway_ring::channel::{Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Tell};
+use rustix::fs::SealFlags;
 
 use crate::board::Conversation;
 use crate::limits::CHANNEL_BYTES_MAX;
@@ -52,8 +53,12 @@ pub struct Way {
     by_address: BTreeMap<Address, PeerId>,
 }
 
-/// The memory of a channel, as it came.
+/// The memory of a channel, as it came. It is sealed: nobody can shrink it under us.
 fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver)> {
+    let sealed = rustix::fs::fcntl_get_seals(file).ok()?;
+    if !sealed.contains(SealFlags::SHRINK) {
+        return None;
+    }
     let len = u64::try_from(rustix::fs::fstat(file).ok()?.st_size).ok()?;
     if len > CHANNEL_BYTES_MAX {
         return None;
@@ -359,5 +364,25 @@ impl Transport<Segments> for Way {
         if !std::mem::take(&mut self.noting) {
             <Channels<Doorbell> as Transport<Segments>>::defer(&mut self.channels);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_ring::channel::{Layout, format};
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_could_shrink_is_no_channel() {
+        let layout = Layout::new(16, 16_384).unwrap();
+        let file = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, layout.bytes() as u64).unwrap();
+        format(&View::new(Arc::new(mapping), 0, layout.bytes()).unwrap(), layout).unwrap();
+        assert!(map(&file, 0).is_none());
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert!(map(&file, 0).is_some());
     }
 }

@@ -46,7 +46,9 @@ impl<B: Buffer> Library<B> {
 
     #[inline]
     fn collect(&mut self, at: u32) -> Option<Completion> {
-        self.requests.unlink(&mut self.done, at);
+        if self.requests.get(at).is_some_and(|request| !request.hidden) {
+            self.requests.unlink(&mut self.done, at);
+        }
         let request = self.requests.get_mut(at)?;
         let completion = request.completion();
         if request.unacked {

@@ -19,12 +19,18 @@
 //! ([`Library::set_handler`]): [`Library::progress`] gives [`Step::Ask`], the caller runs the
 //! handler, with its lock released, and brings [`Library::answer`]. Other calls may come
 //! meanwhile, from the handler too, but nothing else that came in is looked at.
+//!
+//! # The error handler
+//! Who wants to hear of every request that fails before the application can collect it
+//! ([`Library::set_raises`]) asks for them ([`Library::next_failed`]) after each call, and says
+//! what the application is told ([`Library::tell_failed`]).
 
 mod buffer;
 mod channels;
 mod complete;
 mod contexts;
 mod error;
+mod failed;
 mod partner;
 mod partners;
 mod progress;
@@ -79,6 +85,9 @@ pub struct Library<B> {
     requests: Slab<Request<B>>,
     /// Ended requests, in the order in which they ended.
     done: List,
+    /// Ended requests that failed and are not told of, in that order.
+    failed: List,
+    raises: bool,
     /// Pulls and connects that were not handed over.
     retry: List,
     /// Sends to this endpoint itself that the handler was not asked about.
@@ -110,6 +119,8 @@ impl<B: Buffer> Library<B> {
             contexts: Contexts::new(options.context_bits, options.context_shift)?,
             requests: Slab::new(256, REQUESTS_MAX),
             done: List::default(),
+            failed: List::default(),
+            raises: false,
             retry: List::default(),
             own: List::default(),
             partners: Partners::default(),
@@ -146,11 +157,6 @@ impl<B: Buffer> Library<B> {
         self.handler = handler;
     }
 
-    /// How a send really ended that was completed before, if it failed since this was last asked.
-    pub fn take_lost(&mut self) -> Option<Status> {
-        self.lost.take()
-    }
-
     /// Adds a request.
     #[inline]
     fn add(&mut self, request: Request<B>) -> Result<u32, Error> {
@@ -182,10 +188,25 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.buffer = None;
         request.status = status;
+        request.code = status as u32;
         request.deadline = u64::MAX;
+        if status != Status::Success && self.raises && !request.hidden {
+            request.state = State::Failed;
+            self.requests.push(&mut self.failed, at);
+        } else {
+            self.over(at);
+        }
+    }
+
+    /// A request has ended, and who is told of failures knows.
+    #[inline]
+    fn over(&mut self, at: u32) {
+        let Some(request) = self.requests.get_mut(at) else { return };
         if !request.forgotten {
             request.state = State::Done;
-            self.requests.push(&mut self.done, at);
+            if !request.hidden {
+                self.requests.push(&mut self.done, at);
+            }
         } else if request.unacked {
             request.state = State::Detached;
         } else {

@@ -130,13 +130,9 @@ impl<B: Buffer> Library<B> {
         for at in 0..self.unexpected.messages.places() {
             let Some(message) = self.unexpected.messages.get(at) else { continue };
             let offered = matches!(message.content, Content::Offered(_));
-            if message.partner != gone || !offered {
-                continue;
+            if message.partner == gone && offered {
+                self.remove_unexpected(at);
             }
-            if let Some(queues) = self.contexts.of_mut(message.match_info) {
-                self.unexpected.messages.unlink(&mut queues.unexpected, at);
-            }
-            self.unexpected.messages.remove(at);
         }
     }
 

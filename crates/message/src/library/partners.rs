@@ -1,6 +1,7 @@
 //! Partners: the endpoints that this one talks to.
 
 use super::slab::List;
+use super::unexpected::Kept;
 use crate::limits::PEER_NUMBERS_MAX;
 use crate::split::{Address, PeerId};
 
@@ -32,6 +33,12 @@ pub(super) struct Known {
     pub waiting: List,
     /// Sends that the partner pulls.
     pub streams: List,
+    /// Sends that were handed over since such a one had its turn.
+    pub turns: u32,
+    /// What is kept of its unexpected messages, and of whom this counts: of those before it with
+    /// the same address too.
+    pub kept: Kept,
+    pub kept_since: u32,
     /// Whether it stands in the list of those with something to do.
     pub listed: bool,
 }
@@ -56,6 +63,9 @@ impl Partners {
         let epoch = place.as_ref().map_or(0, |known| known.epoch.wrapping_add(1));
         let (waiting, streams) = (List::default(), List::default());
         let listed = place.as_ref().is_some_and(|known| known.listed);
+        let same = place.as_ref().filter(|known| known.address == address);
+        let (kept, kept_since) =
+            same.map_or((Kept::default(), epoch), |known| (known.kept, known.kept_since));
         *place = Some(Known {
             address,
             session,
@@ -64,6 +74,9 @@ impl Partners {
             context: 0,
             waiting,
             streams,
+            turns: 0,
+            kept,
+            kept_since,
             listed,
         });
         Some(Partner { peer, epoch })

@@ -190,7 +190,7 @@ impl<B: Buffer> Library<B> {
             self.end_whole(at, partner, match_info, len, taken);
             return Verdict::Taken;
         }
-        if !passed && !self.unexpected.has_room(size) {
+        if !passed && !self.has_room(peer, size) {
             return Verdict::Later;
         }
         if self.handler && !passed {
@@ -217,7 +217,7 @@ impl<B: Buffer> Library<B> {
             self.pull(way, at);
             return Verdict::Taken;
         }
-        if !passed && !self.unexpected.has_room(0) {
+        if !passed && !self.has_room(peer, 0) {
             return Verdict::Later;
         }
         if self.handler && !passed {
@@ -227,8 +227,18 @@ impl<B: Buffer> Library<B> {
         Verdict::Taken
     }
 
+    /// Whether a message of a partner can be kept.
+    fn has_room(&self, peer: PeerId, len: usize) -> bool {
+        let kept = self.partners.get(peer).map(|known| known.kept).unwrap_or_default();
+        self.unexpected.has_room_for(kept, len)
+    }
+
     /// Puts a message at the end of its context's queue.
     fn keep(&mut self, partner: Partner, match_info: u64, len: u32, content: Content) {
+        if let Some(known) = self.partners.get_mut(partner.peer) {
+            known.kept.messages = known.kept.messages.saturating_add(1);
+            known.kept.bytes = known.kept.bytes.saturating_add(content.bytes());
+        }
         let order = self.unexpected.next_order();
         let message = Message { partner, match_info, len, content, order };
         if let Some(at) = self.unexpected.messages.insert(message)

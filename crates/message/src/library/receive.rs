@@ -2,7 +2,7 @@
 
 use super::request::{Kind, Request, State};
 use super::send::fill_from;
-use super::unexpected::Content;
+use super::unexpected::{Content, Message};
 use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, check_mask};
 use crate::status::Status;
 
@@ -93,15 +93,25 @@ impl<B: Buffer> Library<B> {
         None
     }
 
+    /// Takes an unexpected message out of its queue.
+    pub(super) fn remove_unexpected(&mut self, at: u32) -> Option<Message> {
+        let info = self.unexpected.messages.get(at)?.match_info;
+        if let Some(queues) = self.contexts.of_mut(info) {
+            self.unexpected.messages.unlink(&mut queues.unexpected, at);
+        }
+        let message = self.unexpected.messages.remove(at)?;
+        if let Some(known) = self.partners.get_mut(message.partner.peer)
+            && message.partner.epoch >= known.kept_since
+        {
+            known.kept.messages = known.kept.messages.saturating_sub(1);
+            known.kept.bytes = known.kept.bytes.saturating_sub(message.content.bytes());
+        }
+        Some(message)
+    }
+
     /// Gives an unexpected message to a receive.
     fn take_unexpected<T: Transport<B>>(&mut self, way: &mut T, at: u32, message: u32) {
-        let Some(queues) = self.unexpected.messages.get(message).map(|m| m.match_info) else {
-            return;
-        };
-        if let Some(queues) = self.contexts.of_mut(queues) {
-            self.unexpected.messages.unlink(&mut queues.unexpected, message);
-        }
-        let Some(message) = self.unexpected.messages.remove(message) else { return };
+        let Some(message) = self.remove_unexpected(message) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
         match message.content {
             Content::Whole(bytes) => {

@@ -12,6 +12,9 @@ pub struct RequestId(pub u64);
 pub struct Completion {
     /// How.
     pub status: Status,
+    /// The same as a number, unless [`Library::tell_failed`](super::Library::tell_failed) gave
+    /// another.
+    pub code: u32,
     /// With whom: who sent it, whom it was sent to, whom it connected to. None for a receive that
     /// ended without a message.
     pub partner: Option<Partner>,
@@ -58,7 +61,10 @@ pub(super) enum State {
     WantsConnect,
     /// Connects; in no list.
     Connecting,
-    /// Ended: in `done`.
+    /// Failed, and who asked to hear of it first has not: in `failed`, or being told of; in no
+    /// list.
+    Failed,
+    /// Ended: in `done`, unless it is hidden.
     Done,
     /// Collected, but its partner has not confirmed yet; in no list.
     Detached,
@@ -70,9 +76,12 @@ pub(super) struct Request<B> {
     pub state: State,
     /// No completion is wanted.
     pub forgotten: bool,
+    /// Only who has its name sees it.
+    pub hidden: bool,
     /// Ended early: the transport still says how it really ended.
     pub unacked: bool,
     pub status: Status,
+    pub code: u32,
     pub partner: Option<Partner>,
     pub match_info: u64,
     pub mask: u64,
@@ -97,8 +106,10 @@ impl<B> Request<B> {
             kind,
             state,
             forgotten: false,
+            hidden: false,
             unacked: false,
             status: Status::Pending,
+            code: 0,
             partner: None,
             match_info,
             mask: u64::MAX,
@@ -116,6 +127,7 @@ impl<B> Request<B> {
     pub(super) fn completion(&self) -> Completion {
         Completion {
             status: self.status,
+            code: self.code,
             partner: self.partner,
             match_info: self.match_info,
             msg_length: self.len,

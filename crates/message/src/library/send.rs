@@ -3,7 +3,7 @@
 use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
-use crate::limits::EARLY_SENDS_MAX;
+use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 use crate::split::PeerId;
 use crate::status::Status;
 
@@ -210,37 +210,59 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Feeds what a partner pulls, and hands over what waits for it. False: nothing is left.
+    /// Hands over what waits for a partner, and feeds what it pulls: in turns, where there is both,
+    /// so that neither holds the other up. False: nothing is left.
     pub(super) fn serve<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId) -> bool {
-        while let Some(at) = self.partners.get(peer).and_then(|known| known.waiting.first()) {
-            if let Some(known) = self.partners.get_mut(peer) {
-                self.requests.unlink(&mut known.waiting, at);
-            }
-            if !self.hand_over(way, at, peer) {
-                self.wait_first(at, peer);
+        while let Some(known) = self.partners.get_mut(peer) {
+            let (send, stream) = (known.waiting.first(), known.streams.first());
+            let served = match (send, stream) {
+                (None, None) => return false,
+                (Some(_), Some(stream)) if known.turns >= SENDS_PER_TURN => {
+                    self.feed(way, peer, stream, STREAM_BYTES_PER_TURN)
+                }
+                (None, Some(stream)) => self.feed(way, peer, stream, u32::MAX),
+                (Some(at), _) => {
+                    known.turns = known.turns.saturating_add(1);
+                    self.requests.unlink(&mut known.waiting, at);
+                    let handed = self.hand_over(way, at, peer);
+                    if !handed {
+                        self.wait_first(at, peer);
+                    }
+                    handed
+                }
+            };
+            if !served {
                 return true;
             }
         }
-        while let Some(at) = self.partners.get(peer).and_then(|known| known.streams.first()) {
-            let Some(request) = self.requests.get_mut(at) else { return false };
-            let Some(data) = &request.buffer else { return false };
-            let (from, end) = (request.at, request.end);
-            match way.feed(peer, request.other, data, from as usize, end as usize) {
-                Ok(fed) => {
-                    let fed = u32::try_from(fed).unwrap_or(u32::MAX);
-                    request.at = from.saturating_add(fed).min(end);
-                    if request.at < end {
-                        return true;
-                    }
-                    let status =
-                        if end < request.len { Status::Truncated } else { Status::Success };
-                    self.end_stream(at, peer, status);
-                }
-                Err(Refused::Full) => return true,
-                Err(Refused::Never(status)) => self.end_stream(at, peer, status),
-            }
-        }
         false
+    }
+
+    /// Feeds what a partner pulls, at most so many bytes. False: there is no room for more.
+    fn feed<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, at: u32, most: u32) -> bool {
+        let Some(request) = self.requests.get_mut(at) else { return false };
+        let Some(data) = &request.buffer else { return false };
+        let (from, end) = (request.at, request.end);
+        let until = end.min(from.saturating_add(most));
+        match way.feed(peer, request.other, data, from as usize, until as usize) {
+            Ok(fed) => {
+                if fed > 0
+                    && let Some(known) = self.partners.get_mut(peer)
+                {
+                    known.turns = 0;
+                }
+                let fed = u32::try_from(fed).unwrap_or(u32::MAX);
+                request.at = from.saturating_add(fed).min(end);
+                if request.at < end {
+                    return request.at >= until;
+                }
+                let status = if end < request.len { Status::Truncated } else { Status::Success };
+                self.end_stream(at, peer, status);
+            }
+            Err(Refused::Full) => return false,
+            Err(Refused::Never(status)) => self.end_stream(at, peer, status),
+        }
+        true
     }
 
     fn end_stream(&mut self, at: u32, peer: PeerId, status: Status) {
@@ -267,7 +289,7 @@ impl<B: Buffer> Library<B> {
             return Err(Error::BadRequest);
         }
         Ok(match request.state {
-            State::Done => true,
+            State::Done | State::Failed => true,
             State::Unacked | State::OwnUnexpected => request.buffer.is_none(),
             _ => false,
         })

@@ -21,6 +21,16 @@ pub(super) enum Content {
     Own(u32, Option<Vec<u8>>),
 }
 
+impl Content {
+    /// What is kept, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(bytes) | Self::Own(_, Some(bytes)) => bytes.len(),
+            Self::Offered(_) | Self::Own(_, None) => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Message {
     pub partner: Partner,
@@ -29,6 +39,13 @@ pub(super) struct Message {
     pub content: Content,
     /// What came before has a lower one.
     pub order: u64,
+}
+
+/// How much is kept of one partner.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Kept {
+    pub messages: usize,
+    pub bytes: usize,
 }
 
 /// All messages of an endpoint, of all contexts, and buffers for more.
@@ -53,6 +70,14 @@ impl Unexpected {
     /// Whether a message with `len` bytes to keep finds room.
     pub(super) fn has_room(&self, len: usize) -> bool {
         !self.messages.is_full() && self.bytes.saturating_add(len) <= UNEXPECTED_BYTES_MAX
+    }
+
+    /// The same of one partner, of which so much is kept already: no partner has more than what is
+    /// left for the others.
+    pub(super) fn has_room_for(&self, kept: Kept, len: usize) -> bool {
+        let messages = UNEXPECTED_MAX.saturating_sub(self.messages.len());
+        let bytes = UNEXPECTED_BYTES_MAX.saturating_sub(self.bytes);
+        kept.messages < messages && kept.bytes.saturating_add(len) <= bytes.saturating_sub(len)
     }
 
     pub(super) fn next_order(&mut self) -> u64 {

@@ -1,6 +1,6 @@
 //! A model of lists of what two endpoints do: everything that was sent arrives when both run.
 
-use causeway_message::library::{Partner, RequestId};
+use causeway_message::library::{Options, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
 use causeway_message::status::Status;
 use causeway_ring::channel::Layout;
@@ -140,9 +140,11 @@ impl Model {
     }
 }
 
-/// Plays calls, and holds what they come to against the model.
-pub fn play(ops: Vec<Op>, layout: Layout) {
-    let mut pair = Pair::with(layout, options(1), options(2));
+/// Plays calls, and holds what they come to against the model. The lowest `contexts` bits of the
+/// match information are the context id; receives must cover them.
+pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
+    let own = |endpoint| Options { context_bits: contexts, ..options(endpoint) };
+    let mut pair = Pair::with(layout, own(1), own(2));
     let mut model = Model::default();
     for op in ops {
         let Pair { a, b, .. } = &mut pair;

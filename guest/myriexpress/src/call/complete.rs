@@ -205,7 +205,7 @@ pub extern "C" fn mx_context(request: *mut *mut c_void, into: *mut *mut c_void) 
         let named = get(request, Return::BadRequest)?;
         let slot = table::slot(crate::address::slot_of(named)).ok_or(Return::BadRequest)?;
         let mut locked = slot.locked().map_err(|_| Return::BadRequest)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let context = endpoint.library.context(endpoint.request(named)?)?;
         put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
     };
@@ -216,7 +216,7 @@ pub extern "C" fn mx_context(request: *mut *mut c_void, into: *mut *mut c_void) 
 pub(super) fn decomposed(address: EndpointAddr) -> Result<(u64, u32, u32), Return> {
     let (own, partner) = crate::address::unpack(address).ok_or(Return::BadEndpoint)?;
     let mut locked = table::slot(own.slot).ok_or(Return::BadEndpoint)?.locked()?;
-    let endpoint = locked.endpoint()?;
+    let endpoint = locked.endpoint();
     if !endpoint.own.made(own) {
         return Err(Return::BadEndpoint);
     }

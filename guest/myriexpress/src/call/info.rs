@@ -98,7 +98,7 @@ pub extern "C" fn mx_get_info(
         initialized()?;
         let of_endpoint = match handle.is_null() {
             true => None,
-            false => Some(table::lock(handle)?.endpoint()?.board),
+            false => Some(table::lock(handle)?.endpoint().board),
         };
         Query { key, value, len, into, room }.answer(of_endpoint)
     };

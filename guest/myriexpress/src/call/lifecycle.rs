@@ -9,7 +9,7 @@ use crate::code::{Code, Return};
 use crate::endpoint::{Endpoint, Opening};
 use crate::limits::ENDPOINT_ANY;
 use crate::table::{self, Locked};
-use crate::{board, errors, wait};
+use crate::{board, errors, fork, lock, wait};
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// `MX_ANY_NIC`, `MX_ANY_ENDPOINT`.
@@ -33,6 +33,8 @@ pub extern "C" fn mx__init_api(api: c_int) -> Code {
         if board::count() == 0 {
             return Err(Return::NoDev);
         }
+        fork::watch();
+        lock::find_out();
         INITIALIZED.store(true, Ordering::Release);
         Ok(())
     };
@@ -115,7 +117,7 @@ pub extern "C" fn mx_open_endpoint(
 /// Waits until nobody runs the handler.
 fn settled(mut locked: Locked, inside: Return) -> Result<Locked, Return> {
     loop {
-        match locked.endpoint()?.handling {
+        match locked.endpoint().handling {
             None => return Ok(locked),
             Some(thread) if thread == std::thread::current().id() => return Err(inside),
             Some(_) => (locked, ()) = locked.unlocked(std::thread::yield_now)?,
@@ -130,7 +132,7 @@ pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
         let locked = settled(table::lock(handle)?, Return::CloseInHandler)?;
         let mut closed = locked.remove().ok_or(Return::BadEndpoint)?;
         closed.way.end();
-        closed.ring();
+        closed.wake();
         Ok(())
     };
     ended(handle, c"mx_close_endpoint", close())
@@ -141,9 +143,9 @@ pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
 pub extern "C" fn mx_wakeup(handle: *mut c_void) -> Code {
     let wake = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         endpoint.wakeups = endpoint.wakeups.wrapping_add(1);
-        endpoint.ring();
+        endpoint.wake();
         Ok(())
     };
     ended(handle, c"mx_wakeup", wake())
@@ -154,7 +156,7 @@ pub extern "C" fn mx_wakeup(handle: *mut c_void) -> Code {
 pub extern "C" fn mx_disable_progression(handle: *mut c_void) -> Code {
     let disable = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         endpoint.disabled = endpoint.disabled.saturating_add(1);
         // In its own handler there is nothing to wait for.
         match settled(locked, Return::Busy) {
@@ -170,11 +172,9 @@ pub extern "C" fn mx_disable_progression(handle: *mut c_void) -> Code {
 pub extern "C" fn mx_reenable_progression(handle: *mut c_void) -> Code {
     let enable = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         endpoint.disabled = endpoint.disabled.saturating_sub(1);
-        if endpoint.sleepers > 0 {
-            endpoint.ring();
-        }
+        endpoint.wake();
         wait::progress(locked).map(drop)
     };
     ended(handle, c"mx_reenable_progression", enable())

@@ -58,9 +58,12 @@ fn connect(
         return Err(Return::BadParamVal);
     }
     let mut locked = table::lock(handle)?;
-    // A request of our own has no match information that `mx_wait_any` should see.
-    let id = begin(locked.endpoint()?, to, 0, std::ptr::null_mut(), timeout_ms)?;
-    drop(locked);
+    let endpoint = locked.endpoint();
+    let id = begin(endpoint, to, 0, std::ptr::null_mut(), timeout_ms)?;
+    // A request of our own: the application is told by what this call returns, and sees no other
+    // trace of it.
+    endpoint.library.hide(id)?;
+    drop(wait::settle(locked)?);
     let look = |endpoint: &mut Endpoint| -> Result<Option<(Completion, EndpointAddr)>, Return> {
         let ended = endpoint.library.test(id)?;
         Ok(ended
@@ -73,7 +76,7 @@ fn connect(
         }
         None => {
             let mut locked = table::lock(handle)?;
-            let endpoint = locked.endpoint()?;
+            let endpoint = locked.endpoint();
             let _ = endpoint.library.cancel(&mut endpoint.way, id);
             Err(Return::Timeout)
         }
@@ -108,12 +111,14 @@ pub extern "C" fn mx_iconnect(
     let to = To { nic, endpoint, key };
     let connect = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let id = begin(endpoint, to, info, context, 0)?;
         if into.is_null() {
-            return Ok(endpoint.library.forget(id)?);
+            endpoint.library.forget(id)?;
+            return wait::settle(locked).map(drop);
         }
-        put(into, endpoint.own.handle(id), Return::BadRequest)
+        put(into, endpoint.own.handle(id), Return::BadRequest)?;
+        wait::settle(locked).map(drop)
     };
     ended(handle, c"mx_iconnect", connect())
 }
@@ -123,9 +128,13 @@ pub extern "C" fn mx_iconnect(
 pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> Code {
     let part = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let partner = endpoint.partner(address)?;
-        endpoint.library.disconnect(&mut endpoint.way, partner).map_err(|_| Return::BadEndpoint)
+        let parted = endpoint.library.disconnect(&mut endpoint.way, partner);
+        parted.map_err(|_| Return::BadEndpoint)?;
+        // What waited for it has ended.
+        endpoint.wake();
+        wait::settle(locked).map(drop)
     };
     ended(handle, c"mx_disconnect", part())
 }
@@ -135,7 +144,7 @@ pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> C
 pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: *mut EndpointAddr) -> Code {
     let look = || {
         let mut locked = table::lock(handle)?;
-        let address = locked.endpoint()?.address(Partner::SELF);
+        let address = locked.endpoint().address(Partner::SELF);
         put(into, address, Return::BadParamVal)
     };
     ended(handle, c"mx_get_endpoint_addr", look())
@@ -178,7 +187,7 @@ fn with<T>(
 ) -> Result<T, Return> {
     let (own, _) = unpack(address).ok_or(Return::BadEndpoint)?;
     let mut locked = table::slot(own.slot).ok_or(Return::BadEndpoint)?.locked()?;
-    let endpoint = locked.endpoint()?;
+    let endpoint = locked.endpoint();
     let partner = endpoint.partner(address)?;
     run(endpoint, partner).ok_or(Return::BadEndpoint)
 }
@@ -218,7 +227,7 @@ pub extern "C" fn mx_register_unexp_handler(
 ) -> Code {
     let register = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         endpoint.handler = handler.map(|run| Handler { run, context: context.addr() });
         endpoint.library.set_handler(handler.is_some());
         wait::progress(locked).map(drop)

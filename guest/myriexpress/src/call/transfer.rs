@@ -35,7 +35,7 @@ struct Send {
 #[inline]
 fn send(handle: *mut c_void, send: Send, into: *mut *mut c_void) -> Result<(), Return> {
     let mut locked = table::lock(handle)?;
-    let endpoint = locked.endpoint()?;
+    let endpoint = locked.endpoint();
     let to = endpoint.partner(send.to)?;
     let data = endpoint.known.segments(send.list, send.count, false)?;
     endpoint.before_send();
@@ -46,7 +46,8 @@ fn send(handle: *mut c_void, send: Send, into: *mut *mut c_void) -> Result<(), R
     } else {
         library.isend(way, to, send.info, context, data)?
     };
-    give(endpoint, id, into)
+    give(endpoint, id, into)?;
+    wait::settle(locked).map(drop)
 }
 
 /// `mx_isend`.
@@ -92,12 +93,13 @@ pub extern "C" fn mx_irecv(
 ) -> Code {
     let receive = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let data = endpoint.known.segments(list, count, true)?;
         let context = context.addr() as u64;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         let id = library.irecv(way, info, mask, context, data)?;
-        give(endpoint, id, into)
+        give(endpoint, id, into)?;
+        wait::settle(locked).map(drop)
     };
     ended(handle, c"mx_irecv", receive())
 }
@@ -111,7 +113,7 @@ pub extern "C" fn mx_cancel(
 ) -> Code {
     let cancel = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
         if endpoint.library.ibuffered(id).is_ok() {
             return Err(Return::CancelNotSupported);
@@ -132,7 +134,7 @@ pub extern "C" fn mx_cancel(
 pub extern "C" fn mx_forget(handle: *mut c_void, request: *mut *mut c_void) -> Code {
     let forget = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
         endpoint.library.forget(id)?;
         put(request, std::ptr::null_mut(), Return::BadRequest)
@@ -149,7 +151,7 @@ pub extern "C" fn mx_set_request_timeout(
 ) -> Code {
     let limit = || {
         let mut locked = table::lock(handle)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let id = match request.is_null() {
             true => None,
             false => Some(endpoint.request(request)?),
@@ -158,7 +160,9 @@ pub extern "C" fn mx_set_request_timeout(
         // 0 is MX_INFINITE.
         let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
         endpoint.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
-        Ok(())
+        // Who sleeps may have to wake sooner.
+        endpoint.wake();
+        wait::settle(locked).map(drop)
     };
     ended(handle, c"mx_set_request_timeout", limit())
 }
@@ -172,7 +176,7 @@ pub extern "C" fn mx_ibuffered(
 ) -> Code {
     let look = || {
         let mut locked = wait::progress(table::lock(handle)?)?;
-        let endpoint = locked.endpoint()?;
+        let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
         let free = endpoint.library.ibuffered(id)?;
         put(result, u32::from(free), Return::BadParamVal)

@@ -10,7 +10,12 @@ int main(int argc, char **argv) {
     OK(mx_open_endpoint(0, 0, 5, NULL, 0, &endpoint));
     if (argc == 2) {
         CHECK(ended(endpoint, receiving(endpoint, buffer, 8, 1, MX_MATCH_MASK_NONE)).code == 0);
-        puts("met");
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            for (;;) pause();
+        }
+        printf("met %d\n", (int)child);
         fflush(stdout);
         ended(endpoint, receiving(endpoint, buffer, 8, 3, MX_MATCH_MASK_NONE));
         return 1;

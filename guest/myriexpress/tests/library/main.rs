@@ -32,7 +32,34 @@ fn a_process_that_dies_is_noticed_by_its_partners() {
     let mut line = String::new();
     let mut out = std::io::BufReader::new(dying.0.stdout.as_mut().unwrap());
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    assert_eq!(line, "met\n");
+    // It has a child, which lives on: that changes nothing.
+    let child = line.strip_prefix("met ").and_then(|pid| pid.trim().parse().ok());
+    let child = child.and_then(rustix::process::Pid::from_raw).expect("it says who its child is");
     dying.0.kill().unwrap();
     told.end();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn many_threads_wait_for_one_endpoint_and_none_misses_what_it_waits_for() {
+    let program = compile("waiters.c");
+    let host = Host::new();
+    host.start(&program, &["a", "b"], &[]).end();
+}
+
+#[test]
+fn requests_that_fail_are_put_to_the_error_handler_first() {
+    let program = compile("statuses.c");
+    let host = Host::new();
+    host.start(&program, &["a", "b"], &[]).end();
+    // Without one they end the process.
+    let mut fatal = host.start(&program, &["a", "b"], &["fatal"]);
+    assert_eq!(fatal.0.wait().unwrap().code(), Some(255));
+}
+
+#[test]
+fn children_of_a_process_have_none_of_its_endpoints() {
+    let program = compile("child.c");
+    let host = Host::new();
+    host.start(&program, &["a", "b"], &[]).end();
 }

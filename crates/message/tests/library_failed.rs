@@ -1,0 +1,70 @@
+//! Requests that fail are told of before they can be collected; hidden ones never are.
+
+mod library_common;
+
+use causeway_message::library::Partner;
+use causeway_message::split::{Address, NicId};
+use causeway_message::status::Status;
+use library_common::*;
+
+#[test]
+fn a_request_that_failed_is_told_of_once_before_it_is_seen_and_then_says_what_was_answered() {
+    let mut pair = Pair::new();
+    pair.b.library.set_raises(true);
+    let (cut, back) = pair.b.receive(1, u64::MAX, 3);
+    let (whole, _) = pair.b.receive(2, u64::MAX, 8);
+    pair.a.send(B, 1, b"too long");
+    pair.a.send(B, 2, b"fits");
+    pair.run();
+    // What ends well is not held up.
+    assert_eq!(pair.b.library.ipeek(), Some(whole));
+    assert!(pair.b.is_pending(cut) && pair.b.library.has_failed());
+    assert_eq!(pair.b.library.next_failed(), Some((cut, Status::Truncated)));
+    assert_eq!(pair.b.library.next_failed(), None);
+    assert!(pair.b.is_pending(cut) && !pair.b.library.has_failed());
+    pair.b.library.tell_failed(cut, 77);
+    pair.b.library.tell_failed(cut, 78);
+    assert_eq!(given(&back), b"too");
+    let ended = pair.b.ended(cut);
+    assert_eq!((ended.status, ended.code), (Status::Truncated, 77));
+    assert_eq!((ended.msg_length, ended.xfer_length), (8, 3));
+    assert_eq!(pair.b.ended(whole).code, 0);
+    assert_eq!(pair.b.library.requests(), 0);
+}
+
+#[test]
+fn what_is_forgotten_is_told_of_too_and_then_gone() {
+    let mut pair = Pair::new();
+    pair.a.library.set_raises(true);
+    // To itself: both sides see that it is cut. One is forgotten before, one after it failed.
+    let send = pair.a.send(Partner::SELF, 1, b"too long");
+    pair.a.library.forget(send).unwrap();
+    let (receive, _) = pair.a.receive(1, u64::MAX, 3);
+    pair.a.library.forget(receive).unwrap();
+    for id in [send, receive] {
+        assert_eq!(pair.a.library.next_failed(), Some((id, Status::Truncated)));
+        pair.a.library.tell_failed(id, 5);
+    }
+    assert_eq!(pair.a.library.next_failed(), None);
+    assert_eq!((pair.a.library.requests(), pair.a.library.ipeek()), (0, None));
+}
+
+#[test]
+fn what_is_hidden_is_seen_by_its_name_alone() {
+    let mut pair = Pair::new();
+    pair.a.library.set_raises(true);
+    let own = options(1).address;
+    let other = Address { nic: NicId(9), endpoint: 1 };
+    for (to, key, status) in
+        [(own, 7, Status::Success), (own, 8, Status::BadKey), (other, 7, Status::EndpointUnknown)]
+    {
+        let End { library, ways } = &mut pair.a;
+        let id = library.iconnect(ways, to, key, 0, 0, None).unwrap();
+        library.hide(id).unwrap();
+        assert_eq!(library.ipeek(), None);
+        assert_eq!(library.test_any(0, 0), Ok(None));
+        assert!(!library.has_failed());
+        assert_eq!(pair.a.ended(id).status, status);
+    }
+    assert_eq!(pair.a.library.requests(), 0);
+}

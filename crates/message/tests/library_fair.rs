@@ -1,0 +1,76 @@
+//! Nobody is kept waiting for ever by somebody else.
+
+mod library_common;
+
+use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX};
+use causeway_ring::channel::{Layout, Side};
+use library_common::*;
+
+const EXACT: u64 = u64::MAX;
+
+#[test]
+fn a_large_message_arrives_while_there_are_always_small_ones_that_wait() {
+    let mut pair = Pair::with(Layout::new(16, 16_384).unwrap(), options(1), options(2));
+    let bytes = content(1, 200_000);
+    let (receive, back) = pair.b.receive(7, EXACT, bytes.len());
+    let large = pair.a.send(B, 7, &bytes);
+    let mut small = 0_u32;
+    let mut rounds = 0;
+    while pair.b.is_pending(receive) {
+        rounds += 1;
+        assert!(rounds < 2000, "the large message stands still after {small} small ones");
+        while pair.a.library.requests() < 100 {
+            pair.a.send(B, 1, b"small");
+            pair.b.receive(1, EXACT, 8);
+        }
+        pair.a.library.progress(&mut pair.a.ways);
+        pair.b.library.progress(&mut pair.b.ways);
+        while pair.a.library.test_any(1, EXACT).unwrap().is_some() {}
+        while pair.b.library.test_any(1, EXACT).unwrap().is_some() {
+            small += 1;
+        }
+    }
+    assert!(given(&back) == bytes);
+    pair.a.ended(large);
+    // Nor do the small ones stand still.
+    assert!(small > 100, "{small}");
+}
+
+/// An endpoint with two partners, 1 and 3.
+fn three() -> (Pair, End) {
+    let mut pair = Pair::new();
+    let memory = memory(Layout::DEFAULT);
+    let mut third = End::new(options(3));
+    assert!(third.ways.add(channel(&memory, Side::First, 2)));
+    assert!(pair.b.ways.add(channel(&memory, Side::Second, 3)));
+    third.run();
+    pair.b.run();
+    (pair, third)
+}
+
+#[test]
+fn a_partner_whose_messages_nobody_takes_leaves_room_for_those_of_others() {
+    for (len, count) in [(0, UNEXPECTED_MAX + 100), (8192, UNEXPECTED_BYTES_MAX / 8192 + 100)] {
+        let (mut pair, mut third) = three();
+        let bytes = content(0, len);
+        for _ in 0..count {
+            pair.a.send(B, 1, &bytes);
+        }
+        while pair.a.run() | pair.b.run() {}
+        let kept = pair.b.library.unexpected();
+        assert!(kept < count * 3 / 4, "{kept} of {count}");
+        third.send(B, 3, &bytes);
+        third.run();
+        pair.b.run();
+        assert!(pair.b.library.iprobe(3, EXACT).unwrap().is_some(), "{len}");
+        // What waits comes when there is room again.
+        for _ in 0..count {
+            let (receive, back) = pair.b.receive(1, EXACT, len);
+            while pair.b.is_pending(receive) {
+                assert!(pair.a.run() | pair.b.run(), "{len}: nothing comes any more");
+            }
+            drop(back);
+        }
+        assert_eq!(pair.b.library.unexpected(), 1);
+    }
+}

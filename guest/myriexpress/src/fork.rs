@@ -1,0 +1,45 @@
+//! A process has a child: the endpoints stay its own.
+//!
+//! The child gets a copy of all memory and the same descriptors. It drops what it got of the
+//! endpoints: their handles are none of its, and that it lives keeps no partner from hearing that
+//! its parent died. It may open endpoints itself.
+
+use std::ffi::c_int;
+use std::sync::Once;
+
+use crate::{board, table};
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// From now on children are told from their parents.
+pub fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the functions are there as long as the process is (the library is never
+        // unloaded), and take locks that the thread that has the child does not hold: nothing of
+        // the application runs while one is held.
+        unsafe { pthread_atfork(Some(before), Some(parent), Some(child)) };
+    });
+}
+
+/// Nobody is in the middle of anything.
+extern "C" fn before() {
+    table::take_all();
+    board::lock().take();
+}
+
+extern "C" fn parent() {
+    board::lock().give();
+    table::give_all();
+}
+
+extern "C" fn child() {
+    board::lock().give();
+    table::abandon_all();
+}

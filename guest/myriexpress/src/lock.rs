@@ -1,0 +1,168 @@
+//! A lock of one word, and one to wait for what another thread does.
+//!
+//! In a process with one thread it is taken and let go by plain stores: the C library says so
+//! (`__libc_single_threaded`) and is asked again each time. Nothing of the application runs while
+//! a lock is held, so no thread can begin meanwhile.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and others wait.
+const WANTED: u32 = 2;
+
+/// How often it is looked before a thread sleeps until a lock is free.
+const LOOKS: u32 = 100;
+
+/// Not known: as if there were others.
+static MANY: AtomicU8 = AtomicU8::new(0);
+static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const MANY).cast_mut());
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// Asks the C library where it says whether there is one thread only. Those before 2.32 do not.
+pub fn find_out() {
+    const NAME: &CStr = c"__libc_single_threaded";
+    // SAFETY: the name ends with a zero; null is the default handle.
+    let found = unsafe { dlsym(std::ptr::null_mut(), NAME.as_ptr()) };
+    if !found.is_null() {
+        ALONE.store(found.cast(), Ordering::Release);
+    }
+}
+
+/// Whether there is no other thread.
+#[inline]
+fn alone() -> bool {
+    // SAFETY: it points to `MANY` or to the C library's byte; both are there as long as we are,
+    // and are only read here.
+    unsafe { (*ALONE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Lock {
+    word: AtomicU32,
+}
+
+impl Lock {
+    pub const fn new() -> Self {
+        Self { word: AtomicU32::new(FREE) }
+    }
+
+    /// Takes it if it is free.
+    #[inline]
+    pub fn try_take(&self) -> bool {
+        if alone() {
+            let free = self.word.load(Ordering::Relaxed) == FREE;
+            if free {
+                self.word.store(HELD, Ordering::Relaxed);
+            }
+            return free;
+        }
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes it.
+    #[inline]
+    pub fn take(&self) {
+        if !self.try_take() {
+            self.await_it();
+        }
+    }
+
+    #[cold]
+    fn await_it(&self) {
+        for _ in 0..LOOKS {
+            if self.word.load(Ordering::Relaxed) == FREE && self.try_take() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        while self.word.swap(WANTED, Ordering::Acquire) != FREE {
+            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, WANTED, None);
+        }
+    }
+
+    /// Lets it go. Only for who has it.
+    #[inline]
+    pub fn give(&self) {
+        if alone() {
+            self.word.store(FREE, Ordering::Release);
+        } else if self.word.swap(FREE, Ordering::Release) == WANTED {
+            self.call();
+        }
+    }
+
+    #[cold]
+    fn call(&self) {
+        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+    }
+}
+
+/// Where threads sleep until another calls them.
+#[derive(Debug)]
+pub struct Room {
+    calls: AtomicU32,
+}
+
+impl Room {
+    pub const fn new() -> Self {
+        Self { calls: AtomicU32::new(0) }
+    }
+
+    /// How often was called: looked at while what is waited for cannot happen.
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until the next call after `calls`, at most so long.
+    pub fn sleep(&self, calls: u32, time: Duration) {
+        let time = Timespec::try_from(time).ok();
+        let _ = futex::wait(&self.calls, futex::Flags::PRIVATE, calls, time.as_ref());
+    }
+
+    /// Wakes `count` of those who sleep.
+    #[cold]
+    pub fn call(&self, count: u32) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let _ = futex::wake(&self.calls, futex::Flags::PRIVATE, count);
+    }
+}
+
+/// Something behind a lock.
+#[derive(Debug)]
+pub struct Guarded<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: whoever reaches the value holds the lock.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    pub const fn new(value: T) -> Self {
+        Self { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Does something with it. `run` must not come back here.
+    pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+        self.lock.take();
+        // SAFETY: the lock is ours until `give`.
+        let value = run(unsafe { &mut *self.value.get() });
+        self.lock.give();
+        value
+    }
+
+    /// The lock alone: for a process that is about to have a child.
+    pub fn lock(&self) -> &Lock {
+        &self.lock
+    }
+}
