@@ -6,7 +6,8 @@
 //! with the newest epoch: the time of day at which the address was seen there first, and larger
 //! than of any place before. The claims that lose are kept, and the next best is followed when the
 //! winner takes its own back, goes, or no longer answers. Epochs that we give are newer than all
-//! that we heard. So clocks which differ delay a move, but do not hide it.
+//! that we heard. So clocks which differ delay a move, but do not hide it. A claim that found no room
+//! is heard again when there is some ([`Directory::wants`]); our own ports always find room.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,8 +141,8 @@ impl Told {
 pub enum Place {
     /// At one of our own ports.
     Here,
-    /// Behind the peer of this tunnel.
-    Tunnel(u16),
+    /// Behind the peer of the link of this number.
+    Link(u32),
 }
 
 /// What became of a claim.
@@ -154,7 +155,7 @@ pub enum Claim {
     Same,
     /// It is elsewhere, since later. The claim is kept: see [`Directory::gone`].
     Stale,
-    /// Refused: an epoch that lies in the future, or no room.
+    /// There is no room for it.
     Refused,
 }
 
@@ -177,41 +178,43 @@ pub struct Directory {
     silent: BTreeSet<Place>,
     /// The newest epoch of all that were heard or given.
     newest: u64,
+    /// A claim found no room.
+    missed: bool,
+    /// One has gone since.
+    freed: bool,
 }
 
 impl Directory {
     /// An address is at one of our ports, at that time of day in ns. Gives the epoch of that, to
-    /// be announced: a new one, newer than of any other place, unless it was here already. None
-    /// when there is no room.
-    pub fn appear(&mut self, vni: u32, mac: [u8; 6], wall: u64) -> Option<u64> {
+    /// be announced: a new one, newer than of any other place, unless it was here already. As many
+    /// as there are ports find room, whatever peers say.
+    pub fn appear(&mut self, vni: u32, mac: [u8; 6], wall: u64) -> u64 {
         let known = self.claims.get(&(vni, mac));
         if let Some(epoch) = known.and_then(|claims| claims.of(Place::Here)) {
-            return Some(epoch);
-        }
-        if known.is_none() && self.is_full() {
-            return None;
+            return epoch;
         }
         let newest = known.map_or(0, Claims::newest).max(self.newest);
         let epoch = wall.max(newest.saturating_add(1));
-        self.claims.entry((vni, mac)).or_default().put(epoch, Place::Here);
+        self.put((vni, mac), epoch, Place::Here, false);
         self.newest = epoch;
-        Some(epoch)
+        epoch
     }
 
-    /// A peer says that an address is behind it.
-    pub fn heard(&mut self, tunnel: u16, key: Key, epoch: u64, wall: u64) -> Claim {
-        if epoch > wall.saturating_add(EPOCH_AHEAD_NS) {
-            return Claim::Refused;
-        }
-        let (full, there) = (self.is_full(), Place::Tunnel(tunnel));
+    /// What is at our own ports, with its epochs.
+    pub fn own(&self) -> impl Iterator<Item = (Key, u64)> + '_ {
+        let all = self.claims.iter();
+        all.filter_map(|(key, claims)| Some((*key, claims.of(Place::Here)?)))
+    }
+
+    /// The peer of a link says that an address is behind it.
+    pub fn heard(&mut self, link: u32, key: Key, epoch: u64, wall: u64) -> Claim {
+        let there = Place::Link(link);
         let before = self.line(key);
-        if full && before.is_none() {
+        if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
+            self.missed = true;
             return Claim::Refused;
         }
-        let claims = self.claims.entry(key).or_default();
-        if claims.of(there).is_none_or(|known| known < epoch) {
-            claims.put(epoch, there);
-        }
+        self.put(key, epoch, there, epoch > wall.saturating_add(EPOCH_AHEAD_NS));
         if epoch <= wall.saturating_add(EPOCH_FOLLOWED_NS) {
             self.newest = self.newest.max(epoch);
         }
@@ -225,10 +228,28 @@ impl Directory {
         }
     }
 
+    fn put(&mut self, key: Key, epoch: u64, place: Place, ahead: bool) {
+        let silent = |place| self.silent.contains(&place);
+        let claims = self.claims.entry(key).or_default();
+        self.missed |= claims.put(epoch, place, ahead, silent);
+    }
+
+    /// Whether peers are to say again what they said, because a claim found no room and there is
+    /// some now. Asked for once.
+    pub fn wants(&mut self) -> bool {
+        let wants = self.missed && self.freed;
+        if wants {
+            (self.missed, self.freed) = (false, false);
+        }
+        wants
+    }
+
     /// An address is no longer at `place`. Says what changes by that, if it was there.
     pub fn gone(&mut self, place: Place, key: Key) -> Option<Change> {
         let before = self.find(key.0, key.1);
         let Slot::Occupied(mut held) = self.claims.entry(key) else { return None };
+        // What was freed before anything was missed is of no use.
+        self.freed = self.missed && (self.freed || held.get_mut().of(place).is_some());
         held.get_mut().remove(place);
         if held.get().is_empty() {
             held.remove();
@@ -284,10 +305,6 @@ impl Directory {
         let (from, to) = (before?, self.find(key.0, key.1));
         (to != Some(from)).then_some(Change { key, from, to })
     }
-
-    fn is_full(&self) -> bool {
-        self.claims.len() >= DIRECTORY_MAX
-    }
 }
 
 #[cfg(test)]
@@ -295,6 +312,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::CLAIMS_MAX;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const DAY: u64 = EPOCH_AHEAD_NS;
@@ -302,15 +320,15 @@ mod tests {
     #[test]
     fn the_newest_epoch_wins_and_a_return_is_newer_still() {
         let mut directory = Directory::default();
-        assert_eq!(directory.appear(1, MAC, 100), Some(100));
-        assert_eq!(directory.appear(1, MAC, 200), Some(100), "it is here since then");
+        assert_eq!(directory.appear(1, MAC, 100), 100);
+        assert_eq!(directory.appear(1, MAC, 200), 100, "it is here since then");
         assert_eq!(directory.heard(3, (1, MAC), 100, 0), Claim::Stale);
         assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Moved(Some(Place::Here)));
         assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Same);
         assert_eq!(directory.heard(4, (1, MAC), 101, 0), Claim::Stale);
         // Our clock is behind, the address came back all the same.
         assert_eq!(directory.gone(Place::Here, (1, MAC)), None, "it was not here any more");
-        assert_eq!(directory.appear(1, MAC, 50), Some(102));
+        assert_eq!(directory.appear(1, MAC, 50), 102);
         assert_eq!(directory.find(1, MAC), Some(Place::Here));
         assert_eq!(directory.find(2, MAC), None, "another network");
         assert_eq!(directory.heard(3, (1, MAC), 101, 0), Claim::Stale);
@@ -319,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_lost_is_followed_when_the_winner_goes() {
-        let (key, a, b) = ((1, MAC), Place::Tunnel(1), Place::Tunnel(2));
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
         let mut directory = Directory::default();
         directory.appear(1, MAC, 10);
         // The clock of `a` is far ahead; the guest has moved from there to `b`.
@@ -346,20 +364,20 @@ mod tests {
     fn epochs_never_go_back_though_our_clock_is_behind() {
         let mut directory = Directory::default();
         directory.heard(1, (1, MAC), 900, 0);
-        assert_eq!(directory.appear(1, MAC, 10), Some(901));
+        assert_eq!(directory.appear(1, MAC, 10), 901);
         directory.gone(Place::Here, (1, MAC));
-        directory.gone(Place::Tunnel(1), (1, MAC));
-        assert_eq!(directory.appear(1, MAC, 20), Some(902), "though nothing is known of it");
+        directory.gone(Place::Link(1), (1, MAC));
+        assert_eq!(directory.appear(1, MAC, 20), 902, "though nothing is known of it");
         // A peer that is far ahead does not take us so far that others refuse us.
         directory.heard(1, (2, MAC), DAY, 0);
-        assert_eq!(directory.appear(1, [2; 6], 30), Some(903));
+        assert_eq!(directory.appear(1, [2; 6], 30), 903);
     }
 
     #[test]
     fn a_newer_claim_from_the_same_place_is_news() {
         let mut directory = Directory::default();
         assert_eq!(directory.heard(1, (1, MAC), 5, 0), Claim::Moved(None));
-        assert_eq!(directory.heard(1, (1, MAC), 6, 0), Claim::Moved(Some(Place::Tunnel(1))));
+        assert_eq!(directory.heard(1, (1, MAC), 6, 0), Claim::Moved(Some(Place::Link(1))));
         assert_eq!(directory.heard(1, (1, MAC), 6, 0), Claim::Same);
         assert_eq!(directory.heard(1, (1, MAC), 4, 0), Claim::Same, "said late");
     }
@@ -367,14 +385,15 @@ mod tests {
     #[test]
     fn hostile_epochs_and_numbers_are_bounded() {
         let mut directory = Directory::default();
-        assert_eq!(directory.heard(1, (1, MAC), u64::MAX, 5), Claim::Refused);
         assert_eq!(directory.heard(1, (1, MAC), DAY + 5, 5), Claim::Moved(None));
         for i in 0..2 * DIRECTORY_MAX as u64 {
             let [.., a, b, c, d] = i.to_be_bytes();
             directory.heard(1, (1, [2, 2, a, b, c, d]), 5, 5);
         }
         assert_eq!(directory.iter().count(), DIRECTORY_MAX);
-        directory.lost(Place::Tunnel(1));
+        assert_eq!(directory.appear(1, [4; 6], 9), 9, "a port of ours has room");
+        directory.gone(Place::Here, (1, [4; 6]));
+        directory.lost(Place::Link(1));
         assert_eq!(directory.iter().count(), 0);
         let mut told = Told::default();
         for i in 0..ADDRESSES_MAX as u64 + 9 {
@@ -382,6 +401,53 @@ mod tests {
             let full = told.insert((1, [2, 2, a, b, c, d]), 5);
             assert_eq!(full.is_err(), i >= ADDRESSES_MAX as u64);
         }
+    }
+
+    #[test]
+    fn a_claim_from_the_future_is_kept_and_followed_when_the_others_go() {
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
+        let mut directory = Directory::default();
+        // The clock of `a` is days ahead. The guest has moved from `b` to there.
+        assert_eq!(directory.heard(2, key, 100, 100), Claim::Moved(None));
+        assert_eq!(directory.heard(1, key, 3 * DAY, 100), Claim::Stale);
+        assert_eq!(directory.gone(b, key), Some(Change { key, from: b, to: Some(a) }));
+        // And back: `b` is believed at once, though its epoch is smaller.
+        assert_eq!(directory.heard(2, key, 200, 200), Claim::Moved(Some(a)));
+        // Such epochs make none of ours that others would not believe.
+        assert_eq!(directory.appear(1, MAC, 150), 201);
+        assert_eq!(directory.find(1, MAC), Some(Place::Here));
+    }
+
+    #[test]
+    fn a_claim_that_found_no_room_is_asked_for_when_there_is_some() {
+        let mut directory = Directory::default();
+        let key = |i: u32| (1, [2, 2, (i >> 24) as u8, (i >> 16) as u8, (i >> 8) as u8, i as u8]);
+        for i in 0..DIRECTORY_MAX as u32 {
+            directory.heard(1, key(i), 5, 5);
+        }
+        directory.gone(Place::Link(1), key(0));
+        directory.heard(1, key(0), 5, 5);
+        assert!(!directory.wants(), "nothing was missed");
+        assert_eq!(directory.heard(2, (1, MAC), 5, 5), Claim::Refused);
+        assert!(!directory.wants(), "there is no room");
+        directory.gone(Place::Link(1), key(7));
+        assert!(directory.wants() && !directory.wants(), "once");
+        assert_eq!(directory.heard(2, (1, MAC), 5, 5), Claim::Moved(None));
+        // The same for one of more places than may claim an address.
+        for link in 3..=2 + CLAIMS_MAX as u32 {
+            directory.heard(link, (1, MAC), 5 + u64::from(link), 5);
+        }
+        assert!(!directory.wants());
+        directory.gone(Place::Link(9), (1, MAC));
+        assert!(directory.wants());
+    }
+
+    #[test]
+    fn links_of_many_numbers_are_told_apart() {
+        let mut directory = Directory::default();
+        directory.heard(7, (1, MAC), 5, 5);
+        assert_eq!(directory.gone(Place::Link(7 + (1 << 16)), (1, MAC)), None);
+        assert_eq!(directory.find(1, MAC), Some(Place::Link(7)));
     }
 
     #[test]

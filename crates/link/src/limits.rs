@@ -86,9 +86,10 @@ pub const ADDRESSES_MAX: usize = 4_096;
 pub const VNIS_MAX: usize = 4_096;
 /// Most addresses that a [`crate::directory::Directory`] knows.
 pub const DIRECTORY_MAX: usize = 65_536;
-/// Most places that may claim one address at a time; the oldest claim of more is forgotten.
+/// Most places that may claim one address at a time; of more the worst claim is forgotten.
 pub const CLAIMS_MAX: usize = 8;
-/// How far an epoch may be ahead of our own time of day; 1 day.
+/// How far an epoch may be ahead of our own time of day; 1 day. One that is further is believed only
+/// where no other claims the address.
 pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
 /// Up to how far ahead epochs of others make ours as new; half a day, so that a peer whose clock is
 /// wrong does not have all others refuse us.

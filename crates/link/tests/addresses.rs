@@ -37,6 +37,22 @@ fn an_address_is_told_at_once() {
 }
 
 #[test]
+fn what_a_peer_told_is_told_again_when_asked_for() {
+    let mut world = World::pair(6, false, 1_472);
+    announce(&mut world, 0, 1, 77);
+    announce(&mut world, 0, 2, 78);
+    world.run(MS);
+    let host = &mut world.hosts[1];
+    host.hub.tunnel(0).unwrap().tell_again(VNI, &mut host.sink);
+    host.hub.tunnel(0).unwrap().tell_again(VNI + 1, &mut host.sink);
+    world.run(MS);
+    for (number, epoch) in [(1, 77), (2, 78)] {
+        let here = What::Here { vni: VNI, mac: mac(number), epoch };
+        assert_eq!(world.seen(1, |what| *what == here), 2);
+    }
+}
+
+#[test]
 fn what_was_told_before_the_session_or_the_network_is_known_all_the_same() {
     let mut world = World::new(2, 2);
     world.join(0, 1, false, 1_472);

@@ -17,7 +17,10 @@ fn crosses(kind: fn(causeway_fabric::spec::UdpSpec) -> LinkKind, port: u16) {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     join(&a, &b, kind, port);
-    assert_eq!(a.link_view("to-b").state, LinkState::Open);
+    let view = a.link_view("to-b");
+    assert_eq!(view.state, LinkState::Open);
+    // By the loopback interface, which carries the longest packets.
+    assert_eq!((view.path_mtu, view.mtu), (Some(u16::MAX), view.spec.kind.mtu(u16::MAX)));
     // To an unknown address, then to a known one.
     let first = unicast(1, 2, 60);
     send(&mut one, &first);

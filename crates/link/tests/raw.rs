@@ -60,6 +60,8 @@ fn crosses() {
     send(&mut one, &tagged);
     assert_eq!(receive(&mut two).1, tagged);
     assert!(is_silent(&mut one), "nothing comes back");
+    // Counted once the host has it: the frame may be faster.
+    wait_counter(&a, "lan", "transmit_packets_total", 6);
     let view = a.link_view("lan");
     assert_eq!(view.counters["transmit_packets_total"], 6, "{view:?}");
     assert_eq!(view.counters["receive_packets_total"], 4, "{view:?}");
@@ -155,9 +157,9 @@ fn a_segment_crosses_the_local_network_as_one() {
 
 fn anew() {
     use causeway_memory::packet::PacketSocket;
-    use causeway_memory::packet_ring::PacketRing;
+    use causeway_memory::packet_ring::{PacketRing, Slots};
     let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());
-    let mut ring = PacketRing::new(&near).unwrap();
+    let mut ring = PacketRing::new(&near, Slots::SHORT).unwrap();
     let mut room = vec![0; 4096];
     let mut hear = |ring: &mut PacketRing, len: u8| {
         let frame = [&[0; 10][..], &frame([0xff; 6], mac(1), usize::from(len))].concat();
@@ -186,6 +188,40 @@ fn anew() {
 #[test]
 fn a_ring_is_made_anew_on_the_same_socket() {
     with_wire("a_ring_is_made_anew_on_the_same_socket", anew);
+}
+
+fn no_room() {
+    use causeway_memory::packet::PacketSocket;
+    use causeway_memory::packet_ring::{PacketRing, Slots};
+    ip("link set near mtu 9000");
+    ip("link set far mtu 9000");
+    let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());
+    let mut ring = PacketRing::new(&near, Slots::SHORT).unwrap();
+    // As little as the host gives: one long frame.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&near, 0).unwrap();
+    let mut room = vec![0; 66 << 10];
+    for len in [9014, 9014, 9014, 60] {
+        let frame = [&[0; 10][..], &frame([0xff; 6], mac(1), len)].concat();
+        rustix::net::send(&far, &frame, rustix::net::SendFlags::empty()).unwrap();
+    }
+    let mut got = Vec::new();
+    wait(
+        || {
+            match ring.receive(&near, &mut room) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                result => got.push(result.map(|packet| packet.len).map_err(|e| e.raw_os_error())),
+            }
+            got.len() == 4
+        },
+        || "frames".to_owned(),
+    );
+    let none = Err(Some(rustix::io::Errno::NOBUFS.raw_os_error()));
+    assert_eq!(got, [Ok(9024), none, none, Ok(70)]);
+}
+
+#[test]
+fn a_long_frame_without_room_is_no_frame_that_is_too_long() {
+    with_wire("a_long_frame_without_room_is_no_frame_that_is_too_long", no_room);
 }
 
 fn goes_and_comes() {

@@ -227,15 +227,11 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     assert_eq!(b.link_view("to-a").ups_total, 1);
 }
 
-#[test]
-fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
-    let (b, ca) = (Host::new(), authority());
-    let mut two = b.port(2, "red");
-    let of_b = files(&b, "b.example", &ca, &ca, false);
-    b.link(link("to-a", 50, true, "a.example", &of_b)).unwrap();
+/// The client side of TLS, as host a.example has it, for host b.example.
+fn client(ca: &Authority) -> rustls::ClientConnection {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, &ca).unwrap();
+    let certificate = params.signed_by(&key, ca).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(ca.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -247,7 +243,35 @@ fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
         .with_client_auth_cert(vec![certificate.der().clone()], key)
         .unwrap();
     let name = "b.example".try_into().unwrap();
-    let tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    rustls::ClientConnection::new(Arc::new(config), name).unwrap()
+}
+
+#[test]
+fn hostile_connections_take_nothing_from_one_that_is_under_way() {
+    let (b, ca) = (Host::new(), authority());
+    let mut two = b.port(2, "red");
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 51, true, "a.example", &of_b)).unwrap();
+    let mut tls = client(&ca);
+    let mut socket = TcpStream::connect(at(51)).unwrap();
+    // Its first words: the handshake has begun.
+    tls.write_tls(&mut socket).unwrap();
+    let mut knocks = TcpStream::connect(at(51)).unwrap();
+    knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let _ = knocks.read_to_end(&mut Vec::new());
+    wait_reason(&b, "to-a", "does not speak TLS");
+    let mut peer = rustls::StreamOwned::new(tls, socket);
+    peer.write_all(&[b"et\x3c\0\0\0", &unicast(7, 2, 60)[..]].concat()).unwrap();
+    assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
+}
+
+#[test]
+fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
+    let (b, ca) = (Host::new(), authority());
+    let mut two = b.port(2, "red");
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 50, true, "a.example", &of_b)).unwrap();
+    let tls = client(&ca);
     let mut peer = rustls::StreamOwned::new(tls, TcpStream::connect(at(50)).unwrap());
     peer.write_all(&[b"et\x3c\0\0\0", &unicast(7, 2, 60)[..]].concat()).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));

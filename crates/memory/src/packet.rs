@@ -89,16 +89,46 @@ fn ask(fd: BorrowedFd<'_>, name: &str, question: libc::Ioctl) -> io::Result<libc
     Ok(request)
 }
 
-/// Hears and sends everything at an interface from now on.
-fn bind(fd: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
+/// Hears frames of a protocol at an interface from now on, and sends.
+fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()> {
     // SAFETY: an all-zero address is valid: numbers only.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index;
     let len = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).unwrap_or(0);
     // SAFETY: the address is one of packet sockets, and `len` bytes long.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
+}
+
+/// Of all frames only those to this address, or to groups, from now on (BPF, before the frame costs
+/// anybody anything).
+fn only_to(fd: BorrowedFd<'_>, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
+    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt,
+        jf,
+        k,
+    };
+    let (load, equal) = (libc::BPF_LD | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ);
+    let mut program = [
+        step(load | libc::BPF_W, 0, 0, 0),
+        step(equal, u32::from_be_bytes([a, b, c, d]), 0, 2),
+        step(load | libc::BPF_H, 4, 0, 0),
+        step(equal, u32::from_be_bytes([0, 0, e, f]), 2, 3),
+        step(load | libc::BPF_B, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JSET, 1, 0, 1),
+        step(libc::BPF_RET, u32::MAX, 0, 0),
+        step(libc::BPF_RET, 0, 0, 0),
+    ];
+    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
+    let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let bytes = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
+    let value = (&raw const filter).cast();
+    // SAFETY: the option's value is a filter of `len` steps, which outlive the call.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, bytes)
+    })
 }
 
 impl PacketSocket {
@@ -107,6 +137,18 @@ impl PacketSocket {
     /// # Errors
     /// [`PacketError`] says what to do.
     pub fn open(name: &str) -> Result<Self, PacketError> {
+        Self::open_for(name, libc::ETH_P_ALL as u16, None)
+    }
+
+    /// As [`Self::open`], for frames of one EtherType, and only those to `address` or to groups.
+    ///
+    /// # Errors
+    /// [`PacketError`] says what to do.
+    pub fn open_for(
+        name: &str,
+        protocol: u16,
+        address: Option<[u8; 6]>,
+    ) -> Result<Self, PacketError> {
         let host = |e: io::Error| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => PacketError::Denied(name.to_owned()),
             Some(libc::ENODEV | libc::ENXIO) => PacketError::None(name.to_owned()),
@@ -139,7 +181,10 @@ impl PacketSocket {
             mr_address: [0; 8],
         };
         set(fd_ref, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(host)?;
-        bind(fd_ref, index).map_err(host)?;
+        if let Some(address) = address {
+            only_to(fd_ref, address).map_err(host)?;
+        }
+        bind(fd_ref, index, protocol).map_err(host)?;
         Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0) })
     }
 

@@ -18,24 +18,41 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::packet::{FINISH_BYTES, Packet, PacketSocket, drops, set, tag_of};
 
-/// Length of a slot, in bytes: a frame of 1500 bytes and all that stands before it.
-const SLOT_BYTES: usize = 2048;
-/// How many there are.
-const SLOTS: usize = 2048;
 /// Length of the pieces that the host makes the ring of, in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Length of the ring, in bytes.
-const RING_BYTES: usize = SLOTS * SLOT_BYTES;
+/// How long the slots of a ring are, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    bytes: usize,
+    count: usize,
+}
 
-const _: () = assert!(BLOCK_BYTES.is_multiple_of(SLOT_BYTES));
-const _: () = assert!(RING_BYTES.is_multiple_of(BLOCK_BYTES));
+impl Slots {
+    /// For frames of 1500 bytes and all that stands before them.
+    pub const SHORT: Self = Self::new(2048, 2048);
+    /// For frames of a page and all that stands before them.
+    pub const LONG: Self = Self::new(8192, 1024);
+
+    const fn new(bytes: usize, count: usize) -> Self {
+        let whole = BLOCK_BYTES.is_multiple_of(bytes)
+            && bytes.saturating_mul(count).is_multiple_of(BLOCK_BYTES);
+        assert!(whole, "blocks are whole");
+        Self { bytes, count }
+    }
+
+    /// Length of the ring, in bytes.
+    const fn ring_bytes(self) -> usize {
+        self.bytes.saturating_mul(self.count)
+    }
+}
 
 /// The ring of one socket, which is to live as long.
 #[derive(Debug)]
 pub struct PacketRing {
     memory: NonNull<u8>,
-    /// Below [`SLOTS`].
+    slots: Slots,
+    /// Below the number of slots.
     next: usize,
 }
 
@@ -43,27 +60,26 @@ pub struct PacketRing {
 // only while its status says so, which is read and written atomically.
 unsafe impl Send for PacketRing {}
 
-/// Asks the host for a ring of that many slots, or to give up the one that it has.
-fn request(socket: &PacketSocket, slots: usize) -> io::Result<()> {
-    let bytes = slots.saturating_mul(SLOT_BYTES);
-    let whole = slots > 0;
+/// Asks the host for a ring of such slots, or to give up the one that it has.
+fn request(socket: &PacketSocket, slots: Option<Slots>) -> io::Result<()> {
+    let number = |value: usize| libc::c_uint::try_from(value).unwrap_or(0);
     let request = libc::tpacket_req {
-        tp_block_size: if whole { BLOCK_BYTES as libc::c_uint } else { 0 },
-        tp_block_nr: (bytes / BLOCK_BYTES) as libc::c_uint,
-        tp_frame_size: if whole { SLOT_BYTES as libc::c_uint } else { 0 },
-        tp_frame_nr: slots as libc::c_uint,
+        tp_block_size: slots.map_or(0, |_| number(BLOCK_BYTES)),
+        tp_block_nr: slots.map_or(0, |slots| number(slots.ring_bytes() / BLOCK_BYTES)),
+        tp_frame_size: slots.map_or(0, |slots| number(slots.bytes)),
+        tp_frame_nr: slots.map_or(0, |slots| number(slots.count)),
     };
     set(socket.as_fd(), libc::PACKET_RX_RING, &request)
 }
 
 /// Has the host make a ring, and maps it.
-fn map(socket: &PacketSocket) -> io::Result<NonNull<u8>> {
-    request(socket, SLOTS)?;
+fn map(socket: &PacketSocket, slots: Slots) -> io::Result<NonNull<u8>> {
+    request(socket, Some(slots))?;
     // SAFETY: a new mapping at a place of the host's choice; nothing else is there.
     let mapped = unsafe {
         mmap(
             std::ptr::null_mut(),
-            RING_BYTES,
+            slots.ring_bytes(),
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::SHARED,
             socket.as_fd(),
@@ -73,7 +89,7 @@ fn map(socket: &PacketSocket) -> io::Result<NonNull<u8>> {
     let memory = mapped.ok().and_then(|memory| NonNull::new(memory.cast()));
     if memory.is_none() {
         // What came would be in a ring that nobody reads.
-        request(socket, 0)?;
+        request(socket, None)?;
     }
     memory.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
@@ -84,12 +100,12 @@ impl PacketRing {
     ///
     /// # Errors
     /// The host has no room, or no such rings.
-    pub fn new(socket: &PacketSocket) -> io::Result<Self> {
+    pub fn new(socket: &PacketSocket, slots: Slots) -> io::Result<Self> {
         let fd = socket.as_fd();
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // From which length on a frame that does not fit its slot is queued besides: from any.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
-        Ok(Self { memory: map(socket)?, next: 0 })
+        Ok(Self { memory: map(socket, slots)?, slots, next: 0 })
     }
 
     /// How many frames the host could not put into the ring since this was last asked. A frame
@@ -109,8 +125,8 @@ impl PacketRing {
     /// The host gives no other: then this one is of no use, and the socket is to be closed.
     pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.unmap();
-        request(socket, 0)?;
-        (self.memory, self.next) = (map(socket)?, 0);
+        request(socket, None)?;
+        (self.memory, self.next) = (map(socket, self.slots)?, 0);
         Ok(())
     }
 
@@ -118,14 +134,14 @@ impl PacketRing {
         let memory = std::mem::replace(&mut self.memory, NonNull::dangling());
         if memory != NonNull::dangling() {
             // SAFETY: `map` made this mapping; what referred to it is gone, as `self` is borrowed.
-            let _ = unsafe { munmap(memory.as_ptr().cast(), RING_BYTES) };
+            let _ = unsafe { munmap(memory.as_ptr().cast(), self.slots.ring_bytes()) };
         }
     }
 
     /// The slot that is filled next.
     fn slot(&self) -> *mut u8 {
-        // SAFETY: `next` is less than SLOTS, so this stays inside the mapping.
-        unsafe { self.memory.as_ptr().add(self.next.wrapping_mul(SLOT_BYTES)) }
+        // SAFETY: `next` is less than the number of slots, so this stays inside the mapping.
+        unsafe { self.memory.as_ptr().add(self.next.wrapping_mul(self.slots.bytes)) }
     }
 
     fn status(&self) -> &AtomicU32 {
@@ -138,7 +154,8 @@ impl PacketRing {
     /// and asks the host nothing while nothing has come.
     ///
     /// # Errors
-    /// Nothing is there, or a frame that did not fit its slot was not to be had otherwise.
+    /// Nothing is there, or a frame that did not fit its slot was not to be had otherwise: ENOBUFS
+    /// where the host had no room to queue it.
     pub fn receive(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
         if self.memory == NonNull::dangling() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -155,28 +172,35 @@ impl PacketRing {
             };
             socket.receive(room).map_err(gone)
         } else {
-            Ok(self.copy(status, room))
+            self.copy(status, room)
         };
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.next = self.next.wrapping_add(1) % SLOTS;
+        let next = self.next.wrapping_add(1);
+        self.next = if next < self.slots.count { next } else { 0 };
         packet
     }
 
     /// Copies the frame of the next slot, which is ours now.
-    fn copy(&self, status: u32, room: &mut [u8]) -> Packet {
+    fn copy(&self, status: u32, room: &mut [u8]) -> io::Result<Packet> {
         // SAFETY: a slot begins with its header; the host does not write it while it is ours.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
         let from = usize::from(header.tp_mac).saturating_sub(FINISH_BYTES);
         let whole = (header.tp_snaplen as usize).saturating_add(FINISH_BYTES);
-        let room_len = SLOT_BYTES.saturating_sub(from.max(size_of::<libc::tpacket2_hdr>()));
+        let room_len = self.slots.bytes.saturating_sub(from.max(size_of::<libc::tpacket2_hdr>()));
         let len = whole.min(room_len).min(room.len());
-        // SAFETY: `from + len` is at most SLOT_BYTES, inside the slot, and `len` at most the
+        // SAFETY: `from + len` is at most a slot's length, inside the slot, and `len` at most the
         // length of `room`, which is not part of the mapping.
         unsafe { std::ptr::copy_nonoverlapping(self.slot().add(from), room.as_mut_ptr(), len) };
-        // A frame that was cut although its slot did not say so is told by its length.
+        // One that was cut although its slot does not say so was not queued: there was no room.
         let told = (header.tp_len as usize).saturating_add(FINISH_BYTES);
+        if whole < told {
+            return Err(rustix::io::Errno::NOBUFS.into());
+        }
         let tag = tag_of(status, header.tp_vlan_tpid, header.tp_vlan_tci);
-        Packet { len: if len == told { len } else { told.max(room.len().saturating_add(1)) }, tag }
+        Ok(Packet {
+            len: if len == told { len } else { told.max(room.len().saturating_add(1)) },
+            tag,
+        })
     }
 }
 

@@ -28,8 +28,9 @@ use crate::stage::{Stage, StageError};
 const WALL_NS: u64 = 1_700_000_000_000_000_000;
 /// Where the hosts' clocks begin.
 const CLOCK_NS: u64 = 1_000_000_000;
-/// How far a host's time of day is ahead of another's at most, in nanoseconds; 1 h.
-const AHEAD_NS: u64 = 3_600_000_000_000;
+/// How far a host's time of day is ahead of another's at most, in nanoseconds; 3 days, of which
+/// peers believe one.
+const AHEAD_NS: u64 = 3 * 86_400_000_000_000;
 /// Notices taken in one go.
 const NOTICES: usize = 64;
 
@@ -48,8 +49,8 @@ impl Room {
         for Change { key: (_, mac), from, to } in changes {
             let macs = vec![Mac(mac)];
             let message = match (from, to) {
-                (_, Some(Place::Tunnel(id))) => Message::Here(LinkId(id.into()), macs),
-                (Place::Tunnel(id), _) => Message::Gone(LinkId(id.into()), macs),
+                (_, Some(Place::Link(id))) => Message::Here(LinkId(id), macs),
+                (Place::Link(id), _) => Message::Gone(LinkId(id), macs),
                 (Place::Here, _) => continue,
             };
             let _ = self.inbox.insist(message);
@@ -103,8 +104,8 @@ fn other(what: impl ToString) -> StageError {
 }
 
 /// The address of that place in a directory.
-fn place(id: LinkId) -> Place {
-    Place::Tunnel(id.0 as u16)
+const fn place(id: LinkId) -> Place {
+    Place::Link(id.0)
 }
 
 /// Which link a tunnel is to be.
@@ -293,7 +294,7 @@ impl Host {
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.rooms[group].directory;
         let epoch = match notice {
-            Notice::Here(..) => directory.appear(0, mac.0, moment.wall),
+            Notice::Here(..) => Some(directory.appear(0, mac.0, moment.wall)),
             Notice::Gone(..) => {
                 let change = directory.gone(Place::Here, (0, mac.0));
                 self.rooms[group].change(change);
@@ -364,9 +365,9 @@ fn happened(
         }
         What::Here { vni, mac, epoch } => {
             let Some(id) = seat.links.get(&vni) else { return };
-            let (Some(group), Place::Tunnel(number)) = (room_of(id), place(*id)) else { return };
+            let Some(group) = room_of(id) else { return };
             let Room { directory, inbox, .. } = &mut rooms[group];
-            let claim = directory.heard(number, (0, mac), epoch, wall);
+            let claim = directory.heard(id.0, (0, mac), epoch, wall);
             if matches!(claim, Claim::Moved(_)) {
                 let _ = inbox.insist(Message::Here(*id, vec![Mac(mac)]));
             }

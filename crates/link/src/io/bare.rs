@@ -23,9 +23,10 @@ use causeway_fabric::carrier::{
 use causeway_fabric::{Progress, Served};
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::vxlan;
+use rustix::io::Errno;
 
 use super::inbox::Inbox;
-use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
+use super::limits::{ALONE_BATCHES, BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::tally::{Loss, Tally};
 use super::udp::{Burst, Cut, Receiver, Udp};
 use crate::unfinished::left_to_do;
@@ -160,6 +161,7 @@ impl BareSocket {
             frame_bytes: 0,
             closed: false,
             uncut: usize::MAX,
+            alone: 0,
             tally,
         }
     }
@@ -259,8 +261,10 @@ pub struct BareCarrier {
     frame_bytes: usize,
     /// The last is shorter: none may follow it.
     closed: bool,
-    /// Datagrams from this length on leave alone: the kernel does not cut many at a time.
+    /// Datagrams from this length on leave alone: the kernel does not cut many at a time...
     uncut: usize,
+    /// ... as long as so many batches have not left so: ways and hosts change.
+    alone: u32,
     tally: Arc<Tally>,
 }
 
@@ -283,33 +287,42 @@ impl BareCarrier {
     fn send(&mut self) -> u64 {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
-        let together = self.count == 1 || self.segment < self.uncut;
-        let error = match together.then(|| udp.send(self.remote, bytes, self.segment)) {
-            Some(Ok(())) => return 0,
-            Some(Err(error)) => Some(error),
-            None => None,
-        };
-        if let Some(error) = error {
-            let why = match error.kind() {
-                io::ErrorKind::WouldBlock => Loss::NoRoom,
-                _ if self.count == 1 => Loss::Unreachable,
-                _ => {
-                    // Too long to leave in one call with others.
-                    self.uncut = self.segment;
-                    return self.send();
-                }
-            };
-            self.tally.lost(why, self.count as u64);
-            return self.count as u64;
+        if self.count == 1 || self.segment < self.uncut {
+            let Err(error) = udp.send(self.remote, bytes, self.segment) else { return 0 };
+            if self.count == 1 || !is_too_much(&error) {
+                let lost = self.count as u64;
+                self.tally.lost(loss(&error), lost);
+                return lost;
+            }
+            (self.uncut, self.alone) = (self.segment, ALONE_BATCHES);
         }
         let mut lost = 0_u64;
         for datagram in bytes.chunks(self.segment.max(1)) {
-            if udp.send(self.remote, datagram, datagram.len()).is_err() {
+            if let Err(error) = udp.send(self.remote, datagram, datagram.len()) {
+                self.tally.lost(loss(&error), 1);
                 lost = lost.saturating_add(1);
             }
         }
-        self.tally.lost(Loss::NoRoom, lost);
+        self.alone = self.alone.saturating_sub(1);
+        if self.alone == 0 {
+            self.uncut = usize::MAX;
+        }
         lost
+    }
+}
+
+/// Whether the kernel refused because of how many there were: longer than it cuts at a time, or an
+/// interface that cannot.
+fn is_too_much(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
+}
+
+/// Why a datagram did not leave.
+fn loss(error: &io::Error) -> Loss {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
+        Some(Errno::MSGSIZE) => Loss::TooBig,
+        _ => Loss::Unreachable,
     }
 }
 
@@ -360,5 +373,54 @@ impl Carrier for BareCarrier {
 
     fn longest(&self) -> usize {
         BARE_FRAME_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::carrier::Body;
+    use causeway_wire::virtio_net::Offload;
+
+    use super::*;
+
+    fn carrier(to: &str) -> BareCarrier {
+        let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Allowed).unwrap();
+        let socket = BareSocket::new(udp, Encapsulation::Vnet, Pool::default());
+        socket.carrier(to.parse().unwrap(), 0, Arc::default())
+    }
+
+    /// Sends `count` frames of `len` bytes in one batch. Says how many were lost.
+    fn batch(carrier: &mut BareCarrier, count: usize, len: usize) -> u64 {
+        let (offload, bytes) = (Offload::None, vec![2; len]);
+        for _ in 0..count {
+            let (head, body) = (&[][..], Body::Private(&bytes));
+            let frame = Outgoing { offload: &offload, head, body, len, hops: 0, flood: None };
+            carrier.push(&frame).unwrap();
+        }
+        carrier.flush()
+    }
+
+    #[test]
+    fn a_way_that_is_closed_for_a_while_costs_nothing_afterwards() {
+        // This socket may not say it to everybody.
+        let mut carrier = carrier("255.255.255.255:9");
+        assert_eq!(batch(&mut carrier, 5, 100), 5);
+        assert_eq!(carrier.tally.by_name()["drop_unreachable_total"], 5);
+        assert_eq!(carrier.uncut, usize::MAX, "many at a time, when it is open again");
+    }
+
+    #[test]
+    fn what_leaves_alone_is_tried_together_again() {
+        let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut carrier = carrier(&far.local_addr().unwrap().to_string());
+        (carrier.uncut, carrier.alone) = (50, ALONE_BATCHES);
+        for _ in 1..ALONE_BATCHES {
+            assert_eq!((batch(&mut carrier, 2, 100), carrier.uncut), (0, 50));
+        }
+        assert_eq!((batch(&mut carrier, 2, 100), carrier.uncut), (0, usize::MAX));
+        // Short ones were together all the time.
+        (carrier.uncut, carrier.alone) = (50, ALONE_BATCHES);
+        batch(&mut carrier, 2, 40);
+        assert_eq!(carrier.alone, ALONE_BATCHES);
     }
 }

@@ -13,6 +13,9 @@ pub const SEND_BYTES: usize = 65_000;
 /// Sockets from which a VXLAN socket's links send, so that flows have different source ports. A
 /// batch is of one of them: more would leave in more system calls.
 pub const VXLAN_SENDERS: usize = 4;
+/// Batches whose datagrams leave one by one, where the kernel did not send them together, before it
+/// is asked to again.
+pub const ALONE_BATCHES: u32 = 1_024;
 /// The longest frame that fits one UDP datagram of its own, with 8 bytes before it.
 pub const BARE_FRAME_MAX: usize = 65_499;
 /// The shortest frame: an Ethernet header.
@@ -21,6 +24,8 @@ pub const FRAME_MIN: usize = 14;
 pub const KEY_FILE_BYTES_MAX: u64 = 4096;
 /// Notices from groups that are taken in one go.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
+/// Least time between two looks through all that peers told, for what found no room; 1 s.
+pub const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
 /// Time until a stream's first try to connect again, in nanoseconds; 500 ms. Twice that each time...
 pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;
@@ -28,6 +33,9 @@ pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;
 pub const CONNECT_AGAIN_NS_MAX: u64 = 5_000_000_000;
 /// How long a connection may take to come about, or its TLS handshake; 5 s.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
+/// Connections of one link that may be under way at a time, so that one which does not come about
+/// does not keep another from it; with [`ACCEPTS_PER_SECOND_MAX`] each has 400 ms at least.
+pub const ATTEMPTS_MAX: usize = 8;
 /// How long a TLS client waits for the peer's first word after the handshake; 1 s.
 pub const FIRST_WORD_NS_MAX: u64 = 1_000_000_000;
 /// A connection without traffic is tried after so long; 5 s.

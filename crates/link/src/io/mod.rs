@@ -7,19 +7,23 @@
 //! | module | idea |
 //! |---|---|
 //! | [`service`] | links opened, closed, shown, served |
+//! | `addresses` | which addresses are where, told between groups and peers |
 //! | [`udp`] | many datagrams in one system call |
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
 //! | [`raw`] | the local network behind an interface |
 //! | [`tls`] | certificates on both sides |
+//! | [`path`] | how long packets may be below us |
 //! | [`inbox`] | to a group's mailbox |
 //! | [`tally`] | what is counted |
 
+mod addresses;
 pub mod bare;
 pub mod inbox;
 pub mod limits;
 mod open;
+pub mod path;
 pub mod raw;
 pub mod service;
 pub mod stream;

@@ -11,17 +11,17 @@ use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{LINKS, Order, Outcome};
 use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
-use causeway_fabric::{Context, Mac, PortId, Progress, Served, Service, ServiceWatch};
+use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
 
+use super::addresses::place;
 use super::bare::BareSocket;
 use super::inbox::Inbox;
-use super::limits::NOTICES_PER_TURN_MAX;
 use super::open::Local;
 use super::raw::RawLink;
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
-use crate::directory::{Change, Claim, Directory, Place};
+use crate::directory::Directory;
 use crate::moment::Moment;
 
 /// The source value of the mailbox that groups write to.
@@ -59,9 +59,9 @@ pub(crate) enum Receives {
 
 /// Where groups tell their addresses.
 #[derive(Debug)]
-struct Notices {
+pub(super) struct Notices {
     sender: Sender<Notice>,
-    mailbox: Mailbox<Notice>,
+    pub mailbox: Mailbox<Notice>,
 }
 
 /// See the module.
@@ -71,27 +71,15 @@ pub struct Links {
     pub(crate) links: BTreeMap<LinkId, Link>,
     last: u32,
     pub(crate) sources: BTreeMap<u32, Source>,
-    notices: Option<Notices>,
+    pub(super) notices: Option<Notices>,
     /// Which addresses are where, by group.
-    directories: BTreeMap<Name, Directory>,
-}
-
-/// What groups are to hear of addresses: which link, whether they are there, and which. Neighbours
-/// of one kind go in one message, as a peer may have thousands.
-#[derive(Debug, Default)]
-struct News(Vec<(LinkId, bool, Vec<Mac>)>);
-
-impl News {
-    fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
-        match self.0.last_mut() {
-            Some((last, was, macs)) if (*last, *was) == (link, here) => macs.push(Mac(mac)),
-            _ => self.0.push((link, here, vec![Mac(mac)])),
-        }
-    }
+    pub(super) directories: BTreeMap<Name, Directory>,
+    /// When peers' addresses may be looked through again for those that found no room.
+    pub(super) look_ns: u64,
 }
 
 /// The time of day, in nanoseconds since 1970.
-fn wall_ns() -> u64 {
+pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -206,118 +194,6 @@ impl Links {
         }
         self.forget_unused();
     }
-
-    /// Takes what peers told of addresses, and tells groups what is news.
-    fn hear(&mut self) {
-        let (mut all, mut turned, mut news) = (Vec::new(), Vec::new(), News::default());
-        for source in self.sources.values_mut() {
-            if let Receives::Tunnels(socket) = &mut source.receives {
-                all.append(&mut socket.told);
-                turned.append(&mut socket.turned);
-            }
-        }
-        for (id, up) in turned {
-            let Some(group) = self.links.get(&id).map(|link| link.spec.group.clone()) else {
-                continue;
-            };
-            let changes = self.directories.entry(group.clone()).or_default().stands(place(id), up);
-            self.follow(&group, changes, &mut news);
-        }
-        for told in all {
-            let Some(link) = self.links.get(&told.link) else { continue };
-            let directory = self.directories.entry(link.spec.group.clone()).or_default();
-            let at = place(told.link);
-            if told.here {
-                let Place::Tunnel(number) = at else { continue };
-                let claim = directory.heard(number, (0, told.mac), told.epoch, wall_ns());
-                if matches!(claim, Claim::Moved(_)) {
-                    news.add(told.link, true, told.mac);
-                }
-            } else {
-                let (group, change) = (link.spec.group.clone(), directory.gone(at, (0, told.mac)));
-                self.follow(&group, change, &mut news);
-            }
-        }
-        self.tell(news);
-    }
-
-    /// Notes for a group where addresses are by the next best claim.
-    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>, news: &mut News) {
-        let whose = |at| {
-            let mut links = self.links.iter();
-            links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
-        };
-        for Change { key: (_, mac), from, to } in changes {
-            if let Some((id, _)) = to.and_then(whose) {
-                news.add(*id, true, mac);
-            } else if let Some((id, _)) = whose(from) {
-                news.add(*id, false, mac);
-            }
-        }
-    }
-
-    fn follow_now(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
-        let mut news = News::default();
-        self.follow(group, changes, &mut news);
-        self.tell(news);
-    }
-
-    fn tell(&self, news: News) {
-        for (id, here, macs) in news.0 {
-            let message = if here { Message::Here(id, macs) } else { Message::Gone(id, macs) };
-            if let Some(link) = self.links.get(&id) {
-                link.inbox.tell(message);
-            }
-        }
-    }
-
-    /// Takes what groups tell of their addresses, and tells peers.
-    fn take_notices(&mut self, cx: &Context<'_>) -> Served {
-        let Some(notices) = &self.notices else {
-            return Served { progress: Progress::Parked, count: 0 };
-        };
-        let mut all = Vec::new();
-        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
-        let more = count > 0 || !notices.mailbox.arm();
-        for notice in all {
-            self.announce(cx.now_ns, notice);
-        }
-        let progress = if more { Progress::Worked } else { Progress::Parked };
-        Served { progress, count: 0 }
-    }
-
-    fn announce(&mut self, now_ns: u64, notice: Notice) {
-        let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
-        let Some(link) = self.links.get(&id) else { return };
-        if let Some(Source { receives: Receives::Raw(raw), .. }) =
-            self.sources.get_mut(&link.source)
-        {
-            raw.announce(mac.0, matches!(notice, Notice::Here(..)));
-            return;
-        }
-        let (group, source) = (link.spec.group.clone(), link.source);
-        let directory = self.directories.entry(group.clone()).or_default();
-        let epoch = match notice {
-            Notice::Here(..) => directory.appear(0, mac.0, wall_ns()),
-            Notice::Gone(..) => {
-                let change = directory.gone(Place::Here, (0, mac.0));
-                self.follow_now(&group, change);
-                None
-            }
-        };
-        if let Some(Receives::Tunnels(socket)) =
-            self.sources.get_mut(&source).map(|source| &mut source.receives)
-        {
-            socket.announce(id, mac.0, epoch, now_ns);
-            at_moment(now_ns, |moment| socket.tick(moment));
-        }
-    }
-}
-
-/// The place of what is behind a link, in a directory.
-fn place(id: LinkId) -> Place {
-    let [_, _, high, low] = id.0.to_be_bytes();
-    Place::Tunnel(u16::from_be_bytes([high, low]))
 }
 
 impl Service for Links {
@@ -416,6 +292,7 @@ impl Service for Links {
                 _ => {}
             }
         }
+        self.hear_missed(cx.now_ns);
         self.hear();
     }
 

@@ -30,7 +30,7 @@ use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::moment::Moment;
 use crate::pack::{Batch, Packer, PushError};
-use crate::tunnel::{Config, State};
+use crate::tunnel::{Config, State, Tunnel};
 use crate::unpack::{Arrived, Sink};
 
 /// One tunnel, and the links that share it.
@@ -44,6 +44,8 @@ struct Seat {
     too_long: Arc<AtomicBool>,
     up: bool,
     ups: u64,
+    /// The peer was not told of an address, because there were too many.
+    untold: bool,
 }
 
 /// What a tunnel told of addresses.
@@ -139,6 +141,7 @@ impl TunnelSocket {
                     too_long: Arc::default(),
                     up: false,
                     ups: 0,
+                    untold: false,
                 };
                 self.seats.insert(number, seat);
                 number
@@ -214,12 +217,38 @@ impl TunnelSocket {
         let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
         match epoch {
             Some(epoch) => {
-                if tunnel.announce(now, vni, mac, epoch).is_err() {
-                    log::error!(link = id.0; "a peer is told of no more addresses");
+                let full = tunnel.announce(now, vni, mac, epoch).is_err();
+                if let Some(seat) = self.seats.get_mut(&number).filter(|_| full) {
+                    if !seat.untold {
+                        log::error!(link = id.0; "a peer is told of no more addresses");
+                    }
+                    seat.untold = true;
                 }
             }
             None => tunnel.withdraw(now, vni, mac),
         }
+    }
+
+    /// The links whose peers are to be told of all addresses again: some were too many, and there
+    /// is room now.
+    pub fn untold(&mut self) -> Vec<LinkId> {
+        let mut all = Vec::new();
+        for (number, seat) in self.seats.iter_mut().filter(|(_, seat)| seat.untold) {
+            if self.hub.tunnel(*number).is_some_and(Tunnel::has_room) {
+                seat.untold = false;
+                all.extend(seat.links.values().map(|inbox| inbox.id));
+            }
+        }
+        all
+    }
+
+    /// Tells again of the addresses that the peer told for a link, as if they were news.
+    pub fn tell_again(&mut self, id: LinkId) {
+        let Some((number, vni)) = self.whose(id) else { return };
+        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+            tunnel.tell_again(vni, &mut self.sink);
+        }
+        self.empty();
     }
 
     /// When [`Self::tick`] is to be called, at the latest.

@@ -2,8 +2,9 @@
 
 use causeway_fabric::control::{LinkState, LinkView};
 use causeway_fabric::limits::UNDERLAY_MTU;
-use causeway_fabric::spec::udp_headers;
+use causeway_fabric::spec::{LinkKind, udp_headers};
 
+use super::path;
 use super::raw::RawLink;
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
@@ -16,6 +17,12 @@ fn short(bytes: usize) -> u16 {
 impl Links {
     /// One link, as shown.
     pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
+        let path_mtu = match &link.spec.kind {
+            LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+                path::packet_to(udp.local.ip(), udp.remote.ip())
+            }
+            _ => None,
+        };
         let mut view = LinkView {
             spec: link.spec.clone(),
             state: LinkState::Down,
@@ -23,8 +30,8 @@ impl Links {
             endpoint: None,
             rtt_us: None,
             loss_percent: None,
-            path_mtu: None,
-            mtu: link.spec.kind.mtu(UNDERLAY_MTU),
+            path_mtu,
+            mtu: link.spec.kind.mtu(path_mtu.unwrap_or(UNDERLAY_MTU)),
             ups_total: 0,
             counters: link.inbox.tally.by_name(),
         };
@@ -91,9 +98,12 @@ fn raw(view: &mut LinkView, link: &RawLink) {
     view.path_mtu = link.mtu().map(short);
     view.mtu = view.path_mtu.unwrap_or(view.mtu);
     view.ups_total = link.ups;
-    for (name, count) in
-        [("not_ours", link.not_ours), ("own_source", link.circled), ("unreadable", link.unreadable)]
-    {
+    for (name, count) in [
+        ("not_ours", link.not_ours),
+        ("own_source", link.circled),
+        ("unreadable", link.unreadable),
+        ("no_room", link.unqueued),
+    ] {
         view.counters.insert(format!("socket_drop_{name}_total"), count);
     }
 }

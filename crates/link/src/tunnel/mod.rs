@@ -20,7 +20,7 @@ use crate::fragment::Fragments;
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
 use crate::keys::{PrivateKey, PublicKey};
-use crate::limits::VNIS_MAX;
+use crate::limits::{ADDRESSES_MAX, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
 use crate::refusal::{Refusal, Refusals};
@@ -204,11 +204,21 @@ impl Tunnel {
             return false;
         }
         if self.vnis.insert(vni) {
-            for ((of, mac), epoch) in self.heard.iter().filter(|((of, _), _)| *of == vni) {
-                self.event(What::Here { vni: of, mac, epoch }, sink);
-            }
+            self.tell_again(vni, sink);
         }
         true
+    }
+
+    /// Gives what the peer told of a virtual network once more, as events.
+    pub fn tell_again(&self, vni: u32, sink: &mut Sink) {
+        for ((of, mac), epoch) in self.heard.iter().filter(|((of, _), _)| *of == vni) {
+            self.event(What::Here { vni: of, mac, epoch }, sink);
+        }
+    }
+
+    /// Whether the peer may be told of one more address.
+    pub fn has_room(&self) -> bool {
+        self.own.len() < ADDRESSES_MAX
     }
 
     /// Takes frames of a virtual network no longer; our addresses there are withdrawn.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use causeway_fabric::carrier::Standing;
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
 use causeway_memory::packet::{Packet, PacketError, PacketSocket};
-use causeway_memory::packet_ring::PacketRing;
+use causeway_memory::packet_ring::{PacketRing, Slots};
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
@@ -50,6 +50,8 @@ pub struct RawLink {
     pub circled: u64,
     /// Frames that the host could not hand over.
     pub unreadable: u64,
+    /// Frames longer than a slot of the ring that the host had no room to queue.
+    pub unqueued: u64,
 }
 
 impl RawLink {
@@ -82,6 +84,7 @@ impl RawLink {
             not_ours: 0,
             circled: 0,
             unreadable: 0,
+            unqueued: 0,
         };
         match link.bind(cx) {
             Err(PacketError::Down(_)) | Ok(()) => Ok(link),
@@ -118,7 +121,7 @@ impl RawLink {
         let opened = PacketSocket::open(&self.interface).and_then(|socket| {
             let watch = cx.watch_source(socket.as_fd(), self.source);
             let watch = watch.map_err(|e| PacketError::Host(self.interface.clone(), e))?;
-            let ring = PacketRing::new(&socket);
+            let ring = PacketRing::new(&socket, Slots::SHORT);
             Ok((Arc::new(socket), watch, ring))
         });
         match opened {
@@ -256,6 +259,10 @@ impl RawLink {
                         self.down(now_ns, &error);
                         progress = Progress::Parked;
                         break;
+                    }
+                    Some(rustix::io::Errno::NOBUFS) => {
+                        count = count.saturating_add(1);
+                        self.unqueued = self.unqueued.saturating_add(1);
                     }
                     // One frame whose finishing has no name in virtio.
                     _ => {

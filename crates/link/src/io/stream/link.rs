@@ -1,5 +1,6 @@
 //! A link over a stream: connections that come and go.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -11,7 +12,9 @@ use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
 use causeway_memory::tcp;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX};
+use super::super::limits::{
+    ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX,
+};
 use super::super::tally::Loss;
 use super::super::tls::Security;
 use super::attempt::{Attempt, begin, explain};
@@ -42,7 +45,8 @@ pub struct StreamLink {
     security: Option<Security>,
     pipe: Arc<Pipe>,
     live: Option<Live>,
-    attempt: Option<Attempt>,
+    /// Connections that are under way, the oldest first.
+    attempts: VecDeque<Attempt>,
     started: bool,
     again_ns: Option<u64>,
     pause_ns: u64,
@@ -73,7 +77,7 @@ impl StreamLink {
             security,
             pipe: Arc::default(),
             live: None,
-            attempt: None,
+            attempts: VecDeque::new(),
             started: false,
             again_ns: None,
             pause_ns: CONNECT_AGAIN_NS_MIN,
@@ -131,7 +135,9 @@ impl StreamLink {
         self.advance(cx);
     }
 
-    /// Begins with a connection; an older one that is no further yet is closed.
+    /// Begins with a connection, beside those that are under way: whichever comes about counts, so
+    /// that whoever connects in the peer's stead takes nothing from it. Of too many the oldest is
+    /// closed.
     fn attempt(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,16 +147,22 @@ impl StreamLink {
     ) {
         let security = self.security.as_ref();
         match Attempt::new(cx, self.source, security, (socket, from, connected)) {
-            Ok(attempt) => self.attempt = Some(attempt),
+            Ok(attempt) => {
+                self.attempts.push_back(attempt);
+                if self.attempts.len() > ATTEMPTS_MAX
+                    && let Some(mut oldest) = self.attempts.pop_front()
+                {
+                    oldest.connection.close();
+                    self.missed(cx.now_ns, format!("{}: others came after it", oldest.from));
+                }
+            }
             Err(ended) => self.missed(cx.now_ns, ended.to_string()),
         }
     }
 
     /// A descriptor is ready, or may be.
     pub fn ready(&mut self, cx: &mut Context<'_>, readable: bool, writable: bool) {
-        if self.attempt.is_some() {
-            self.advance(cx);
-        }
+        self.advance(cx);
         if self.live.is_none() {
             return;
         }
@@ -162,19 +174,22 @@ impl StreamLink {
         }
     }
 
-    /// Goes on with a connection that does not carry frames yet.
+    /// Goes on with the connections that do not carry frames yet.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        let Some(mut attempt) = self.attempt.take() else { return };
-        match attempt.advance(cx.now_ns, &self.inbox) {
-            Ok(true) => self.up(cx, attempt),
-            Ok(false) => self.attempt = Some(attempt),
-            Err(ended) => {
-                attempt.connection.close();
-                let reason = match ended {
-                    Ended::Host(error) if !attempt.connected => explain(&error, self.remote),
-                    other => format!("{}: {other}", attempt.from),
-                };
-                self.missed(cx.now_ns, reason);
+        for _ in 0..self.attempts.len() {
+            let Some(mut attempt) = self.attempts.pop_front() else { return };
+            match attempt.advance(cx.now_ns, &self.inbox) {
+                Ok(true) => self.up(cx, attempt),
+                // Behind the others, which come before it again.
+                Ok(false) => self.attempts.push_back(attempt),
+                Err(ended) => {
+                    attempt.connection.close();
+                    let reason = match ended {
+                        Ended::Host(error) if !attempt.connected => explain(&error, self.remote),
+                        other => format!("{}: {other}", attempt.from),
+                    };
+                    self.missed(cx.now_ns, reason);
+                }
             }
         }
     }
@@ -254,13 +269,13 @@ impl StreamLink {
 
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
-        let attempt = self.attempt.as_ref().map(Attempt::deadline);
-        attempt.into_iter().chain(self.again_ns).min().unwrap_or(u64::MAX)
+        let attempts = self.attempts.iter().map(Attempt::deadline);
+        attempts.chain(self.again_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Does what is due.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
-        if self.attempt.as_ref().is_some_and(|attempt| attempt.deadline() <= cx.now_ns) {
+        if self.attempts.iter().any(|attempt| attempt.deadline() <= cx.now_ns) {
             self.advance(cx);
         }
         if self.again_ns.is_some_and(|at| at <= cx.now_ns) {

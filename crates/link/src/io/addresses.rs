@@ -1,0 +1,179 @@
+//! Which addresses are where: what groups and peers tell each other.
+
+use std::collections::BTreeMap;
+
+use causeway_fabric::carrier::{LinkId, Message, Notice};
+use causeway_fabric::spec::Name;
+use causeway_fabric::{Context, Mac, Progress, Served};
+
+use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
+use super::service::{Links, Receives, Source, at_moment, wall_ns};
+use super::tunnels::TunnelSocket;
+use crate::directory::{Change, Claim, Place};
+
+/// What groups are to hear of addresses: which link, whether they are there, and which. Neighbours
+/// of one kind go in one message, as a peer may have thousands.
+#[derive(Debug, Default)]
+struct News(Vec<(LinkId, bool, Vec<Mac>)>);
+
+impl News {
+    fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
+        match self.0.last_mut() {
+            Some((last, was, macs)) if (*last, *was) == (link, here) => macs.push(Mac(mac)),
+            _ => self.0.push((link, here, vec![Mac(mac)])),
+        }
+    }
+}
+
+fn tunnels(sources: &mut BTreeMap<u32, Source>, source: u32) -> Option<&mut TunnelSocket> {
+    match &mut sources.get_mut(&source)?.receives {
+        Receives::Tunnels(socket) => Some(socket),
+        _ => None,
+    }
+}
+
+/// The place of what is behind a link, in a directory.
+pub(super) const fn place(id: LinkId) -> Place {
+    Place::Link(id.0)
+}
+
+impl Links {
+    /// Takes what peers told of addresses, and tells groups what is news.
+    pub(super) fn hear(&mut self) {
+        let (mut all, mut turned, mut news) = (Vec::new(), Vec::new(), News::default());
+        for source in self.sources.values_mut() {
+            if let Receives::Tunnels(socket) = &mut source.receives {
+                all.append(&mut socket.told);
+                turned.append(&mut socket.turned);
+            }
+        }
+        for (id, up) in turned {
+            let Some(group) = self.links.get(&id).map(|link| link.spec.group.clone()) else {
+                continue;
+            };
+            let changes = self.directories.entry(group.clone()).or_default().stands(place(id), up);
+            self.follow(&group, changes, &mut news);
+        }
+        for told in all {
+            let Some(link) = self.links.get(&told.link) else { continue };
+            let directory = self.directories.entry(link.spec.group.clone()).or_default();
+            if told.here {
+                let claim = directory.heard(told.link.0, (0, told.mac), told.epoch, wall_ns());
+                if matches!(claim, Claim::Moved(_)) {
+                    news.add(told.link, true, told.mac);
+                }
+            } else {
+                let change = directory.gone(place(told.link), (0, told.mac));
+                let group = link.spec.group.clone();
+                self.follow(&group, change, &mut news);
+            }
+        }
+        self.tell(news);
+    }
+
+    /// Notes for a group where addresses are by the next best claim.
+    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>, news: &mut News) {
+        let whose = |at| {
+            let mut links = self.links.iter();
+            links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
+        };
+        for Change { key: (_, mac), from, to } in changes {
+            if let Some((id, _)) = to.and_then(whose) {
+                news.add(*id, true, mac);
+            } else if let Some((id, _)) = whose(from) {
+                news.add(*id, false, mac);
+            }
+        }
+    }
+
+    pub(super) fn follow_now(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+        let mut news = News::default();
+        self.follow(group, changes, &mut news);
+        self.tell(news);
+    }
+
+    fn tell(&self, news: News) {
+        for (id, here, macs) in news.0 {
+            let message = if here { Message::Here(id, macs) } else { Message::Gone(id, macs) };
+            if let Some(link) = self.links.get(&id) {
+                link.inbox.tell(message);
+            }
+        }
+    }
+
+    /// Takes what groups tell of their addresses, and tells peers.
+    pub(super) fn take_notices(&mut self, cx: &Context<'_>) -> Served {
+        let Some(notices) = &self.notices else {
+            return Served { progress: Progress::Parked, count: 0 };
+        };
+        let mut all = Vec::new();
+        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
+        let more = count > 0 || !notices.mailbox.arm();
+        for notice in all {
+            self.announce(cx.now_ns, notice);
+        }
+        let progress = if more { Progress::Worked } else { Progress::Parked };
+        Served { progress, count: 0 }
+    }
+
+    fn announce(&mut self, now_ns: u64, notice: Notice) {
+        let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
+        let Some(link) = self.links.get(&id) else { return };
+        if let Some(Source { receives: Receives::Raw(raw), .. }) =
+            self.sources.get_mut(&link.source)
+        {
+            raw.announce(mac.0, matches!(notice, Notice::Here(..)));
+            return;
+        }
+        let (group, source) = (link.spec.group.clone(), link.source);
+        let directory = self.directories.entry(group.clone()).or_default();
+        let epoch = match notice {
+            Notice::Here(..) => Some(directory.appear(0, mac.0, wall_ns())),
+            Notice::Gone(..) => {
+                let change = directory.gone(Place::Here, (0, mac.0));
+                self.follow_now(&group, change);
+                None
+            }
+        };
+        let Some(socket) = tunnels(&mut self.sources, source) else { return };
+        socket.announce(id, mac.0, epoch, now_ns);
+        if epoch.is_none() {
+            self.announce_untold(now_ns, source);
+        }
+        if let Some(socket) = tunnels(&mut self.sources, source) {
+            at_moment(now_ns, |moment| socket.tick(moment));
+        }
+    }
+
+    /// Tells peers of addresses that were too many for them before, where there is room now.
+    fn announce_untold(&mut self, now_ns: u64, source: u32) {
+        let Some(socket) = tunnels(&mut self.sources, source) else { return };
+        for id in socket.untold() {
+            let group = self.links.get(&id).map(|link| &link.spec.group);
+            let Some(directory) = group.and_then(|group| self.directories.get(group)) else {
+                continue;
+            };
+            for ((_, mac), epoch) in directory.own() {
+                socket.announce(id, mac, Some(epoch), now_ns);
+            }
+        }
+    }
+
+    /// Hears again what peers told, in groups whose directory was full and is not any more.
+    pub(super) fn hear_missed(&mut self, now_ns: u64) {
+        if now_ns < self.look_ns {
+            return;
+        }
+        self.look_ns = now_ns.saturating_add(LOOK_AGAIN_NS);
+        for (group, directory) in &mut self.directories {
+            if !directory.wants() {
+                continue;
+            }
+            for (id, link) in self.links.iter().filter(|(_, link)| link.spec.group == *group) {
+                if let Some(socket) = tunnels(&mut self.sources, link.source) {
+                    socket.tell_again(*id);
+                }
+            }
+        }
+    }
+}

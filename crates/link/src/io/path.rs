@@ -1,0 +1,48 @@
+//! How long packets may be below our links, by what the host knows.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+use rustix::net::sockopt;
+
+/// The longest IP packet that goes from `local` (any, if unspecified) to `remote` uncut, in bytes,
+/// at most 65535: that of the route. None where the host knows no way.
+pub fn packet_to(local: IpAddr, remote: IpAddr) -> Option<u16> {
+    let socket = UdpSocket::bind((local, 0)).ok()?;
+    // Nothing is sent by that; the port (discard) does not matter.
+    socket.connect((remote, 9)).ok()?;
+    let bytes = match remote {
+        IpAddr::V4(_) => sockopt::ip_mtu(&socket),
+        IpAddr::V6(_) => sockopt::ipv6_mtu(&socket),
+    };
+    Some(u16::try_from(bytes.ok()?).unwrap_or(u16::MAX))
+}
+
+/// The longest packet that an interface of this host carries, in bytes, at most 65535. None where
+/// there is no such interface.
+pub fn packet_at(interface: &str) -> Option<u16> {
+    if interface.contains('/') || interface.starts_with('.') {
+        return None;
+    }
+    let file = Path::new("/sys/class/net").join(interface).join("mtu");
+    let bytes: u32 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    Some(u16::try_from(bytes).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_route_and_the_interface_say_how_long_packets_may_be() {
+        // The loopback interface carries 65536 bytes, more than an IP packet has.
+        let to = |from: &str, to: &str| packet_to(from.parse().unwrap(), to.parse().unwrap());
+        assert_eq!(to("0.0.0.0", "127.0.0.1"), Some(u16::MAX));
+        assert_eq!(to("::", "::1"), Some(u16::MAX));
+        assert_eq!(packet_at("lo"), Some(u16::MAX));
+        assert_eq!(packet_at("none-such"), None);
+        assert_eq!((packet_at("../lo"), packet_at("lo/../lo")), (None, None));
+        // No way from an address that is not ours.
+        assert_eq!(to("192.0.2.1", "192.0.2.2"), None);
+    }
+}

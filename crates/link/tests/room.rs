@@ -1,0 +1,44 @@
+//! Addresses that are too many for a peer are told once there is room.
+
+use std::sync::Arc;
+
+use causeway_fabric::carrier::{LinkId, Pool};
+use causeway_fabric::mailbox::mailbox;
+use causeway_link::Moment;
+use causeway_link::io::inbox::Inbox;
+use causeway_link::io::tunnels::TunnelSocket;
+use causeway_link::io::udp::{Cut, Udp};
+use causeway_link::limits::ADDRESSES_MAX;
+
+fn at<R>(now: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+    let mut entropy = |bytes: &mut [u8]| bytes.fill(7);
+    act(&mut Moment { now, wall: now, entropy: &mut entropy })
+}
+
+#[test]
+fn addresses_that_were_too_many_are_told_when_others_go() {
+    let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Refused).unwrap();
+    let mut socket = at(0, |moment| TunnelSocket::new(udp, None, Pool::default(), moment));
+    let (to, _mailbox) = mailbox(1).unwrap();
+    let (id, name, tally) = (LinkId(1), "l".parse().unwrap(), Arc::default());
+    let inbox = Inbox { id, name, to, tally, pool: Pool::default() };
+    let remote = Some("127.0.0.1:9".parse().unwrap());
+    let tunnel = at(0, |moment| socket.add(None, remote, 7, inbox, moment)).unwrap();
+    let mac = |number: usize| {
+        let [.., a, b, c] = number.to_be_bytes();
+        [2, 0, 0, a, b, c]
+    };
+    for number in 0..=ADDRESSES_MAX {
+        socket.announce(id, mac(number), Some(5), 1);
+    }
+    let told = |socket: &TunnelSocket| socket.state(tunnel, 1).unwrap().0.addresses.0;
+    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+    socket.announce(id, mac(3), None, 2);
+    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX - 1, vec![id]));
+    assert_eq!(socket.untold(), [], "once");
+    // As its owner does, who knows them all.
+    for number in (0..=ADDRESSES_MAX).filter(|number| *number != 3) {
+        socket.announce(id, mac(number), Some(5), 3);
+    }
+    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+}
