@@ -145,7 +145,8 @@ impl Daemon {
         };
         let wrong = |text: String| format!("[control]: key \"vnet_password_file\": {text}");
         let password = Password::load(file).map_err(wrong)?;
-        let house = House::new(fabric, group.clone(), password, resolve, self.doors.clone());
+        let mut house = House::new(fabric, group.clone(), password, resolve, self.doors.clone());
+        house.tell = Some(vnet::tell::tell);
         let server = vnet::server::Server::start(*listen, house, Patience::default());
         let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
         log::info!(listen:% = listen, group:% = group; "VNET control");

@@ -40,6 +40,8 @@ pub const VNET_CONNECTIONS_MAX: usize = 16;
 pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
 /// Between two lines.
 pub const VNET_IDLE_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a peer may take to hear of a link.
+pub const VNET_TELL_TIME_MAX: Duration = Duration::from_secs(3);
 /// Bytes of the password.
 pub const VNET_PASSWORD_BYTES_MAX: usize = 128;
 /// Sources whose failed passwords are remembered; the one that failed longest ago gives way.

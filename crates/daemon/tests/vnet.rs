@@ -147,6 +147,77 @@ fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
     assert_eq!(routes[0].spec.from, Some(RouteEnd::Interface("vm1".parse().unwrap())));
 }
 
+/// The links of group blue: where they go.
+fn links(model: &Model) -> Vec<(String, String)> {
+    let Answer::Links(links) = model.call(Command::LinkList).unwrap() else { panic!() };
+    let blue = links.into_iter().filter(|l| l.spec.group.as_str() == "blue");
+    let end = |kind: &LinkKind| match kind {
+        LinkKind::Vnet(udp) => udp.remote.to_string(),
+        other => panic!("{other:?}"),
+    };
+    blue.map(|l| (l.spec.name.to_string(), end(&l.spec.kind))).collect()
+}
+
+#[test]
+fn a_link_is_made_and_deleted_at_both_ends() {
+    let (near, far) = (model(), model());
+    let server = |model| {
+        let mut house = house(model);
+        house.tell = Some(causeway_daemon::vnet::tell::tell);
+        Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap()
+    };
+    let (here, there) = (server(&near), server(&far));
+    let port = there.address().unwrap().port();
+    let mut client = Client::greeted(&here);
+    let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
+    assert_eq!(answer, "OK add link 127.0.0.1\n");
+    let link = |port: u16| vec![("127.0.0.1".to_owned(), format!("127.0.0.1:{port}"))];
+    // Each sends to where the other takes frames: we take them at the usual port.
+    assert_eq!((links(&near), links(&far)), (link(9700), link(9000)));
+    // The same again is refused here, and not said there.
+    let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
+    assert!(answer.starts_with("ERROR ") && !answer.contains("peer"), "{answer}");
+    let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
+    assert_eq!(answer, "OK delete link 127.0.0.1\n");
+    assert_eq!((links(&near), links(&far)), (vec![], vec![]));
+    // One that the peer does not have any more.
+    client.ask("ADDLINK 127.0.0.1 0 9700 s3cret UDP");
+    assert_eq!((links(&near), links(&far)), (link(9700), vec![]));
+    let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
+    assert!(answer.starts_with("OK ") && answer.contains("the peer keeps its end"), "{answer}");
+    assert!(links(&near).is_empty());
+}
+
+#[test]
+fn a_link_that_the_peer_refuses_is_not_made() {
+    let (near, far) = (model(), model());
+    let mut house = house(&near);
+    house.tell = Some(causeway_daemon::vnet::tell::tell);
+    let here = Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap();
+    let there = start(&far);
+    let port = there.address().unwrap().port();
+    let mut client = Client::greeted(&here);
+    let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 wrong UDP"));
+    assert!(answer.starts_with("ERROR ") && answer.contains("wrong password"), "{answer}");
+    // Nobody there.
+    drop(std::net::TcpListener::bind("127.0.0.1:0").map(|free| {
+        let free = free.local_addr().unwrap().port();
+        let answer = client.ask(&format!("ADDLINK 127.0.0.2 {free} 9700 s3cret UDP"));
+        assert!(answer.starts_with("ERROR ") && answer.contains("control port 0"), "{answer}");
+    }));
+    // A peer that says much, and no end of a line.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = mute.local_addr().unwrap().port();
+    let peer = std::thread::spawn(move || {
+        let (mut peer, _) = mute.accept().unwrap();
+        let _ = peer.write_all(&[b'\x1b'; 100_000]);
+    });
+    let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
+    assert!(answer.starts_with("ERROR ") && !answer.contains('\x1b'), "{answer}");
+    peer.join().unwrap();
+    assert_eq!((links(&near), links(&far)), (vec![], vec![]));
+}
+
 #[test]
 fn hostile_commands_are_refused_and_change_nothing() {
     let model = model();

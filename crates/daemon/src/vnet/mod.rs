@@ -24,8 +24,10 @@
 //! link, by its name or interface. A link made so is called after its host's address.
 //!
 //! Over TCP each command is answered by its lines, if it has any, and then by one that begins with
-//! `OK` or `ERROR`. `ADDLINK` only makes our end: the control port and the remote password, with
-//! which VNET/U's servers told each other, are read and not used.
+//! `OK` or `ERROR`. As between VNET/U's servers, `ADDLINK` of a UDP link makes both ends: the server
+//! at the peer's control port is told `REGISTERLINK` with the remote password, before anything
+//! changes here; `DELETELINK` deletes ours and then tells `DEREGISTERLINK`. With control port 0, in
+//! files and for TCP links only our end is made or deleted.
 
 pub mod file;
 pub mod parse;
@@ -35,6 +37,7 @@ pub mod print;
 pub mod server;
 pub mod session;
 pub mod speech;
+pub mod tell;
 
 pub use parse::{SyntaxError, parse};
 pub use speech::{Command, Transport};

@@ -1,17 +1,19 @@
 //! One conversation: lines in, text out. No socket and no clock of its own.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command as Ask, CommandError, LinkView};
+use causeway_fabric::spec::LinkKind;
 
 use super::parse::parse;
 use super::password::{Attempts, Password, Verdict};
-use super::plan::{Doer, Numbers, World};
+use super::plan::{Doer, Numbers, Step, World};
 use super::print;
-use super::speech::{Command, List, Secret, VERSION};
+use super::speech::{Command, List, Secret, Transport, VERSION};
+use super::tell::Teller;
 use crate::api::kind_of;
 use crate::draft::Resolver;
 use crate::fabric::Fabric;
@@ -29,6 +31,8 @@ pub struct House {
     pub resolve: Resolver,
     /// Where refusals are counted.
     pub doors: Arc<Doors>,
+    /// Who tells peers of links; without one they are not told.
+    pub tell: Option<Teller>,
     attempts: Mutex<Attempts>,
     numbers: Mutex<Numbers>,
 }
@@ -40,7 +44,7 @@ impl std::fmt::Debug for House {
 }
 
 impl House {
-    /// A house with nobody in it.
+    /// A house with nobody in it, which tells peers nothing.
     pub fn new(
         fabric: Arc<dyn Fabric>,
         group: Name,
@@ -49,7 +53,7 @@ impl House {
         doors: Arc<Doors>,
     ) -> Self {
         let (attempts, numbers) = (Mutex::default(), Mutex::default());
-        Self { fabric, group, password, resolve, doors, attempts, numbers }
+        Self { fabric, group, password, resolve, doors, tell: None, attempts, numbers }
     }
 }
 
@@ -183,10 +187,47 @@ impl Session {
         let Some(step) = step else {
             return Err(CommandError::Invalid("nothing to do".into()));
         };
-        doer.take(&*self.house.fabric, &step)?;
+        let call = self.telling(command, &step);
+        let adds = matches!(step, Step::LinkAdd(_));
+        // First, so that a peer that refuses leaves nothing behind.
+        if let Some(call) = call.as_ref().filter(|_| adds) {
+            call.say(true).map_err(|error| {
+                let hint = "with control port 0 only this end is made";
+                CommandError::Host(format!("the peer does not make its end: {error}; {hint}"))
+            })?;
+        }
+        if let Err(error) = doer.take(&*self.house.fabric, &step) {
+            call.filter(|_| adds).map(|call| call.say(false));
+            return Err(error);
+        }
         let (from, what) = (self.from, step.shown());
         log::info!(from:% = from, what = what.as_str(); "VNET control");
-        Ok(Said::ok(&what))
+        let told = call.filter(|_| !adds).map(|call| call.say(false));
+        Ok(match told {
+            Some(Err(error)) => Said::ok(&format!("{what}; the peer keeps its end: {error}")),
+            _ => Said::ok(&what),
+        })
+    }
+
+    /// What the peer is to be told of a change of a link to it.
+    fn telling<'a>(&self, command: &'a Command, step: &Step) -> Option<Call<'a>> {
+        let (Command::AddLink { control_port, password, transport: Transport::Udp, .. }
+        | Command::DeleteLink { control_port, password, transport: Transport::Udp, .. }) = command
+        else {
+            return None;
+        };
+        let teller = self.house.tell.filter(|_| *control_port > 0)?;
+        let spec = match step {
+            Step::LinkAdd(spec) => spec.as_ref().clone(),
+            Step::LinkDel(name) => match self.house.fabric.call(Ask::LinkShow(name.clone())) {
+                Ok(Answer::Link(view)) => view.spec,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let LinkKind::Vnet(udp) = spec.kind else { return None };
+        let at = SocketAddr::new(udp.remote.ip(), *control_port);
+        Some(Call { teller, at, password, data_port: udp.local.port() })
     }
 
     fn list(&self, list: List) -> Result<Said, CommandError> {
@@ -220,6 +261,23 @@ impl Session {
         };
         out.push_str("OK\n");
         Ok(Said { text: out, end: false })
+    }
+}
+
+/// Who is to be told of a link, and how.
+struct Call<'a> {
+    teller: Teller,
+    at: SocketAddr,
+    password: &'a Secret,
+    data_port: u16,
+}
+
+impl Call<'_> {
+    /// That the link is there, or no longer.
+    fn say(&self, there: bool) -> Result<(), String> {
+        let Self { teller, at, password, data_port } = *self;
+        let register = Command::RegisterLink { data_port };
+        teller(at, password, if there { register } else { Command::DeregisterLink })
     }
 }
 

@@ -47,11 +47,11 @@ pub enum Command {
     AddLink {
         /// The peer's name or address.
         host: String,
-        /// Where VNET/U's server would be told; not used.
+        /// Where the peer's server is told; 0: it is not.
         control_port: u16,
         /// Where frames go.
         data_port: u16,
-        /// What it would be told with; not used.
+        /// What it is told with.
         password: Secret,
         /// How.
         transport: Transport,
@@ -60,9 +60,9 @@ pub enum Command {
     DeleteLink {
         /// The peer's name or address.
         host: String,
-        /// Not used.
+        /// Where the peer's server is told; 0: it is not.
         control_port: u16,
-        /// Not used.
+        /// What it is told with.
         password: Secret,
         /// How it is reached.
         transport: Transport,
