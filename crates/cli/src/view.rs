@@ -51,6 +51,9 @@ pub struct Port {
     pub host_socket: Option<String>,
     /// mx: what peers call it.
     pub hostname: Option<String>,
+    /// mx: the interface by which other hosts are reached.
+    #[serde(default)]
+    pub interface: Option<String>,
     /// Its queues.
     #[serde(default)]
     pub queues: Vec<Queue>,

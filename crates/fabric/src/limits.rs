@@ -8,6 +8,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub const HOST_SUFFIX_BYTES: usize = 11;
 /// Longest name of a board, in bytes (`MX_MAX_HOSTNAME_LEN` without its end).
 pub const HOSTNAME_BYTES_MAX: usize = 79;
+/// Boards of other hosts that one board is told of.
+pub const MX_PEERS_MAX: usize = 1024;
 /// Most ports one daemon serves.
 pub const PORTS_MAX: usize = 1024;
 /// Most groups one daemon knows.

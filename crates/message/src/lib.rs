@@ -23,7 +23,9 @@
 )]
 
 pub mod backend;
+pub mod discovery;
 pub mod library;
 pub mod limits;
+pub mod rings;
 pub mod split;
 pub mod status;

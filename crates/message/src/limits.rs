@@ -101,3 +101,25 @@ pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
 pub const CHANNELS_MAX: usize = 4096;
 /// Pulls of one partner that are to be turned down and for which there is no room to say so.
 pub const FAILS_MAX: usize = 1024;
+
+// Discovery.
+
+/// Announcements in a row, and the time between them in ns: Open-MX's.
+pub const ANNOUNCE_BURST: u32 = 8;
+/// See [`ANNOUNCE_BURST`].
+pub const ANNOUNCE_NS: u64 = 1_000_000_000;
+/// Least time between two announcements, however many boards are heard of, in ns.
+pub const ANNOUNCE_GAP_NS: u64 = 100_000_000;
+/// Time between announcements afterwards, in ns: Open-MX's.
+pub const ANNOUNCE_RARELY_NS: u64 = 180_000_000_000;
+/// Time between two questions for a name, in ns: Open-MX's.
+pub const ASK_NAME_NS: u64 = 5_000_000_000;
+/// How long a board that announced itself may be silent when it is asked for its name, in ns.
+pub const HOST_NAMELESS_NS: u64 = 30_000_000_000;
+/// Boards that announced themselves and have not answered yet.
+pub const HOST_NAMELESS_MAX: usize = 256;
+/// A board that was not heard of for so long is asked for its name again, in ns: three
+/// announcements were lost.
+pub const HOST_STALE_NS: u64 = 600_000_000_000;
+/// Longest name of a board, in bytes.
+pub const NAME_BYTES_MAX: usize = causeway_wire::mxoe::NAME_LEN_MAX;

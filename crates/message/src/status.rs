@@ -39,3 +39,42 @@ pub enum Status {
     /// A limit is reached.
     NoResources = 16,
 }
+
+impl Status {
+    /// The one of this number.
+    pub fn of(number: u32) -> Option<Self> {
+        const ALL: [Status; 17] = [
+            Status::Success,
+            Status::Pending,
+            Status::Buffered,
+            Status::Rejected,
+            Status::Timeout,
+            Status::Truncated,
+            Status::Cancelled,
+            Status::EndpointUnknown,
+            Status::EndpointClosed,
+            Status::EndpointUnreachable,
+            Status::BadSession,
+            Status::BadKey,
+            Status::BadEndpoint,
+            Status::BadRdmaWindow,
+            Status::Aborted,
+            Status::EventQueueFull,
+            Status::NoResources,
+        ];
+        ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Status;
+
+    #[test]
+    fn numbers_are_those_of_mx() {
+        for number in 0..17 {
+            assert_eq!(Status::of(number).map(|status| status as u32), Some(number));
+        }
+        assert_eq!(Status::of(17), None);
+    }
+}

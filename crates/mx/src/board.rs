@@ -1,17 +1,17 @@
 //! One board: its name, and who has which of its endpoints.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use causeway_memory::{Mapping, View, create};
 use causeway_message::split::{Address, NicId};
 use causeway_ring::channel::{Layout, format};
 use rustix::event::{EventfdFlags, eventfd};
-use std::io;
-use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
 use crate::limits::ENDPOINT_ANY;
+use crate::network::Network;
 
 /// An endpoint that is open.
 #[derive(Debug)]
@@ -20,9 +20,6 @@ pub struct Endpoint {
     pub client: u32,
     pub session: u32,
     pub key: u32,
-    /// Rung by its partners when something is in one of its channels. The daemon never rings it:
-    /// who has it may make that wait for ever, and the socket tells as well.
-    pub bell: OwnedFd,
 }
 
 /// A board.
@@ -31,11 +28,18 @@ pub struct Board {
     pub nic: NicId,
     pub name: String,
     pub endpoints: BTreeMap<u8, Endpoint>,
+    /// What leads to other hosts, if anything does.
+    pub network: Option<Network>,
     /// Processes that are attached.
     pub clients: usize,
     pub opened_total: u64,
     pub ways_total: u64,
     pub refused_total: u64,
+}
+
+/// A new doorbell. Who writes to it cannot be made to wait by it.
+pub fn doorbell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// The memory of a new channel.
@@ -55,6 +59,7 @@ impl Board {
             nic,
             name,
             endpoints: BTreeMap::new(),
+            network: None,
             clients: 0,
             opened_total: 0,
             ways_total: 0,
@@ -67,6 +72,11 @@ impl Board {
         Address { nic: self.nic, endpoint }
     }
 
+    /// Whether an endpoint is that process's.
+    pub fn is_of(&self, endpoint: u8, client: u32) -> bool {
+        self.endpoints.get(&endpoint).is_some_and(|e| e.client == client)
+    }
+
     /// The number that is wanted, if it is free.
     pub fn vacant(&self, wanted: u8) -> Option<u8> {
         let free = |number: &u8| !self.endpoints.contains_key(number);
@@ -75,20 +85,5 @@ impl Board {
         } else {
             Some(wanted).filter(free)
         }
-    }
-
-    /// Opens an endpoint that is free. Gives its doorbell.
-    pub fn open(
-        &mut self,
-        number: u8,
-        client: u32,
-        session: u32,
-        key: u32,
-    ) -> io::Result<Vec<OwnedFd>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let given = vec![bell.try_clone()?];
-        self.endpoints.insert(number, Endpoint { client, session, key, bell });
-        self.opened_total = self.opened_total.saturating_add(1);
-        Ok(given)
     }
 }

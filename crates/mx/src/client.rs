@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use causeway_attach::local::{Ended, Local};
+use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::{PortId, ServiceWatch};
-use causeway_wire::local::{MESSAGE_BYTES, Tell};
+use causeway_wire::local::{Ask, Tell};
 
 /// See above.
 #[derive(Debug)]
@@ -24,12 +24,19 @@ impl Client {
         Self { port, local, watch, greeted: false, ended: None }
     }
 
-    /// The bytes of its next question, if there is one.
-    pub fn next(&mut self) -> Option<[u8; MESSAGE_BYTES]> {
+    /// Its next question, if there is one, and the memory that comes with it.
+    pub fn next(&mut self) -> Option<(Ask, Option<OwnedFd>)> {
         match self.local.receive() {
-            // Nothing that is asked comes with descriptors.
-            Ok(Some(received)) if received.fds.is_empty() => return Some(received.bytes),
-            Ok(Some(_)) => self.end(Ended::Descriptors),
+            Ok(Some(Received { bytes, mut fds })) => match Ask::parse(&bytes) {
+                Ok(ask) => {
+                    let wanted = usize::from(matches!(ask, Ask::Region { .. }));
+                    if fds.len() == wanted {
+                        return Some((ask, fds.pop()));
+                    }
+                    self.end(Ended::Descriptors);
+                }
+                Err(error) => self.end(Ended::Host(std::io::Error::other(error))),
+            },
             Ok(None) => {}
             Err(ended) => self.end(ended),
         }

@@ -5,6 +5,9 @@
 //! daemon makes a channel ([`causeway_ring::channel`]), gives its memory and the doorbells to both,
 //! and is off the path from then on. When a process goes, those that had ways to it are told.
 //!
+//! A board with a network has the backend half of its endpoints too ([`causeway_message::backend`]):
+//! each is given rings of its own, and what it sends to other hosts goes through them.
+//!
 //! Processes are as hostile as guests: each costs at most its own endpoints.
 
 #![forbid(unsafe_code)]
@@ -19,9 +22,11 @@
     )
 )]
 
+mod asks;
 mod board;
 mod client;
 pub mod limits;
+mod network;
 mod service;
 mod ways;
 

@@ -8,3 +8,26 @@ pub const WAYS_PER_ENDPOINT_MAX: usize = 1024;
 pub const ASKS_PER_TURN_MAX: usize = 32;
 /// Any endpoint that is free.
 pub const ENDPOINT_ANY: u8 = 255;
+
+/// Frames that are sent in one system call.
+pub const FRAMES_PER_CALL_MAX: usize = 64;
+/// Room for one frame from the interface, with what stands before it, in bytes.
+pub const FRAME_ROOM: usize = 16_384;
+/// What a socket of the interface holds in each direction, in bytes; 4 MiB.
+pub const SOCKET_BYTES: usize = 4 << 20;
+/// Time between two looks whether an interface is there again; 1 s.
+pub const AGAIN_NS: u64 = 1_000_000_000;
+/// Looks at an empty ring until its socket is asked whether the interface is still there.
+pub const LOOKS_PER_ASK: u32 = 64;
+/// Least time between two rings that are made anew; 100 ms.
+pub const RENEW_NS: u64 = 100_000_000;
+/// Longest region, in bytes; 1 GiB.
+pub const REGION_BYTES_MAX: u64 = 1 << 30;
+/// All regions of one endpoint, in bytes; 2 GiB. Memory is the process's, and is there when used.
+pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 2 << 30;
+/// Regions of one process: each is a mapping of the daemon's.
+pub const REGIONS_PER_CLIENT_MAX: usize = 512;
+/// Regions of one board.
+pub const REGIONS_PER_BOARD_MAX: usize = 8192;
+/// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
+pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

@@ -7,34 +7,40 @@ use std::sync::OnceLock;
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
 use causeway_fabric::control::CommandError;
-use causeway_fabric::spec::{PortKind, PortSpec};
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
 use causeway_message::split::{Address, NicId};
-use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::local::Tell;
 
-use crate::board::{Board, channel};
+use crate::board::{Board, Endpoint};
 use crate::client::Client;
-use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, WAYS_PER_ENDPOINT_MAX};
+use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX};
+use crate::network::{Network, Note, Wiring};
 use crate::ways::Ways;
 
-/// `mx_return_t` of an endpoint that is taken, and of a host without room.
-const BUSY: u32 = 20;
-const NO_RESOURCES: u32 = 15;
+/// What a number is watched or served for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A process.
+    Client,
+    /// The rings of an endpoint.
+    Endpoint(PortId, u8),
+    /// The interface of a board.
+    Interface(PortId),
+}
 
 /// The boards of one group.
 #[derive(Debug, Default)]
 pub struct Messages {
-    boards: BTreeMap<PortId, Board>,
+    pub(crate) boards: BTreeMap<PortId, Board>,
     /// By the values that they are watched with.
-    clients: BTreeMap<u32, Client>,
-    last: u32,
-    ways: Ways,
+    pub(crate) clients: BTreeMap<u32, Client>,
+    pub(crate) sources: BTreeMap<u32, Source>,
+    pub(crate) ways: Ways,
 }
 
 /// Which daemon this is, as long as it runs.
-fn host() -> [u8; 16] {
+pub(crate) fn host() -> [u8; 16] {
     static HOST: OnceLock<[u8; 16]> = OnceLock::new();
     *HOST.get_or_init(|| {
         let mut bytes = [0; 16];
@@ -46,7 +52,7 @@ fn host() -> [u8; 16] {
     })
 }
 
-fn random(bytes: &mut [u8]) {
+pub(crate) fn random(bytes: &mut [u8]) {
     // The kernel gives so few at once, once it has any at all.
     let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
 }
@@ -57,139 +63,44 @@ impl Messages {
         Self::default()
     }
 
-    fn at(&self, address: Address) -> Option<(PortId, &crate::board::Endpoint)> {
+    pub(crate) fn at(&self, address: Address) -> Option<(PortId, &Endpoint)> {
         let (port, board) = self.boards.iter().find(|(_, board)| board.nic == address.nic)?;
         Some((*port, board.endpoints.get(&address.endpoint)?))
     }
 
-    fn tell(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
+    /// A number that nothing is watched or served for: small, and used again.
+    pub(crate) fn vacancy(&self) -> u32 {
+        (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn tell(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
         if let Some(client) = self.clients.get_mut(&client) {
             client.tell(tell, fds);
         }
     }
 
-    /// Answers a process.
-    fn answer(&mut self, value: u32, ask: Ask) -> Result<(), Ended> {
-        let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
-        let port = client.port;
-        if !client.greeted && !matches!(ask, Ask::Hello { .. }) {
-            return Err(Ended::Closed);
+    /// Tells the one end of a way that it is closed at the other.
+    pub(crate) fn tell_gone(&mut self, to: Address, other: Address, way: u32) {
+        if let Some(client) = self.at(to).map(|(_, endpoint)| endpoint.client) {
+            let (nic, of, endpoint) = (other.nic.0, other.endpoint, to.endpoint);
+            self.tell(client, &Tell::Gone { endpoint, of, way, nic }, vec![]);
         }
-        let Some(board) = self.boards.get_mut(&port) else { return Err(Ended::Closed) };
-        match ask {
-            Ask::Hello { .. } => {
-                client.greeted = true;
-                let name = Name::new(&board.name).ok_or(Ended::Closed)?;
-                let nic = board.nic.0;
-                self.tell(
-                    value,
-                    &Tell::Welcome { version: VERSION, nic, host: host(), name },
-                    vec![],
-                );
-            }
-            Ask::Open { tag, endpoint, key } => {
-                let (tell, fds) = open(board, value, tag, endpoint, key);
-                self.tell(value, &tell, fds);
-            }
-            Ask::Close { endpoint } => self.close(value, port, endpoint),
-            Ask::Connect { endpoint, to, key, token, nic } => {
-                let to = Address { nic: NicId(nic), endpoint: to };
-                let status = self.connect(value, (port, endpoint), to, key, token);
-                if let Some(status) = status {
-                    let status = u8::try_from(status as u32).unwrap_or(u8::MAX);
-                    self.tell(value, &Tell::Refused { endpoint, status, token }, vec![]);
-                }
-            }
-            Ask::Disconnect { endpoint, to, nic } => {
-                let own = board.address(endpoint);
-                let owned = board.endpoints.get(&endpoint).is_some_and(|e| e.client == value);
-                if owned {
-                    self.ways.remove(own, Address { nic: NicId(nic), endpoint: to });
-                }
-            }
-            Ask::Find { tag, name } => {
-                let found = self.boards.values().find(|board| board.name == name.as_str());
-                let (known, nic) = found.map_or((0, 0), |board| (1, board.nic.0));
-                self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
-            }
-            Ask::Name { tag, nic } => {
-                let found = self.boards.values().find(|board| board.nic == NicId(nic));
-                let name = found.and_then(|board| Name::new(&board.name));
-                let known = u8::from(name.is_some());
-                let Some(name) = name.or_else(|| Name::new("")) else { return Ok(()) };
-                self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes a way. Gives how it ended at once, if it did; otherwise both were told.
-    fn connect(
-        &mut self,
-        value: u32,
-        (port, endpoint): (PortId, u8),
-        to: Address,
-        key: u32,
-        token: u64,
-    ) -> Option<Status> {
-        let board = self.boards.get(&port)?;
-        let from = board.address(endpoint);
-        let Some(own) = board.endpoints.get(&endpoint).filter(|e| e.client == value) else {
-            return Some(Status::BadEndpoint);
-        };
-        if !self.boards.values().any(|board| board.nic == to.nic) {
-            return Some(Status::EndpointUnknown);
-        }
-        let Some((_, other)) = self.at(to) else { return Some(Status::EndpointClosed) };
-        if other.key != key {
-            return Some(Status::BadKey);
-        }
-        if from == to {
-            return Some(Status::BadEndpoint);
-        }
-        if self.ways.has(from, to) {
-            return Some(Status::Success);
-        }
-        if [from, to].iter().any(|end| self.ways.count(*end) >= WAYS_PER_ENDPOINT_MAX) {
-            return Some(Status::NoResources);
-        }
-        let made = || -> std::io::Result<[OwnedFd; 4]> {
-            let file = channel(Layout::DEFAULT)?;
-            let (near, far) = (other.bell.try_clone()?, own.bell.try_clone()?);
-            Ok([file.try_clone()?, near, file, far])
-        };
-        let Ok([first, near, second, far]) = made() else { return Some(Status::NoResources) };
-        let (peer, own_session, session) = (other.client, own.session, other.session);
-        let side = |endpoint, of: Address, session, token, side| {
-            let (nic, of) = (of.nic.0, of.endpoint);
-            Tell::Channel { endpoint, of, side, session, token, nic }
-        };
-        // The one that was asked hears first: what comes by the channel finds it there.
-        self.tell(peer, &side(to.endpoint, from, own_session, 0, 1), vec![second, far]);
-        self.tell(value, &side(endpoint, to, session, token, 0), vec![first, near]);
-        self.ways.add(from, to);
-        if let Some(board) = self.boards.get_mut(&port) {
-            board.ways_total = board.ways_total.saturating_add(1);
-        }
-        None
     }
 
     /// Closes an endpoint if it is that process's.
-    fn close(&mut self, value: u32, port: PortId, number: u8) {
+    pub(crate) fn close(&mut self, now: u64, value: u32, port: PortId, number: u8) {
         let Some(board) = self.boards.get_mut(&port) else { return };
-        let address = board.address(number);
-        let Some(endpoint) = board.endpoints.get(&number).filter(|e| e.client == value) else {
+        if !board.is_of(number, value) {
             return;
-        };
-        let session = endpoint.session;
+        }
+        let address = board.address(number);
         board.endpoints.remove(&number);
-        for other in self.ways.close(address) {
-            let Some(client) = self.at(other).map(|(_, endpoint)| endpoint.client) else {
-                continue;
-            };
-            let (nic, of) = (address.nic.0, address.endpoint);
-            let endpoint = other.endpoint;
-            self.tell(client, &Tell::Gone { endpoint, of, session, nic }, vec![]);
+        let source = board.network.as_mut().and_then(|network| network.close(now, number));
+        if let Some(source) = source {
+            self.sources.remove(&source);
+        }
+        for (other, way) in self.ways.close(address) {
+            self.tell_gone(other, address, way);
         }
     }
 
@@ -203,13 +114,14 @@ impl Messages {
         }
         let Some(board) = self.boards.get_mut(&port) else { return };
         board.clients = board.clients.saturating_sub(1);
-        let its = |(number, endpoint): (&u8, &crate::board::Endpoint)| {
-            (endpoint.client == value).then_some(*number)
-        };
+        let its =
+            |(number, endpoint): (&u8, &Endpoint)| (endpoint.client == value).then_some(*number);
         for number in board.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
-            self.close(value, port, number);
+            self.close(cx.now_ns, value, port, number);
         }
         self.clients.remove(&value);
+        self.sources.remove(&value);
+        self.heed(cx, port);
     }
 
     /// Parts from those that are to be parted from; that may bring more.
@@ -220,24 +132,80 @@ impl Messages {
             self.part(cx, value);
         }
     }
-}
 
-/// Opens an endpoint, or says why not.
-fn open(board: &mut Board, value: u32, tag: u32, wanted: u8, key: u32) -> (Tell, Vec<OwnedFd>) {
-    let refuse = |code| (Tell::Opened { tag, code, session: 0, endpoint: wanted }, Vec::new());
-    let Some(endpoint) = board.vacant(wanted) else {
-        board.refused_total = board.refused_total.saturating_add(1);
-        return refuse(BUSY);
-    };
-    let mut session = [0; 4];
-    random(&mut session);
-    let session = u32::from_ne_bytes(session);
-    match board.open(endpoint, value, session, key) {
-        Ok(fds) => (Tell::Opened { tag, code: 0, session, endpoint }, fds),
-        Err(_) => {
-            board.refused_total = board.refused_total.saturating_add(1);
-            refuse(NO_RESOURCES)
+    /// Does what a board's network noted.
+    fn heed(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let Some(network) = self.boards.get_mut(&port).and_then(|board| board.network.as_mut())
+        else {
+            return;
+        };
+        let mut notes = std::mem::take(&mut network.notes);
+        for note in notes.drain(..) {
+            match note {
+                Note::Wake { client, endpoint } => {
+                    self.tell(client, &Tell::Wake { endpoint }, vec![]);
+                }
+                Note::Serve(source) => cx.wake_source(source),
+                Note::Broken { client, why } => {
+                    if let Some(client) = self.clients.get_mut(&client) {
+                        client.end(Ended::Host(std::io::Error::other(why)));
+                    }
+                }
+            }
         }
+        if let Some(board) = self.boards.get_mut(&port)
+            && let Some(network) = &mut board.network
+            && network.notes.is_empty()
+        {
+            network.notes = notes;
+        }
+    }
+
+    /// Answers what a process asks.
+    fn serve_client(&mut self, cx: &mut Context<'_>, value: u32) -> Served {
+        let mut served = Served { progress: Progress::Worked, count: 0 };
+        let Some(port) = self.clients.get(&value).map(|client| client.port) else {
+            return Served { progress: Progress::Parked, count: 0 };
+        };
+        for _ in 0..ASKS_PER_TURN_MAX {
+            let Some(asked) = self.clients.get_mut(&value).and_then(Client::next) else {
+                served.progress = Progress::Parked;
+                break;
+            };
+            served.count = served.count.saturating_add(1);
+            if let Err(ended) = self.answer(cx, value, asked)
+                && let Some(client) = self.clients.get_mut(&value)
+            {
+                client.end(ended);
+                served.progress = Progress::Parked;
+                break;
+            }
+        }
+        self.heed(cx, port);
+        served
+    }
+
+    fn network(&mut self, port: PortId) -> Option<&mut Network> {
+        self.boards.get_mut(&port)?.network.as_mut()
+    }
+
+    /// What leads to other hosts, as the operator wants it.
+    fn wire(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        mx: MxSpec,
+    ) -> Result<Option<Network>, String> {
+        let Some(interface) = mx.interface else { return Ok(None) };
+        let source = self.vacancy();
+        let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
+        let peers = mx.peers.into_iter().map(peer).collect();
+        let wiring = Wiring { interface, source, peers };
+        let mut network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring);
+        network.start(cx)?;
+        self.sources.insert(source, Source::Interface(port));
+        cx.wake_source(source);
+        Ok(Some(network))
     }
 }
 
@@ -259,6 +227,7 @@ impl Service for Messages {
     }
 
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: OwnedFd) {
+        let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
         if board.clients >= CLIENTS_PER_BOARD_MAX {
             board.refused_total = board.refused_total.saturating_add(1);
@@ -266,11 +235,11 @@ impl Service for Messages {
             cx.note(port, text);
             return;
         }
-        self.last = self.last.wrapping_add(1);
-        match cx.watch(stream.as_fd(), self.last) {
+        match cx.watch(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                self.clients.insert(self.last, Client::new(port, Local::new(stream), watch));
+                self.clients.insert(value, Client::new(port, Local::new(stream), watch));
+                self.sources.insert(value, Source::Client);
             }
             Err(error) => cx.note(port, format_args!("a process cannot be watched: {error}")),
         }
@@ -291,7 +260,11 @@ impl Service for Messages {
             let text = format!("port {name}: {what} is that of another board of the group");
             return Err(CommandError::Conflict(text));
         }
-        self.boards.insert(port, Board::new(nic, mx.hostname));
+        let mut board = Board::new(nic, mx.hostname.clone());
+        board.network = self
+            .wire(cx, port, mx)
+            .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
+        self.boards.insert(port, board);
         Ok(())
     }
 
@@ -301,6 +274,10 @@ impl Service for Messages {
             self.part(cx, value);
         }
         self.boards.remove(&port);
+        self.sources.retain(|_, source| match source {
+            Source::Client => true,
+            Source::Endpoint(of, _) | Source::Interface(of) => *of != port,
+        });
         self.part_all(cx);
     }
 
@@ -314,38 +291,59 @@ impl Service for Messages {
         self.part_all(cx);
     }
 
-    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _budget: usize) -> Served {
-        let mut served = Served { progress: Progress::Worked, count: 0 };
-        for _ in 0..ASKS_PER_TURN_MAX {
-            let Some(bytes) = self.clients.get_mut(&value).and_then(Client::next) else {
-                served.progress = Progress::Parked;
-                break;
-            };
-            served.count = served.count.saturating_add(1);
-            let answered = match Ask::parse(&bytes) {
-                Ok(ask) => self.answer(value, ask),
-                Err(error) => Err(Ended::Host(std::io::Error::other(error))),
-            };
-            if let (Err(ended), Some(client)) = (answered, self.clients.get_mut(&value)) {
-                client.end(ended);
-                served.progress = Progress::Parked;
-                break;
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
+        let polled = cx.polls_source(value);
+        let now = cx.now_ns;
+        let parked = Served { progress: Progress::Parked, count: 0 };
+        let served = match self.sources.get(&value).copied() {
+            None => return parked,
+            Some(Source::Client) => self.serve_client(cx, value),
+            Some(Source::Endpoint(port, endpoint)) => {
+                let network = self.network(port);
+                let served = network.map(|n| n.serve_endpoint(now, endpoint, budget, polled));
+                self.heed(cx, port);
+                served.unwrap_or(parked)
             }
-        }
+            Some(Source::Interface(port)) => {
+                let served = self.network(port).map(|n| n.serve_interface(now, budget, polled));
+                self.heed(cx, port);
+                served.unwrap_or(parked)
+            }
+        };
         self.part_all(cx);
         served
     }
 
+    fn deadline_ns(&self) -> Option<u64> {
+        let networks = self.boards.values().filter_map(|board| board.network.as_ref());
+        networks.map(Network::deadline).min().filter(|at| *at != u64::MAX)
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let due = |(port, board): (&PortId, &Board)| {
+            let at = board.network.as_ref().map(Network::deadline)?;
+            (at <= cx.now_ns).then_some(*port)
+        };
+        for port in self.boards.iter().filter_map(due).collect::<Vec<_>>() {
+            if let Some(network) = self.network(port) {
+                network.tick(cx);
+            }
+            self.heed(cx, port);
+        }
+        self.part_all(cx);
+    }
+
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
         let Some(board) = self.boards.get(&port) else { return BTreeMap::new() };
-        [
+        let own = [
             ("processes", board.clients as u64),
             ("endpoints", board.endpoints.len() as u64),
             ("endpoints_opened_total", board.opened_total),
             ("ways_total", board.ways_total),
             ("refused_total", board.refused_total),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        ];
+        let mut all = board.network.as_ref().map(Network::counters).unwrap_or_default();
+        all.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        all
     }
 }

@@ -1,51 +1,57 @@
 //! Which endpoints have a way to each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use causeway_message::split::Address;
 
-/// All ways of a group. Each is there from both ends.
+/// All ways of a group, each with its number. Each is there from both ends.
 #[derive(Debug, Default)]
 pub struct Ways {
-    all: BTreeMap<Address, BTreeSet<Address>>,
+    all: BTreeMap<Address, BTreeMap<Address, u32>>,
+    last: u32,
 }
 
 impl Ways {
-    /// Whether there is a way.
-    pub fn has(&self, a: Address, b: Address) -> bool {
-        self.all.get(&a).is_some_and(|others| others.contains(&b))
+    /// The way between two.
+    pub fn between(&self, a: Address, b: Address) -> Option<u32> {
+        self.all.get(&a)?.get(&b).copied()
     }
 
     /// How many ways an endpoint has.
     pub fn count(&self, a: Address) -> usize {
-        self.all.get(&a).map_or(0, BTreeSet::len)
+        self.all.get(&a).map_or(0, BTreeMap::len)
     }
 
-    /// There is a way from now on.
-    pub fn add(&mut self, a: Address, b: Address) {
-        self.all.entry(a).or_default().insert(b);
-        self.all.entry(b).or_default().insert(a);
+    /// There is a way from now on: its number.
+    pub fn add(&mut self, a: Address, b: Address) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        self.all.entry(a).or_default().insert(b, self.last);
+        self.all.entry(b).or_default().insert(a, self.last);
+        self.last
     }
 
-    /// There is none any more. Says whether there was.
-    pub fn remove(&mut self, a: Address, b: Address) -> bool {
-        let mut was = false;
+    /// That way is closed. Says whether it was there.
+    pub fn remove(&mut self, a: Address, b: Address, way: u32) -> bool {
+        if self.between(a, b) != Some(way) {
+            return false;
+        }
         for (one, other) in [(a, b), (b, a)] {
             if let Some(others) = self.all.get_mut(&one) {
-                was |= others.remove(&other);
+                others.remove(&other);
                 if others.is_empty() {
                     self.all.remove(&one);
                 }
             }
         }
-        was
+        true
     }
 
-    /// An endpoint is closed: those that had ways to it.
-    pub fn close(&mut self, a: Address) -> Vec<Address> {
-        let others: Vec<Address> = self.all.get(&a).into_iter().flatten().copied().collect();
-        for other in &others {
-            self.remove(a, *other);
+    /// An endpoint is closed: those that had ways to it, and which.
+    pub fn close(&mut self, a: Address) -> Vec<(Address, u32)> {
+        let others = self.all.get(&a).into_iter().flatten();
+        let others: Vec<(Address, u32)> = others.map(|(other, way)| (*other, *way)).collect();
+        for (other, way) in &others {
+            self.remove(a, *other, *way);
         }
         others
     }
@@ -57,15 +63,19 @@ mod tests {
     use causeway_message::split::NicId;
 
     #[test]
-    fn a_way_has_two_ends() {
+    fn a_way_has_two_ends_and_a_number() {
         let at = |endpoint| Address { nic: NicId(1), endpoint };
         let mut ways = Ways::default();
-        ways.add(at(1), at(2));
-        ways.add(at(3), at(1));
-        assert!(ways.has(at(2), at(1)) && ways.has(at(1), at(3)) && !ways.has(at(2), at(3)));
+        let first = ways.add(at(1), at(2));
+        let second = ways.add(at(3), at(1));
+        assert_eq!(ways.between(at(2), at(1)), Some(first));
+        assert_eq!(ways.between(at(1), at(3)), Some(second));
+        assert_eq!(ways.between(at(2), at(3)), None);
         assert_eq!(ways.count(at(1)), 2);
-        assert!(ways.remove(at(1), at(3)) && !ways.remove(at(1), at(3)));
-        assert_eq!(ways.close(at(1)), [at(2)]);
+        assert!(!ways.remove(at(1), at(3), first), "another's number");
+        assert!(ways.remove(at(1), at(3), second) && !ways.remove(at(1), at(3), second));
+        assert_eq!(ways.close(at(1)), [(at(2), first)]);
         assert_eq!((ways.count(at(2)), ways.all.len()), (0, 0), "nothing is left behind");
+        assert_ne!(ways.add(at(1), at(2)), first);
     }
 }

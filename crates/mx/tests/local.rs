@@ -51,7 +51,7 @@ impl Host {
 
     fn add(&self, board: &str, group: &str, nic: u64) -> Result<Answer, CommandError> {
         let [_, _, mac @ ..] = nic.to_be_bytes();
-        let kind = PortKind::Mx(MxSpec { mac: Mac(mac), hostname: format!("{board}:0") });
+        let kind = PortKind::Mx(MxSpec::local(Mac(mac), format!("{board}:0")));
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Command::PortAdd(PortSpec { name, group, socket, kind }))
@@ -124,7 +124,7 @@ impl Process {
         self.ask(Ask::Open { tag: 5, endpoint, key });
         let (tell, fds) = self.hear();
         let Tell::Opened { tag: 5, code: 0, session, .. } = tell else { panic!("{tell:?}") };
-        assert_eq!(fds.len(), 1);
+        assert!(fds.is_empty(), "nothing leads to other hosts");
         session
     }
 
@@ -136,16 +136,18 @@ impl Process {
     }
 }
 
-fn channel(tell: Tell, mut fds: Vec<OwnedFd>) -> (Sender, Receiver, OwnedFd) {
+/// A channel: its ends, the bell that we ring, and the one that is rung for us.
+type Joined = (Sender, Receiver, [OwnedFd; 2]);
+
+fn channel(tell: Tell, fds: Vec<OwnedFd>) -> Joined {
     let Tell::Channel { side, .. } = tell else { panic!("{tell:?}") };
-    assert_eq!(fds.len(), 2);
-    let (bell, file) = (fds.pop().unwrap(), fds.pop().unwrap());
+    let [file, theirs, ours]: [OwnedFd; 3] = fds.try_into().unwrap();
     let len = Layout::DEFAULT.bytes();
     let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
     let view = View::new(Arc::new(mapping), 0, len).unwrap();
     let side = if side == 0 { Side::First } else { Side::Second };
     let (sender, receiver) = open(&view, side).unwrap();
-    (sender, receiver, bell)
+    (sender, receiver, [theirs, ours])
 }
 
 #[test]
@@ -155,15 +157,16 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     let (of_one, of_two) = (one.open(0, 1), two.open(3, 77));
     one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
     let (tell, fds) = two.hear();
-    let asked =
-        Tell::Channel { endpoint: 3, of: 0, side: 1, session: of_one, token: 0, nic: nic("a") };
+    let Tell::Channel { way, .. } = tell else { panic!("{tell:?}") };
+    let (session, token) = (of_one, 0);
+    let asked = Tell::Channel { endpoint: 3, of: 0, side: 1, session, way, token, nic: nic("a") };
     assert_eq!(tell, asked);
-    let (mut to_one, from_one, _) = channel(tell, fds);
+    let (mut to_one, from_one, bells_of_two) = channel(tell, fds);
     let (tell, fds) = one.hear();
-    let joined =
-        Tell::Channel { endpoint: 0, of: 3, side: 0, session: of_two, token: 9, nic: nic("b") };
+    let (session, token) = (of_two, 9);
+    let joined = Tell::Channel { endpoint: 0, of: 3, side: 0, session, way, token, nic: nic("b") };
     assert_eq!(tell, joined);
-    let (mut to_two, from_two, _) = channel(tell, fds);
+    let (mut to_two, from_two, bells_of_one) = channel(tell, fds);
     assert!(to_two.send(Head { kind: 1, words: [1, 2, 3] }, b"there").unwrap());
     assert!(to_one.send(Head { kind: 2, words: [4, 5, 6] }, b"back").unwrap());
     let bytes = |receiver: &Receiver| {
@@ -174,13 +177,23 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     };
     assert_eq!(bytes(&from_one), (1, [1, 2, 3], b"there".to_vec()));
     assert_eq!(bytes(&from_two), (2, [4, 5, 6], b"back".to_vec()));
+    // Each direction has a doorbell of its own.
+    for (ring, hear, other) in [
+        (&bells_of_one[0], &bells_of_two[1], &bells_of_one[1]),
+        (&bells_of_two[0], &bells_of_one[1], &bells_of_two[1]),
+    ] {
+        rustix::io::write(ring, &1_u64.to_ne_bytes()).unwrap();
+        let mut count = [0; 8];
+        assert!(rustix::io::read(other, &mut count).is_err());
+        assert_eq!((rustix::io::read(hear, &mut count), count[0]), (Ok(8), 1));
+    }
     // Once is enough, from either side.
     assert_eq!(two.refused(3, ("a", 0), 1), Status::Success as u8);
     assert_eq!(host.counter("a", "ways_total"), 1);
     // One of them dies; the other hears of it, and may be connected to again.
     drop(one);
     let (tell, _) = two.hear();
-    assert_eq!(tell, Tell::Gone { endpoint: 3, of: 0, session: of_one, nic: nic("a") });
+    assert_eq!(tell, Tell::Gone { endpoint: 3, of: 0, way, nic: nic("a") });
     host.wait("a", "endpoints", 0);
     let mut one = host.attach("a");
     assert_ne!(one.open(0, 1), of_one, "a session of its own");

@@ -8,15 +8,22 @@
 //! | 4 on | its fields, in the order in which they are declared here, then zeroes |
 //!
 //! The process asks ([`Ask`]), the daemon tells ([`Tell`]), also unasked. Descriptors go with
-//! [`Tell::Opened`] (the endpoint's doorbell) and [`Tell::Channel`] (the memory of the channel, the
-//! partner's doorbell).
+//!
+//! | message | descriptors, in this order |
+//! |---|---|
+//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell |
+//! | [`Tell::Channel`] | the memory of the channel, the doorbell that we ring, the one that is rung for us |
+//! | [`Ask::Region`] | the memory of the region |
+//!
+//! A doorbell is of one direction of one channel, so that nobody else can keep it from ringing. The
+//! daemon rings none of a process: it tells [`Tell::Wake`].
 
 use crate::field::{Reader, Truncated, Writer};
 
 /// Length of each message, in bytes.
 pub const MESSAGE_BYTES: usize = 128;
 /// What is spoken here.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 80;
 
@@ -80,12 +87,17 @@ pub enum Ask {
     /// A way from one of its endpoints to another endpoint. Answered by [`Tell::Channel`] or
     /// [`Tell::Refused`].
     Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
-    /// The way to that endpoint is closed.
-    Disconnect { endpoint: u8, to: u8, nic: u64 },
+    /// That way to that endpoint is closed.
+    Disconnect { endpoint: u8, to: u8, way: u32, nic: u64 },
     /// Whose name is it? Answered by [`Tell::Host`].
     Find { tag: u32, name: Name },
     /// What is it called? Answered by [`Tell::Host`].
     Name { tag: u32, nic: u64 },
+    /// Memory of so many bytes, for large messages of an endpoint: a memfd that cannot shrink.
+    /// Answered by [`Tell::Region`].
+    Region { tag: u32, endpoint: u8, len: u64 },
+    /// That memory is not used any more.
+    Unregion { endpoint: u8, region: u8 },
 }
 
 /// What the daemon tells.
@@ -96,15 +108,21 @@ pub enum Tell {
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
     /// An endpoint was opened (code 0), or why not (`mx_return_t`).
     Opened { tag: u32, code: u32, session: u32, endpoint: u8 },
-    /// A way to another endpoint of this host. `token` as it was asked for, or 0 if the other
-    /// side asked. `side`: 0 or 1, which of the channel's is ours.
-    Channel { endpoint: u8, of: u8, side: u8, session: u32, token: u64, nic: u64 },
+    /// A way to another endpoint of this host; no other has its number `way`. `token` as it was
+    /// asked for, or 0 if the other side asked. `side`: 0 or 1, which of the channel's is ours.
+    Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
     /// What was asked for did not come about (`mx_status_code_t`).
     Refused { endpoint: u8, status: u8, token: u64 },
-    /// An endpoint to which there was a way is closed.
-    Gone { endpoint: u8, of: u8, session: u32, nic: u64 },
+    /// That way is closed at its other end.
+    Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
     /// A board, if it is known (`known` is 1).
     Host { tag: u32, known: u8, nic: u64, name: Name },
+    /// The endpoint that was asked for is another host's: its rings lead there.
+    Remote { endpoint: u8, token: u64 },
+    /// Something is in the rings of an endpoint that is waited for.
+    Wake { endpoint: u8 },
+    /// Memory was registered (code 0), or why not (`mx_return_t`).
+    Region { tag: u32, code: u32, endpoint: u8, region: u8 },
 }
 
 /// Writes one message.
@@ -141,8 +159,9 @@ impl Ask {
                 w.put(token.to_le_bytes());
                 w.put(nic.to_le_bytes());
             }),
-            Self::Disconnect { endpoint, to, nic } => message(5, |w| {
+            Self::Disconnect { endpoint, to, way, nic } => message(5, |w| {
                 w.put([endpoint, to]);
+                w.put(way.to_le_bytes());
                 w.put(nic.to_le_bytes());
             }),
             Self::Find { tag, name } => message(6, |w| {
@@ -153,6 +172,12 @@ impl Ask {
                 w.put(tag.to_le_bytes());
                 w.put(nic.to_le_bytes());
             }),
+            Self::Region { tag, endpoint, len } => message(8, |w| {
+                w.put(tag.to_le_bytes());
+                w.put([endpoint]);
+                w.put(len.to_le_bytes());
+            }),
+            Self::Unregion { endpoint, region } => message(9, |w| w.put([endpoint, region])),
         }
     }
 
@@ -173,9 +198,13 @@ impl Ask {
                 token: r.u64_le(),
                 nic: r.u64_le(),
             },
-            5 => Self::Disconnect { endpoint: r.u8(), to: r.u8(), nic: r.u64_le() },
+            5 => {
+                Self::Disconnect { endpoint: r.u8(), to: r.u8(), way: r.u32_le(), nic: r.u64_le() }
+            }
             6 => Self::Find { tag: r.u32_le(), name: Name::read(&mut r)? },
             7 => Self::Name { tag: r.u32_le(), nic: r.u64_le() },
+            8 => Self::Region { tag: r.u32_le(), endpoint: r.u8(), len: r.u64_le() },
+            9 => Self::Unregion { endpoint: r.u8(), region: r.u8() },
             other => return Err(Error::Kind(other)),
         })
     }
@@ -197,9 +226,10 @@ impl Tell {
                 w.put(session.to_le_bytes());
                 w.put([endpoint]);
             }),
-            Self::Channel { endpoint, of, side, session, token, nic } => message(3, |w| {
+            Self::Channel { endpoint, of, side, session, way, token, nic } => message(3, |w| {
                 w.put([endpoint, of, side]);
                 w.put(session.to_le_bytes());
+                w.put(way.to_le_bytes());
                 w.put(token.to_le_bytes());
                 w.put(nic.to_le_bytes());
             }),
@@ -207,9 +237,9 @@ impl Tell {
                 w.put([endpoint, status]);
                 w.put(token.to_le_bytes());
             }),
-            Self::Gone { endpoint, of, session, nic } => message(5, |w| {
+            Self::Gone { endpoint, of, way, nic } => message(5, |w| {
                 w.put([endpoint, of]);
-                w.put(session.to_le_bytes());
+                w.put(way.to_le_bytes());
                 w.put(nic.to_le_bytes());
             }),
             Self::Host { tag, known, nic, name } => message(6, |w| {
@@ -217,6 +247,16 @@ impl Tell {
                 w.put([known]);
                 w.put(nic.to_le_bytes());
                 name.write(w);
+            }),
+            Self::Remote { endpoint, token } => message(7, |w| {
+                w.put([endpoint]);
+                w.put(token.to_le_bytes());
+            }),
+            Self::Wake { endpoint } => message(8, |w| w.put([endpoint])),
+            Self::Region { tag, code, endpoint, region } => message(9, |w| {
+                w.put(tag.to_le_bytes());
+                w.put(code.to_le_bytes());
+                w.put([endpoint, region]);
             }),
         }
     }
@@ -245,17 +285,23 @@ impl Tell {
                 of: r.u8(),
                 side: flag("side", r.u8())?,
                 session: r.u32_le(),
+                way: r.u32_le(),
                 token: r.u64_le(),
                 nic: r.u64_le(),
             },
             4 => Self::Refused { endpoint: r.u8(), status: r.u8(), token: r.u64_le() },
-            5 => Self::Gone { endpoint: r.u8(), of: r.u8(), session: r.u32_le(), nic: r.u64_le() },
+            5 => Self::Gone { endpoint: r.u8(), of: r.u8(), way: r.u32_le(), nic: r.u64_le() },
             6 => Self::Host {
                 tag: r.u32_le(),
                 known: flag("known", r.u8())?,
                 nic: r.u64_le(),
                 name: Name::read(&mut r)?,
             },
+            7 => Self::Remote { endpoint: r.u8(), token: r.u64_le() },
+            8 => Self::Wake { endpoint: r.u8() },
+            9 => {
+                Self::Region { tag: r.u32_le(), code: r.u32_le(), endpoint: r.u8(), region: r.u8() }
+            }
             other => return Err(Error::Kind(other)),
         })
     }
@@ -286,11 +332,18 @@ mod tests {
             any::<(u8, u8, u32, u64, u64)>().prop_map(|(endpoint, to, key, token, nic)| {
                 Ask::Connect { endpoint, to, key, token, nic }
             }),
-            any::<(u8, u8, u64)>().prop_map(|(endpoint, to, nic)| Ask::Disconnect {
+            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, to, way, nic)| Ask::Disconnect {
                 endpoint,
                 to,
+                way,
                 nic
             }),
+            any::<(u32, u8, u64)>().prop_map(|(tag, endpoint, len)| Ask::Region {
+                tag,
+                endpoint,
+                len
+            }),
+            any::<(u8, u8)>().prop_map(|(endpoint, region)| Ask::Unregion { endpoint, region }),
             (any::<u32>(), name()).prop_map(|(tag, name)| Ask::Find { tag, name }),
             any::<(u32, u64)>().prop_map(|(tag, nic)| Ask::Name { tag, nic }),
         ]
@@ -304,25 +357,34 @@ mod tests {
             any::<(u32, u32, u32, u8)>().prop_map(|(tag, code, session, endpoint)| {
                 Tell::Opened { tag, code, session, endpoint }
             }),
-            (any::<(u8, u8, u32, u64, u64)>(), 0..2_u8).prop_map(
-                |((endpoint, of, session, token, nic), side)| Tell::Channel {
+            (any::<(u8, u8, u32, u32, u64, u64)>(), 0..2_u8).prop_map(
+                |((endpoint, of, session, way, token, nic), side)| Tell::Channel {
                     endpoint,
                     of,
                     side,
                     session,
+                    way,
                     token,
                     nic
                 }
             ),
+            any::<(u8, u64)>().prop_map(|(endpoint, token)| Tell::Remote { endpoint, token }),
+            any::<u8>().prop_map(|endpoint| Tell::Wake { endpoint }),
+            any::<(u32, u32, u8, u8)>().prop_map(|(tag, code, endpoint, region)| Tell::Region {
+                tag,
+                code,
+                endpoint,
+                region
+            }),
             any::<(u8, u8, u64)>().prop_map(|(endpoint, status, token)| Tell::Refused {
                 endpoint,
                 status,
                 token
             }),
-            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, of, session, nic)| Tell::Gone {
+            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, of, way, nic)| Tell::Gone {
                 endpoint,
                 of,
-                session,
+                way,
                 nic
             }),
             (any::<(u32, u64)>(), 0..2_u8, name())

@@ -93,7 +93,12 @@ impl Conversation {
 
     /// Asks. The answer is heard.
     pub fn ask(&mut self, ask: Ask) -> Result<(), Return> {
-        self.local.send(ask.emit(), Vec::new()).map_err(|_| Return::NicDead)
+        self.ask_with(ask, Vec::new())
+    }
+
+    /// Asks, with what belongs to the question.
+    pub fn ask_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), Return> {
+        self.local.send(ask.emit(), fds).map_err(|_| Return::NicDead)
     }
 
     /// What the daemon told, if it did.

@@ -1,32 +1,41 @@
-//! What an endpoint hears by while a thread sleeps: its doorbell, and what the daemon says.
+//! What an endpoint hears by while a thread sleeps: a doorbell that other threads of its process
+//! ring, those that its partners ring, and what the daemon says.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+
+/// Doorbells of partners that are heard at a time.
+const RINGS: usize = 64;
 
 /// See above. Who sleeps has a share of it: the endpoint may be closed meanwhile.
 #[derive(Debug)]
 pub struct Ears {
     bell: OwnedFd,
+    /// All doorbells that partners ring, watched by their edges.
+    bells: OwnedFd,
     daemon: OwnedFd,
 }
 
 impl Ears {
-    pub fn new(bell: OwnedFd, daemon: impl AsFd) -> std::io::Result<Self> {
-        Ok(Self { bell, daemon: daemon.as_fd().try_clone_to_owned()? })
+    pub fn new(bells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
+        Ok(Self {
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bells: bells.try_clone_to_owned()?,
+            daemon: daemon.as_fd().try_clone_to_owned()?,
+        })
     }
 
     /// Sleeps until there is something, at most so long. `parted`: the daemon is gone.
     pub fn listen(&self, parted: bool, time: Duration) {
-        let both =
-            &mut [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&self.daemon, PollFlags::IN)];
-        let [bell, _] = both;
+        let mut all = [&self.bell, &self.bells, &self.daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let heard = if parted { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
-        let _ = match parted {
-            true => poll(std::slice::from_mut(bell), time.as_ref()),
-            false => poll(both, time.as_ref()),
+        let _ = match heard {
+            Some(heard) => poll(heard, time.as_ref()),
+            None => poll(&mut all, time.as_ref()),
         };
     }
 
@@ -40,6 +49,10 @@ impl Ears {
     pub fn hush(&self) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.bell, &mut count);
+        let mut rung: Vec<epoll::Event> = Vec::with_capacity(RINGS);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let room = rustix::buffer::spare_capacity(&mut rung);
+        let _ = epoll::wait(&self.bells, room, Some(&now));
     }
 
     /// In a child process: the threads that had shares are not there.

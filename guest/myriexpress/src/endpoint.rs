@@ -88,7 +88,7 @@ impl Endpoint {
     pub fn open(own: Own, board: u32, wanted: u8, opening: Opening) -> Result<Self, Return> {
         let mut conversation = Conversation::new(board)?;
         conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
-        let (told, mut fds) = conversation.wait()?;
+        let (told, fds) = conversation.wait()?;
         let Tell::Opened { code, session, endpoint, .. } = told else {
             return Err(Return::NoDriver);
         };
@@ -99,8 +99,8 @@ impl Endpoint {
             _ => return Err(Return::Busy),
         }
         let nic = NicId(conversation.board.nic);
-        let bell = fds.pop().ok_or(Return::NoDriver)?;
-        let ears = Ears::new(bell, &conversation).map_err(|_| Return::NoResources)?;
+        let way = Way::new(endpoint, conversation, fds).map_err(|_| Return::NoResources)?;
+        let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Return::NoResources)?;
         let mut library = Library::new(Options {
             address: Address { nic, endpoint },
             session,
@@ -113,7 +113,7 @@ impl Endpoint {
             own,
             board,
             library,
-            way: Way::new(endpoint, conversation),
+            way,
             ears: Arc::new(ears),
             known: Known::new(),
             errors: opening.errors,

@@ -33,6 +33,7 @@ mod fork;
 mod limits;
 mod lock;
 mod memory;
+mod staging;
 mod table;
 mod wait;
 mod way;

@@ -33,3 +33,10 @@ pub const KNOWN_PAGES: usize = 256;
 pub const KNOWN_RUNS: usize = 64;
 /// From so many pages on, a buffer is known as a run.
 pub const RUN_PAGES: usize = 4;
+/// Least memory for large messages to other hosts that is lent to the daemon at a time, in bytes,
+/// and what it is a multiple of; 4 MiB.
+pub const SLAB_BYTES: u64 = 4 << 20;
+/// All such memory of one endpoint, in bytes; 1 GiB: what finds no place waits.
+pub const STAGING_BYTES_MAX: u64 = 1 << 30;
+/// Such memory that is kept although no message is in it, in bytes; 64 MiB.
+pub const STAGING_IDLE_MAX: u64 = 64 << 20;

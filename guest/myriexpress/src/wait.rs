@@ -4,13 +4,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_message::library::{Action, Asked, Step};
 use crate::abi::EndpointAddr;
 use crate::code::Return;
 use crate::endpoint::{Endpoint, Handler, now};
 use crate::errors::raise_status;
 use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, Locked};
-use causeway_message::library::{Action, Asked, Step};
 
 /// How long a call waits.
 #[derive(Debug, Clone, Copy)]
@@ -214,7 +214,7 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
         endpoint.ears.hush();
     }
     let endpoint = locked.endpoint();
-    endpoint.way.channels.disarm();
+    endpoint.way.disarm();
     endpoint.look();
     Ok(locked)
 }

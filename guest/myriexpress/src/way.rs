@@ -1,21 +1,26 @@
-//! The way to partners of this host: channels, which the daemon sets up when it is asked.
+//! The way to partners: of this host by channels, which the daemon sets up when it is asked; of
+//! other hosts by the rings to the daemon, where the board has a network.
+
+mod transport;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_memory::{Mapping, View};
-use causeway_message::library::{Arrival, Bell, Channel, Channels, Handed, Refused, Transport};
+use causeway_message::library::{Arrival, Bell, Channel, Channels, Refused, Rings, Transport};
 use causeway_message::limits::PEER_NUMBERS_MAX;
-use causeway_message::split::{Address, NicId, PeerId, Token};
+use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
 use causeway_ring::channel::{Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Tell};
+use rustix::event::epoll;
 use rustix::fs::SealFlags;
 
 use crate::board::Conversation;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::memory::Segments;
+use crate::staging::Slabs;
 
 /// A doorbell.
 #[derive(Debug)]
@@ -29,26 +34,52 @@ impl Bell for Doorbell {
 }
 
 /// A partner's number in use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Peer {
     address: Address,
-    session: u32,
+    /// The number of the way there.
+    way: u32,
+    /// What it rings for us.
+    bell: OwnedFd,
     /// The daemon knows that there is no way to it any more.
     gone: bool,
 }
 
-/// All channels of an endpoint, and the conversation that brings more.
+/// A connect that has not ended.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    to: Address,
+    key: u32,
+    timeout_ns: Option<u64>,
+}
+
+/// What was given last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Nothing,
+    Note,
+    Channels,
+    Rings,
+}
+
+/// All channels of an endpoint, its rings, and the conversation that brings more.
 #[derive(Debug)]
 pub struct Way {
     own: u8,
     pub channels: Channels<Doorbell>,
+    rings: Option<Rings<Doorbell, Slabs>>,
     pub conversation: Conversation,
+    /// What partners ring for us, all together.
+    bells: OwnedFd,
     /// The daemon is gone: channels go on, nothing new comes.
     pub parted: bool,
-    connects: BTreeMap<u64, Address>,
+    connects: BTreeMap<u64, Wish>,
+    /// Of them, those that the rings had no room for.
+    remote: VecDeque<u64>,
     notes: VecDeque<Arrival>,
-    /// What was given last is one of the notes.
-    noting: bool,
+    shown: Shown,
+    /// It is the rings' turn.
+    rings_first: bool,
     peers: Vec<Option<Peer>>,
     by_address: BTreeMap<Address, PeerId>,
 }
@@ -68,25 +99,47 @@ fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver)> {
     open(&view, if side == 0 { Side::First } else { Side::Second }).ok()
 }
 
+/// The rings of an endpoint, as they came.
+fn rings(own: u8, mut fds: Vec<OwnedFd>) -> Option<Rings<Doorbell, Slabs>> {
+    let (bell, file) = (fds.pop()?, fds.pop()?);
+    let (sender, receiver) = map(&file, 0)?;
+    Some(Rings::new(sender, receiver, Doorbell(bell), Slabs::new(own)))
+}
+
 impl Way {
-    pub fn new(own: u8, conversation: Conversation) -> Self {
-        Self {
+    /// `fds`: what came with the endpoint.
+    pub fn new(own: u8, conversation: Conversation, fds: Vec<OwnedFd>) -> std::io::Result<Self> {
+        let networked = !fds.is_empty();
+        let rings = rings(own, fds);
+        if networked && rings.is_none() {
+            return Err(std::io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(Self {
             own,
             channels: Channels::default(),
+            rings,
             conversation,
+            bells: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             parted: false,
             connects: BTreeMap::new(),
+            remote: VecDeque::new(),
             notes: VecDeque::new(),
-            noting: false,
+            shown: Shown::Nothing,
+            rings_first: false,
             peers: Vec::new(),
             by_address: BTreeMap::new(),
-        }
+        })
+    }
+
+    /// Readable when a partner rings.
+    pub fn bells(&self) -> BorrowedFd<'_> {
+        self.bells.as_fd()
     }
 
     /// Whether an answer of the daemon is waited for.
     #[inline]
     pub fn connecting(&self) -> bool {
-        !self.connects.is_empty()
+        !self.connects.is_empty() || self.rings.as_ref().is_some_and(|rings| rings.staging.asks())
     }
 
     /// Takes what the daemon told. True: it told something.
@@ -106,6 +159,9 @@ impl Way {
 
     fn part(&mut self) {
         self.parted = true;
+        if let Some(rings) = &mut self.rings {
+            rings.end();
+        }
         for (token, _) in std::mem::take(&mut self.connects) {
             self.note(token, Status::EndpointUnreachable, PeerId::NONE);
         }
@@ -117,9 +173,13 @@ impl Way {
 
     fn told(&mut self, tell: Tell, fds: Vec<OwnedFd>) {
         match tell {
-            Tell::Channel { of, side, session, token, nic, .. } => {
+            Tell::Channel { of, side, session, way, token, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
-                let peer = self.add(address, session, side, fds);
+                let peer = self.add(address, session, (way, side), fds);
+                if peer.is_none() {
+                    // Nothing that the other side sends would be heard.
+                    self.disconnect_from(address, way);
+                }
                 if self.connects.remove(&token).is_some() {
                     match peer {
                         Some(peer) => self.note(token, Status::Success, peer),
@@ -128,28 +188,84 @@ impl Way {
                 }
             }
             Tell::Refused { status, token, .. } => {
-                let Some(to) = self.connects.remove(&token) else { return };
-                let known = self.by_address.get(&to).copied();
-                match (status_of(status), known) {
-                    (Status::Success, Some(peer)) => self.note(token, Status::Success, peer),
-                    (Status::Success, None) => {
+                let Some(wish) = self.connects.remove(&token) else { return };
+                let known = self.by_address.get(&wish.to).copied();
+                match (Status::of(status.into()), known) {
+                    (Some(Status::Success), Some(peer)) => {
+                        self.note(token, Status::Success, peer);
+                    }
+                    (None | Some(Status::Success), _) => {
                         self.note(token, Status::EndpointUnreachable, PeerId::NONE);
                     }
-                    (status, _) => self.note(token, status, PeerId::NONE),
+                    (Some(status), _) => self.note(token, status, PeerId::NONE),
                 }
             }
-            Tell::Gone { of, session, nic, .. } => {
+            Tell::Gone { of, way, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
                 let Some(&id) = self.by_address.get(&address) else { return };
-                if let Some(Some(peer)) = self.peers.get_mut(id.0 as usize)
-                    && peer.session == session
+                if let Some(Some(peer)) = self.peers.get_mut(place(id))
+                    && peer.way == way
                 {
                     peer.gone = true;
                     self.by_address.remove(&address);
                     self.channels.lost(id, Status::EndpointClosed);
                 }
             }
-            Tell::Welcome { .. } | Tell::Opened { .. } | Tell::Host { .. } => {}
+            Tell::Remote { token, .. } => {
+                if self.connects.contains_key(&token) {
+                    self.remote.push_back(token);
+                    self.connect_remote();
+                }
+            }
+            Tell::Region { tag, code, region, .. } => {
+                if let Some(rings) = &mut self.rings {
+                    let region = (code == 0).then_some(RegionId(region));
+                    rings.staging.answered(tag, region);
+                }
+            }
+            Tell::Welcome { .. } | Tell::Opened { .. } | Tell::Host { .. } | Tell::Wake { .. } => {}
+        }
+    }
+
+    /// Hands connects to other hosts over.
+    fn connect_remote(&mut self) {
+        while let Some(token) = self.remote.front().copied() {
+            let gone = Err(Refused::Never(Status::EndpointUnreachable));
+            let handed = match (self.connects.get(&token), &mut self.rings) {
+                // It was given up.
+                (None, _) => Ok(()),
+                (Some(wish), Some(rings)) => {
+                    let rings: &mut Ways = rings;
+                    rings.connect(Token(token), wish.to, wish.key, wish.timeout_ns)
+                }
+                (Some(_), None) => gone,
+            };
+            if handed == Err(Refused::Full) {
+                return;
+            }
+            self.remote.pop_front();
+            self.connects.remove(&token);
+            if let Err(Refused::Never(status)) = handed {
+                self.note(token, status, PeerId::NONE);
+            }
+        }
+    }
+
+    /// Sends the daemon what the staging wants of it.
+    #[inline]
+    fn send_orders(&mut self) {
+        if self.rings.as_ref().is_some_and(|rings| !rings.staging.orders.is_empty()) {
+            self.send_all_orders();
+        }
+    }
+
+    #[cold]
+    fn send_all_orders(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        for (ask, files) in std::mem::take(&mut rings.staging.orders) {
+            if !self.parted && self.conversation.ask_with(ask, files).is_err() {
+                return self.part();
+            }
         }
     }
 
@@ -158,21 +274,25 @@ impl Way {
         &mut self,
         address: Address,
         session: u32,
-        side: u8,
-        mut fds: Vec<OwnedFd>,
+        (way, side): (u32, u8),
+        fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
-        let (bell, file) = (fds.pop()?, fds.pop()?);
+        let [file, theirs, ours]: [OwnedFd; 3] = fds.try_into().ok()?;
         let (sender, receiver) = map(&file, side)?;
         let free = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
-        if free >= PEER_NUMBERS_MAX {
+        let peer = PeerId(u32::try_from(free.checked_mul(2)?).ok()?);
+        if peer.0 as usize >= PEER_NUMBERS_MAX {
             return None;
         }
-        let peer = PeerId(u32::try_from(free).ok()?);
-        let bell = Doorbell(bell);
+        // It is never read: who rings too much wakes us too often, and no more.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.bells, &ours, epoll::EventData::new_u64(0), flags).ok()?;
+        let bell = Doorbell(theirs);
         if !self.channels.add(Channel { peer, address, session, sender, receiver, bell }) {
+            let _ = epoll::delete(&self.bells, &ours);
             return None;
         }
-        let entry = Some(Peer { address, session, gone: false });
+        let entry = Some(Peer { address, way, bell: ours, gone: false });
         match self.peers.get_mut(free) {
             Some(place) => *place = entry,
             None => self.peers.push(entry),
@@ -183,18 +303,24 @@ impl Way {
 
     /// The number of a partner is free again.
     fn drop_peer(&mut self, peer: PeerId) {
-        let Some(known) = self.peers.get_mut(peer.0 as usize).and_then(Option::take) else {
+        let Some(known) = self.peers.get_mut(place(peer)).and_then(Option::take) else {
             return;
         };
+        let _ = epoll::delete(&self.bells, &known.bell);
         if self.by_address.get(&known.address) == Some(&peer) {
             self.by_address.remove(&known.address);
         }
-        if !known.gone && !self.parted {
-            let Address { nic, endpoint: to } = known.address;
-            let ask = Ask::Disconnect { endpoint: self.own, to, nic: nic.0 };
-            if self.conversation.ask(ask).is_err() {
-                self.part();
-            }
+        if !known.gone {
+            self.disconnect_from(known.address, known.way);
+        }
+    }
+
+    /// Tells the daemon that a way is closed.
+    fn disconnect_from(&mut self, address: Address, way: u32) {
+        let Address { nic, endpoint: to } = address;
+        let ask = Ask::Disconnect { endpoint: self.own, to, way, nic: nic.0 };
+        if !self.parted && self.conversation.ask(ask).is_err() {
+            self.part();
         }
     }
 
@@ -212,160 +338,28 @@ impl Way {
 
     /// Before sleeping; see [`Channels::arm`].
     pub fn arm(&mut self) -> bool {
-        self.notes.is_empty() & self.channels.arm()
+        let mut idle = self.notes.is_empty() & self.channels.arm();
+        if let Some(rings) = &mut self.rings {
+            idle &= rings.arm();
+        }
+        idle
+    }
+
+    /// After sleeping; see [`Channels::disarm`].
+    pub fn disarm(&mut self) {
+        self.channels.disarm();
+        if let Some(rings) = &mut self.rings {
+            rings.disarm();
+        }
     }
 }
 
-/// The status of that number.
-fn status_of(number: u8) -> Status {
-    const ALL: [Status; 8] = [
-        Status::Success,
-        Status::Timeout,
-        Status::EndpointUnknown,
-        Status::EndpointClosed,
-        Status::BadSession,
-        Status::BadKey,
-        Status::BadEndpoint,
-        Status::NoResources,
-    ];
-    let found = ALL.into_iter().find(|status| *status as u32 == u32::from(number));
-    found.unwrap_or(Status::EndpointUnreachable)
+/// Where a partner of this host stands: such have even numbers.
+fn place(peer: PeerId) -> usize {
+    (peer.0 / 2) as usize
 }
 
 type Ways = dyn Transport<Segments>;
-
-impl Transport<Segments> for Way {
-    #[inline]
-    fn eager_max(&self, peer: PeerId) -> usize {
-        <Channels<Doorbell> as Transport<Segments>>::eager_max(&self.channels, peer)
-    }
-
-    #[inline]
-    fn eager(
-        &mut self,
-        peer: PeerId,
-        token: Token,
-        match_info: u64,
-        data: &Segments,
-    ) -> Result<Handed, Refused> {
-        self.channels.eager(peer, token, match_info, data)
-    }
-
-    #[inline]
-    fn offer(
-        &mut self,
-        peer: PeerId,
-        token: Token,
-        match_info: u64,
-        data: &Segments,
-    ) -> Result<(), Refused> {
-        self.channels.offer(peer, token, match_info, data)
-    }
-
-    fn pull(
-        &mut self,
-        peer: PeerId,
-        offer: u64,
-        token: Token,
-        into: Option<&mut Segments>,
-        len: u32,
-    ) -> Result<Handed, Refused> {
-        self.channels.pull(peer, offer, token, into, len)
-    }
-
-    fn feed(
-        &mut self,
-        peer: PeerId,
-        to: u64,
-        data: &Segments,
-        at: usize,
-        end: usize,
-    ) -> Result<usize, Refused> {
-        self.channels.feed(peer, to, data, at, end)
-    }
-
-    fn fail(&mut self, peer: PeerId, to: u64) {
-        let channels: &mut Ways = &mut self.channels;
-        channels.fail(peer, to);
-    }
-
-    fn connect(
-        &mut self,
-        token: Token,
-        to: Address,
-        key: u32,
-        _timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
-        if self.parted {
-            return Err(Refused::Never(Status::EndpointUnreachable));
-        }
-        let Address { nic, endpoint } = to;
-        let ask =
-            Ask::Connect { endpoint: self.own, to: endpoint, key, token: token.0, nic: nic.0 };
-        if self.conversation.ask(ask).is_err() {
-            self.part();
-            return Err(Refused::Never(Status::EndpointUnreachable));
-        }
-        self.connects.insert(token.0, to);
-        Ok(())
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        let channels: &mut Ways = &mut self.channels;
-        channels.disconnect(peer);
-        self.drop_peer(peer);
-    }
-
-    fn forget(&mut self, peer: PeerId) {
-        let channels: &mut Ways = &mut self.channels;
-        channels.forget(peer);
-        self.drop_peer(peer);
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.connects.remove(&token.0);
-    }
-
-    fn broken(&mut self, peer: PeerId) {
-        let channels: &mut Ways = &mut self.channels;
-        channels.broken(peer);
-    }
-
-    #[inline]
-    fn next(&mut self) -> Option<Arrival> {
-        let next = <Channels<Doorbell> as Transport<Segments>>::next(&mut self.channels);
-        if self.notes.is_empty() {
-            return next;
-        }
-        // A partner is seen before it is said that the connect to it ended.
-        if let Some(Arrival::PeerSeen { .. } | Arrival::PeerGone { .. }) = next {
-            return next;
-        }
-        self.noting = true;
-        self.notes.front().copied()
-    }
-
-    #[inline]
-    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
-        <Channels<Doorbell> as Transport<Segments>>::copy(&self.channels, at, into)
-    }
-
-    #[inline]
-    fn done(&mut self) {
-        if std::mem::take(&mut self.noting) {
-            self.notes.pop_front();
-        } else {
-            <Channels<Doorbell> as Transport<Segments>>::done(&mut self.channels);
-        }
-    }
-
-    #[inline]
-    fn defer(&mut self) {
-        if !std::mem::take(&mut self.noting) {
-            <Channels<Doorbell> as Transport<Segments>>::defer(&mut self.channels);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -243,6 +243,9 @@ pub struct PortAdd {
     /// mx: what peers call the board [default: the port's name]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
+    /// mx: the host's interface by which boards of other hosts are reached [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// Accept that the same port is there already
     #[arg(long)]
     pub may_exist: bool,

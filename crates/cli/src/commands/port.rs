@@ -92,6 +92,7 @@ fn text(port: &Port) -> String {
     add("cid", port.cid.map(|n| n.to_string()));
     add("host socket", port.host_socket.clone());
     add("hostname", port.hostname.clone());
+    add("interface", port.interface.clone());
     if port.kind != "mx" {
         add("features", Some(port.features.clone()));
         add("memory", Some(bytes(port.memory_bytes)));
@@ -159,6 +160,7 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("cid", args.cid.map(|n| json!(n)));
     add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
     add("hostname", args.hostname.as_ref().map(|v| json!(v)));
+    add("interface", args.interface.as_ref().map(|v| json!(v)));
     Ok(draft)
 }
 

@@ -40,6 +40,19 @@ pub fn to_toml(config: &Config) -> String {
             PortKind::Mx(mx) => {
                 let _ = writeln!(out, "kind = \"mx\"\nmac = \"{}\"", mx.mac);
                 let _ = writeln!(out, "hostname = {}", quoted(&mx.hostname));
+                if let Some(interface) = &mx.interface {
+                    let _ = writeln!(out, "interface = {}", quoted(interface));
+                }
+                if !mx.peers.is_empty() {
+                    let shown = mx.peers.iter().map(|peer| match &peer.name {
+                        Some(name) => {
+                            format!("{{ mac = \"{}\", name = {} }}", peer.mac, quoted(name))
+                        }
+                        None => format!("{{ mac = \"{}\" }}", peer.mac),
+                    });
+                    let shown: Vec<String> = shown.collect();
+                    let _ = writeln!(out, "peers = [{}]", shown.join(", "));
+                }
             }
         }
         let _ = writeln!(out, "socket = {}", quoted(&port.socket.to_string_lossy()));

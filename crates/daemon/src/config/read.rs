@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{
-    CID_GUEST_MIN, MxSpec, PortKind, PortSpec, RuleAction, RuleSide, RuleSpec,
+    CID_GUEST_MIN, MxPeer, MxSpec, PortKind, PortSpec, RawSpec, RuleAction, RuleSide, RuleSpec,
 };
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
@@ -37,7 +37,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 11] = [
+const PORT_KEYS: [&str; 13] = [
     "name",
     "group",
     "kind",
@@ -49,6 +49,8 @@ const PORT_KEYS: [&str; 11] = [
     "cid",
     "host_socket",
     "hostname",
+    "interface",
+    "peers",
 ];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
@@ -261,6 +263,9 @@ fn port(
     let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
     let hostname = text(section, "hostname", MxSpec::wrong_hostname, problems);
     let hostname = keep(&mut spans, "hostname", hostname);
+    let interface = text(section, "interface", RawSpec::wrong_interface, problems);
+    let interface = keep(&mut spans, "interface", interface);
+    let peers = peers(section, problems);
 
     let draft = PortDraft {
         name: name?,
@@ -274,6 +279,8 @@ fn port(
         cid,
         host_socket: host,
         hostname,
+        interface,
+        peers,
     };
     let whole = section.span.clone();
     let links = carried(&draft.group);
@@ -326,6 +333,17 @@ fn text(
             None
         }
     }
+}
+
+/// Boards of other hosts.
+fn peers(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Vec<MxPeer>> {
+    let tables = section.tables("peers", &["mac", "name"], problems)?;
+    let peer = |table: Section<'_, '_>, problems: &mut Problems| {
+        table.require("mac", "expected a board's address", problems);
+        let name = text(&table, "name", MxSpec::wrong_hostname, problems);
+        Some(MxPeer { mac: unicast(&table, problems)?.value, name: name.map(|name| name.value) })
+    };
+    Some(tables.into_iter().filter_map(|table| peer(table, problems)).collect())
 }
 
 fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>> {

@@ -111,6 +111,21 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
+    /// An array of tables within.
+    pub fn tables(
+        &self,
+        key: &'static str,
+        known: &'static [&'static str],
+        problems: &mut Problems,
+    ) -> Option<Vec<Self>> {
+        let value = self.find(key)?;
+        if let DeValue::Array(all) = value.get_ref() {
+            return Some(all.iter().filter_map(|v| Self::new(key, v, known, problems)).collect());
+        }
+        self.wrong(key, value, "an array of tables", problems);
+        None
+    }
+
     /// A string.
     pub fn string(&self, key: &str, problems: &mut Problems) -> Option<At<String>> {
         let value = self.find(key)?;

@@ -7,7 +7,7 @@ pub mod route;
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::{MxSpec, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
+use causeway_fabric::spec::{MxPeer, MxSpec, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
 
@@ -90,10 +90,16 @@ pub struct PortDraft {
     /// mx only; default: the port's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// mx only; default: none, and boards of other hosts are not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// mx only; default: none, boards announce themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<Vec<MxPeer>>,
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 7] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 9] = [
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
@@ -101,6 +107,8 @@ pub const KEYS_OF_KINDS: [(&str, &[Kind]); 7] = [
     ("cid", &[Kind::Vsock]),
     ("host_socket", &[Kind::Vsock]),
     ("hostname", &[Kind::Mx]),
+    ("interface", &[Kind::Mx]),
+    ("peers", &[Kind::Mx]),
 ];
 
 impl PortDraft {
@@ -129,6 +137,8 @@ impl PortDraft {
             Kind::Mx => PortKind::Mx(MxSpec {
                 mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
                 hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
+                interface: self.interface,
+                peers: self.peers.unwrap_or_default(),
             }),
         };
         let spec = PortSpec { name: self.name, group: self.group, socket, kind };
@@ -145,6 +155,8 @@ impl PortDraft {
             self.cid.is_some(),
             self.host_socket.is_some(),
             self.hostname.is_some(),
+            self.interface.is_some(),
+            self.peers.is_some(),
         ];
         let foreign = KEYS_OF_KINDS
             .iter()

@@ -161,6 +161,17 @@ pub struct RawSpec {
     pub interface: String,
 }
 
+impl RawSpec {
+    /// What is wrong with the name of an interface, if anything is.
+    pub fn wrong_interface(name: &str) -> Option<String> {
+        let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
+        let dots = name == "." || name == "..";
+        let fits = !name.is_empty() && name.len() <= INTERFACE_BYTES_MAX;
+        let wrong = !fits || name.bytes().any(bad) || dots;
+        wrong.then(|| format!("{name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"))
+    }
+}
+
 /// A peer's public key as it is written: 32 bytes in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -224,16 +235,10 @@ impl LinkSpec {
                 return fail(format!("remote {remote}: its family is not that of our end"));
             }
         }
-        if let LinkKind::Raw(raw) = &self.kind {
-            let name = &raw.interface;
-            let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
-            let dots = name == "." || name == "..";
-            if name.is_empty() || name.len() > INTERFACE_BYTES_MAX || name.bytes().any(bad) || dots
-            {
-                return fail(format!(
-                    "interface {name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"
-                ));
-            }
+        if let LinkKind::Raw(raw) = &self.kind
+            && let Some(why) = RawSpec::wrong_interface(&raw.interface)
+        {
+            return fail(format!("interface {why}"));
         }
         Ok(())
     }

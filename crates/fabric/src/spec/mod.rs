@@ -12,7 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, NAME_BYTES_MAX, QUEUE_PAIRS_MAX,
+    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, MX_PEERS_MAX, NAME_BYTES_MAX, QUEUE_PAIRS_MAX,
     SOCKET_PATH_BYTES_MAX,
 };
 
@@ -197,9 +197,52 @@ pub struct MxSpec {
     pub mac: Mac,
     /// What peers call it, 1 to [`HOSTNAME_BYTES_MAX`] bytes: by custom `host:board`.
     pub hostname: String,
+    /// The interface of this host by which boards of other hosts are reached; none: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Boards of other hosts that need not announce themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<MxPeer>,
+}
+
+/// A board of another host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MxPeer {
+    /// Its address.
+    pub mac: Mac,
+    /// What it is called; none: it is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl MxSpec {
+    /// A board that reaches no other host.
+    pub fn local(mac: Mac, hostname: String) -> Self {
+        Self { mac, hostname, interface: None, peers: Vec::new() }
+    }
+
+    /// What is wrong with how it reaches others, if anything is.
+    fn wrong_network(&self) -> Option<String> {
+        if let Some(why) = self.interface.as_deref().and_then(RawSpec::wrong_interface) {
+            return Some(format!("interface {why}"));
+        }
+        if self.interface.is_none() && !self.peers.is_empty() {
+            return Some("peers: expected an interface by which they are reached".into());
+        }
+        if self.peers.len() > MX_PEERS_MAX {
+            return Some(format!("peers: {} of them: at most {MX_PEERS_MAX}", self.peers.len()));
+        }
+        self.peers.iter().find_map(|peer| {
+            if !peer.mac.is_unicast() || peer.mac == self.mac {
+                let mac = peer.mac;
+                return Some(format!("peers: mac {mac}: expected another board's, not zero"));
+            }
+            let why = peer.name.as_deref().and_then(Self::wrong_hostname)?;
+            Some(format!("peers: name {why}"))
+        })
+    }
+
     /// What is wrong with a hostname, if anything is.
     pub fn wrong_hostname(text: &str) -> Option<String> {
         let fits = !text.is_empty() && text.len() <= HOSTNAME_BYTES_MAX;
@@ -265,6 +308,9 @@ impl PortSpec {
                 }
                 if let Some(why) = MxSpec::wrong_hostname(&mx.hostname) {
                     return fail(format!("hostname {why}"));
+                }
+                if let Some(why) = mx.wrong_network() {
+                    return fail(why);
                 }
             }
         }

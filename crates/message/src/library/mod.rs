@@ -36,6 +36,7 @@ mod partners;
 mod progress;
 mod receive;
 mod request;
+mod rings;
 mod send;
 mod slab;
 mod time;
@@ -49,6 +50,7 @@ pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
 pub use receive::Probed;
 pub use request::{Completion, RequestId};
+pub use rings::{Rings, Staging, is_remote};
 pub use transport::{Arrival, Handed, Refused, Transport};
 
 use std::collections::VecDeque;

@@ -31,6 +31,17 @@ pub fn must_wake<W: Words>(words: &W, sleeps: usize) -> bool {
     words.load(sleeps, Ordering::Relaxed) != 0
 }
 
+/// As [`must_wake`], and takes the wish with it: who asked is woken once for it, however much is
+/// shown before it asks again. It must be woken *after* this.
+#[inline]
+pub fn take_wish<W: Words>(words: &W, sleeps: usize) -> bool {
+    let wanted = must_wake(words, sleeps);
+    if wanted {
+        awake(words, sleeps);
+    }
+    wanted
+}
+
 /// Asks at `sleeps` to be woken; gives the word at `at` as it is now. Only if that says that there
 /// is nothing, the caller may sleep.
 #[inline]

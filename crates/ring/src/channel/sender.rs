@@ -120,6 +120,13 @@ impl Sender {
         handshake::must_wake(&self.area, self.places.receiver_sleeps())
     }
 
+    /// As [`Self::must_wake`], for who wakes by more than a doorbell: once for each time that the
+    /// other side asks.
+    #[inline]
+    pub fn take_wish(&self) -> bool {
+        handshake::take_wish(&self.area, self.places.receiver_sleeps())
+    }
+
     /// Before sleeping because there is no room for `len` bytes: asks to be woken, and looks once
     /// more. True: there is room, do not sleep.
     ///

@@ -1,11 +1,12 @@
 //! A daemon in the test's process, and C programs that are its boards' processes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::control::Command as Control;
+use causeway_fabric::control::{Answer, Command as Control, CommandError};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
 use causeway_mx::Messages;
@@ -72,6 +73,21 @@ pub fn nic(board: &str) -> u64 {
 
 impl Host {
     pub fn new() -> Self {
+        let host = Self::without_boards();
+        for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
+            host.add(board, group, None).unwrap();
+        }
+        host
+    }
+
+    /// With a board of group `red` on an interface.
+    pub fn on(interface: &str, board: &str) -> Self {
+        let host = Self::without_boards();
+        host.add(board, "red", Some(interface)).unwrap();
+        host
+    }
+
+    fn without_boards() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()));
@@ -82,15 +98,30 @@ impl Host {
             let name: causeway_fabric::Name = group.parse().unwrap();
             host.handle.call(Control::GroupAdd(name.into())).unwrap();
         }
-        for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
-            let [_, _, mac @ ..] = nic(board).to_be_bytes();
-            let hostname = format!("{board}:0");
-            let kind = PortKind::Mx(MxSpec { mac: Mac(mac), hostname });
-            let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
-            let socket = host.dir.join(board);
-            host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
-        }
         host
+    }
+
+    /// Adds a board.
+    pub fn add(
+        &self,
+        board: &str,
+        group: &str,
+        interface: Option<&str>,
+    ) -> Result<Answer, CommandError> {
+        let [_, _, mac @ ..] = nic(board).to_be_bytes();
+        let local = MxSpec::local(Mac(mac), format!("{board}:0"));
+        let kind = PortKind::Mx(MxSpec { interface: interface.map(str::to_owned), ..local });
+        let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
+        let socket = self.dir.join(board);
+        self.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind }))
+    }
+
+    /// What a board counted.
+    pub fn counters(&self, board: &str) -> BTreeMap<String, u64> {
+        match self.handle.call(Control::PortShow(board.parse().unwrap())) {
+            Ok(Answer::Port(view)) => view.counters,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Starts a program as a process of those boards.

@@ -2,6 +2,7 @@
 
 mod abi;
 mod common;
+mod remote;
 
 use common::{Host, compile, nic};
 

@@ -1,0 +1,172 @@
+//! Rings as a [`Transport`].
+
+use super::{Bell, Current, Rings, Staging, Underway, handle, inner};
+use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
+use crate::limits::MEDIUM_BYTES_MAX;
+use crate::rings::eager;
+use crate::split::{Address, PeerId, RegionId, Request, Token, Window};
+
+/// Nothing, which is everywhere.
+const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
+
+impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
+    fn eager_max(&self, _peer: PeerId) -> usize {
+        MEDIUM_BYTES_MAX
+    }
+
+    #[inline]
+    fn eager(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &B,
+    ) -> Result<Handed, Refused> {
+        let len = data.len();
+        let head = eager(inner(peer), token, match_info);
+        self.message(head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
+        Ok(Handed::Copied)
+    }
+
+    fn offer(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &B,
+    ) -> Result<(), Refused> {
+        if self.full.is_some() && self.sender.room(0) == Ok(false) {
+            return Err(Refused::Full);
+        }
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let from = if len > 0 { self.staging.take(len)? } else { NOTHING };
+        let mut at = 0_usize;
+        pieces(data, 0, data.len(), |piece| {
+            self.staging.write(from, at, piece);
+            at = at.saturating_add(piece.len());
+        });
+        let asked = self.request(&Request::Offer { peer: inner(peer), token, match_info, from });
+        match asked {
+            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Offer(from))),
+            Err(_) if len > 0 => self.staging.give(from),
+            _ => {}
+        }
+        asked
+    }
+
+    fn pull(
+        &mut self,
+        peer: PeerId,
+        offer: u64,
+        token: Token,
+        _into: Option<&mut B>,
+        len: u32,
+    ) -> Result<Handed, Refused> {
+        let into = if len > 0 { self.staging.take(len)? } else { NOTHING };
+        let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
+        match asked {
+            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Pull(peer, into))),
+            Err(_) if len > 0 => self.staging.give(into),
+            _ => {}
+        }
+        asked.map(|()| Handed::Kept)
+    }
+
+    /// The backend half feeds: nobody asks for this.
+    fn feed(
+        &mut self,
+        _peer: PeerId,
+        _to: u64,
+        _data: &B,
+        _at: usize,
+        _end: usize,
+    ) -> Result<usize, Refused> {
+        Err(Self::gone())
+    }
+
+    fn fail(&mut self, _peer: PeerId, _to: u64) {}
+
+    fn connect(
+        &mut self,
+        token: Token,
+        to: Address,
+        key: u32,
+        timeout_ns: Option<u64>,
+    ) -> Result<(), Refused> {
+        self.request(&Request::Connect { token, to, key, timeout_ns })
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.orphan(peer);
+        self.owe(super::Owed::Disconnect(peer));
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        self.orphan(peer);
+        self.peers.retain(|other| *other != peer);
+        self.owe(super::Owed::Forget(peer));
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.owe(super::Owed::Cancel(token));
+    }
+
+    fn broken(&mut self, peer: PeerId) {
+        <Self as Transport<B>>::disconnect(self, peer);
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Arrival> {
+        if self.current != Current::Nothing {
+            return Some(self.arrival);
+        }
+        if !self.owed.is_empty() {
+            self.pay();
+        }
+        if self.ended {
+            return self.next_gone();
+        }
+        if std::mem::take(&mut self.deferred) {
+            return None;
+        }
+        self.look()
+    }
+
+    #[inline]
+    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
+        match self.current {
+            Current::Event(event) => self.receiver.copy(&event, at, into),
+            Current::Pulled(_, _, window) => {
+                let len = (window.len as usize).saturating_sub(at).min(into.len());
+                let Some(into) = into.get_mut(..len) else { return 0 };
+                self.staging.read(window, at, into);
+                len
+            }
+            Current::Nothing | Current::Note => 0,
+        }
+    }
+
+    #[inline]
+    fn done(&mut self) {
+        match self.current {
+            Current::Event(event) => self.take(event),
+            Current::Pulled(event, _, window) => {
+                self.staging.give(window);
+                self.take(event);
+            }
+            Current::Note => {
+                self.current = Current::Nothing;
+                // Answered by `forget`, as all that are gone.
+            }
+            Current::Nothing => {}
+        }
+    }
+
+    fn defer(&mut self) {
+        // Only messages and offers are.
+        if let Current::Event(_) = self.current {
+            self.current = Current::Nothing;
+            self.deferred = true;
+        }
+    }
+}

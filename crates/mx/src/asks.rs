@@ -1,0 +1,236 @@
+//! What processes ask for, answered.
+
+use std::os::fd::OwnedFd;
+
+use causeway_attach::local::Ended;
+use causeway_fabric::{Context, PortId};
+use causeway_message::split::{Address, NicId, RegionId};
+use causeway_message::status::Status;
+use causeway_ring::channel::Layout;
+use causeway_wire::local::{Ask, Name, Tell, VERSION};
+
+use crate::board::{channel, doorbell};
+use crate::limits::{REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX, WAYS_PER_ENDPOINT_MAX};
+use crate::network::Unlent;
+use crate::service::{Messages, Source, host, random};
+
+/// `mx_return_t` of an endpoint that is taken, and of a host without room.
+const BUSY: u32 = 20;
+const NO_RESOURCES: u32 = 15;
+
+impl Messages {
+    /// Answers a process.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        value: u32,
+        (ask, memory): (Ask, Option<OwnedFd>),
+    ) -> Result<(), Ended> {
+        let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
+        let port = client.port;
+        if !client.greeted && !matches!(ask, Ask::Hello { .. }) {
+            return Err(Ended::Closed);
+        }
+        let Some(board) = self.boards.get_mut(&port) else { return Err(Ended::Closed) };
+        match ask {
+            Ask::Hello { .. } => {
+                client.greeted = true;
+                let name = Name::new(&board.name).ok_or(Ended::Closed)?;
+                let (nic, host) = (board.nic.0, host());
+                self.tell(value, &Tell::Welcome { version: VERSION, nic, host, name }, vec![]);
+            }
+            Ask::Open { tag, endpoint, key } => self.open(cx, (value, port), tag, endpoint, key),
+            Ask::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
+            Ask::Connect { endpoint, to, key, token, nic } => {
+                let to = Address { nic: NicId(nic), endpoint: to };
+                match self.connect(value, (port, endpoint), to, key, token) {
+                    Connected::Told => {}
+                    Connected::Remote => {
+                        self.tell(value, &Tell::Remote { endpoint, token }, vec![]);
+                    }
+                    Connected::Ended(status) => {
+                        let status = u8::try_from(status as u32).unwrap_or(u8::MAX);
+                        self.tell(value, &Tell::Refused { endpoint, status, token }, vec![]);
+                    }
+                }
+            }
+            Ask::Disconnect { endpoint, to, way, nic } => {
+                let (own, to) =
+                    (board.address(endpoint), Address { nic: NicId(nic), endpoint: to });
+                if board.is_of(endpoint, value) && self.ways.remove(own, to, way) {
+                    self.tell_gone(to, own, way);
+                }
+            }
+            Ask::Find { tag, name } => {
+                let nic = self.find(port, name.as_str());
+                let (known, nic) = nic.map_or((0, 0), |nic| (1, nic.0));
+                self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
+            }
+            Ask::Name { tag, nic } => {
+                let name = self.name(port, NicId(nic)).and_then(Name::new);
+                let known = u8::from(name.is_some());
+                let Some(name) = name.or_else(|| Name::new("")) else { return Ok(()) };
+                self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
+            }
+            Ask::Region { tag, endpoint, len } => {
+                let memory = memory.ok_or(Ended::Descriptors)?;
+                let (code, region) = match self.lend((value, port), endpoint, &memory, len) {
+                    Ok(region) => (0, region.0),
+                    Err(Unlent::Limit) => (NO_RESOURCES, 0),
+                    Err(Unlent::Rule) => return Err(Ended::Descriptors),
+                };
+                self.tell(value, &Tell::Region { tag, code, endpoint, region }, vec![]);
+            }
+            Ask::Unregion { endpoint, region } => {
+                if board.is_of(endpoint, value)
+                    && let Some(network) = &mut board.network
+                {
+                    network.give_back(cx.now_ns, endpoint, RegionId(region));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The board of that name: of the group on this host, or of another host.
+    fn find(&self, port: PortId, name: &str) -> Option<NicId> {
+        let here = self.boards.values().find(|board| board.name == name);
+        let network = || self.boards.get(&port)?.network.as_ref()?.find(name);
+        here.map(|board| board.nic).or_else(network)
+    }
+
+    /// What a board is called.
+    fn name(&self, port: PortId, nic: NicId) -> Option<&str> {
+        let here = self.boards.values().find(|board| board.nic == nic);
+        let network = || self.boards.get(&port)?.network.as_ref()?.peer(nic)?.name.as_deref();
+        here.map(|board| &*board.name).or_else(network)
+    }
+
+    /// Opens an endpoint, or says why not.
+    fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        tag: u32,
+        wanted: u8,
+        key: u32,
+    ) {
+        let source = self.vacancy();
+        let Some(board) = self.boards.get_mut(&port) else { return };
+        let opened = board.vacant(wanted).ok_or(BUSY).and_then(|endpoint| {
+            let Some(network) = &mut board.network else {
+                let mut session = [0; 4];
+                random(&mut session);
+                return Ok((endpoint, u32::from_ne_bytes(session), Vec::new()));
+            };
+            let (session, fds) =
+                network.open(cx, endpoint, (value, source), key).map_err(|_| NO_RESOURCES)?;
+            self.sources.insert(source, Source::Endpoint(port, endpoint));
+            // It asks to be rung.
+            cx.wake_source(source);
+            Ok((endpoint, session, fds))
+        });
+        match opened {
+            Ok((endpoint, session, fds)) => {
+                board.opened_total = board.opened_total.saturating_add(1);
+                let entry = crate::board::Endpoint { client: value, session, key };
+                board.endpoints.insert(endpoint, entry);
+                self.tell(value, &Tell::Opened { tag, code: 0, session, endpoint }, fds);
+            }
+            Err(code) => {
+                board.refused_total = board.refused_total.saturating_add(1);
+                let endpoint = wanted;
+                self.tell(value, &Tell::Opened { tag, code, session: 0, endpoint }, vec![]);
+            }
+        }
+    }
+
+    /// Takes memory for large messages.
+    fn lend(
+        &mut self,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+        memory: &OwnedFd,
+        len: u64,
+    ) -> Result<RegionId, Unlent> {
+        let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));
+        let network = board.and_then(|board| board.network.as_mut()).ok_or(Unlent::Rule)?;
+        if network.regions_of(Some(value)) >= REGIONS_PER_CLIENT_MAX
+            || network.regions_of(None) >= REGIONS_PER_BOARD_MAX
+        {
+            return Err(Unlent::Limit);
+        }
+        network.lend(endpoint, memory, len)
+    }
+
+    /// Makes a way.
+    fn connect(
+        &mut self,
+        value: u32,
+        (port, endpoint): (PortId, u8),
+        to: Address,
+        key: u32,
+        token: u64,
+    ) -> Connected {
+        let Some(board) = self.boards.get(&port) else { return Connected::Told };
+        let from = board.address(endpoint);
+        let Some(own) = board.endpoints.get(&endpoint).filter(|e| e.client == value) else {
+            return Connected::Ended(Status::BadEndpoint);
+        };
+        if !self.boards.values().any(|board| board.nic == to.nic) {
+            let there = board.network.is_some();
+            return if there {
+                Connected::Remote
+            } else {
+                Connected::Ended(Status::EndpointUnknown)
+            };
+        }
+        let Some((_, other)) = self.at(to) else {
+            return Connected::Ended(Status::EndpointClosed);
+        };
+        if other.key != key {
+            return Connected::Ended(Status::BadKey);
+        }
+        if from == to {
+            return Connected::Ended(Status::BadEndpoint);
+        }
+        if self.ways.between(from, to).is_some() {
+            return Connected::Ended(Status::Success);
+        }
+        if [from, to].iter().any(|end| self.ways.count(*end) >= WAYS_PER_ENDPOINT_MAX) {
+            return Connected::Ended(Status::NoResources);
+        }
+        // To each the memory, the bell that it rings, and the one that is rung for it.
+        let made = || -> std::io::Result<[Vec<OwnedFd>; 2]> {
+            let (file, first, second) = (channel(Layout::DEFAULT)?, doorbell()?, doorbell()?);
+            let its = vec![file.try_clone()?, first.try_clone()?, second.try_clone()?];
+            Ok([vec![file, second, first], its])
+        };
+        let Ok([fds, its_fds]) = made() else {
+            return Connected::Ended(Status::NoResources);
+        };
+        let (peer, own_session, session) = (other.client, own.session, other.session);
+        let way = self.ways.add(from, to);
+        let side = |endpoint, of: Address, session, token, side| {
+            let (nic, of) = (of.nic.0, of.endpoint);
+            Tell::Channel { endpoint, of, side, session, way, token, nic }
+        };
+        // The one that was asked hears first: what comes by the channel finds it there.
+        self.tell(peer, &side(to.endpoint, from, own_session, 0, 1), its_fds);
+        self.tell(value, &side(endpoint, to, session, token, 0), fds);
+        if let Some(board) = self.boards.get_mut(&port) {
+            board.ways_total = board.ways_total.saturating_add(1);
+        }
+        Connected::Told
+    }
+}
+
+/// What came of a wish for a way.
+enum Connected {
+    /// Both were told.
+    Told,
+    /// It is another host's.
+    Remote,
+    /// How it ended.
+    Ended(Status),
+}

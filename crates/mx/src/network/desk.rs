@@ -1,0 +1,225 @@
+//! The daemon's end of an endpoint: its rings, its regions, and whether anybody sleeps.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use causeway_fabric::{Context, ServiceWatch};
+use causeway_memory::{Map, Mapping, Region, View, create};
+use causeway_message::backend::RegionFault;
+use causeway_message::rings;
+use causeway_message::split::{Event, RegionId};
+use causeway_ring::channel::{Receiver, Sender, Side, format, open};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use crate::limits::REGION_BYTES_MAX;
+
+/// Memory that the library lent.
+#[derive(Debug)]
+struct Held {
+    map: Map,
+    mapping: Arc<Mapping>,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Desk {
+    /// Whose it is.
+    pub client: u32,
+    /// What it is served as.
+    pub source: u32,
+    pub sender: Sender,
+    pub receiver: Receiver,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
+    regions: Vec<Option<Held>>,
+    /// Bytes and number of its regions.
+    pub region_bytes: u64,
+    pub region_count: usize,
+    /// It asked to be woken by requests.
+    armed: bool,
+    /// An event of so many bytes found no room.
+    pub full: Option<usize>,
+    /// Its next request was not taken.
+    pub later: bool,
+    /// Something was written, or the library waits for room that there is.
+    pub touched: bool,
+    pub wish: bool,
+    /// What rule the library broke.
+    pub broken: Option<String>,
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Why memory is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRegion {
+    /// It is no memory, or may shrink, or is shorter than was said.
+    Rule,
+    /// There are too many.
+    Limit,
+}
+
+impl Desk {
+    /// A new one, and what the library needs of it: the memory and the doorbell.
+    pub fn new(cx: &Context<'_>, client: u32, source: u32) -> io::Result<(Self, Vec<OwnedFd>)> {
+        let layout = rings::layout();
+        let len = layout.bytes();
+        let file = create("causeway-rings", len as u64)?;
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
+        let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
+        format(&view, layout).map_err(failed)?;
+        let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watch = cx.watch_source(bell.as_fd(), source)?;
+        let desk = Self {
+            client,
+            source,
+            sender,
+            receiver,
+            watch,
+            regions: Vec::new(),
+            region_bytes: 0,
+            region_count: 0,
+            armed: false,
+            full: None,
+            later: false,
+            touched: false,
+            wish: false,
+            broken: None,
+        };
+        Ok((desk, vec![file, bell]))
+    }
+
+    /// Gives an event to the library, if there is room.
+    pub fn event(&mut self, event: &Event<'_>) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        self.touched = true;
+        match rings::write_event(&mut self.sender, event) {
+            Ok(true) => true,
+            Ok(false) => {
+                let Event::Message { data, .. } = event else {
+                    self.full = self.full.or(Some(0));
+                    return false;
+                };
+                self.full = Some(data.len());
+                false
+            }
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// Whether there is room again for what found none.
+    pub fn has_room_again(&mut self) -> bool {
+        let Some(len) = self.full else { return false };
+        match self.sender.room(len) {
+            Ok(true) => {
+                self.full = None;
+                true
+            }
+            Ok(false) => false,
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// It is served: nobody needs to ring.
+    pub fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.receiver.awake();
+            self.sender.awake();
+        }
+    }
+
+    /// Asks to be rung by the next request, or when there is room for what found none. False:
+    /// there is something to do.
+    pub fn arm(&mut self) -> bool {
+        self.armed = true;
+        let mut idle = !self.receiver.ask();
+        if let Some(len) = self.full {
+            match self.sender.ask_room(len) {
+                Ok(room) => idle &= !room,
+                Err(broken) => self.broken = Some(broken.to_string()),
+            }
+        }
+        if self.receiver.poisoned() {
+            self.broken = Some("the memory of its rings is gone".into());
+        }
+        if !idle {
+            self.disarm();
+        }
+        idle
+    }
+
+    /// Takes memory under the number that it has; it must not shrink under our feet.
+    pub fn lend(&mut self, file: &OwnedFd, len: u64) -> Result<Lent, NoRegion> {
+        let seals = fcntl_get_seals(file).map_err(|_| NoRegion::Rule)?;
+        if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
+            return Err(NoRegion::Rule);
+        }
+        let mapping = Mapping::new(file.as_fd(), 0, len).map_err(|error| match error {
+            causeway_memory::MappingError::Many | causeway_memory::MappingError::Kernel(_) => {
+                NoRegion::Limit
+            }
+            _ => NoRegion::Rule,
+        })?;
+        let mapping = Arc::new(mapping);
+        let whole = Region { guest: 0, user: 0, mapping: mapping.clone() };
+        let map = Map::new(vec![whole]).map_err(|_| NoRegion::Rule)?;
+        Ok(Lent(Held { map, mapping }))
+    }
+
+    /// Keeps what was lent, under its number.
+    pub fn keep(&mut self, region: RegionId, lent: Lent) {
+        let at = usize::from(region.0);
+        if self.regions.len() <= at {
+            self.regions.resize_with(at.saturating_add(1), || None);
+        }
+        self.region_bytes = self.region_bytes.saturating_add(lent.0.mapping.len() as u64);
+        self.region_count = self.region_count.saturating_add(1);
+        if let Some(place) = self.regions.get_mut(at) {
+            *place = Some(lent.0);
+        }
+    }
+
+    /// Lets memory go; says whether there was any.
+    pub fn give_back(&mut self, region: RegionId) -> bool {
+        let place = self.regions.get_mut(usize::from(region.0));
+        let Some(held) = place.and_then(Option::take) else { return false };
+        self.region_bytes = self.region_bytes.saturating_sub(held.mapping.len() as u64);
+        self.region_count = self.region_count.saturating_sub(1);
+        true
+    }
+
+    fn held(&self, region: RegionId) -> Result<&Held, RegionFault> {
+        self.regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(RegionFault)
+    }
+
+    /// Reads a region.
+    pub fn read(&self, region: RegionId, at: u64, into: &mut [u8]) -> Result<(), RegionFault> {
+        let held = self.held(region)?;
+        held.map.read(at, into).map_err(|_| RegionFault)?;
+        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+
+    /// Writes to a region.
+    pub fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
+        let held = self.held(region)?;
+        held.map.write(at, bytes).map_err(|_| RegionFault)?;
+        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+}
+
+/// Memory that was looked at and may be kept.
+#[derive(Debug)]
+pub struct Lent(Held);

@@ -1,0 +1,101 @@
+//! Frames on their way out, a batch at a time.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_wire::mxoe::FRAME_LEN_MAX;
+use rustix::io::Errno;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+
+use crate::limits::FRAMES_PER_CALL_MAX;
+
+const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
+
+/// Frames that leave together.
+#[derive(Debug)]
+pub struct Frames {
+    /// Where they leave; none while the interface is down.
+    pub socket: Option<Arc<PacketSocket>>,
+    /// One behind the other, each behind what says that nothing is left to be done for it.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Frames that left, and system calls that it took.
+    pub sent: u64,
+    pub calls: u64,
+    /// Frames that the host had no room for, and those that had nowhere to go.
+    pub no_room: u64,
+    pub down: u64,
+}
+
+impl Frames {
+    pub fn new() -> Self {
+        Self {
+            socket: None,
+            bytes: Vec::with_capacity(FRAME_ROOM.saturating_mul(FRAMES_PER_CALL_MAX)),
+            ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
+            sent: 0,
+            calls: 0,
+            no_room: 0,
+            down: 0,
+        }
+    }
+
+    /// Puts a frame, in two parts, behind the others.
+    pub fn push(&mut self, head: &[u8], data: &[u8]) {
+        if self.ends.len() >= FRAMES_PER_CALL_MAX {
+            self.flush();
+        }
+        self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
+        self.bytes.extend_from_slice(head);
+        self.bytes.extend_from_slice(data);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Sends them all. Those that the host does not take are lost, as frames may be.
+    pub fn flush(&mut self) {
+        if self.ends.is_empty() {
+            return;
+        }
+        if let Some(socket) = self.socket.clone() {
+            let mut at = 0_usize;
+            while at < self.ends.len() {
+                self.calls = self.calls.wrapping_add(1);
+                match self.send(&socket, at) {
+                    Ok(sent) if sent > 0 => {
+                        at = at.saturating_add(sent);
+                        self.sent = self.sent.wrapping_add(sent as u64);
+                    }
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
+                    other => {
+                        at = at.saturating_add(1);
+                        let errno = other.err().and_then(|e| Errno::from_io_error(&e));
+                        let full = matches!(errno, None | Some(Errno::AGAIN | Errno::NOBUFS));
+                        let lost = if full { &mut self.no_room } else { &mut self.down };
+                        *lost = lost.wrapping_add(1);
+                    }
+                }
+            }
+        } else {
+            self.down = self.down.wrapping_add(self.ends.len() as u64);
+        }
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Sends the frames from number `from` on. Says how many left.
+    fn send(&self, socket: &PacketSocket, from: usize) -> io::Result<usize> {
+        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; FRAMES_PER_CALL_MAX] =
+            std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let slices: Vec<_> = starts
+            .zip(&self.ends)
+            .skip(from)
+            .map(|(start, end)| [IoSlice::new(self.bytes.get(start..*end).unwrap_or(&[]))])
+            .collect();
+        let messages = slices.iter().zip(&mut controls);
+        let mut messages: Vec<_> =
+            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
+        Ok(sendmmsg(socket, &mut messages, SendFlags::DONTWAIT)?)
+    }
+}

@@ -1,0 +1,189 @@
+//! The interface of a board, which may go and come back.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use causeway_fabric::{Context, ServiceWatch};
+use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
+use causeway_memory::packet_ring::{PacketRing, Slots};
+use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::limits::{AGAIN_NS, LOOKS_PER_ASK, RENEW_NS, SOCKET_BYTES};
+
+/// What the Ethernet header takes of a frame, in bytes.
+const ETHERNET_LEN: usize = 14;
+
+/// What a look came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// A frame of so many bytes, behind [`FINISH_BYTES`].
+    Frame(usize),
+    /// A frame that cannot be one of ours.
+    Odd,
+    /// Nothing.
+    Nothing,
+    /// The interface is gone.
+    Down,
+}
+
+#[derive(Debug)]
+struct Open {
+    socket: Arc<PacketSocket>,
+    ring: Option<PacketRing>,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Interface {
+    pub name: String,
+    address: [u8; 6],
+    pub source: u32,
+    open: Option<Open>,
+    again_ns: Option<u64>,
+    /// Why it carries nothing.
+    pub reason: String,
+    /// Looks since the last frame.
+    vain: u32,
+    /// Frames that the host lost since the ring was last made anew, and when it was.
+    missed: u64,
+    renewed_ns: u64,
+    pub ups: u64,
+    pub lost: u64,
+}
+
+impl Interface {
+    /// Of that name, for frames to that address.
+    pub fn new(name: String, address: [u8; 6], source: u32) -> Self {
+        Self {
+            name,
+            address,
+            source,
+            open: None,
+            again_ns: None,
+            reason: String::new(),
+            vain: 0,
+            missed: 0,
+            renewed_ns: 0,
+            ups: 0,
+            lost: 0,
+        }
+    }
+
+    /// Where frames leave, while it is up.
+    pub fn socket(&self) -> Option<Arc<PacketSocket>> {
+        self.open.as_ref().map(|open| open.socket.clone())
+    }
+
+    /// Opens it; tries again later if it does not work.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
+        let opened = self.try_bind(cx);
+        match &opened {
+            Ok(()) => {
+                self.again_ns = None;
+                self.reason.clear();
+                self.ups = self.ups.saturating_add(1);
+            }
+            Err(error) => {
+                self.reason = error.to_string();
+                self.again_ns = Some(cx.now_ns.saturating_add(AGAIN_NS));
+            }
+        }
+        opened
+    }
+
+    fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
+        let host = |error| PacketError::Host(self.name.clone(), error);
+        let socket = PacketSocket::open_for(&self.name, ETHER_TYPE, Some(self.address))?;
+        let needed = FRAME_LEN_MAX.saturating_sub(ETHERNET_LEN);
+        if socket.mtu() < needed {
+            let text = format!(
+                "its MTU is {}, MXoE needs {needed}: `ip link set {} mtu 9000`, if the network \
+                 carries that",
+                socket.mtu(),
+                self.name
+            );
+            return Err(host(io::Error::other(text)));
+        }
+        let watch = cx.watch_source(socket.as_fd(), self.source).map_err(host)?;
+        // Beyond the limit for all where we may, else up to it.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+        }
+        if sockopt::set_socket_send_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+            let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        }
+        let ring = PacketRing::new(&socket, Slots::LONG);
+        if let Err(error) = &ring {
+            let interface = self.name.as_str();
+            log::warn!(interface, error:%; "no ring: a system call for each frame");
+        }
+        self.open = Some(Open { socket: Arc::new(socket), ring: ring.ok(), watch });
+        Ok(())
+    }
+
+    /// When [`Self::bind`] is to be called again.
+    pub fn again_ns(&self) -> Option<u64> {
+        self.again_ns
+    }
+
+    /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for
+    /// no frame.
+    pub fn receive(&mut self, room: &mut [u8], now_ns: u64, asks: bool) -> Came {
+        match self.try_receive(room, now_ns, asks) {
+            Ok(packet) => match packet.len.checked_sub(FINISH_BYTES) {
+                // What has a tag is another network's.
+                Some(len) if packet.len <= room.len() && packet.tag.is_none() => Came::Frame(len),
+                _ => Came::Odd,
+            },
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::AGAIN) => Came::Nothing,
+                Some(Errno::NETDOWN | Errno::NODEV | Errno::NXIO) | None
+                    if error.kind() != io::ErrorKind::InvalidData =>
+                {
+                    self.reason = format!("interface {}: {error}", self.name);
+                    self.open = None;
+                    self.again_ns = Some(now_ns.saturating_add(AGAIN_NS));
+                    Came::Down
+                }
+                _ => Came::Odd,
+            },
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        room: &mut [u8],
+        now_ns: u64,
+        asks: bool,
+    ) -> io::Result<causeway_memory::packet::Packet> {
+        let Some(Open { socket, ring, .. }) = &mut self.open else {
+            return Err(Errno::AGAIN.into());
+        };
+        let Some(ring) = ring else { return socket.receive(room) };
+        match ring.receive(socket, room) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // A ring says nothing of the interface, so the socket is asked now and then.
+                self.vain = self.vain.wrapping_add(1);
+                if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
+                    sockopt::socket_error(&**socket)??;
+                    self.missed = self.missed.saturating_add(ring.lost(socket)?.into());
+                    if self.missed > 0 && now_ns >= self.renewed_ns.saturating_add(RENEW_NS) {
+                        self.renewed_ns = now_ns;
+                        self.lost = self.lost.saturating_add(std::mem::take(&mut self.missed));
+                        ring.renew(socket).map_err(|_| Errno::NETDOWN)?;
+                    }
+                }
+                Err(error)
+            }
+            other => other,
+        }
+    }
+}

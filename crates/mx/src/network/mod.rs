@@ -1,0 +1,428 @@
+//! A board's network: the backend half of its endpoints, between their rings and the wire.
+//!
+//! # Budget
+//! A request: one look at a slot, one copy. A frame out: one copy, and one system call for up to
+//! [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX). A frame in: one copy out of the
+//! host's ring. An event: one copy into the ring, and a message on the socket only where the
+//! process sleeps.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `desk` | the daemon's end of one endpoint |
+//! | `outlet` | what the engine has around it |
+//! | `interface` | what comes from an interface, which may go and come back |
+//! | `frames` | what leaves |
+
+mod desk;
+mod frames;
+mod interface;
+mod outlet;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use causeway_fabric::{Context, Progress, Served};
+use causeway_memory::packet::FINISH_BYTES;
+use causeway_message::backend::{Board, Config, Dropped, EndpointCounters, PeerCounters, Taken};
+use causeway_message::discovery::{Discovery, News, Peer};
+use causeway_message::limits::MEDIUM_BYTES_MAX;
+use causeway_message::rings;
+use causeway_message::split::{NicId, RegionId};
+
+use crate::limits::{FRAME_ROOM, REGION_BYTES_OF_ENDPOINT_MAX};
+use desk::{Desk, NoRegion};
+use interface::{Came, Interface};
+use outlet::Outlet;
+
+pub use outlet::Note;
+
+/// How a board is on the network.
+#[derive(Debug)]
+pub struct Wiring {
+    /// By which interface.
+    pub interface: String,
+    /// As what the interface is served.
+    pub source: u32,
+    /// Boards that the operator named.
+    pub peers: Vec<(NicId, Option<String>)>,
+}
+
+/// Why memory is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unlent {
+    /// The process broke a rule.
+    Rule,
+    /// A limit is reached.
+    Limit,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Network {
+    board: Board,
+    outlet: Outlet,
+    interface: Interface,
+    discovery: Discovery,
+    /// What a request brings, and a frame.
+    request: Vec<u8>,
+    frame: Vec<u8>,
+    /// Frames that changed nothing, by reason.
+    dropped: BTreeMap<&'static str, u64>,
+    /// What endpoints that are closed had counted.
+    past: (EndpointCounters, PeerCounters),
+    pub notes: Vec<Note>,
+}
+
+/// What frames that changed nothing are counted as.
+fn reason(dropped: &Dropped) -> &'static str {
+    match dropped {
+        Dropped::Malformed(_) => "drop_malformed_total",
+        Dropped::NotOurs => "drop_not_ours_total",
+        Dropped::UnknownBoard => "drop_unknown_board_total",
+        Dropped::NotServed => "drop_not_served_total",
+        Dropped::NoEndpoint => "drop_no_endpoint_total",
+        Dropped::Session => "drop_session_total",
+        Dropped::Key => "drop_key_total",
+        Dropped::Stranger => "drop_stranger_total",
+        Dropped::Number => "drop_number_total",
+        Dropped::NoRoom => "drop_no_room_total",
+        Dropped::Window => "drop_window_total",
+        Dropped::Handle => "drop_handle_total",
+        Dropped::Refusal => "drop_refusal_total",
+    }
+}
+
+impl Network {
+    /// Of a board.
+    pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Self {
+        let mut random = [[0; 4]; 2];
+        random.iter_mut().for_each(|bytes| crate::service::random(bytes));
+        let [serial, magic] = random.map(u32::from_ne_bytes);
+        let [_, _, mac @ ..] = nic.0.to_be_bytes();
+        let mut network = Self {
+            board: Board::new(Config::new(nic, name)),
+            outlet: Outlet::new(),
+            interface: Interface::new(wiring.interface, mac, wiring.source),
+            discovery: Discovery::new(nic, serial, magic, cx.now_ns),
+            request: vec![0; MEDIUM_BYTES_MAX],
+            frame: vec![0; FRAME_ROOM],
+            dropped: BTreeMap::new(),
+            past: Default::default(),
+            notes: Vec::new(),
+        };
+        for (peer, name) in wiring.peers {
+            let news = network.discovery.name_static(peer, name, cx.now_ns);
+            news.into_iter().for_each(|news| network.follow(cx.now_ns, news));
+        }
+        network
+    }
+
+    /// Opens the interface.
+    ///
+    /// # Errors
+    /// There is none, or we may not use it. That it is down is none: it is tried again.
+    pub fn start(&mut self, cx: &Context<'_>) -> Result<(), String> {
+        use causeway_memory::packet::PacketError;
+        match self.interface.bind(cx) {
+            Ok(()) => {
+                self.outlet.frames.socket = self.interface.socket();
+                Ok(())
+            }
+            Err(PacketError::Down(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn follow(&mut self, now: u64, news: News) {
+        match news {
+            News::Added(nic) => match self.board.host_add(nic) {
+                Some(number) => self.discovery.number(nic, number),
+                None => self.discovery.remove(nic),
+            },
+            News::Removed(nic) => self.board.host_remove(now, nic, &mut self.outlet),
+        }
+    }
+
+    /// Opens an endpoint: its session, and the descriptors of its rings.
+    pub fn open(
+        &mut self,
+        cx: &Context<'_>,
+        endpoint: u8,
+        (client, source): (u32, u32),
+        key: u32,
+    ) -> std::io::Result<(u32, Vec<OwnedFd>)> {
+        let (desk, fds) = Desk::new(cx, client, source)?;
+        let session = self
+            .board
+            .open(endpoint, key, &mut self.outlet)
+            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        self.outlet.desks.insert(endpoint, desk);
+        Ok((session, fds))
+    }
+
+    /// Closes an endpoint, having sent what was to be sent. Gives its source.
+    pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
+        for _ in 0..crate::limits::REQUESTS_AT_CLOSE_MAX {
+            if !self.take_request(now, endpoint) {
+                break;
+            }
+        }
+        let (counted, of_partners) = self.counted(endpoint);
+        self.past.0.add(&counted);
+        self.past.1.add(&of_partners);
+        self.board.close(now, endpoint, &mut self.outlet);
+        let desk = self.outlet.desks.remove(&endpoint);
+        self.settle();
+        desk.map(|desk| desk.source)
+    }
+
+    /// Takes memory for large messages of an endpoint.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn lend(&mut self, endpoint: u8, file: &OwnedFd, len: u64) -> Result<RegionId, Unlent> {
+        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(Unlent::Rule)?;
+        let lent = desk.lend(file, len).map_err(|why| match why {
+            NoRegion::Rule => Unlent::Rule,
+            NoRegion::Limit => Unlent::Limit,
+        })?;
+        if desk.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
+            return Err(Unlent::Limit);
+        }
+        let region = self.board.region_add(endpoint, len).ok_or(Unlent::Limit)?;
+        desk.keep(region, lent);
+        Ok(region)
+    }
+
+    /// Lets memory go.
+    pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
+        self.board.region_remove(now, endpoint, region, &mut self.outlet);
+        if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
+            desk.give_back(region);
+        }
+        self.settle();
+    }
+
+    /// How many regions a process has, or all have.
+    pub fn regions_of(&self, client: Option<u32>) -> usize {
+        let desks = self.outlet.desks.values();
+        let its = desks.filter(|desk| client.is_none_or(|client| desk.client == client));
+        its.map(|desk| desk.region_count).sum()
+    }
+
+    /// Serves the rings of an endpoint. `polled`: whether it is looked at again without a cause.
+    pub fn serve_endpoint(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        budget: usize,
+        polled: bool,
+    ) -> Served {
+        let parked = Served { progress: Progress::Parked, count: 0 };
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
+        desk.disarm();
+        desk.later = false;
+        if desk.has_room_again() {
+            self.board.room(now, endpoint, &mut self.outlet);
+        }
+        let mut count = 0_u32;
+        while (count as usize) < budget && self.take_request(now, endpoint) {
+            count = count.saturating_add(1);
+        }
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
+        let progress = if desk.later || desk.broken.is_some() {
+            Progress::Parked
+        } else if count as usize >= budget {
+            Progress::Worked
+        } else if polled {
+            Progress::Idle
+        } else if desk.arm() {
+            Progress::Parked
+        } else {
+            Progress::Worked
+        };
+        if desk.broken.is_some() {
+            self.outlet.touch(endpoint);
+        }
+        self.settle_after(endpoint);
+        Served { progress, count }
+    }
+
+    /// Takes one request; says whether there may be more.
+    fn take_request(&mut self, now: u64, endpoint: u8) -> bool {
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return false };
+        if desk.broken.is_some() || desk.later {
+            return false;
+        }
+        let event = match desk.receiver.poll() {
+            Ok(Some(event)) => event,
+            Ok(None) => return false,
+            Err(broken) => {
+                desk.broken = Some(broken.to_string());
+                return false;
+            }
+        };
+        let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
+        desk.receiver.copy(&event, 0, bytes);
+        if bytes.len() < event.len {
+            desk.broken = Some(format!("a request of {} bytes", event.len));
+            return false;
+        }
+        let request = match rings::read_request(&event.head, bytes) {
+            Ok(request) => request,
+            Err(wrong) => {
+                desk.broken = Some(format!("its requests: {wrong}"));
+                return false;
+            }
+        };
+        let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return false };
+        if taken == Taken::Later {
+            desk.later = true;
+            return false;
+        }
+        desk.wish |= desk.receiver.advance(&event);
+        true
+    }
+
+    /// Serves the interface.
+    pub fn serve_interface(&mut self, now: u64, budget: usize, polled: bool) -> Served {
+        let (mut count, mut progress) = (0_u32, Progress::Worked);
+        while (count as usize) < budget {
+            match self.interface.receive(&mut self.frame, now, !polled) {
+                Came::Frame(len) => {
+                    count = count.saturating_add(1);
+                    self.arrive(now, len);
+                }
+                Came::Odd => {
+                    count = count.saturating_add(1);
+                    self.count("drop_odd_total");
+                }
+                Came::Nothing => {
+                    progress = if polled { Progress::Idle } else { Progress::Parked };
+                    break;
+                }
+                Came::Down => {
+                    self.outlet.frames.socket = None;
+                    progress = Progress::Parked;
+                    break;
+                }
+            }
+        }
+        if count > 0 {
+            self.outlet.retry(&mut self.notes);
+        }
+        self.settle();
+        Served { progress, count }
+    }
+
+    fn arrive(&mut self, now: u64, len: usize) {
+        let end = FINISH_BYTES.saturating_add(len);
+        let frame = self.frame.get(FINISH_BYTES..end).unwrap_or(&[]);
+        if Discovery::takes(frame) {
+            if let Some(news) = self.discovery.hear(now, frame) {
+                self.follow(now, news);
+            }
+            return;
+        }
+        if let Err(dropped) = self.board.receive(now, frame, &mut self.outlet) {
+            self.count(reason(&dropped));
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        let counter = self.dropped.entry(what).or_default();
+        *counter = counter.wrapping_add(1);
+    }
+
+    /// When [`Self::tick`] is to be called.
+    pub fn deadline(&self) -> u64 {
+        let engine = self.board.deadline().unwrap_or(u64::MAX);
+        let again = self.interface.again_ns().unwrap_or(u64::MAX);
+        engine.min(again).min(self.discovery.deadline())
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now_ns;
+        if self.interface.again_ns().is_some_and(|at| at <= now) && self.interface.bind(cx).is_ok()
+        {
+            self.outlet.frames.socket = self.interface.socket();
+            log::info!(interface = self.interface.name.as_str(); "a board's interface is up");
+            cx.wake_source(self.interface.source);
+        }
+        if self.discovery.deadline() <= now {
+            let frames = &mut self.outlet.frames;
+            let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
+            gone.into_iter().for_each(|news| self.follow(now, news));
+        }
+        if self.board.deadline().is_some_and(|at| at <= now) {
+            self.board.tick(now, &mut self.outlet);
+            self.outlet.retry(&mut self.notes);
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.outlet.settle(&mut self.notes);
+    }
+
+    /// As [`Self::settle`], where the endpoint may have something without an event.
+    fn settle_after(&mut self, endpoint: u8) {
+        let told = self.outlet.desks.get(&endpoint).is_some_and(|desk| desk.wish);
+        if told {
+            self.outlet.touch(endpoint);
+        }
+        self.settle();
+    }
+
+    /// What an endpoint counted, and what it counted of all its partners.
+    fn counted(&self, endpoint: u8) -> (EndpointCounters, PeerCounters) {
+        let (its, mut partners) = self.board.endpoint_counters(endpoint).unwrap_or_default();
+        for partner in self.board.partners(endpoint) {
+            partners.add(&partner.counters);
+        }
+        (its, partners)
+    }
+
+    /// The board of that name.
+    pub fn find(&self, name: &str) -> Option<NicId> {
+        self.discovery.find(name)
+    }
+
+    /// What is known of a board.
+    pub fn peer(&self, nic: NicId) -> Option<&Peer> {
+        self.discovery.peer(nic)
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let mut all: BTreeMap<String, u64> = BTreeMap::new();
+        let frames = &self.outlet.frames;
+        let mut put = |name: String, value: u64| {
+            let counter = all.entry(name).or_default();
+            *counter = counter.wrapping_add(value);
+        };
+        let total = |name: &str| format!("{name}_total");
+        self.board.counters().named().for_each(|(name, value)| put(total(name), value));
+        let (mut endpoints, mut partners) = self.past;
+        for endpoint in self.outlet.desks.keys() {
+            let (its, of_partners) = self.counted(*endpoint);
+            endpoints.add(&its);
+            partners.add(&of_partners);
+        }
+        endpoints.named().for_each(|(name, value)| put(total(name), value));
+        partners.named().for_each(|(name, value)| put(total(name), value));
+        for (name, value) in &self.dropped {
+            put((*name).to_owned(), *value);
+        }
+        put("interface_ups_total".into(), self.interface.ups);
+        put("interface_lost_total".into(), self.interface.lost);
+        put("frames_left_total".into(), frames.sent);
+        put("send_calls_total".into(), frames.calls);
+        put("drop_interface_full_total".into(), frames.no_room);
+        put("drop_interface_down_total".into(), frames.down);
+        put("boards_known".into(), self.discovery.peers().count() as u64);
+        all
+    }
+}

@@ -1,0 +1,106 @@
+//! What a board has around it: the rings of its endpoints, and the wire.
+
+use std::collections::BTreeMap;
+
+use causeway_message::backend::{Outside, RegionFault};
+use causeway_message::split::{Event, RegionId};
+
+use super::desk::Desk;
+use super::frames::Frames;
+
+/// What is to be done after a board had its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A process sleeps, and something is there for it.
+    Wake { client: u32, endpoint: u8 },
+    /// A source is to be served.
+    Serve(u32),
+    /// A process broke a rule.
+    Broken { client: u32, why: String },
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Outlet {
+    pub desks: BTreeMap<u8, Desk>,
+    pub frames: Frames,
+    touched: Vec<u8>,
+}
+
+impl Outlet {
+    pub fn new() -> Self {
+        Self { desks: BTreeMap::new(), frames: Frames::new(), touched: Vec::new() }
+    }
+
+    /// Notes that something of an endpoint is to be looked at when the turn is over.
+    pub fn touch(&mut self, endpoint: u8) {
+        self.touched.push(endpoint);
+    }
+
+    /// The turn is over: frames leave, and what else is to be done is noted.
+    pub fn settle(&mut self, notes: &mut Vec<Note>) {
+        self.frames.flush();
+        while let Some(endpoint) = self.touched.pop() {
+            let Some(desk) = self.desks.get_mut(&endpoint) else { continue };
+            let client = desk.client;
+            if let Some(why) = &desk.broken {
+                notes.push(Note::Broken { client, why: why.clone() });
+                continue;
+            }
+            let written = std::mem::take(&mut desk.touched);
+            if std::mem::take(&mut desk.wish) || (written && desk.sender.take_wish()) {
+                notes.push(Note::Wake { client, endpoint });
+            }
+            if desk.full.is_some() {
+                notes.push(Note::Serve(desk.source));
+            }
+        }
+    }
+
+    /// Something changed: requests that were not taken may be now.
+    pub fn retry(&mut self, notes: &mut Vec<Note>) {
+        for desk in self.desks.values_mut().filter(|desk| desk.later) {
+            notes.push(Note::Serve(desk.source));
+        }
+    }
+}
+
+impl Outside for Outlet {
+    fn random(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        crate::service::random(&mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
+
+    fn frame(&mut self, head: &[u8], data: &[u8]) {
+        self.frames.push(head, data);
+    }
+
+    fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {
+        let Some(desk) = self.desks.get_mut(&endpoint) else { return true };
+        if !desk.touched {
+            self.touched.push(endpoint);
+        }
+        desk.event(event)
+    }
+
+    fn read(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), RegionFault> {
+        self.desks.get(&endpoint).ok_or(RegionFault)?.read(region, offset, into)
+    }
+
+    fn write(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), RegionFault> {
+        self.desks.get(&endpoint).ok_or(RegionFault)?.write(region, offset, bytes)
+    }
+}

@@ -1,0 +1,255 @@
+//! Memory for large messages on their way to and from other hosts: lent to the daemon, kept and
+//! used again.
+//!
+//! It lies in slabs, which the daemon knows as regions; a message has a place in one. A slab is
+//! asked for when no place is free, and what waits for a place waits for the daemon's answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use causeway_memory::{Map, Mapping, Region, create};
+use causeway_message::library::{Refused, Staging};
+use causeway_message::split::{RegionId, Window};
+use causeway_message::status::Status;
+use causeway_wire::local::Ask;
+
+use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX};
+
+/// Places begin at multiples of this.
+const GRAIN: u64 = 4096;
+
+/// What the daemon is to be asked.
+pub type Order = (Ask, Vec<OwnedFd>);
+
+#[derive(Debug)]
+struct Slab {
+    tag: u32,
+    /// The daemon's number for it, once it answered.
+    region: Option<RegionId>,
+    map: Map,
+    len: u64,
+    /// What is free: where, and how many bytes.
+    free: BTreeMap<u64, u64>,
+    /// Places in use.
+    used: usize,
+}
+
+impl Slab {
+    fn new(tag: u32, len: u64) -> Option<(Self, OwnedFd)> {
+        let file = create("causeway-staging", len).ok()?;
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
+        let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).ok()?;
+        let free = BTreeMap::from([(0, len)]);
+        Some((Self { tag, region: None, map, len, free, used: 0 }, file))
+    }
+
+    /// Takes a place of so many bytes, a multiple of [`GRAIN`].
+    fn take(&mut self, len: u64) -> Option<u64> {
+        let (&at, &free) = self.free.iter().find(|(_, free)| **free >= len)?;
+        self.free.remove(&at);
+        if free > len {
+            self.free.insert(at.saturating_add(len), free.saturating_sub(len));
+        }
+        self.used = self.used.saturating_add(1);
+        Some(at)
+    }
+
+    fn give(&mut self, at: u64, len: u64) {
+        let (mut at, mut len) = (at, len);
+        if let Some(behind) = self.free.remove(&at.saturating_add(len)) {
+            len = len.saturating_add(behind);
+        }
+        if let Some((&before, &free)) = self.free.range(..at).next_back()
+            && before.saturating_add(free) == at
+        {
+            at = before;
+            len = len.saturating_add(free);
+        }
+        self.free.insert(at, len);
+        self.used = self.used.saturating_sub(1);
+    }
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Slabs {
+    endpoint: u8,
+    slabs: Vec<Slab>,
+    last: u32,
+    pub orders: VecDeque<Order>,
+    /// The daemon takes no more.
+    full: bool,
+}
+
+/// The bytes that a place takes.
+fn rounded(len: u32) -> u64 {
+    u64::from(len).next_multiple_of(GRAIN)
+}
+
+impl Slabs {
+    /// For the rings of an endpoint.
+    pub fn new(endpoint: u8) -> Self {
+        Self { endpoint, slabs: Vec::new(), last: 0, orders: VecDeque::new(), full: false }
+    }
+
+    /// Whether the daemon is yet to answer.
+    pub fn asks(&self) -> bool {
+        self.slabs.iter().any(|slab| slab.region.is_none())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.slabs.iter().fold(0, |sum, slab| sum.saturating_add(slab.len))
+    }
+
+    /// The daemon answered.
+    pub fn answered(&mut self, tag: u32, region: Option<RegionId>) {
+        let Some(at) = self.slabs.iter().position(|slab| slab.tag == tag) else { return };
+        match region {
+            Some(_) => {
+                if let Some(slab) = self.slabs.get_mut(at) {
+                    slab.region = region;
+                }
+            }
+            None => {
+                self.slabs.remove(at);
+                self.full = true;
+            }
+        }
+    }
+
+    /// Lets go of a slab that nobody uses.
+    fn drop_idle(&mut self) -> bool {
+        let idle = |slab: &Slab| slab.used == 0 && slab.region.is_some();
+        let Some(at) = self.slabs.iter().position(idle) else { return false };
+        if let Some(region) = self.slabs.remove(at).region {
+            let ask = Ask::Unregion { endpoint: self.endpoint, region: region.0 };
+            self.orders.push_back((ask, Vec::new()));
+            self.full = false;
+        }
+        true
+    }
+
+    /// Asks for a slab with a place for so many bytes.
+    fn order(&mut self, len: u64) -> Result<(), Refused> {
+        let never = Refused::Never(Status::NoResources);
+        if len > STAGING_BYTES_MAX {
+            return Err(never);
+        }
+        let size = len.next_multiple_of(SLAB_BYTES);
+        while self.full || self.bytes().saturating_add(size) > STAGING_BYTES_MAX {
+            if !self.drop_idle() {
+                // What is in use is free one day; where there is nothing, nothing comes.
+                return if self.slabs.is_empty() { Err(never) } else { Ok(()) };
+            }
+        }
+        self.last = self.last.wrapping_add(1);
+        let tag = self.last;
+        let (slab, file) = Slab::new(tag, size).ok_or(never)?;
+        self.slabs.push(slab);
+        let ask = Ask::Region { tag, endpoint: self.endpoint, len: size };
+        self.orders.push_back((ask, vec![file]));
+        Ok(())
+    }
+
+    fn of(&self, region: RegionId) -> Option<&Slab> {
+        self.slabs.iter().find(|slab| slab.region == Some(region))
+    }
+}
+
+impl Staging for Slabs {
+    fn take(&mut self, len: u32) -> Result<Window, Refused> {
+        let needed = rounded(len);
+        for slab in &mut self.slabs {
+            let Some(region) = slab.region else { continue };
+            if let Some(offset) = slab.take(needed) {
+                return Ok(Window { region, offset, len });
+            }
+        }
+        let comes = |slab: &Slab| slab.region.is_none() && slab.len >= needed;
+        if !self.slabs.iter().any(comes) {
+            self.order(needed)?;
+        }
+        Err(Refused::Full)
+    }
+
+    fn give(&mut self, window: Window) {
+        let found = self.slabs.iter_mut().find(|slab| slab.region == Some(window.region));
+        let Some(slab) = found else { return };
+        slab.give(window.offset, rounded(window.len));
+        let idle = self.slabs.iter().filter(|slab| slab.used == 0);
+        if idle.fold(0_u64, |sum, slab| sum.saturating_add(slab.len)) > STAGING_IDLE_MAX {
+            self.drop_idle();
+        }
+    }
+
+    fn write(&self, window: Window, at: usize, bytes: &[u8]) {
+        if let Some(slab) = self.of(window.region) {
+            let _ = slab.map.write(window.offset.saturating_add(at as u64), bytes);
+        }
+    }
+
+    fn read(&self, window: Window, at: usize, into: &mut [u8]) {
+        if let Some(slab) = self.of(window.region) {
+            let _ = slab.map.read(window.offset.saturating_add(at as u64), into);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(slabs: &mut Slabs, region: u8) -> u64 {
+        let (ask, files) = slabs.orders.pop_front().unwrap();
+        let Ask::Region { tag, len, .. } = ask else { panic!("{ask:?}") };
+        assert_eq!(files.len(), 1);
+        slabs.answered(tag, Some(RegionId(region)));
+        len
+    }
+
+    #[test]
+    fn places_are_apart_and_used_again() {
+        let mut slabs = Slabs::new(1);
+        assert_eq!(slabs.take(100_000), Err(Refused::Full));
+        assert_eq!(slabs.take(100_000), Err(Refused::Full));
+        assert!(slabs.asks());
+        assert_eq!(answered(&mut slabs, 7), SLAB_BYTES);
+        assert!(slabs.orders.is_empty(), "asked once");
+        let all: Vec<Window> = (0..5).map(|_| slabs.take(100_000).unwrap()).collect();
+        for (number, window) in (0_u8..).zip(&all) {
+            slabs.write(*window, 0, &[number; 100_000]);
+        }
+        for (number, window) in (0_u8..).zip(&all) {
+            let mut bytes = [0xff; 99_999];
+            slabs.read(*window, 1, &mut bytes);
+            assert_eq!(bytes, [number; 99_999]);
+        }
+        for at in [1, 3, 2, 0, 4] {
+            slabs.give(all[at]);
+        }
+        // It is in one piece again.
+        assert_eq!(slabs.take(SLAB_BYTES as u32).unwrap().offset, 0);
+        assert_eq!(slabs.take(1), Err(Refused::Full), "the next slab");
+    }
+
+    #[test]
+    fn idle_slabs_are_bounded_and_what_never_fits_is_said() {
+        let mut slabs = Slabs::new(1);
+        let large = (STAGING_IDLE_MAX + SLAB_BYTES) as u32;
+        assert_eq!(slabs.take(large), Err(Refused::Full));
+        answered(&mut slabs, 3);
+        let window = slabs.take(large).unwrap();
+        slabs.give(window);
+        let (ask, _) = slabs.orders.pop_front().unwrap();
+        assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 3 });
+        let never = Err(Refused::Never(Status::NoResources));
+        assert_eq!(slabs.take(u32::MAX), never);
+        // The daemon has no room, and nothing is there.
+        assert_eq!(slabs.take(1), Err(Refused::Full));
+        let (ask, _) = slabs.orders.pop_front().unwrap();
+        let Ask::Region { tag, .. } = ask else { panic!("{ask:?}") };
+        slabs.answered(tag, None);
+        assert_eq!(slabs.take(1), never);
+    }
+}

@@ -1,0 +1,247 @@
+//! The way as a [`Transport`]: by the number of a partner it is known which of both leads there.
+
+use causeway_message::library::{Arrival, Channels, Handed, Refused, Transport, is_remote};
+use causeway_message::split::{Address, PeerId, Token};
+use causeway_message::status::Status;
+use causeway_wire::local::Ask;
+
+use super::{Doorbell, Shown, Way, Ways, Wish};
+use crate::memory::Segments;
+
+type Local = Channels<Doorbell>;
+
+impl Way {
+    /// The rings, if they lead to that partner.
+    #[inline]
+    fn rings_to(&mut self, peer: PeerId) -> Option<&mut Ways> {
+        if is_remote(peer) { self.rings.as_mut().map(|rings| rings as &mut Ways) } else { None }
+    }
+
+    /// What the rings have.
+    #[inline]
+    fn next_of_rings(&mut self) -> Option<Arrival> {
+        let rings: &mut Ways = self.rings.as_mut()?;
+        let next = rings.next()?;
+        self.shown = Shown::Rings;
+        Some(next)
+    }
+
+    /// What channels and the daemon have.
+    #[inline]
+    fn next_of_host(&mut self) -> Option<Arrival> {
+        let next = <Local as Transport<Segments>>::next(&mut self.channels);
+        // A partner is seen before it is said that the connect to it ended.
+        let first = matches!(next, Some(Arrival::PeerSeen { .. } | Arrival::PeerGone { .. }));
+        if !self.notes.is_empty() && !first {
+            self.shown = Shown::Note;
+            return self.notes.front().copied();
+        }
+        if next.is_some() {
+            self.shown = Shown::Channels;
+        }
+        next
+    }
+
+    fn next_of_both(&mut self) -> Option<Arrival> {
+        if !self.remote.is_empty() {
+            self.connect_remote();
+        }
+        let next = if self.rings_first {
+            self.next_of_rings().or_else(|| self.next_of_host())
+        } else {
+            self.next_of_host().or_else(|| self.next_of_rings())
+        };
+        self.rings_first = self.shown != Shown::Rings;
+        next
+    }
+}
+
+impl Transport<Segments> for Way {
+    #[inline]
+    fn eager_max(&self, peer: PeerId) -> usize {
+        match &self.rings {
+            Some(rings) if is_remote(peer) => {
+                let rings: &Ways = rings;
+                rings.eager_max(peer)
+            }
+            _ => <Local as Transport<Segments>>::eager_max(&self.channels, peer),
+        }
+    }
+
+    #[inline]
+    fn eager(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &Segments,
+    ) -> Result<Handed, Refused> {
+        match self.rings_to(peer) {
+            Some(rings) => rings.eager(peer, token, match_info, data),
+            None => self.channels.eager(peer, token, match_info, data),
+        }
+    }
+
+    #[inline]
+    fn offer(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        match_info: u64,
+        data: &Segments,
+    ) -> Result<(), Refused> {
+        let Some(rings) = self.rings_to(peer) else {
+            return self.channels.offer(peer, token, match_info, data);
+        };
+        let offered = rings.offer(peer, token, match_info, data);
+        self.send_orders();
+        offered
+    }
+
+    fn pull(
+        &mut self,
+        peer: PeerId,
+        offer: u64,
+        token: Token,
+        into: Option<&mut Segments>,
+        len: u32,
+    ) -> Result<Handed, Refused> {
+        let Some(rings) = self.rings_to(peer) else {
+            return self.channels.pull(peer, offer, token, into, len);
+        };
+        let pulled = rings.pull(peer, offer, token, into, len);
+        self.send_orders();
+        pulled
+    }
+
+    fn feed(
+        &mut self,
+        peer: PeerId,
+        to: u64,
+        data: &Segments,
+        at: usize,
+        end: usize,
+    ) -> Result<usize, Refused> {
+        self.channels.feed(peer, to, data, at, end)
+    }
+
+    fn fail(&mut self, peer: PeerId, to: u64) {
+        if !is_remote(peer) {
+            let channels: &mut Ways = &mut self.channels;
+            channels.fail(peer, to);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        to: Address,
+        key: u32,
+        timeout_ns: Option<u64>,
+    ) -> Result<(), Refused> {
+        if self.parted {
+            return Err(Refused::Never(Status::EndpointUnreachable));
+        }
+        let Address { nic, endpoint } = to;
+        let ask =
+            Ask::Connect { endpoint: self.own, to: endpoint, key, token: token.0, nic: nic.0 };
+        if self.conversation.ask(ask).is_err() {
+            self.part();
+            return Err(Refused::Never(Status::EndpointUnreachable));
+        }
+        self.connects.insert(token.0, Wish { to, key, timeout_ns });
+        Ok(())
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        match self.rings_to(peer) {
+            Some(rings) => rings.disconnect(peer),
+            None => {
+                let channels: &mut Ways = &mut self.channels;
+                channels.disconnect(peer);
+                self.drop_peer(peer);
+            }
+        }
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        match self.rings_to(peer) {
+            Some(rings) => rings.forget(peer),
+            None => {
+                let channels: &mut Ways = &mut self.channels;
+                channels.forget(peer);
+                self.drop_peer(peer);
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if self.connects.remove(&token.0).is_none()
+            && let Some(rings) = &mut self.rings
+        {
+            let rings: &mut Ways = rings;
+            rings.cancel(token);
+        }
+    }
+
+    fn broken(&mut self, peer: PeerId) {
+        match self.rings_to(peer) {
+            Some(rings) => rings.broken(peer),
+            None => {
+                let channels: &mut Ways = &mut self.channels;
+                channels.broken(peer);
+            }
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Arrival> {
+        match self.shown {
+            Shown::Rings => return self.next_of_rings(),
+            Shown::Nothing if self.rings.is_some() => return self.next_of_both(),
+            _ => {}
+        }
+        self.next_of_host()
+    }
+
+    #[inline]
+    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
+        match (self.shown, &self.rings) {
+            (Shown::Rings, Some(rings)) => {
+                let rings: &Ways = rings;
+                rings.copy(at, into)
+            }
+            _ => <Local as Transport<Segments>>::copy(&self.channels, at, into),
+        }
+    }
+
+    #[inline]
+    fn done(&mut self) {
+        match std::mem::replace(&mut self.shown, Shown::Nothing) {
+            Shown::Note => drop(self.notes.pop_front()),
+            Shown::Rings => {
+                if let Some(rings) = &mut self.rings {
+                    let rings: &mut Ways = rings;
+                    rings.done();
+                }
+                self.send_orders();
+            }
+            Shown::Channels => <Local as Transport<Segments>>::done(&mut self.channels),
+            Shown::Nothing => {}
+        }
+    }
+
+    #[inline]
+    fn defer(&mut self) {
+        match std::mem::replace(&mut self.shown, Shown::Nothing) {
+            Shown::Rings => {
+                if let Some(rings) = &mut self.rings {
+                    let rings: &mut Ways = rings;
+                    rings.defer();
+                }
+            }
+            Shown::Channels => <Local as Transport<Segments>>::defer(&mut self.channels),
+            Shown::Note | Shown::Nothing => {}
+        }
+    }
+}
