@@ -17,7 +17,7 @@ use crate::model::Model;
 /// A configuration: read, printed and read again it is the same; or every problem is told.
 pub fn config(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
-    let around = Surroundings { run_dir: Some("/run/causeway".into()) };
+    let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay: |_| None };
     let path = Path::new("causeway.toml");
     match Config::parse(path, source, &around) {
         Ok(config) => {

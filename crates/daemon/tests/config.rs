@@ -7,7 +7,7 @@ use causeway_daemon::config::{Config, Surroundings};
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
 fn parse(text: &str) -> Result<Config, String> {
-    let around = Surroundings { run_dir: Some("/run/causeway".into()) };
+    let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay: |_| None };
     Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
 }
 
@@ -110,7 +110,7 @@ fn an_empty_file_is_a_daemon_without_ports() {
 
 #[test]
 fn without_a_default_directory_the_control_socket_must_be_given() {
-    let around = Surroundings { run_dir: None };
+    let around = Surroundings { run_dir: None, underlay: |_| None };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
     let given = Config::parse(Path::new("c"), "[daemon]\ncontrol = \"/a/c\"\n", &around).unwrap();
@@ -376,4 +376,27 @@ fn the_mtu_is_what_the_groups_links_carry() {
     assert_eq!(mtus("kind=\"vnet\"\nremote=\"10.0.0.2\"", ""), 1458);
     assert_eq!(mtus("kind=\"causeway-plain\"\nremote=\"10.0.0.2\"", ""), 1500);
     assert_eq!(mtus(vxlan, "mtu=9000"), 9000);
+}
+
+/// Where this host knows the way, what it carries counts.
+#[test]
+fn the_mtu_follows_the_way_that_the_host_knows() {
+    let mtu = |link: &str, underlay| {
+        let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
+        let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
+        let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay };
+        let text = format!("{HEAD}{port}{link}");
+        let config = Config::parse(Path::new("c.toml"), &text, &around).unwrap();
+        match &config.ports[0].kind {
+            causeway_fabric::spec::PortKind::Net(net) => net.mtu,
+            other => panic!("{other:?}"),
+        }
+    };
+    let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"127.0.0.2\"";
+    assert_eq!(mtu(vxlan, |_| Some(1400)), 1350);
+    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", |_| Some(1400)), 1400);
+    // The loopback interface carries more than a port has unless told.
+    let asked = causeway_daemon::draft::LinkDraft::underlay;
+    assert_eq!(mtu(vxlan, asked), 1500);
+    assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", asked), 1500);
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{About, body, invalid, kind_of, refused};
 use crate::config::{Config, Surroundings};
+use crate::draft::LinkDraft;
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
@@ -39,7 +40,8 @@ fn file() -> PathBuf {
 
 pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
     let ApplyBody { text, file, dry_run } = body(request)?;
-    let around = Surroundings { run_dir: Some(about.run_dir.clone()) };
+    let run_dir = Some(about.run_dir.clone());
+    let around = Surroundings { run_dir, underlay: LinkDraft::underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
     let mtu_is_ours = config.mtu_is_ours.clone();
     let mut wanted = wanted(config, about).map_err(invalid)?;

@@ -22,7 +22,6 @@ use std::time::Instant;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
-use causeway_fabric::limits::UNDERLAY_MTU;
 use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
@@ -149,7 +148,7 @@ fn carried(fabric: &dyn Fabric, group: &Name) -> Result<u16, Reply> {
     match fabric.call(Command::LinkList).map_err(refused)? {
         Answer::Links(links) => {
             let of = links.iter().filter(|link| link.spec.group == *group);
-            Ok(of.map(|link| link.spec.kind.mtu(UNDERLAY_MTU)).min().unwrap_or(u16::MAX))
+            Ok(of.map(|link| link.mtu).min().unwrap_or(u16::MAX))
         }
         other => Err(unexpected(&other)),
     }

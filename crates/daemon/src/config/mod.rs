@@ -129,11 +129,13 @@ pub enum ConfigError {
     Wrong(String),
 }
 
-/// Where runtime files go when the configuration does not say.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the configuration leaves to where it is read.
+#[derive(Debug, Clone)]
 pub struct Surroundings {
     /// The directory for the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
+    /// How long packets may be on a link's way, where that is known.
+    pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
 
 impl Surroundings {
@@ -148,7 +150,7 @@ impl Surroundings {
         } else {
             env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
-        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()) }
+        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()), underlay: LinkDraft::underlay }
     }
 }
 

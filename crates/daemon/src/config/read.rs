@@ -87,7 +87,7 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         .collect();
     let carried = |group: &Name| {
         let of = links.iter().filter(|link| link.value.group == *group);
-        of.map(|link| link.value.mtu()).min().unwrap_or(u16::MAX)
+        of.map(|link| link.value.mtu(around.underlay)).min().unwrap_or(u16::MAX)
     };
     let ports: Vec<_> = array(&document, "port", "[[port]]", &PORT_KEYS, &mut problems)
         .iter()

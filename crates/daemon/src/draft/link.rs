@@ -9,6 +9,7 @@ use causeway_fabric::spec::{
     LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
     VXLAN_BYTES, datagram_mtu, metric_default,
 };
+use causeway_link::io::path;
 use serde::{Deserialize, Serialize};
 
 use super::place::{self, Place, Resolver};
@@ -195,16 +196,29 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
 
 impl LinkDraft {
     /// As [`causeway_fabric::spec::LinkKind::mtu`], before the peer's address is looked up: a host
-    /// by name is taken to have an IPv4 one.
-    pub fn mtu(&self) -> u16 {
+    /// by name is taken to have an IPv4 one. `underlay` says how long packets may be on the way of
+    /// a draft, where it knows.
+    pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
         let encapsulation = match self.kind {
-            LinkWord::Vnet => 0,
-            LinkWord::Vxlan => VXLAN_BYTES,
-            LinkWord::Raw => return UNDERLAY_MTU,
+            LinkWord::Vnet => Some(0),
+            LinkWord::Vxlan => Some(VXLAN_BYTES),
+            LinkWord::Raw => None,
             _ => return u16::MAX,
         };
+        let underlay = underlay(self).unwrap_or(UNDERLAY_MTU);
         let is_ipv6 = self.remote.as_ref().is_some_and(|at| at.matches(':').count() > 1);
-        datagram_mtu(UNDERLAY_MTU, !is_ipv6, encapsulation)
+        encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, !is_ipv6, bytes))
+    }
+
+    /// How long packets may be on its way, as this host knows it now: by its interface, or by the
+    /// route to its peer, if that is given by its address.
+    pub fn underlay(&self) -> Option<u16> {
+        if let Some(interface) = &self.interface {
+            return path::packet_at(interface);
+        }
+        let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+        let remote = address(&self.remote)?;
+        path::packet_to(address(&self.local).unwrap_or(unspecified(Some(remote))), remote)
     }
 
     /// A draft of which only this much is said.
