@@ -32,6 +32,7 @@ pub mod mailbox;
 pub mod orders;
 pub mod pace;
 pub mod port;
+pub mod rate;
 mod registry;
 pub mod rules;
 pub mod service;

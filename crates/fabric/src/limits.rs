@@ -42,6 +42,11 @@ pub const SPIN_US_DEFAULT: u64 = 1000;
 pub const SPIN_US_MAX: u64 = 100_000;
 /// How long a port takes no frontend after one held up the dispatcher; 30 s.
 pub const BARRED_NS: u64 = 30_000_000_000;
+/// Frontends that one port takes in a second, and as many at once: setting one up and tearing it
+/// down takes the dispatcher some 100 us, which its neighbours lose.
+pub const CONNECTS_PER_SECOND: u64 = 32;
+/// How long a socket is left alone to which more came; 100 ms. They wait in its backlog.
+pub const SHUT_NS: u64 = 100_000_000;
 /// Guest-triggered log lines of one port in [`LOG_WINDOW_NS`]; the rest is counted.
 pub const LOG_LINES_MAX: u32 = 10;
 /// See [`LOG_LINES_MAX`]; 5 s.

@@ -11,6 +11,7 @@ use crate::limits::BARRED_NS;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::pace::{Mode, Pace, Pacing};
+use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
 use crate::watch::Watch;
 
@@ -49,10 +50,20 @@ pub struct Port {
     pub(crate) barred_until_ns: u64,
     pub(crate) log: LogLimit,
     /// None where frontends are handed in ([`crate::Shard::connect`]).
-    pub(crate) listener: Option<(Listener, Watch)>,
+    pub(crate) listener: Option<Door>,
+    /// Frontends that it may still take.
+    pub(crate) connects: Bucket,
     pub(crate) server: Option<Server>,
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
+}
+
+/// A port's socket.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub listener: Listener,
+    /// None while it is left alone.
+    pub watch: Option<Watch>,
 }
 
 /// Why a guest could not be shown what was put in its ring.

@@ -6,12 +6,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use causeway_fabric::rate::Bucket;
 use zeroize::Zeroizing;
 
 use crate::handshake::{COOKIE_LEN, mac};
 use crate::limits::{COOKIE_NS, INITIATIONS_ALL, INITIATIONS_PROVEN, INITIATIONS_SOURCE, SOURCES};
 use crate::moment::Moment;
-use crate::rate::Bucket;
 use crate::refusal::Refusal;
 
 /// What is to be done with an initiation.

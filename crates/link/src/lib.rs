@@ -53,7 +53,6 @@ pub mod limits;
 pub mod moment;
 pub mod outlet;
 pub mod pack;
-mod rate;
 pub mod refusal;
 pub mod replay;
 pub mod session;

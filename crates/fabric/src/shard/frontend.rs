@@ -6,6 +6,7 @@ use causeway_attach::{Event, Reason, Server};
 
 use super::Shard;
 use crate::control::{CommandError, PortState};
+use crate::limits::CONNECTS_PER_SECOND;
 use crate::port::{Port, PortId};
 use crate::spec::Name;
 use crate::watch::{Token, When};
@@ -15,9 +16,16 @@ pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was trunca
 impl Shard {
     /// A frontend connects to a port's socket. One at a time; others are turned away.
     pub(super) fn accept(&mut self, id: PortId) {
+        let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let Some((listener, _)) = port.listener.as_mut() else { return };
-        match listener.accept() {
+        let Some(door) = port.listener.as_mut() else { return };
+        // Those who attach elsewhere are many: their service counts them.
+        if !self.service.attaches(&port.spec) && !port.connects.take(now, CONNECTS_PER_SECOND) {
+            self.shut(id);
+            self.warn(id, "frontends come too fast: they wait");
+            return;
+        }
+        match door.listener.accept() {
             Ok(stream) => {
                 if let Err(why) = self.admit(id, OwnedFd::from(stream)) {
                     self.warn(id, &why);

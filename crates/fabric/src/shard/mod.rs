@@ -15,6 +15,7 @@
 //! are looked at when the dispatcher says so: every
 //! [`COST_PER_LOOK`](crate::limits::COST_PER_LOOK).
 
+mod doors;
 mod frontend;
 pub(crate) mod ports;
 pub(crate) mod sources;
@@ -81,6 +82,8 @@ pub struct Shard {
     spin_ns: u64,
     active: VecDeque<Work>,
     sources: Sources,
+    /// Ports whose sockets are left alone, and until when.
+    doors: VecDeque<(u64, PortId)>,
     dirty: Vec<(PortId, usize)>,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
@@ -106,6 +109,7 @@ impl Shard {
             spin_ns: pacing.spin_ns,
             active: VecDeque::new(),
             sources: Sources::default(),
+            doors: VecDeque::new(),
             dirty: Vec::new(),
             woken: Vec::new(),
             faults: Vec::new(),
@@ -146,9 +150,9 @@ impl Shard {
         !self.active.is_empty()
     }
 
-    /// When the service wants to be called without a cause, in nanoseconds of its clock.
+    /// When it wants to be looked at without a cause, in nanoseconds of its clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.service.deadline_ns()
+        self.service.deadline_ns().into_iter().chain(self.doors_ns()).min()
     }
 
     /// Readable while a doorbell, a message or a connect waits for [`Self::look`].
@@ -163,7 +167,9 @@ impl Shard {
     pub fn look(&mut self) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
         let looked = self.poller.wait(&mut events, EVENTS_MAX, Some(0));
-        for event in &events {
+        // Who leaves makes room for who comes.
+        let comes = |event: &&Event| matches!(event.token, Token::Listener { .. });
+        for event in events.iter().filter(|e| !comes(e)).chain(events.iter().filter(comes)) {
             self.handle_event(*event);
         }
         self.events = events;
@@ -181,9 +187,10 @@ impl Shard {
         outcome
     }
 
-    /// Calls the service if its deadline has passed.
+    /// Does what is due, and has the service do so.
     pub(crate) fn tick(&mut self) {
-        if self.deadline_ns().is_some_and(|at| at <= self.now_ns) {
+        self.open_doors();
+        if self.service.deadline_ns().is_some_and(|at| at <= self.now_ns) {
             self.with(|service, cx| service.tick(cx));
             self.settle();
         }

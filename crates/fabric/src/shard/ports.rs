@@ -1,17 +1,16 @@
 //! The ports of a shard: added, deleted, shown.
 
-use std::os::fd::AsFd;
-
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
+use super::doors::watch_door;
 use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView};
 use crate::limits::PORTS_MAX;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
-use crate::port::{Port, PortId, QueueWork};
+use crate::port::{Door, Port, PortId, QueueWork};
+use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
-use crate::watch::{Token, Watch, When};
 
 pub(crate) fn no_port(name: &Name) -> CommandError {
     CommandError::NotFound { what: "port", name: name.to_string() }
@@ -43,6 +42,7 @@ impl Shard {
             barred_until_ns: 0,
             log: LogLimit::default(),
             listener,
+            connects: Bucket::default(),
             server: None,
             server_watch: None,
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
@@ -59,12 +59,11 @@ impl Shard {
         Ok(self.view(port))
     }
 
-    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<(Listener, Watch), CommandError> {
+    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<Door, CommandError> {
         let listener = Listener::bind(&spec.socket)?;
-        let token = Token::Listener { slot: id.slot, serial: id.serial };
-        let watch = self.poller.watch(listener.as_fd(), token, When::Readable);
+        let watch = watch_door(&self.poller, id, &listener);
         let watch = watch.map_err(|e| CommandError::Host(format!("port {}: {e}", spec.name)))?;
-        Ok((listener, watch))
+        Ok(Door { listener, watch: Some(watch) })
     }
 
     /// Closes a port, its connections and its socket.

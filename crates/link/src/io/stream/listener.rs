@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use causeway_fabric::rate::Bucket;
+
 use super::super::limits::{ACCEPTS_PER_SECOND_MAX, ACCEPTS_PER_TURN_MAX};
 use super::super::udp::canonical;
-use crate::rate::Bucket;
 
 /// A socket that takes connections, shared by the links whose peers connect there.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ const TOKEN: u64 = 1_000_000_000;
 
 /// So many a second, and as many at once.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     /// Used up, in ns of one a second; it drains with time.
     used: u64,
     at: u64,
 }
 
 impl Bucket {
-    /// Takes one, if it is there.
+    /// Takes one of `rate` a second at time `now`, in nanoseconds, if it is there.
     pub fn take(&mut self, now: u64, rate: u64) -> bool {
         let drained = now.saturating_sub(self.at).saturating_mul(rate);
         self.used = self.used.saturating_sub(drained);
@@ -26,7 +26,6 @@ impl Bucket {
     }
 
     /// One of which everything was taken, and more.
-    #[cfg(test)]
     pub const fn emptied(now: u64) -> Self {
         Self { used: u64::MAX / 2, at: now }
     }
