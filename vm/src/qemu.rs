@@ -79,6 +79,12 @@ impl Qemu {
         if !spec.may_restart {
             line.flag("-no-reboot");
         }
+        if let Some(monitor) = &spec.monitor {
+            line.add("-qmp", &format!("unix:{},server=on,wait=off", monitor.display()));
+        }
+        if let Some(from) = &spec.incoming {
+            line.add("-incoming", &format!("unix:{}", from.display()));
+        }
         for (i, nic) in spec.nics.iter().enumerate() {
             self.nic(&mut line, i, nic, accel, spec.reconnects);
         }

@@ -20,6 +20,10 @@ pub struct GuestSpec {
     pub reconnects: bool,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
+    /// Where it can be told to leave for another process (QMP).
+    pub monitor: Option<PathBuf>,
+    /// It does not boot: it comes here from another process.
+    pub incoming: Option<PathBuf>,
 }
 
 impl GuestSpec {
@@ -34,6 +38,8 @@ impl GuestSpec {
             may_restart: false,
             reconnects: false,
             namespace_of: None,
+            monitor: None,
+            incoming: None,
         }
     }
 

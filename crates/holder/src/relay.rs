@@ -220,12 +220,13 @@ impl Relay {
             return Ok(());
         }
         log::trace!(request:? = request, taken; "answered");
-        let size = u32::try_from(answer.payload.len()).unwrap_or(u32::MAX);
+        let payload = withheld(request, &answer.payload);
+        let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let fds: Vec<BorrowedFd<'_>> = match request {
             R::GET_INFLIGHT_FD => answer.fds.iter().map(AsFd::as_fd).collect(),
             _ => Vec::new(),
         };
-        let sent = self.frontend.send(Header::reply(request, size), &answer.payload, &fds);
+        let sent = self.frontend.send(Header::reply(request, size), &payload, &fds);
         sent.map_err(broken)
     }
 
@@ -302,9 +303,33 @@ impl Relay {
     }
 }
 
+/// An answer without what a held frontend may not use: pages that the causewayd before wrote to
+/// would be missing in the log of the next.
+fn withheld(request: R, payload: &[u8]) -> Vec<u8> {
+    match (request, Message::decode_number(request, payload)) {
+        (R::GET_PROTOCOL_FEATURES, Ok(offered)) => {
+            (offered & !Protocol::LOG_SHMFD.bits()).to_ne_bytes().to_vec()
+        }
+        _ => payload.to_vec(),
+    }
+}
+
 fn broken(reason: Reason) -> End {
     match reason.kind() {
         FaultKind::Connection => End::Left,
         _ => End::Frontend(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_frontend_is_offered_no_log_of_pages() {
+        let all = Protocol::all().bits();
+        let offered = withheld(R::GET_PROTOCOL_FEATURES, &all.to_ne_bytes());
+        assert_eq!(offered, (all & !Protocol::LOG_SHMFD.bits()).to_ne_bytes());
+        assert_eq!(withheld(R::GET_FEATURES, &all.to_ne_bytes()), all.to_ne_bytes());
     }
 }

@@ -180,6 +180,7 @@ pub fn copy(
         // may make the ranges overlap; the copy is made of opaque moves in address order,
         // which is defined for overlap too, if with its own result.
         unsafe { kernel::copy(dst.as_ptr(), src.as_ptr(), now) };
+        destination.wrote(into.addr, now);
         from.skip(now as u64);
         to.skip(now as u64);
         left = left.saturating_sub(now as u64);

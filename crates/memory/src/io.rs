@@ -96,5 +96,12 @@ pub fn receive(
     let mut message = message(map, *cursor, limit, &mut vectors);
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+    let (mut written, mut left) = (*cursor, usize::try_from(done).unwrap_or(0));
+    while let Some(span) = written.peek().filter(|_| left > 0) {
+        let now = left.min(span.len as usize);
+        map.wrote(span.addr, now);
+        written.skip(now as u64);
+        left = left.saturating_sub(now);
+    }
     finish(map, cursor, done)
 }

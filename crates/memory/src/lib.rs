@@ -25,6 +25,7 @@
 )]
 
 pub mod copy;
+mod dirty;
 pub mod fault;
 pub mod io;
 mod kernel;
@@ -37,6 +38,7 @@ pub mod tcp;
 mod view;
 
 pub use copy::{Cursor, Span};
+pub use dirty::DirtyLog;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{Mapping, MappingError, create, is_memory};
 pub use view::View;

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::dirty::DirtyLog;
 use crate::kernel;
 use crate::limits::{CACHE_LINE_BYTES, REGION_BYTES_MAX, REGIONS_MAX};
 use crate::mapping::Mapping;
@@ -93,6 +94,8 @@ pub struct Map {
     others: Vec<Window>,
     /// Largest first: most accesses hit the first one looked at.
     regions: Vec<Region>,
+    /// Who is told of what is written.
+    log: Option<Arc<DirtyLog>>,
 }
 
 // SAFETY: the windows point into the regions' mappings, which may be used from any thread and
@@ -132,7 +135,22 @@ impl Map {
         // A mapping has at least one byte, so every region has its window.
         let mut windows = regions.iter().filter_map(window);
         let first = windows.next().unwrap_or_default();
-        Ok(Self { first, others: windows.collect(), regions })
+        Ok(Self { first, others: windows.collect(), regions, log: None })
+    }
+
+    /// The same regions; what is written there from now on is noted in `log`, or nowhere.
+    #[must_use]
+    pub fn logged(&self, log: Option<Arc<DirtyLog>>) -> Self {
+        let (first, others) = (self.first, self.others.clone());
+        Self { first, others, regions: self.regions.clone(), log }
+    }
+
+    /// Notes what was written.
+    #[inline]
+    pub(crate) fn wrote(&self, addr: u64, len: usize) {
+        if let Some(log) = &self.log {
+            log.mark(addr, len as u64);
+        }
     }
 
     /// The regions, largest first.
@@ -149,6 +167,7 @@ impl Map {
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.regions.iter().any(|r| r.mapping.poisoned())
+            || self.log.as_ref().is_some_and(|log| log.poisoned())
     }
 
     /// The guest address of the frontend's address `user`.
@@ -311,6 +330,7 @@ impl Map {
                     }
                     kernel::copy(there.add(header.len()), body.as_ptr(), body.len());
                 }
+                self.wrote(addr, header.len().saturating_add(body.len()));
                 Ok(())
             }
             // It goes on in another region, or not at all.
@@ -328,6 +348,7 @@ impl Map {
             Some((to, left)) if from.len() <= left => {
                 // SAFETY: `pointer` gives `left` mapped bytes; `from` is private.
                 unsafe { kernel::copy(to.as_ptr(), from.as_ptr(), from.len()) };
+                self.wrote(addr, from.len());
                 Ok(())
             }
             _ => self.write_on(addr, from),
@@ -346,6 +367,7 @@ impl Map {
             let (head, tail) = from.split_at(now);
             // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
             unsafe { kernel::copy(to.as_ptr(), head.as_ptr(), now) };
+            self.wrote(addr, now);
             from = tail;
             addr = addr.checked_add(now as u64).ok_or(wrong)?;
         }

@@ -295,6 +295,9 @@ pub enum Reason {
     /// The in-flight buffer cannot be made or mapped.
     #[error("the in-flight buffer: {0}")]
     InflightMapping(#[from] MappingError),
+    /// The log of written pages cannot be mapped.
+    #[error("the log of written pages: {0}")]
+    LogMapping(MappingError),
     /// A page of granted memory was lost.
     #[error("granted memory shrank: its file was truncated")]
     MemoryLost,
@@ -314,7 +317,9 @@ impl Reason {
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Socket(_) => FaultKind::Connection,
-            Self::Mapping { source, .. } | Self::InflightMapping(source) => match source {
+            Self::Mapping { source, .. }
+            | Self::InflightMapping(source)
+            | Self::LogMapping(source) => match source {
                 MappingError::NotMemory
                 | MappingError::Range { .. }
                 | MappingError::Short { .. } => FaultKind::Guest,

@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 
 pub use header::{HEADER_BYTES, Header};
 pub use payload::{
-    ConfigSpace, InflightSpec, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region,
-    emit_table,
+    ConfigSpace, InflightSpec, LogSpec, RegionSpec, RingAddresses, RingEvent, RingValue,
+    emit_region, emit_table,
 };
 use payload::{NO_DESCRIPTOR, Reader};
 use vhost::vhost_user::message::FrontendReq;
@@ -58,6 +58,8 @@ pub enum Message {
     RemMemReg(RegionSpec),
     SetStatus(u64),
     GetStatus,
+    SetLogBase(LogSpec, OwnedFd),
+    SetLogFd(OwnedFd),
 }
 
 impl Message {
@@ -99,6 +101,11 @@ impl Message {
             }
             R::SET_STATUS => Self::SetStatus(body.number()?),
             R::GET_STATUS => body.empty(Self::GetStatus)?,
+            R::SET_LOG_BASE => Self::SetLogBase(body.log()?, body.fd()?),
+            R::SET_LOG_FD => {
+                body.exactly(8, 1)?;
+                Self::SetLogFd(body.fd()?)
+            }
             other => return Err(Reason::Unknown(other.into())),
         })
     }
@@ -216,6 +223,11 @@ impl<'a> Body<'a> {
         }
         self.exactly((size as usize).saturating_add(12), 0)?;
         Ok(ConfigSpace { offset, size, flags, bytes: r.0.to_vec() })
+    }
+
+    fn log(&self) -> Result<LogSpec, Reason> {
+        let mut r = self.exactly(16, 1)?;
+        Ok(LogSpec { len: r.u64(), offset: r.u64() })
     }
 
     fn inflight(&self, fds: usize) -> Result<InflightSpec, Reason> {

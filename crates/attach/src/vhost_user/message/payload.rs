@@ -40,7 +40,7 @@ pub struct RingAddresses {
     pub used: u64,
     /// The available ring.
     pub available: u64,
-    /// Guest address for logging; unused.
+    /// Where the used ring is in the log; we know that.
     pub log: u64,
 }
 
@@ -64,6 +64,15 @@ pub struct ConfigSpace {
     pub flags: u32,
     /// The bytes; a request for them has zeroes here.
     pub bytes: Vec<u8>,
+}
+
+/// Where the log of written pages lies in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSpec {
+    /// Length, in bytes.
+    pub len: u64,
+    /// Where it begins, in bytes.
+    pub offset: u64,
 }
 
 /// The in-flight buffer's description.

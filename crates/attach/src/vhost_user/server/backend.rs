@@ -2,8 +2,10 @@
 
 mod rings;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
+use causeway_memory::DirtyLog;
 use causeway_ring::DoorbellError;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -15,6 +17,7 @@ use super::device::Device;
 use super::inflight::InflightBuffer;
 use super::memory::Table;
 use super::model::Model;
+use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
 use crate::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 
@@ -65,6 +68,8 @@ pub struct Backend {
     table: Table,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
+    /// Where the frontend wants to read what we wrote to, when it says so.
+    log: Option<Arc<DirtyLog>>,
     /// Where the frontend would take requests of ours. Held, never written to: we have none.
     requests: Option<OwnedFd>,
     features_set: bool,
@@ -80,6 +85,7 @@ impl Backend {
             table: Table::default(),
             protocol: Protocol::empty(),
             inflight: None,
+            log: None,
             requests: None,
             features_set: false,
         }
@@ -143,6 +149,15 @@ impl Backend {
                 self.negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
                 self.requests = Some(channel);
             }
+            M::SetLogBase(spec, file) => {
+                self.negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
+                let log = DirtyLog::new(file.as_fd(), spec.offset, spec.len);
+                self.log = Some(Arc::new(log.map_err(Reason::LogMapping)?));
+                self.follow_log(events)?;
+                return Ok(Outcome::number(0));
+            }
+            // Who reads the log looks at it by itself.
+            M::SetLogFd(_) => self.negotiated(FrontendReq::SET_LOG_FD, LOG)?,
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
         }
@@ -170,12 +185,30 @@ impl Backend {
         if self.features_set && features == self.device.acked() {
             return Ok(());
         }
+        if self.features_set && features ^ self.device.acked() == LOG_ALL {
+            self.device.set_acked(features);
+            return self.follow_log(events);
+        }
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
             return Err(Reason::FeaturesRunning { queue });
         }
         self.device.set_acked(features);
         self.features_set = true;
+        if self.log.is_some() {
+            self.follow_log(events)?;
+        }
         self.settle_all(events)
+    }
+
+    /// Where written pages are to be noted now.
+    fn wanted_log(&self) -> Option<Arc<DirtyLog>> {
+        self.log.clone().filter(|_| self.device.acked() & LOG_ALL != 0)
+    }
+
+    /// Has what is written from now on noted, or no longer: memory in a new epoch.
+    fn follow_log(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        let map = self.device.map.logged(None);
+        self.change_map(map, false, events)
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Reason> {
@@ -284,6 +317,7 @@ impl Backend {
         self.device.release();
         self.table.clear();
         self.inflight = None;
+        self.log = None;
         self.requests = None;
         self.features_set = false;
         self.protocol = Protocol::empty();
@@ -297,4 +331,5 @@ const CONFIG: (Protocol, &str) = (Protocol::CONFIG, "CONFIG");
 const STATUS: (Protocol, &str) = (Protocol::STATUS, "STATUS");
 const RESET: (Protocol, &str) = (Protocol::RESET_DEVICE, "RESET_DEVICE");
 const REQUESTS: (Protocol, &str) = (Protocol::BACKEND_REQ, "BACKEND_REQ");
+const LOG: (Protocol, &str) = (Protocol::LOG_SHMFD, "LOG_SHMFD");
 const INFLIGHT: (Protocol, &str) = (Protocol::INFLIGHT_SHMFD, "INFLIGHT_SHMFD");

@@ -34,7 +34,7 @@ impl Device {
 
     /// Features that the guest's driver acknowledged.
     pub fn features(&self) -> u64 {
-        self.features & !features::PROTOCOL_FEATURES
+        self.features & !(features::PROTOCOL_FEATURES | features::LOG_ALL)
     }
 
     /// As acknowledged by the frontend, its own bits included.

@@ -7,6 +7,8 @@ use crate::limits::RING_SIZE_MAX;
 pub mod features {
     /// The frontend may speak of protocol features (vhost-user).
     pub const PROTOCOL_FEATURES: u64 = super::VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    /// Pages that are written are noted in a log (vhost); of no meaning to drivers.
+    pub const LOG_ALL: u64 = 1 << 26;
     /// VIRTIO_F_INDIRECT_DESC (virtio 1.3, section 6).
     pub const INDIRECT_DESC: u64 = 1 << 28;
     /// VIRTIO_F_EVENT_IDX.
@@ -49,7 +51,7 @@ impl Model {
 
     /// All feature bits that a frontend may acknowledge.
     pub fn offered(&self) -> u64 {
-        self.features | features::PROTOCOL_FEATURES
+        self.features | features::PROTOCOL_FEATURES | features::LOG_ALL
     }
 
     /// All protocol features that a frontend may acknowledge.
@@ -61,6 +63,8 @@ impl Model {
             | P::INFLIGHT_SHMFD
             | P::RESET_DEVICE
             | P::STATUS
+            // Without it QEMU does not move a guest to another host.
+            | P::LOG_SHMFD
             // User-mode Linux has interrupts for its devices only where it can be called back.
             | P::BACKEND_REQ;
         // QEMU warns of a configuration space that it does not need.

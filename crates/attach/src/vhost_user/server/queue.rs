@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use causeway_memory::Map;
+use causeway_memory::{DirtyLog, Map};
 use causeway_ring::position::Position;
 use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, Setup};
 use vhost::vhost_user::message::FrontendReq;
@@ -17,6 +17,9 @@ use super::super::fault::{Part, Reason};
 use super::super::message::RingAddresses;
 use super::inflight::InflightBuffer;
 use super::model::features;
+
+/// The flag of a ring whose writes are noted.
+const LOGS: u32 = 1;
 
 /// One queue of a device.
 #[derive(Debug, Default)]
@@ -39,6 +42,8 @@ pub struct VirtQueue {
     error: Option<Notifier>,
     /// The guest addresses that the ring runs at.
     placed: Option<(u64, u64, u64)>,
+    /// Where what the ring wrote is noted when it stops: nobody needs it whole before.
+    log: Option<Arc<DirtyLog>>,
 }
 
 impl VirtQueue {
@@ -113,13 +118,40 @@ impl VirtQueue {
         Ok(())
     }
 
-    pub(super) fn set_addresses(&mut self, addresses: RingAddresses) -> Result<(), Reason> {
-        self.configure(FrontendReq::SET_VRING_ADDR)?;
-        if addresses.flags != 0 {
+    pub(super) fn set_addresses(
+        &mut self,
+        addresses: RingAddresses,
+        acked: u64,
+    ) -> Result<(), Reason> {
+        let logs = addresses.flags == LOGS && acked & features::LOG_ALL != 0;
+        // Whether its pages are noted may change while it runs, and nothing else; it follows the
+        // features.
+        let flag = |old: &RingAddresses| {
+            old.flags != addresses.flags
+                && *old == RingAddresses { flags: old.flags, log: old.log, ..addresses }
+        };
+        if !(self.runs() && self.addresses.as_ref().is_some_and(flag)) {
+            self.configure(FrontendReq::SET_VRING_ADDR)?;
+        }
+        if addresses.flags != 0 && !logs {
             return Err(Reason::RingFlags { queue: self.index, flags: addresses.flags });
         }
         self.addresses = Some(addresses);
         Ok(())
+    }
+
+    pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
+    }
+
+    /// Notes all of the ring: what we wrote of it, and what not.
+    fn mark(&self) {
+        let (Some(log), Some((desc, avail, used))) = (&self.log, self.placed) else { return };
+        let size = u64::from(self.size.unwrap_or(0));
+        let bytes = |each: u64| size.saturating_mul(each).saturating_add(6);
+        for (addr, len) in [(desc, bytes(16)), (avail, bytes(2)), (used, bytes(8))] {
+            log.mark(addr, len);
+        }
     }
 
     pub(super) fn set_base(&mut self, base: u32, acked: u64) -> Result<(), Reason> {
@@ -269,6 +301,7 @@ impl VirtQueue {
         }
         self.base = Some(stands(&ring));
         self.stood = self.base;
+        self.mark();
         self.placed = None;
         true
     }

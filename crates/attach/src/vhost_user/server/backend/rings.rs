@@ -25,7 +25,7 @@ impl Backend {
                 self.queue(R::SET_VRING_NUM, index)?.1.set_size(value, max, acked)
             }
             M::SetVringAddr(addresses) => {
-                self.queue(R::SET_VRING_ADDR, addresses.index)?.1.set_addresses(addresses)
+                self.queue(R::SET_VRING_ADDR, addresses.index)?.1.set_addresses(addresses, acked)
             }
             M::SetVringBase(RingValue { index, value }) => {
                 self.queue(R::SET_VRING_BASE, index)?.1.set_base(value, acked)
@@ -152,7 +152,10 @@ impl Backend {
         whole: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
+        let log = self.wanted_log();
+        let map = map.logged(log.clone());
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
+            queue.set_log(log.clone());
             if !queue.runs() {
                 continue;
             }

@@ -1,0 +1,126 @@
+//! The log of pages that we write to, for a guest that is moved while it runs.
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+
+use causeway_attach::Event;
+use causeway_attach::vhost_user::FrontendReq as R;
+use causeway_attach::vhost_user::VhostUserProtocolFeatures as P;
+use causeway_attach::vhost_user::message::{RingAddresses, RingValue};
+use causeway_attach::vhost_user::server::features;
+use common::*;
+
+/// Bytes of a log for all guest memory up to 2 MiB.
+const LOG_BYTES: u64 = 64;
+const ON: u64 = features::RING | features::PROTOCOL_FEATURES | features::LOG_ALL;
+const OFF: u64 = features::RING | features::PROTOCOL_FEATURES;
+
+fn base(len: u64, offset: u64) -> Vec<u8> {
+    [len, offset].map(u64::to_ne_bytes).concat()
+}
+
+fn logs(index: u32, flags: u32) -> Vec<u8> {
+    RingAddresses { flags, log: GUEST + 0x2000, ..addresses(index) }.emit().to_vec()
+}
+
+/// The pages of guest memory that were noted since the last call, from its first.
+fn noted(log: &std::fs::File) -> Vec<u64> {
+    let mut bits = [0; LOG_BYTES as usize];
+    log.read_exact_at(&mut bits, 0).unwrap();
+    log.write_all_at(&[0; LOG_BYTES as usize], 0).unwrap();
+    let first = GUEST >> 12;
+    let all = 0..LOG_BYTES * 8;
+    all.filter(|page| bits[*page as usize / 8] >> (page % 8) & 1 == 1).map(|p| p - first).collect()
+}
+
+/// As QEMU begins to move a guest: a bench whose queue 0 runs, and the log.
+fn moving() -> (Bench, std::fs::File) {
+    let mut bench = Bench::running();
+    let file: OwnedFd = memory(LOG_BYTES);
+    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+    assert_eq!(bench.answered_number(), 0);
+    bench.say_number(R::SET_FEATURES, ON).unwrap();
+    bench.say(R::SET_VRING_ADDR, &logs(0, 1), &[]).unwrap();
+    assert!(bench.server.device().runs(0), "it goes on");
+    assert!(!bench.events.contains(&Event::QueueStopped(0)));
+    assert_eq!(bench.server.device().features(), features::RING, "not the driver's to know");
+    (bench, file.into())
+}
+
+#[test]
+fn what_is_written_is_noted_until_the_frontend_has_enough() {
+    let (mut bench, log) = moving();
+    assert_eq!(noted(&log), [0; 0]);
+    bench.server.device().map.write(GUEST + 0x8_0fff, &[1, 2]).unwrap();
+    assert_eq!(noted(&log), [0x80, 0x81]);
+    // The ring, all of it, when it stops: it may lie where nothing else is written.
+    let stop = RingValue { index: 0, value: 0 }.emit();
+    bench.say(R::GET_VRING_BASE, &stop, &[]).unwrap();
+    bench.answer().unwrap();
+    assert_eq!(noted(&log), [0, 1, 2]);
+    bench.say_number(R::SET_FEATURES, OFF).unwrap();
+    bench.server.device().map.write(GUEST + 0x8_0000, &[1]).unwrap();
+    assert_eq!(noted(&log), [0; 0]);
+}
+
+#[test]
+fn a_move_that_is_called_off_changes_nothing() {
+    let (mut bench, log) = moving();
+    bench.say_number(R::SET_FEATURES, OFF).unwrap();
+    bench.say(R::SET_VRING_ADDR, &logs(0, 0), &[]).unwrap();
+    assert!(bench.server.device().runs(0));
+    bench.server.device().map.write(GUEST, &[1]).unwrap();
+    bench.ring_value(R::SET_VRING_ENABLE, 0, 0).unwrap();
+    assert_eq!(noted(&log), [0; 0]);
+}
+
+#[test]
+fn new_memory_and_a_new_log_are_followed() {
+    let (mut bench, log) = moving();
+    let next: OwnedFd = memory(2 * LOG_BYTES);
+    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, LOG_BYTES), &[next.as_fd()]).unwrap();
+    bench.answer().unwrap();
+    let table = causeway_attach::vhost_user::message::emit_table(&[region()]);
+    let memory = bench.memory.try_clone().unwrap();
+    bench.say(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
+    bench.server.device().map.write(GUEST + 0x3000, &[1]).unwrap();
+    assert_eq!(noted(&log), [0; 0]);
+    let next = std::fs::File::from(next);
+    let mut bits = [0; 2 * LOG_BYTES as usize];
+    next.read_exact_at(&mut bits, 0).unwrap();
+    let page = (GUEST >> 12) as usize + 3;
+    assert_eq!(bits.iter().position(|byte| *byte != 0), Some(LOG_BYTES as usize + page / 8));
+}
+
+#[test]
+fn hostile_logs_are_refused_and_their_loss_is_found() {
+    for (len, offset, size) in
+        [(0, 0, 64), (64, 1, 64), (u64::MAX, 0, 64), (64, u64::MAX, 64), (1 << 50, 0, 64)]
+    {
+        let mut bench = Bench::running();
+        let result = bench.say(R::SET_LOG_BASE, &base(len, offset), &[memory(size).as_fd()]);
+        assert_fault(&mut bench, result, &["the log of written pages"]);
+    }
+    let mut bench = Bench::running();
+    let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[event().as_fd()]);
+    assert_fault(&mut bench, result, &["the log of written pages"]);
+    // Without a word about it before.
+    let mut bench = Bench::new();
+    bench.negotiate((P::all() & model().protocol_offered() & !P::LOG_SHMFD).bits());
+    let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[memory(64).as_fd()]);
+    assert_fault(&mut bench, result, &["LOG_SHMFD"]);
+    // Another place for the ring while it runs; a flag that says nothing.
+    for addresses in
+        [logs(0, 2), RingAddresses { flags: 0, index: 0, ..addresses(1) }.emit().to_vec()]
+    {
+        let (mut bench, _log) = moving();
+        let result = bench.say(R::SET_VRING_ADDR, &addresses, &[]);
+        assert_fault(&mut bench, result, &[]);
+    }
+    let (bench, log) = moving();
+    log.set_len(0).unwrap();
+    bench.server.device().map.write(GUEST, &[1]).unwrap();
+    assert!(bench.server.device().map.poisoned());
+}
