@@ -124,6 +124,11 @@ impl Local {
         self.flush().map(drop)
     }
 
+    /// How many messages wait for the other end to read.
+    pub fn backlog(&self) -> usize {
+        self.unsent.len()
+    }
+
     /// Sends what waits. Says whether all is sent.
     ///
     /// # Errors

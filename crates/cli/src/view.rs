@@ -92,6 +92,29 @@ pub struct Queue {
     pub mode_reason: String,
 }
 
+/// A board of another host.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Peer {
+    /// The port of ours that knows it.
+    pub port: String,
+    /// Its address.
+    pub mac: String,
+    /// What it is called.
+    pub hostname: Option<String>,
+    /// `static` or `announced`.
+    pub known: String,
+    /// `answers` or `silent`.
+    pub state: String,
+    /// When it was heard of last, in seconds before now.
+    pub heard_seconds: Option<f64>,
+    /// Pairs of endpoints that are connected.
+    pub partners: usize,
+    /// The shortest round trip, in microseconds.
+    pub rtt_us: Option<f64>,
+    /// Its counters.
+    pub counters: BTreeMap<String, u64>,
+}
+
 /// A dispatcher.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Dispatcher {

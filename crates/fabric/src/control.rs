@@ -67,6 +67,8 @@ pub enum Command {
     CaptureEnd(u64),
     /// Explain where a frame or a connect would go, and why, without sending it.
     Trace(TraceQuery),
+    /// The boards of other hosts that our boards know.
+    PeerList,
     /// The dispatchers, and the shards that each serves.
     DispatcherList,
     /// Have another dispatcher serve a group.
@@ -137,6 +139,8 @@ pub enum Answer {
     /// To `CaptureFetch`.
     #[serde(skip)]
     Fetched(Fetched),
+    /// To `PeerList`.
+    Peers(Vec<PeerView>),
     /// To `DispatcherList`.
     Dispatchers(Vec<DispatcherView>),
 }
@@ -366,6 +370,36 @@ pub struct TrafficPair {
     pub bytes_total: u64,
     /// Bytes a second in the last window.
     pub bytes_per_second: f64,
+}
+
+/// A board of another host, as one of ours knows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct PeerView {
+    /// Which board of ours: its port.
+    pub port: Name,
+    /// Its group.
+    pub group: Name,
+    /// The other's address.
+    pub mac: Mac,
+    /// What it is called, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// How it is known: `static` (the operator named it) or `announced`.
+    pub known: &'static str,
+    /// `answers`, or `silent`: it did not say its name when it was asked.
+    pub state: &'static str,
+    /// When it said something of itself last, in seconds before now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard_seconds: Option<f64>,
+    /// Pairs of endpoints that are connected.
+    pub partners: usize,
+    /// Messages that it was not heard to have.
+    pub sending: usize,
+    /// The shortest round trip of all partners, in microseconds, smoothed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<f64>,
+    /// Counters of these partners by name, e.g. `messages_sent_total`.
+    pub counters: std::collections::BTreeMap<String, u64>,
 }
 
 /// One rule and how often it decided.

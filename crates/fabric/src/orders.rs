@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::capture::{CaptureSpec, Recording};
 use crate::carrier::{LinkId, Membership, Message};
-use crate::control::{LinkView, RouteView, TrafficView};
+use crate::control::{LinkView, PeerView, RouteView, TrafficView};
 use crate::mailbox::Sender;
 use crate::spec::{LinkSpec, Name, RouteSpec};
 
@@ -14,6 +14,8 @@ use crate::spec::{LinkSpec, Name, RouteSpec};
 pub const FRAMES: &str = "net";
 /// The service that carries them to peers.
 pub const LINKS: &str = "link";
+/// The service of boards of MX endpoints.
+pub const MESSAGES: &str = "mx";
 
 /// One order to a service.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub enum Order {
     Traffic(Name),
     /// To the frames' service: copy what passes.
     Capture(CaptureSpec),
+    /// To the boards' service: which boards of other hosts are known.
+    PeerViews,
 }
 
 /// What a service answers.
@@ -67,6 +71,8 @@ pub enum Outcome {
     Traffic(TrafficView),
     /// Where copies wait.
     Recording(Recording),
+    /// Boards of other hosts.
+    Peers(Vec<PeerView>),
 }
 
 /// What becomes of frames that no route is for.

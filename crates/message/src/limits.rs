@@ -112,8 +112,9 @@ pub const ANNOUNCE_NS: u64 = 1_000_000_000;
 pub const ANNOUNCE_GAP_NS: u64 = 100_000_000;
 /// Time between announcements afterwards, in ns: Open-MX's.
 pub const ANNOUNCE_RARELY_NS: u64 = 180_000_000_000;
-/// Time between two questions for a name, in ns: Open-MX's.
-pub const ASK_NAME_NS: u64 = 5_000_000_000;
+/// Least and most time between two questions for a name, in ns: who is asked may not know us yet;
+/// the most is Open-MX's.
+pub const ASK_NAME_NS: (u64, u64) = (100_000_000, 5_000_000_000);
 /// How long a board that announced itself may be silent when it is asked for its name, in ns.
 pub const HOST_NAMELESS_NS: u64 = 30_000_000_000;
 /// Boards that announced themselves and have not answered yet.

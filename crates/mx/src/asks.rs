@@ -10,7 +10,10 @@ use causeway_ring::channel::Layout;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use crate::board::{channel, doorbell};
-use crate::limits::{REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX, WAYS_PER_ENDPOINT_MAX};
+use crate::client::Client;
+use crate::limits::{
+    REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX, WAYS_OF_CLIENT_MAX, WAYS_PER_ENDPOINT_MAX,
+};
 use crate::network::Unlent;
 use crate::service::{Messages, Source, host, random};
 
@@ -198,6 +201,14 @@ impl Messages {
             return Connected::Ended(Status::Success);
         }
         if [from, to].iter().any(|end| self.ways.count(*end) >= WAYS_PER_ENDPOINT_MAX) {
+            return Connected::Ended(Status::NoResources);
+        }
+        // Neither one process alone takes all ways of an endpoint, nor is one that is busy given
+        // more to read than it can.
+        let of_ours = |end: &Address| self.at(*end).is_some_and(|(_, e)| e.client == value);
+        let ours = self.ways.of(to).filter(of_ours).count();
+        let reads = self.clients.get(&other.client).is_some_and(Client::reads);
+        if other.client != value && (ours >= WAYS_OF_CLIENT_MAX || !reads) {
             return Connected::Ended(Status::NoResources);
         }
         // To each the memory, the bell that it rings, and the one that is rung for it.

@@ -1,10 +1,13 @@
 //! A process that is attached.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::{PortId, ServiceWatch};
 use causeway_wire::local::{Ask, Tell};
+
+use crate::limits::BACKLOG_MAX;
 
 /// See above.
 #[derive(Debug)]
@@ -15,13 +18,33 @@ pub struct Client {
     watch: ServiceWatch,
     /// Whether it has said which version it speaks.
     pub greeted: bool,
+    /// The user whose it is.
+    pub uid: Option<u32>,
+    /// Ways that closed while it left much unread: at most as many as it had.
+    gone: VecDeque<Tell>,
     /// Why it is to be parted from.
     ended: Option<Ended>,
 }
 
 impl Client {
-    pub fn new(port: PortId, local: Local, watch: ServiceWatch) -> Self {
-        Self { port, local, watch, greeted: false, ended: None }
+    pub fn new(port: PortId, local: Local, watch: ServiceWatch, uid: Option<u32>) -> Self {
+        let gone = VecDeque::new();
+        Self { port, local, watch, greeted: false, uid, gone, ended: None }
+    }
+
+    /// Whether it reads what it is told: others may give it more to read.
+    pub fn reads(&self) -> bool {
+        self.gone.is_empty() && self.local.backlog() < BACKLOG_MAX
+    }
+
+    /// Tells it that a way is closed, when it reads again: others do that, and it is not to be
+    /// parted from for it.
+    pub fn tell_gone(&mut self, gone: Tell) {
+        if self.reads() {
+            self.tell(&gone, Vec::new());
+        } else {
+            self.gone.push_back(gone);
+        }
     }
 
     /// Its next question, if there is one, and the memory that comes with it.
@@ -56,6 +79,11 @@ impl Client {
     pub fn flush(&mut self) {
         if let Err(ended) = self.local.flush() {
             self.end(ended);
+        }
+        while self.local.backlog() < BACKLOG_MAX
+            && let Some(gone) = self.gone.pop_front()
+        {
+            self.tell(&gone, Vec::new());
         }
     }
 

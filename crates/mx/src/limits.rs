@@ -2,6 +2,12 @@
 
 /// Processes that are attached to one board.
 pub const CLIENTS_PER_BOARD_MAX: usize = 256;
+/// Of them, those of one user: some are left for others.
+pub const CLIENTS_PER_USER_MAX: usize = 224;
+/// Messages that a process leaves unread until others cannot connect to it.
+pub const BACKLOG_MAX: usize = 256;
+/// Ways from one process to one endpoint.
+pub const WAYS_OF_CLIENT_MAX: usize = 64;
 /// Ways of one endpoint.
 pub const WAYS_PER_ENDPOINT_MAX: usize = 1024;
 /// Questions of one process that are answered before others have their turn.

@@ -7,14 +7,16 @@ use std::sync::OnceLock;
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
 use causeway_fabric::control::CommandError;
+use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::Tell;
+use rustix::net::sockopt;
 
 use crate::board::{Board, Endpoint};
 use crate::client::Client;
-use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX};
+use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX};
 use crate::network::{Network, Note, Wiring};
 use crate::ways::Ways;
 
@@ -83,7 +85,9 @@ impl Messages {
     pub(crate) fn tell_gone(&mut self, to: Address, other: Address, way: u32) {
         if let Some(client) = self.at(to).map(|(_, endpoint)| endpoint.client) {
             let (nic, of, endpoint) = (other.nic.0, other.endpoint, to.endpoint);
-            self.tell(client, &Tell::Gone { endpoint, of, way, nic }, vec![]);
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.tell_gone(Tell::Gone { endpoint, of, way, nic });
+            }
         }
     }
 
@@ -211,7 +215,7 @@ impl Messages {
 
 impl Service for Messages {
     fn name(&self) -> &'static str {
-        "mx"
+        MESSAGES
     }
 
     fn serves(&self, spec: &PortSpec) -> bool {
@@ -229,16 +233,24 @@ impl Service for Messages {
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: OwnedFd) {
         let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
-        if board.clients >= CLIENTS_PER_BOARD_MAX {
+        let uid = sockopt::socket_peercred(&stream).ok().map(|cred| cred.uid.as_raw());
+        let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
+        let most = match its.count() >= CLIENTS_PER_USER_MAX {
+            true => Some(format!("its user has {CLIENTS_PER_USER_MAX} here")),
+            false if board.clients >= CLIENTS_PER_BOARD_MAX => {
+                Some(format!("{CLIENTS_PER_BOARD_MAX} are here"))
+            }
+            false => None,
+        };
+        if let Some(most) = most {
             board.refused_total = board.refused_total.saturating_add(1);
-            let text = format_args!("a process was turned away: {CLIENTS_PER_BOARD_MAX} are here");
-            cx.note(port, text);
+            cx.note(port, format_args!("a process was turned away: {most}"));
             return;
         }
         match cx.watch(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                self.clients.insert(value, Client::new(port, Local::new(stream), watch));
+                self.clients.insert(value, Client::new(port, Local::new(stream), watch, uid));
                 self.sources.insert(value, Source::Client);
             }
             Err(error) => cx.note(port, format_args!("a process cannot be watched: {error}")),
@@ -312,6 +324,19 @@ impl Service for Messages {
         };
         self.part_all(cx);
         served
+    }
+
+    fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
+        let Order::PeerViews = order else {
+            return Err(CommandError::Invalid(format!("boards do not know {order:?}")));
+        };
+        let mut all = Vec::new();
+        for (port, board) in &self.boards {
+            let spec = cx.ports.get(*port).map(|port| &port.spec);
+            let (Some(network), Some(spec)) = (&board.network, spec) else { continue };
+            all.extend(network.peers(cx.now_ns, spec));
+        }
+        Ok(Outcome::Peers(all))
     }
 
     fn deadline_ns(&self) -> Option<u64> {

@@ -17,6 +17,11 @@ impl Ways {
         self.all.get(&a)?.get(&b).copied()
     }
 
+    /// Those that have a way to it.
+    pub fn of(&self, a: Address) -> impl Iterator<Item = Address> {
+        self.all.get(&a).into_iter().flat_map(|others| others.keys().copied())
+    }
+
     /// How many ways an endpoint has.
     pub fn count(&self, a: Address) -> usize {
         self.all.get(&a).map_or(0, BTreeMap::len)

@@ -1,140 +1,20 @@
 //! Processes that attach to boards, as they and hostile ones do.
 
+mod common;
+
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_attach::local::{Ended, Local};
-use causeway_fabric::control::{Answer, Command, CommandError};
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
 use causeway_message::status::Status;
-use causeway_mx::Messages;
 use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A daemon with boards `a` and `b` of group `red`, and `c` of group `blue`.
-struct Host {
-    handle: Handle,
-    _fabric: Fabric,
-    dir: PathBuf,
-}
-
-fn nic(board: &str) -> u64 {
-    0x0200_0000_0000 | u64::from(board.as_bytes()[0])
-}
-
-impl Host {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("causeway-mx-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
-        let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
-        for group in ["red", "blue"] {
-            let name: causeway_fabric::Name = group.parse().unwrap();
-            host.handle.call(Command::GroupAdd(name.into())).unwrap();
-        }
-        for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
-            host.add(board, group, nic(board)).unwrap();
-        }
-        host
-    }
-
-    fn add(&self, board: &str, group: &str, nic: u64) -> Result<Answer, CommandError> {
-        let [_, _, mac @ ..] = nic.to_be_bytes();
-        let kind = PortKind::Mx(MxSpec::local(Mac(mac), format!("{board}:0")));
-        let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
-        let socket = self.dir.join(board);
-        self.handle.call(Command::PortAdd(PortSpec { name, group, socket, kind }))
-    }
-
-    fn counter(&self, board: &str, counter: &str) -> u64 {
-        match self.handle.call(Command::PortShow(board.parse().unwrap())) {
-            Ok(Answer::Port(view)) => view.counters[counter],
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn attach(&self, board: &str) -> Process {
-        let stream = UnixStream::connect(self.dir.join(board)).unwrap();
-        let mut process = Process(Local::new(stream.into()));
-        process.ask(Ask::Hello { version: VERSION });
-        let (tell, _) = process.hear();
-        let Tell::Welcome { version, nic: its, name, .. } = tell else { panic!("{tell:?}") };
-        assert_eq!((version, its, name.as_str()), (VERSION, nic(board), &*format!("{board}:0")));
-        process
-    }
-
-    fn wait(&self, board: &str, counter: &str, value: u64) {
-        let since = Instant::now();
-        while self.counter(board, counter) != value {
-            assert!(since.elapsed() < PATIENCE, "{counter}: {}", self.counter(board, counter));
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.handle.stop();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-struct Process(Local);
-
-impl Process {
-    fn ask(&mut self, ask: Ask) {
-        self.0.send(ask.emit(), Vec::new()).unwrap();
-    }
-
-    fn hear(&mut self) -> (Tell, Vec<OwnedFd>) {
-        let since = Instant::now();
-        loop {
-            if let Some(received) = self.0.receive().unwrap() {
-                return (Tell::parse(&received.bytes).unwrap(), received.fds);
-            }
-            assert!(since.elapsed() < PATIENCE, "nothing is heard");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn is_parted(&mut self) -> bool {
-        let since = Instant::now();
-        loop {
-            match self.0.receive() {
-                Err(_) => return true,
-                Ok(_) if since.elapsed() > PATIENCE => return false,
-                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    /// Opens an endpoint; gives its session.
-    fn open(&mut self, endpoint: u8, key: u32) -> u32 {
-        self.ask(Ask::Open { tag: 5, endpoint, key });
-        let (tell, fds) = self.hear();
-        let Tell::Opened { tag: 5, code: 0, session, .. } = tell else { panic!("{tell:?}") };
-        assert!(fds.is_empty(), "nothing leads to other hosts");
-        session
-    }
-
-    fn refused(&mut self, endpoint: u8, to: (&str, u8), key: u32) -> u8 {
-        self.ask(Ask::Connect { endpoint, to: to.1, key, token: 9, nic: nic(to.0) });
-        let (tell, _) = self.hear();
-        let Tell::Refused { status, token: 9, .. } = tell else { panic!("{tell:?}") };
-        status
-    }
-}
+use causeway_wire::local::{Ask, Name, Tell};
+use common::{Host, PATIENCE, Process, nic, soon};
 
 /// A channel: its ends, the bell that we ring, and the one that is rung for us.
 type Joined = (Sender, Receiver, [OwnedFd; 2]);
@@ -277,4 +157,99 @@ fn hostile_processes_cost_only_themselves() {
     assert_eq!(host.counter("a", "endpoints"), 1);
     host.handle.call(Command::PortDel("a".parse().unwrap())).unwrap();
     assert!(honest.is_parted());
+}
+
+/// The number of the way that is told next.
+fn way_of(process: &mut Process) -> u32 {
+    let (tell, _) = process.hear();
+    let Tell::Channel { way, .. } = tell else { panic!("{tell:?}") };
+    way
+}
+
+#[test]
+fn hostile_and_late_disconnects_close_no_other_way() {
+    let host = Host::new();
+    let (mut one, mut two, mut third) = (host.attach("a"), host.attach("b"), host.attach("b"));
+    one.open(0, 1);
+    two.open(1, 2);
+    third.open(2, 3);
+    let connect = Ask::Connect { endpoint: 0, to: 1, key: 2, token: 9, nic: nic("b") };
+    let close = |way| Ask::Disconnect { endpoint: 0, to: 1, way, nic: nic("b") };
+    one.ask(connect);
+    let first = way_of(&mut one);
+    assert_eq!(way_of(&mut two), first);
+    // Of another number, or by who is at neither end.
+    one.ask(close(first + 1));
+    third.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
+    third.ask(Ask::Disconnect { endpoint: 2, to: 0, way: first, nic: nic("a") });
+    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
+    // As a side does that cannot use what it was given: the other hears of it.
+    one.ask(close(first));
+    assert_eq!(two.hear().0, Tell::Gone { endpoint: 1, of: 0, way: first, nic: nic("a") });
+    one.ask(connect);
+    let second = way_of(&mut one);
+    assert_ne!(first, second);
+    assert_eq!(way_of(&mut two), second);
+    // The other side's late word about the first is not about the second.
+    two.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
+    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
+    assert_eq!(one.refused(0, ("b", 1), 2), Status::Success as u8, "on both sides");
+}
+
+#[test]
+fn hostile_floods_of_connects_part_nobody_who_is_busy() {
+    let host = Host::new();
+    let (mut busy, mut other) = (host.attach("a"), host.attach("b"));
+    busy.open(0, 1);
+    other.open(0, 0);
+    let mut flood = host.attach("b");
+    for endpoint in 1..=80 {
+        flood.open(endpoint, 0);
+    }
+    let connect = |endpoint| Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") };
+    // More ways than one process may have there.
+    let mut ways = Vec::new();
+    for endpoint in 1..=80 {
+        flood.ask(connect(endpoint));
+        match flood.hear().0 {
+            Tell::Channel { way, .. } => ways.push(way),
+            Tell::Refused { status, .. } => assert_eq!(status, Status::NoResources as u8),
+            tell => panic!("{tell:?}"),
+        }
+    }
+    assert_eq!(ways.len(), 64);
+    // To and fro, while the other reads nothing.
+    let (mut refused, mut made) = (0, 64);
+    for (round, way) in ways.iter().cycle().take(3000).enumerate() {
+        let (endpoint, way) = (round as u8 % 64 + 1, if round < 64 { *way } else { u32::MAX });
+        flood.ask(Ask::Disconnect { endpoint, to: 0, way, nic: nic("a") });
+        flood.ask(connect(endpoint));
+        match flood.hear().0 {
+            Tell::Channel { way, .. } => {
+                made += 1;
+                flood.ask(Ask::Disconnect { endpoint, to: 0, way, nic: nic("a") });
+            }
+            Tell::Refused { .. } => refused += 1,
+            tell => panic!("{tell:?}"),
+        }
+    }
+    assert!(refused > 0 && made < 2000, "{made} ways to one that does not read");
+    drop(flood);
+    host.wait("b", "processes", 1);
+    // It reads at last, all of it, and is still there.
+    let (mut came, mut gone) = (0, 0);
+    busy.ask(Ask::Find { tag: 3, name: Name::new("b:0").unwrap() });
+    let mut answered = false;
+    while !answered || gone < came {
+        match busy.hear().0 {
+            Tell::Channel { .. } => came += 1,
+            Tell::Gone { .. } => gone += 1,
+            Tell::Host { .. } => answered = true,
+            tell => panic!("{tell:?}"),
+        }
+    }
+    assert_eq!((came, gone), (made, made));
+    other.ask(Ask::Connect { endpoint: 0, to: 0, key: 1, token: 9, nic: nic("a") });
+    assert!(matches!(other.hear().0, Tell::Channel { .. }), "others connect again");
+    soon(|| host.counter("a", "endpoints") == 1, "it was parted from");
 }

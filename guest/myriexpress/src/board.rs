@@ -23,16 +23,35 @@ pub struct Board {
     pub name: String,
 }
 
-/// Boards that answered once, by number.
-static KNOWN: Guarded<Vec<Option<Board>>> = Guarded::new(Vec::new());
+/// What is known of this host's boards.
+#[derive(Debug)]
+struct Known {
+    /// Their sockets, as they were when they were looked for.
+    sockets: Option<Vec<PathBuf>>,
+    /// Those that answered once, by number.
+    boards: Vec<Option<Board>>,
+}
+
+static KNOWN: Guarded<Known> = Guarded::new(Known { sockets: None, boards: Vec::new() });
 
 /// The lock of what is known of boards.
 pub fn lock() -> &'static Lock {
     KNOWN.lock()
 }
 
-/// The sockets of this host's boards, by board number.
+/// The sockets of this host's boards, by board number: as they were when the library was
+/// initialised, so that numbers stay.
 pub fn sockets() -> Vec<PathBuf> {
+    KNOWN.with(|known| known.sockets.clone()).unwrap_or_else(look)
+}
+
+/// Looks which boards there are, until they are forgotten.
+pub fn find_all() {
+    let found = look();
+    KNOWN.with(|known| known.sockets = Some(found));
+}
+
+fn look() -> Vec<PathBuf> {
     if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
         return std::env::split_paths(&paths)
             .filter(|path| !path.as_os_str().is_empty())
@@ -81,10 +100,10 @@ impl Conversation {
         conversation.board = Board { nic, name: name.as_str().to_owned() };
         KNOWN.with(|known| {
             let place = number as usize;
-            if known.len() <= place {
-                known.resize(place.saturating_add(1), None);
+            if known.boards.len() <= place {
+                known.boards.resize(place.saturating_add(1), None);
             }
-            if let Some(place) = known.get_mut(place) {
+            if let Some(place) = known.boards.get_mut(place) {
                 *place = Some(conversation.board.clone());
             }
         });
@@ -140,7 +159,7 @@ pub fn of(number: u32) -> Result<Board, Return> {
     if sockets().len() <= number as usize {
         return Err(Return::BoardUnknown);
     }
-    match KNOWN.with(|known| known.get(number as usize).cloned().flatten()) {
+    match KNOWN.with(|known| known.boards.get(number as usize).cloned().flatten()) {
         Some(board) => Ok(board),
         None => Ok(Conversation::new(number)?.board),
     }
@@ -148,7 +167,7 @@ pub fn of(number: u32) -> Result<Board, Return> {
 
 /// Forgets them: sockets may be elsewhere next time.
 pub fn forget() {
-    KNOWN.with(Vec::clear);
+    KNOWN.with(|known| *known = Known { sockets: None, boards: Vec::new() });
 }
 
 /// How many boards this host has.

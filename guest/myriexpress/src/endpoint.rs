@@ -13,7 +13,7 @@ use crate::address::{Own, pack, unpack};
 use crate::board::Conversation;
 use crate::code::Return;
 use crate::ears::Ears;
-use crate::limits::{IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
+use crate::limits::{CLOSE_MAX, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
 use crate::way::Way;
 
@@ -215,6 +215,24 @@ impl Endpoint {
         {
             slot.room.call(count);
         }
+    }
+
+    /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
+    pub fn finish(&mut self) {
+        let since = Instant::now();
+        self.library.set_handler(false);
+        while self.library.unconfirmed() > 0 {
+            let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
+            if self.library.progress(&mut self.way) == Step::Idle {
+                if self.way.arm() {
+                    self.ears.listen(self.way.parted, left);
+                    self.ears.hush();
+                }
+                self.way.disarm();
+                self.way.hear();
+            }
+        }
+        self.way.end();
     }
 
     /// In a child process: it is the parent's. Nobody is told anything.

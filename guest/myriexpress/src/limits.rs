@@ -10,6 +10,8 @@ pub const BOARDS_MAX: usize = 64;
 pub const ENDPOINT_ANY: u8 = 255;
 /// How long an answer of the daemon may take.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long an endpoint that is closed waits for messages on their way to other hosts.
+pub const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
 /// How often it looks before it lets other threads in, in calls' worth.

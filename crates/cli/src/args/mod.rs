@@ -131,6 +131,9 @@ Examples:
   causeway vnet links.vnet --group blue --dry-run
   echo 'ADD LINK 10.0.0.2 9000 UDP' | causeway vnet - --group blue")]
     Vnet(VnetArgs),
+    /// Peers: boards of other hosts that this host's boards (kind mx) know
+    #[command(subcommand)]
+    Peer(PeerVerb),
     /// Dispatchers: the threads that serve ports
     #[command(subcommand)]
     Dispatcher(DispatcherVerb),
@@ -306,6 +309,19 @@ pub enum GroupVerb {
         #[arg(long)]
         if_exists: bool,
     },
+}
+
+/// `causeway peer …`
+#[derive(Debug, Subcommand)]
+pub enum PeerVerb {
+    /// List them: how each is known, whether it answers, and what was exchanged
+    #[command(after_help = "\
+KNOWN is `announced` where the board said by itself that it is there, `static` where the
+configuration names it. Counters of each are in `causeway peer list -o json`.
+
+Example:
+  causeway peer list")]
+    List,
 }
 
 /// `causeway dispatcher …`

@@ -7,6 +7,7 @@ mod group;
 mod key;
 mod link;
 mod pages;
+mod peer;
 mod port;
 mod route;
 mod rule;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Port(verb) => port::run(&cx, verb),
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
+        Noun::Peer(verb) => peer::run(&cx, verb),
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
         Noun::Link(verb) => link::run(&cx, verb),
         Noun::Route(verb) => route::run(&cx, verb),

@@ -5,6 +5,7 @@
 //! GET  /v1/ports    POST /v1/ports    GET  /v1/ports/NAME   DELETE /v1/ports/NAME
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
+//! GET  /v1/peers
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
@@ -109,6 +110,8 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["links", rest @ ..], _) => links(fabric, about, request, rest),
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
         (["captures", rest @ ..], _) => capture::captures(fabric, request, rest),
+        (["peers"], "GET") => call(fabric, Command::PeerList, 200),
+        (["peers"], _) => Err(Reply::method_not_allowed("GET")),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
         (["apply"], "POST") => apply::apply(fabric, about, request),
         (["vnet"], "POST") => vnet::vnet(fabric, about, request),
@@ -364,7 +367,7 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, links, ports, routes, \
+        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, links, peers, ports, routes, \
          rules, stats, trace, traffic, vnet",
         request.path
     );

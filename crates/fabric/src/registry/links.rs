@@ -2,10 +2,10 @@
 
 use super::{HOST, Registry, Reply, lost};
 use crate::carrier::LinkId;
-use crate::control::{Answer, CommandError, LinkView, RouteView};
+use crate::control::{Answer, CommandError, LinkView, PeerView, RouteView};
 use crate::dispatcher::Key;
 use crate::limits::{LINKS_MAX, ROUTES_MAX};
-use crate::orders::{FRAMES, Forwarding, GroupSpec, LINKS, Order, Outcome};
+use crate::orders::{FRAMES, Forwarding, GroupSpec, LINKS, MESSAGES, Order, Outcome};
 use crate::shard::ports::no_port;
 use crate::spec::{LinkSpec, Name, RouteEnd, RouteSpec};
 
@@ -111,6 +111,19 @@ impl Registry {
         self.close_if_empty(&links);
         log::info!(link = name.as_str(); "link deleted");
         Ok(Answer::Done)
+    }
+
+    /// What boards know of other hosts'.
+    pub(super) fn peer_views(&self) -> Result<Vec<PeerView>, CommandError> {
+        let mut all = Vec::new();
+        for key in self.shards.keys().filter(|key| key.service == MESSAGES) {
+            match self.order(key, Order::PeerViews)? {
+                Outcome::Peers(mut views) => all.append(&mut views),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        all.sort_by(|a, b| (&a.port, a.mac).cmp(&(&b.port, b.mac)));
+        Ok(all)
     }
 
     pub(super) fn link_views(&self) -> Result<Vec<LinkView>, CommandError> {

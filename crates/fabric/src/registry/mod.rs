@@ -120,6 +120,7 @@ impl Registry {
             Command::CaptureFetch(number) => self.capture_fetch(number),
             Command::CaptureEnd(number) => self.capture_end(number),
             Command::Trace(query) => self.trace(query),
+            Command::PeerList => self.peer_views().map(Answer::Peers),
             Command::DispatcherList => self.dispatcher_views().map(Answer::Dispatchers),
             Command::ShardMove { group, service, dispatcher } => {
                 self.shard_move(&group, service.as_deref(), dispatcher)

@@ -48,6 +48,8 @@ pub struct Peer {
     /// Our number for it.
     number: u16,
     ask_at: u64,
+    /// How long after the next question the one after it is asked.
+    wait: u64,
 }
 
 /// What changed.
@@ -102,6 +104,7 @@ impl Peer {
             serial: None,
             number: PEER_UNKNOWN,
             ask_at: now,
+            wait: ASK_NAME_NS.0,
         }
     }
 
@@ -204,7 +207,7 @@ impl Discovery {
         if let Some(peer) = self.peers.get_mut(&header.source) {
             peer.heard_at = Some(now);
             if peer.serial.replace(said.serial) != Some(said.serial) {
-                peer.ask_at = now;
+                (peer.ask_at, peer.wait) = (now, ASK_NAME_NS.0);
                 self.due = self.due.min(now);
                 self.announce_anew(now);
             }
@@ -268,7 +271,8 @@ impl Discovery {
                 let header = Header { destination: *mac, source: own, peer_index: PEER_UNKNOWN };
                 let (head, data) = emit(&header, &Packet::HostQuery(query));
                 send(head.bytes(), data);
-                peer.ask_at = now.saturating_add(ASK_NAME_NS);
+                peer.ask_at = now.saturating_add(peer.wait);
+                peer.wait = peer.wait.saturating_mul(2).min(ASK_NAME_NS.1);
             }
             due = due.min(peer.ask_at).min(peer.ends());
         }

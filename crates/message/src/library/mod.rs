@@ -154,6 +154,11 @@ impl<B: Buffer> Library<B> {
         self.unexpected.messages.len()
     }
 
+    /// How many sends ended although nobody said yet that the messages are there.
+    pub fn unconfirmed(&self) -> usize {
+        self.early
+    }
+
     /// Whether unexpected messages are put to the application.
     pub fn set_handler(&mut self, handler: bool) {
         self.handler = handler;

@@ -20,11 +20,16 @@ mod outlet;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use causeway_fabric::{Context, Progress, Served};
+use causeway_fabric::control::PeerView;
+use causeway_fabric::spec::PortSpec;
+use causeway_fabric::{Context, Mac, Progress, Served};
 use causeway_memory::packet::FINISH_BYTES;
-use causeway_message::backend::{Board, Config, Dropped, EndpointCounters, PeerCounters, Taken};
-use causeway_message::discovery::{Discovery, News, Peer};
+use causeway_message::backend::{
+    Board, Config, Dropped, EndpointCounters, PeerCounters, PeerState, Taken,
+};
+use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
 use causeway_message::split::{NicId, RegionId};
@@ -89,6 +94,32 @@ fn reason(dropped: &Dropped) -> &'static str {
         Dropped::Window => "drop_window_total",
         Dropped::Handle => "drop_handle_total",
         Dropped::Refusal => "drop_refusal_total",
+    }
+}
+
+/// A board of another host, with what is counted of its partners.
+fn view(now: u64, own: &PortSpec, partners: &[PeerState], nic: NicId, peer: &Peer) -> PeerView {
+    let [_, _, mac @ ..] = nic.0.to_be_bytes();
+    let its = || partners.iter().filter(|partner| partner.address.nic == nic);
+    let mut counters = PeerCounters::default();
+    its().for_each(|partner| counters.add(&partner.counters));
+    let trips = its().map(|partner| partner.round_trip_ns).filter(|trip| *trip > 0);
+    let seconds = |at: u64| Duration::from_nanos(now.saturating_sub(at)).as_secs_f64();
+    PeerView {
+        port: own.name.clone(),
+        group: own.group.clone(),
+        mac: Mac(mac),
+        hostname: peer.name.clone(),
+        known: match peer.how {
+            How::Static => "static",
+            How::Announced => "announced",
+        },
+        state: if peer.answered { "answers" } else { "silent" },
+        heard_seconds: peer.heard_at.map(seconds),
+        partners: its().count(),
+        sending: its().map(|p| p.sending.0.saturating_add(p.sending.1)).sum(),
+        rtt_us: trips.min().map(|trip| Duration::from_nanos(trip).as_secs_f64() * 1e6),
+        counters: counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect(),
     }
 }
 
@@ -393,6 +424,13 @@ impl Network {
     /// What is known of a board.
     pub fn peer(&self, nic: NicId) -> Option<&Peer> {
         self.discovery.peer(nic)
+    }
+
+    /// Boards of other hosts, as an operator sees them.
+    pub fn peers(&self, now: u64, own: &PortSpec) -> Vec<PeerView> {
+        let of_endpoint = |endpoint: &u8| self.board.partners(*endpoint);
+        let partners: Vec<PeerState> = self.outlet.desks.keys().flat_map(of_endpoint).collect();
+        self.discovery.peers().map(|(nic, peer)| view(now, own, &partners, nic, peer)).collect()
     }
 
     /// What was counted.

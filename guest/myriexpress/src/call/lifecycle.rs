@@ -30,6 +30,7 @@ pub extern "C" fn mx__init_api(api: c_int) -> Code {
         if INITIALIZED.load(Ordering::Acquire) {
             return Err(Return::AlreadyInitialized);
         }
+        board::find_all();
         if board::count() == 0 {
             return Err(Return::NoDev);
         }
@@ -131,7 +132,7 @@ pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
     let close = || {
         let locked = settled(table::lock(handle)?, Return::CloseInHandler)?;
         let mut closed = locked.remove().ok_or(Return::BadEndpoint)?;
-        closed.way.end();
+        closed.finish();
         closed.wake();
         Ok(())
     };

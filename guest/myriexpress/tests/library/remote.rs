@@ -1,9 +1,10 @@
 //! Processes of two hosts: two daemons, each with a board on one of two interfaces that are each
 //! other's far end, in a network namespace of the test's own.
 
+use std::io::BufRead as _;
 use std::process::Command;
 
-use crate::common::{Host, compile, nic};
+use crate::common::{Host, Running, compile, nic};
 
 const INSIDE: &str = "CAUSEWAY_TEST_NAMESPACE";
 
@@ -48,4 +49,70 @@ fn all_lengths() {
 #[test]
 fn two_processes_of_two_hosts_exchange_messages_of_all_lengths() {
     with_wire("remote::two_processes_of_two_hosts_exchange_messages_of_all_lengths", all_lengths);
+}
+
+/// What a process says when its partner has sent.
+fn met(process: &mut Running) {
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(process.0.stdout.as_mut().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert!(line.starts_with("met "), "{line}");
+}
+
+fn process_dies() {
+    let program = compile("partner.c");
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    let mut dying = two.start(&program, &["b"], &["dies"]);
+    let told = one.start(&program, &["a"], &["waits", &nic("b").to_string()]);
+    met(&mut dying);
+    dying.0.kill().unwrap();
+    told.end();
+}
+
+#[test]
+fn a_process_of_another_host_that_dies_is_noticed() {
+    with_wire("remote::a_process_of_another_host_that_dies_is_noticed", process_dies);
+}
+
+fn daemon_dies() {
+    let program = compile("partner.c");
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    let mut dying = two.start(&program, &["b"], &["dies"]);
+    let told = one.start(&program, &["a"], &["waits", &nic("b").to_string()]);
+    met(&mut dying);
+    // The other host's daemon goes, and another one comes, which knows nothing.
+    drop(two);
+    let _three = Host::on("far", "b");
+    told.end();
+}
+
+#[test]
+fn a_daemon_of_another_host_that_begins_anew_is_noticed() {
+    with_wire("remote::a_daemon_of_another_host_that_begins_anew_is_noticed", daemon_dies);
+}
+
+fn own_daemon_dies() {
+    let program = compile("partner.c");
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    let mut partner = two.start(&program, &["b"], &["dies"]);
+    let told = one.start(&program, &["a"], &["waits", &nic("b").to_string()]);
+    met(&mut partner);
+    drop(one);
+    told.end();
+}
+
+#[test]
+fn partners_of_other_hosts_are_gone_with_the_own_daemon() {
+    with_wire("remote::partners_of_other_hosts_are_gone_with_the_own_daemon", own_daemon_dies);
+}
+
+fn names() {
+    let program = compile("names.c");
+    let (one, _two) = (Host::on("near", "a"), Host::on("far", "b"));
+    one.start(&program, &["a"], &["b:0", &nic("b").to_string()]).end();
+}
+
+#[test]
+fn boards_of_other_hosts_are_found_by_name() {
+    with_wire("remote::boards_of_other_hosts_are_found_by_name", names);
 }

@@ -1,0 +1,205 @@
+//! Daemons in the test's process, and processes as they attach to their boards.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_attach::local::Local;
+use causeway_fabric::control::{Answer, Command, CommandError, PeerView};
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_mx::Messages;
+use causeway_wire::local::{Ask, Tell, VERSION};
+
+/// Long enough for the slowest machine; no test waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon.
+pub struct Host {
+    pub handle: Handle,
+    _fabric: Fabric,
+    pub dir: PathBuf,
+}
+
+pub fn nic(board: &str) -> u64 {
+    0x0200_0000_0000 | u64::from(board.as_bytes()[0])
+}
+
+impl Host {
+    /// With boards `a` and `b` of group `red`, and `c` of group `blue`.
+    pub fn new() -> Self {
+        let host = Self::without_boards();
+        for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
+            host.add(board, group, nic(board)).unwrap();
+        }
+        host
+    }
+
+    /// With a board of group `red` on an interface.
+    pub fn on(interface: &str, board: &str) -> Self {
+        let host = Self::without_boards();
+        host.add_on(board, "red", nic(board), Some(interface)).unwrap();
+        host
+    }
+
+    fn without_boards() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("causeway-mx-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
+        for group in ["red", "blue"] {
+            let name: causeway_fabric::Name = group.parse().unwrap();
+            host.handle.call(Command::GroupAdd(name.into())).unwrap();
+        }
+        host
+    }
+
+    pub fn add(&self, board: &str, group: &str, nic: u64) -> Result<Answer, CommandError> {
+        self.add_on(board, group, nic, None)
+    }
+
+    pub fn add_on(
+        &self,
+        board: &str,
+        group: &str,
+        nic: u64,
+        interface: Option<&str>,
+    ) -> Result<Answer, CommandError> {
+        let [_, _, mac @ ..] = nic.to_be_bytes();
+        let local = MxSpec::local(Mac(mac), format!("{board}:0"));
+        let kind = PortKind::Mx(MxSpec { interface: interface.map(str::to_owned), ..local });
+        let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
+        let socket = self.dir.join(board);
+        self.handle.call(Command::PortAdd(PortSpec { name, group, socket, kind }))
+    }
+
+    pub fn counter(&self, board: &str, counter: &str) -> u64 {
+        match self.handle.call(Command::PortShow(board.parse().unwrap())) {
+            Ok(Answer::Port(view)) => view.counters.get(counter).copied().unwrap_or(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn peers(&self) -> Vec<PeerView> {
+        match self.handle.call(Command::PeerList) {
+            Ok(Answer::Peers(peers)) => peers,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn attach(&self, board: &str) -> Process {
+        let stream = UnixStream::connect(self.dir.join(board)).unwrap();
+        let mut process = Process(Local::new(stream.into()));
+        process.ask(Ask::Hello { version: VERSION });
+        let (tell, _) = process.hear();
+        let Tell::Welcome { version, nic: its, name, .. } = tell else { panic!("{tell:?}") };
+        assert_eq!((version, its, name.as_str()), (VERSION, nic(board), &*format!("{board}:0")));
+        process
+    }
+
+    pub fn wait(&self, board: &str, counter: &str, value: u64) {
+        let since = Instant::now();
+        while self.counter(board, counter) != value {
+            assert!(since.elapsed() < PATIENCE, "{counter}: {}", self.counter(board, counter));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub struct Process(pub Local);
+
+impl Process {
+    pub fn ask(&mut self, ask: Ask) {
+        self.0.send(ask.emit(), Vec::new()).unwrap();
+    }
+
+    pub fn hear(&mut self) -> (Tell, Vec<OwnedFd>) {
+        let since = Instant::now();
+        loop {
+            if let Some(received) = self.0.receive().unwrap() {
+                return (Tell::parse(&received.bytes).unwrap(), received.fds);
+            }
+            assert!(since.elapsed() < PATIENCE, "nothing is heard");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn is_parted(&mut self) -> bool {
+        let since = Instant::now();
+        loop {
+            match self.0.receive() {
+                Err(_) => return true,
+                Ok(_) if since.elapsed() > PATIENCE => return false,
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Opens an endpoint; gives its session.
+    pub fn open(&mut self, endpoint: u8, key: u32) -> u32 {
+        self.ask(Ask::Open { tag: 5, endpoint, key });
+        let (tell, fds) = self.hear();
+        let Tell::Opened { tag: 5, code: 0, session, .. } = tell else { panic!("{tell:?}") };
+        assert!(fds.is_empty(), "nothing leads to other hosts");
+        session
+    }
+
+    pub fn refused(&mut self, endpoint: u8, to: (&str, u8), key: u32) -> u8 {
+        self.ask(Ask::Connect { endpoint, to: to.1, key, token: 9, nic: nic(to.0) });
+        let (tell, _) = self.hear();
+        let Tell::Refused { status, token: 9, .. } = tell else { panic!("{tell:?}") };
+        status
+    }
+}
+
+/// Waits until something is so.
+pub fn soon(mut is: impl FnMut() -> bool, else_: &str) {
+    let since = Instant::now();
+    while !is() {
+        assert!(since.elapsed() < PATIENCE, "{else_}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+const INSIDE: &str = "CAUSEWAY_TEST_NAMESPACE";
+
+pub fn ip(words: &str) {
+    let done = std::process::Command::new("ip").args(words.split_whitespace()).status();
+    assert!(done.is_ok_and(|status| status.success()), "ip {words}");
+}
+
+/// Runs `act` in a process of its own, in a namespace with the interfaces `near` and `far`.
+/// Without the right to make one there is nothing to be seen here.
+pub fn with_wire(test: &str, act: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        ip("link add near type veth peer name far");
+        for interface in ["near", "far"] {
+            ip(&format!("link set {interface} mtu 9000 up"));
+        }
+        return act();
+    }
+    let unshare = || std::process::Command::new("unshare");
+    if !unshare().args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
+        eprintln!("skipped: a network namespace takes root and `unshare`");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut process = unshare();
+    process.arg("--net").arg(this).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    assert!(process.status().unwrap().success(), "see above");
+}

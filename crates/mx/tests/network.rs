@@ -1,0 +1,312 @@
+//! Boards with a network, and processes that do what they may not: in a namespace of the test's
+//! own, with two interfaces that are each other's far end.
+
+mod common;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use causeway_memory::{Mapping, View, create};
+use causeway_message::rings::{layout, read_event, write_request};
+use causeway_message::split::{Address, Event, NicId, PeerId, RegionId, Request, Token, Window};
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
+use causeway_wire::local::{Ask, Name, Tell};
+use common::{Host, Process, nic, soon, with_wire};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// The library's end of an endpoint.
+struct Rings {
+    sender: Sender,
+    receiver: Receiver,
+    view: View,
+    bell: OwnedFd,
+}
+
+impl Rings {
+    fn open(process: &mut Process, endpoint: u8) -> Self {
+        process.ask(Ask::Open { tag: 1, endpoint, key: 7 });
+        let (tell, fds) = process.hear();
+        assert!(matches!(tell, Tell::Opened { code: 0, .. }), "{tell:?}");
+        let [file, bell]: [OwnedFd; 2] = fds.try_into().unwrap();
+        let len = layout().bytes();
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
+        let view = View::new(Arc::new(mapping), 0, len).unwrap();
+        let (sender, receiver) = open(&view, Side::First).unwrap();
+        Self { sender, receiver, view, bell }
+    }
+
+    fn ring(&self) {
+        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn request(&mut self, request: &Request<'_>) {
+        assert!(write_request(&mut self.sender, request).unwrap());
+        self.ring();
+    }
+
+    /// The next event.
+    fn hear(&mut self) -> Event<'static> {
+        soon(|| self.receiver.ready(), "nothing is heard");
+        let event = self.receiver.poll().unwrap().unwrap();
+        self.receiver.advance(&event);
+        read_event(&event.head, event.len).unwrap()
+    }
+
+    /// Connects; gives the partner.
+    fn connect(&mut self, to: Address, key: u32) -> (Status, PeerId) {
+        let mut partner = PeerId::NONE;
+        let token = Token(77);
+        self.request(&Request::Connect { token, to, key, timeout_ns: Some(5_000_000_000) });
+        loop {
+            match self.hear() {
+                Event::Connected { token: Token(77), status, peer } => return (status, peer),
+                Event::PeerSeen { peer, address, .. } if address == to => partner = peer,
+                other => panic!("{other:?}, {partner:?}"),
+            }
+        }
+    }
+}
+
+fn at(board: &str, endpoint: u8) -> Address {
+    Address { nic: NicId(nic(board)), endpoint }
+}
+
+/// Two hosts that know each other, with an endpoint each.
+fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
+    let (mut a, b) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_two, 4));
+    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    (one, two, (of_one, a), (of_two, b))
+}
+
+fn lies() {
+    let (one, _two, (mut of_one, mut a), _far) = met();
+    let mut honest = one.attach("a");
+    let mut its = Rings::open(&mut honest, 9);
+    // A request that there is not.
+    assert!(a.sender.send(Head { kind: 99, words: [1; 3] }, b"").unwrap());
+    a.ring();
+    assert!(of_one.is_parted());
+    // A field that cannot be; a message that is too long; counts that cannot be.
+    let mut liar = one.attach("a");
+    let mut rings = Rings::open(&mut liar, 1);
+    assert!(rings.sender.send(Head { kind: 2, words: [1, 1, 1] }, b"").unwrap());
+    rings.ring();
+    assert!(liar.is_parted());
+    let mut liar = one.attach("a");
+    let mut rings = Rings::open(&mut liar, 1);
+    assert!(rings.sender.send(Head { kind: 4, words: [0; 3] }, &[0; 40_000]).unwrap());
+    rings.ring();
+    assert!(liar.is_parted());
+    // Nonsense everywhere, again and again: parted from or not, it harms nobody else.
+    for seed in 0..20_u64 {
+        let mut liar = one.attach("a");
+        let rings = Rings::open(&mut liar, 1);
+        let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for place in (64..rings.view.len() - 8).step_by(8) {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+            // Some of it looks like the first lap of a ring.
+            let value = if word >> 60 == 0 { 0x8000 | (word >> 16 & 7) << 16 } else { word };
+            rings.view.store_word(place, value).unwrap();
+        }
+        rings.ring();
+        drop(liar);
+    }
+    one.wait("a", "processes", 1);
+    assert_eq!(its.connect(at("b", 4), 7).0, Status::Success, "others go on");
+    assert_eq!(its.connect(at("b", 4), 8).0, Status::BadKey);
+    assert_eq!(its.connect(at("z", 4), 8).0, Status::EndpointUnreachable, "nobody knows it");
+}
+
+#[test]
+fn hostile_rings_cost_only_their_process() {
+    with_wire("hostile_rings_cost_only_their_process", lies);
+}
+
+fn lend(process: &mut Process, endpoint: u8, len: u64, file: OwnedFd) {
+    process.0.send(Ask::Region { tag: 5, endpoint, len }.emit(), vec![file]).unwrap();
+}
+
+fn bad_regions() {
+    let (one, _two, (mut of_one, mut a), _far) = met();
+    let sealed = || create("region", 8192).unwrap();
+    // No memory; memory that may shrink; memory that is shorter; somebody else's endpoint; none.
+    let unsealed = || {
+        let file = rustix::fs::memfd_create("u", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        file
+    };
+    let counter = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let cases: [(u8, u64, fn() -> OwnedFd); 6] = [
+        (1, 8192, counter),
+        (1, 8192, unsealed),
+        (1, 8193, sealed),
+        (1, 0, sealed),
+        (1, u64::MAX, sealed),
+        (3, 8192, sealed),
+    ];
+    for (endpoint, len, file) in cases {
+        let mut liar = one.attach("a");
+        let _rings = Rings::open(&mut liar, 1);
+        lend(&mut liar, endpoint, len, file());
+        assert!(liar.is_parted(), "endpoint {endpoint}, {len} bytes");
+    }
+    let mut liar = one.attach("a");
+    liar.ask(Ask::Region { tag: 5, endpoint: 1, len: 8192 });
+    assert!(liar.is_parted(), "no memory at all");
+    // As many as may be, and no more.
+    let mut greedy = one.attach("a");
+    let _rings = Rings::open(&mut greedy, 1);
+    let mut taken = 0;
+    loop {
+        lend(&mut greedy, 1, 8192, sealed());
+        match greedy.hear().0 {
+            Tell::Region { tag: 5, code: 0, .. } => taken += 1,
+            Tell::Region { tag: 5, code: 15, .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(taken, 256);
+    // What is not registered, or not any more, is not sent from; nor is what lies outside.
+    let (_, peer) = a.connect(at("b", 4), 7);
+    lend(&mut of_one, 3, 8192, sealed());
+    let Tell::Region { code: 0, region, .. } = of_one.hear().0 else { panic!() };
+    let mut refused = |region: u8, offset: u64, len: u32| {
+        let from = Window { region: RegionId(region), offset, len };
+        a.request(&Request::Offer { peer, token: Token(9), match_info: 1, from });
+        match a.hear() {
+            Event::Sent { token: Token(9), status, .. } => status == Status::BadRdmaWindow,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(region + 1, 0, 1) && refused(region, 8000, 193));
+    assert!(refused(region, u64::MAX, 1) && refused(region, 0, u32::MAX));
+    of_one.ask(Ask::Unregion { endpoint: 3, region });
+    // Twice, and what another has.
+    of_one.ask(Ask::Unregion { endpoint: 3, region });
+    of_one.ask(Ask::Unregion { endpoint: 1, region: 0 });
+    of_one.ask(Ask::Find { tag: 1, name: Name::new("a:0").unwrap() });
+    assert!(matches!(of_one.hear().0, Tell::Host { known: 1, .. }), "it has its turn");
+    assert!(refused(region, 0, 8192), "stale");
+}
+
+#[test]
+fn hostile_regions_are_refused() {
+    with_wire("hostile_regions_are_refused", bad_regions);
+}
+
+fn sleeper() {
+    let (one, two, (mut of_one, mut a), (mut of_two, mut b)) = met();
+    let (_, peer) = a.connect(at("b", 4), 7);
+    // It asks to be woken, and is told so once however much comes.
+    b.receiver.ask();
+    for number in 0..50 {
+        let (token, match_info, data) = (Token(number), number, &b"bytes"[..]);
+        a.request(&Request::Eager { peer, token, match_info, data });
+    }
+    assert_eq!(of_two.hear().0, Tell::Wake { endpoint: 4 });
+    assert!(matches!(b.hear(), Event::PeerSeen { .. }));
+    for number in 0..50 {
+        match b.hear() {
+            Event::Message { match_info, .. } => assert_eq!(match_info, number),
+            other => panic!("{other:?}"),
+        }
+    }
+    for number in 0..50 {
+        match a.hear() {
+            Event::Sent { token, status, .. } => {
+                assert_eq!((token, status), (Token(number), Status::Success));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Boards of other hosts have names, which they say when they are asked.
+    let named = |process: &mut Process, ask: Ask| {
+        process.ask(ask);
+        let Tell::Host { known, nic, name, .. } = process.hear().0 else { panic!("woken again") };
+        (known == 1).then(|| (nic, name.as_str().to_owned()))
+    };
+    let (name_of, find) = (Ask::Name { tag: 2, nic: nic("a") }, Name::new("b:0").unwrap());
+    let a_is = Some((nic("a"), "a:0".to_owned()));
+    soon(|| named(&mut of_two, name_of) == a_is, "it is not named");
+    let find = Ask::Find { tag: 2, name: find };
+    soon(|| named(&mut of_one, find) == Some((nic("b"), "b:0".to_owned())), "it is not found");
+    let peers = one.peers();
+    assert_eq!(peers.len(), 1);
+    assert_eq!((peers[0].known, peers[0].state, peers[0].partners), ("announced", "answers", 1));
+    assert_eq!(peers[0].counters["messages_sent_total"], 50);
+    assert_eq!(two.peers()[0].counters["messages_received_total"], 50);
+    // Its process dies: the other hears of it with the next message.
+    drop(of_two);
+    two.wait("b", "endpoints", 0);
+    let (token, match_info, data) = (Token(99), 0, &b""[..]);
+    a.request(&Request::Eager { peer, token, match_info, data });
+    let ended = a.hear();
+    assert!(
+        matches!(ended, Event::Sent { token: Token(99), status: Status::EndpointClosed, .. }),
+        "{ended:?}"
+    );
+    assert!(matches!(a.hear(), Event::PeerGone { status: Status::EndpointClosed, .. }));
+}
+
+#[test]
+fn who_sleeps_is_woken_once_and_who_dies_is_noticed() {
+    with_wire("who_sleeps_is_woken_once_and_who_dies_is_noticed", sleeper);
+}
+
+fn frames() {
+    let (one, _two, (_of_one, mut a), _far) = met();
+    // Nonsense on the wire, to this board and to others, from a stranger.
+    let socket = causeway_memory::packet::PacketSocket::open("far").unwrap();
+    let [_, _, own @ ..] = nic("a").to_be_bytes();
+    let mut sent = 0_u64;
+    for kind in 0..=255_u8 {
+        for source in [[2, 0, 0, 0, 0, 9], own] {
+            let mut frame = vec![0; 10];
+            frame.extend(own);
+            frame.extend(source);
+            frame.extend([0x86, 0xdf, 0, 0, kind]);
+            frame.extend((0..60).map(|at: u8| at.wrapping_mul(kind)));
+            if rustix::io::write(&socket, &frame).is_ok() {
+                sent += 1;
+            }
+        }
+    }
+    assert_eq!(sent, 512);
+    let dropped = |why: &str| one.counter("a", &format!("drop_{why}_total"));
+    // But announcements and names, which say nothing here.
+    let all = || dropped("unknown_board") + dropped("malformed") == 512 - 4;
+    soon(all, "they do not come");
+    assert!(dropped("unknown_board") >= 8 && dropped("malformed") >= 2 * (256 - 14));
+    assert_eq!(a.connect(at("b", 4), 7).0, Status::Success, "others go on");
+}
+
+#[test]
+fn hostile_frames_are_counted_by_reason() {
+    with_wire("hostile_frames_are_counted_by_reason", frames);
+}
+
+fn interfaces() {
+    let host = Host::new();
+    let text = host.add_on("x", "red", nic("x"), Some("nowhere0")).unwrap_err().to_string();
+    assert!(text.contains("there is no interface nowhere0"), "{text}");
+    common::ip("link set near mtu 1500");
+    let text = host.add_on("x", "red", nic("x"), Some("near")).unwrap_err().to_string();
+    assert!(text.contains("MTU is 1500") && text.contains("mtu 9000"), "{text}");
+    common::ip("link set near mtu 9000");
+    // Down, and up again.
+    common::ip("link set near down");
+    host.add_on("x", "red", nic("x"), Some("near")).unwrap();
+    assert_eq!(host.counter("x", "interface_ups_total"), 0);
+    common::ip("link set near up");
+    host.wait("x", "interface_ups_total", 1);
+}
+
+#[test]
+fn interfaces_may_be_down_and_must_carry_the_frames() {
+    with_wire("interfaces_may_be_down_and_must_carry_the_frames", interfaces);
+}
