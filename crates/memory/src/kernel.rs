@@ -5,9 +5,9 @@
 //! compiler treats as opaque: it cannot read twice what we read once, nor keep
 //! a shared byte in place of the private copy that was checked.
 //!
-//! Budget: below 16 bytes two overlapping moves, below 256 bytes 16-byte moves (to 128
-//! without a loop), above `rep movsb`, which is within a few percent of the best copy on
-//! processors with fast short `rep` strings.
+//! Budget: below 16 bytes two overlapping moves, below 256 bytes (where both sides are near, a few
+//! KiB) 16-byte moves (to 128 without a loop), above `rep movsb`, which is within a few percent of
+//! the best copy on processors with fast short `rep` strings.
 
 /// Asks for the cache line at `at`. Any address may be given: a prefetch never faults.
 #[cfg(target_arch = "x86_64")]
@@ -152,15 +152,31 @@ pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
     unsafe { copy(dst, word.to_ne_bytes().as_ptr(), 8) };
 }
 
+/// From here on `rep movsb`, in bytes, between the memories of guests.
+const STRING_FROM: usize = 256;
+
 /// Copies `len` bytes from `src` to `dst`; either or both may be shared.
+///
+/// # Safety
+/// Both ranges must be mapped for the whole call (a lost page behind them is
+/// handled by [`crate::fault`]). Overlapping ranges give a defined if useless result.
+#[inline]
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller vouches for both ranges.
+    unsafe { copy_shared::<STRING_FROM>(dst, src, len) }
+}
+
+/// Copies `len` bytes from `src` to `dst`, either or both of which others may write to meanwhile;
+/// from `STRING` bytes on by `rep movsb`. Its start costs some ten nanoseconds, so that moves by
+/// vectors are faster up to a few KiB where both are in a near cache.
 ///
 /// # Safety
 /// Both ranges must be mapped for the whole call (a lost page behind them is
 /// handled by [`crate::fault`]). Overlapping ranges give a defined if useless result.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    if len >= 256 {
+pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len: usize) {
+    if len >= STRING {
         // SAFETY: the caller vouches for both ranges.
         unsafe {
             std::arch::asm!(
@@ -180,8 +196,8 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// 16 to 255 bytes: 16-byte moves from both ends where two, four or eight are enough, all loaded
-/// before any is stored; else as many as it takes, and one that ends at the last byte.
+/// 16 bytes and more: 16-byte moves from both ends where two, four or eight are enough, all loaded
+/// before any is stored; else four at a time, and four that end at the last byte.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_vector(dst: *mut u8, src: *const u8, len: usize) {
@@ -248,32 +264,47 @@ unsafe fn copy_four(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// 16 bytes and more: whole 16-byte moves, then one that ends at the last byte.
+/// 64 bytes and more: four moves at a time, then four that end at the last byte.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_many(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every move lies within [0, len): the loop stops before the last
-    // 16 bytes, and the final move covers exactly these.
+    // 64 bytes, and the last moves cover exactly these.
     unsafe {
         std::arch::asm!(
-            "lea {last}, [{len} - 16]",
+            "lea {last}, [{len} - 64]",
             "xor {at:e}, {at:e}",
+            "jmp 3f",
             "2:",
-            "cmp {at}, {last}",
-            "jae 3f",
-            "movups {v}, xmmword ptr [{src} + {at}]",
-            "movups xmmword ptr [{dst} + {at}], {v}",
-            "add {at}, 16",
-            "jmp 2b",
+            "movups {a}, xmmword ptr [{src} + {at}]",
+            "movups {b}, xmmword ptr [{src} + {at} + 16]",
+            "movups {c}, xmmword ptr [{src} + {at} + 32]",
+            "movups {d}, xmmword ptr [{src} + {at} + 48]",
+            "movups xmmword ptr [{dst} + {at}], {a}",
+            "movups xmmword ptr [{dst} + {at} + 16], {b}",
+            "movups xmmword ptr [{dst} + {at} + 32], {c}",
+            "movups xmmword ptr [{dst} + {at} + 48], {d}",
+            "add {at}, 64",
             "3:",
-            "movups {v}, xmmword ptr [{src} + {last}]",
-            "movups xmmword ptr [{dst} + {last}], {v}",
+            "cmp {at}, {last}",
+            "jb 2b",
+            "movups {a}, xmmword ptr [{src} + {last}]",
+            "movups {b}, xmmword ptr [{src} + {last} + 16]",
+            "movups {c}, xmmword ptr [{src} + {last} + 32]",
+            "movups {d}, xmmword ptr [{src} + {last} + 48]",
+            "movups xmmword ptr [{dst} + {last}], {a}",
+            "movups xmmword ptr [{dst} + {last} + 16], {b}",
+            "movups xmmword ptr [{dst} + {last} + 32], {c}",
+            "movups xmmword ptr [{dst} + {last} + 48], {d}",
             len = in(reg) len,
             src = in(reg) src,
             dst = in(reg) dst,
             at = out(reg) _,
             last = out(reg) _,
-            v = out(xmm_reg) _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
             options(nostack)
         );
     }
@@ -316,7 +347,7 @@ unsafe fn copy_word(dst: *mut u8, src: *const u8, len: usize) {
 /// # Safety
 /// As on x86-64.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = 0_usize;
     while at < len {
         // SAFETY: at < len, and the caller vouches for both ranges.
@@ -331,14 +362,19 @@ mod tests {
     fn every_short_length_and_some_long_ones() {
         let from: Vec<u8> =
             (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        for len in (0..600).chain([1023, 1024, 1025, 4096, 4999]) {
+        for len in (0..600).chain([1023, 1024, 1025, 4095, 4096, 4999]) {
             for shift in [0, 1, 3, 8] {
                 let len = len.min(from.len() - shift);
                 let mut to = vec![0xa5_u8; len + 32];
-                // SAFETY: `to` has 16 bytes before and after; `from` has shift + len bytes.
-                unsafe { super::copy(to.as_mut_ptr().add(16), from.as_ptr().add(shift), len) };
-                assert_eq!(&to[16..16 + len], &from[shift..shift + len], "len {len}");
-                assert!(to[..16].iter().chain(&to[16 + len..]).all(|&b| b == 0xa5), "len {len}");
+                // By `rep movsb` early, and late.
+                for copy in [super::copy, super::copy_shared::<4096>] {
+                    to.fill(0xa5);
+                    // SAFETY: `to` has 16 bytes before and after; `from` has shift + len bytes.
+                    unsafe { copy(to.as_mut_ptr().add(16), from.as_ptr().add(shift), len) };
+                    assert_eq!(&to[16..16 + len], &from[shift..shift + len], "len {len}");
+                    let around = to[..16].iter().chain(&to[16 + len..]);
+                    assert!(around.copied().all(|b| b == 0xa5), "len {len}");
+                }
             }
         }
     }

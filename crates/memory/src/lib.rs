@@ -39,6 +39,7 @@ mod view;
 
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
+pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{Mapping, MappingError, create, is_memory};
 pub use view::View;

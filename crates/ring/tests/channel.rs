@@ -3,7 +3,9 @@
 #[path = "common/channel.rs"]
 mod common;
 
-use causeway_ring::channel::{ChannelError, Head, Layout, Side, format, open};
+use causeway_ring::channel::{
+    ChannelError, Head, Layout, Side, allow_fences, far_fence, format, open,
+};
 use common::{memory, pair};
 
 /// Bytes that differ from message to message and place to place.
@@ -43,6 +45,43 @@ fn every_length_arrives_with_its_kind_words_and_bytes() {
         receiver.advance(&event);
         assert_eq!(receiver.poll().unwrap(), None);
     }
+}
+
+#[test]
+fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
+    assert!(allow_fences() && far_fence(), "this kernel has membarrier");
+    let (_memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
+    assert!(!receiver.wish(), "the sender makes its fences itself");
+    receiver.awake();
+    sender.spare();
+    assert!(receiver.wish());
+    receiver.awake();
+    // Each round one event, one of the two finds out: the one that it is there, or the other that
+    // somebody sleeps.
+    const ROUNDS: u64 = 20_000;
+    let bell = std::sync::Barrier::new(2);
+    let rung = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                bell.wait();
+                while !sender.send(head(round), &[]).unwrap() {}
+                rung.store(sender.must_wake(), std::sync::atomic::Ordering::SeqCst);
+                bell.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            bell.wait();
+            let there = (receiver.wish() && !far_fence()) || receiver.ready();
+            bell.wait();
+            let rung = rung.load(std::sync::atomic::Ordering::SeqCst);
+            assert!(there || rung, "asleep, and nobody rang");
+            let event = receiver.poll().unwrap().unwrap();
+            assert_eq!(event.head, head(round));
+            receiver.awake();
+            receiver.advance(&event);
+        }
+    });
 }
 
 #[test]

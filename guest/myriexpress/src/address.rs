@@ -29,6 +29,7 @@ pub struct Own {
 }
 
 /// As the application holds it.
+#[inline]
 pub fn pack(own: Own, partner: Partner, session: u32) -> EndpointAddr {
     let first = u64::from(partner.peer.0)
         | u64::from(own.slot & 0xfff) << 32

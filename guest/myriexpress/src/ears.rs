@@ -30,7 +30,8 @@ impl Ears {
 
     /// Sleeps until there is something, at most so long. `parted`: the daemon is gone.
     pub fn listen(&self, parted: bool, time: Duration) {
-        let mut all = [&self.bell, &self.bells, &self.daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut all =
+            [&self.bell, &self.bells, &self.daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
         let heard = if parted { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
         let _ = match heard {

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use causeway_message::library::{Completion, Library, Options, Partner, RequestId, Step};
+use causeway_message::library::{Asked, Completion, Library, Options, Partner, RequestId, Step};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -45,6 +45,8 @@ pub struct Endpoint {
     pub known: Known,
     pub errors: Option<ErrorHandler>,
     pub handler: Option<Handler>,
+    /// What it is to be asked about.
+    pub asked: Option<Asked>,
     /// Who runs the handler now.
     pub handling: Option<ThreadId>,
     /// A thread puts failures to the error handler.
@@ -59,7 +61,6 @@ pub struct Endpoint {
     pub wakeups: u64,
     calls: u32,
     looked: u64,
-    timed: bool,
 }
 
 /// Nanoseconds since whenever.
@@ -118,6 +119,7 @@ impl Endpoint {
             known: Known::new(),
             errors: opening.errors,
             handler: None,
+            asked: None,
             handling: None,
             raising: false,
             disabled: 0,
@@ -126,7 +128,6 @@ impl Endpoint {
             wakeups: 0,
             calls: 0,
             looked: 0,
-            timed: false,
         })
     }
 
@@ -150,6 +151,23 @@ impl Endpoint {
         step
     }
 
+    /// Goes on until nothing is left, or enough was done for one call; looks so often whether
+    /// something comes. False: a handler is to be asked about a message (`asked`), or about
+    /// requests that failed.
+    pub fn go_on(&mut self, looks: u32) -> bool {
+        let mut left = looks;
+        loop {
+            match self.step() {
+                Step::Ask(asked) => {
+                    self.asked = Some(asked);
+                    return false;
+                }
+                Step::Idle if left > 1 => left = left.saturating_sub(1),
+                _ => return !self.library.has_failed(),
+            }
+        }
+    }
+
     /// What is not looked at each time, if it is time.
     #[inline]
     fn rarely(&mut self) {
@@ -166,21 +184,21 @@ impl Endpoint {
     #[cold]
     pub fn look(&mut self) {
         self.way.hear();
-        if self.timed {
+        if self.library.deadline().is_some() {
             self.tell_time();
         }
     }
 
-    /// From now on requests have limits.
+    /// Before a request gets a limit, and when one is over.
+    #[cold]
     pub fn tell_time(&mut self) {
-        self.timed = true;
         self.library.tick(&mut self.way, now());
     }
 
     /// Requests that are made now may have limits: it must know the time.
     #[inline]
     pub fn before_send(&mut self) {
-        if self.timed {
+        if self.library.limits_sends() {
             self.tell_time();
         }
     }
@@ -251,8 +269,9 @@ impl Endpoint {
     }
 
     /// A partner as the application holds it.
+    #[inline]
     pub fn address(&self, partner: Partner) -> EndpointAddr {
-        let session = self.library.decompose(partner).map_or(0, |(_, session)| session);
+        let session = self.library.session(partner).unwrap_or(0);
         pack(self.own, partner, session)
     }
 
@@ -263,7 +282,7 @@ impl Endpoint {
     }
 
     /// How a request ended, as the application is told.
-    #[inline]
+    #[inline(always)]
     pub fn status(&self, ended: &Completion) -> MxStatus {
         MxStatus {
             code: ended.code,

@@ -147,6 +147,21 @@ impl Known {
     /// Whether all of it is memory.
     #[inline]
     fn check(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
+        let within = ptr.addr() & PAGE.wrapping_sub(1);
+        let start = ptr.addr().wrapping_sub(within);
+        let known = self.pages.get((start / PAGE) % KNOWN_PAGES).copied().unwrap_or(0);
+        // One page, which is known: the lowest bit counts where it is written to.
+        if len.wrapping_sub(1) < PAGE.wrapping_sub(within)
+            && known | usize::from(!write) == start | 1
+            && start != 0
+            && self.cleaned == CLEANED.load(Ordering::Relaxed)
+        {
+            return Ok(());
+        }
+        self.find_out(ptr, len, write)
+    }
+
+    fn find_out(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
         if len == 0 {
             return Ok(());
         }
@@ -158,14 +173,8 @@ impl Known {
         let end = ptr.addr().checked_add(len).ok_or(Return::BadSegMem)?;
         let tag = start | usize::from(write);
         if end.wrapping_sub(start) <= PAGE {
-            let place = self.pages.get_mut((start / PAGE) % KNOWN_PAGES);
-            if start != 0
-                && place.as_deref().is_some_and(|known| *known == tag || *known == start | 1)
-            {
-                return Ok(());
-            }
             ask(start, PAGE, write)?;
-            if let Some(place) = place {
+            if let Some(place) = self.pages.get_mut((start / PAGE) % KNOWN_PAGES) {
                 *place = tag;
             }
             return Ok(());

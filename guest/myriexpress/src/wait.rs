@@ -4,13 +4,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Action, Asked, Step};
 use crate::abi::EndpointAddr;
 use crate::code::Return;
 use crate::endpoint::{Endpoint, Handler, now};
 use crate::errors::raise_status;
 use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, Locked};
+use causeway_message::library::{Action, Asked};
 
 /// How long a call waits.
 #[derive(Debug, Clone, Copy)]
@@ -44,14 +44,17 @@ pub fn progress(locked: Locked) -> Result<Locked, Return> {
 /// As [`progress`], and looks so often whether something comes.
 #[inline]
 fn progress_within(mut locked: Locked, looks: u32) -> Result<Locked, Return> {
-    let mut left = looks;
-    loop {
-        match locked.endpoint().step() {
-            Step::Ask(asked) => locked = ask(locked, asked)?,
-            Step::Idle if left > 1 => left = left.saturating_sub(1),
-            _ => return settle(locked),
-        }
+    if locked.endpoint().go_on(looks) { Ok(locked) } else { ask_all(locked) }
+}
+
+/// Runs the handlers that [`Endpoint::go_on`] found are to be asked.
+#[cold]
+fn ask_all(mut locked: Locked) -> Result<Locked, Return> {
+    while let Some(asked) = locked.endpoint().asked.take() {
+        locked = ask(locked, asked)?;
+        locked.endpoint().go_on(1);
     }
+    settle(locked)
 }
 
 /// Puts requests that failed to the error handler, which says what their status is.
@@ -124,13 +127,17 @@ pub fn until<T>(
     mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let mut locked = table::lock(handle)?;
-    if let Some(found) = look(locked.endpoint())? {
-        return Ok(Some(found));
-    }
-    // Most of a call is taking the lock: look some more while it is held.
-    locked = progress_within(locked, LOOKS_OF_TEST)?;
-    if let Some(found) = look(locked.endpoint())? {
-        return Ok(Some(found));
+    let mut again = true;
+    loop {
+        if let Some(found) = look(locked.endpoint())? {
+            return Ok(Some(found));
+        }
+        if !again {
+            break;
+        }
+        again = false;
+        // Most of a call is taking the lock: look some more while it is held.
+        locked = progress_within(locked, LOOKS_OF_TEST)?;
     }
     match patience {
         Patience::None => Ok(None),

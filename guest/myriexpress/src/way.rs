@@ -5,14 +5,14 @@ mod transport;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use causeway_memory::{Mapping, View};
 use causeway_message::library::{Arrival, Bell, Channel, Channels, Refused, Rings, Transport};
 use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
-use causeway_ring::channel::{Receiver, Sender, Side, open};
+use causeway_ring::channel::{Receiver, Sender, Side, allow_fences, open};
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::epoll;
 use rustix::fs::SealFlags;
@@ -278,7 +278,11 @@ impl Way {
         fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
         let [file, theirs, ours]: [OwnedFd; 3] = fds.try_into().ok()?;
-        let (sender, receiver) = map(&file, side)?;
+        let (mut sender, receiver) = map(&file, side)?;
+        static ALLOWED: OnceLock<bool> = OnceLock::new();
+        if *ALLOWED.get_or_init(allow_fences) {
+            sender.spare();
+        }
         let free = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
         let peer = PeerId(u32::try_from(free.checked_mul(2)?).ok()?);
         if peer.0 as usize >= PEER_NUMBERS_MAX {

@@ -15,7 +15,14 @@ pub trait Buffer {
     /// The bytes from `at` to the end of the segment in which `at` lies; empty at the end.
     fn bytes(&self, at: usize) -> &[u8];
 
-    /// The same, to be written.
+    /// All bytes, if they lie in one segment.
+    #[inline]
+    fn whole(&self) -> Option<&[u8]> {
+        let bytes = self.bytes(0);
+        (bytes.len() == self.len()).then_some(bytes)
+    }
+
+    /// The same as [`Self::bytes`], to be written.
     fn bytes_mut(&mut self, at: usize) -> &mut [u8];
 }
 

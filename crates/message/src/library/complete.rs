@@ -1,6 +1,6 @@
 //! How the application learns that requests ended, and how it takes them back.
 
-use super::request::{Completion, State};
+use super::request::{Completion, Request, State};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};
 
 impl<B: Buffer> Library<B> {
@@ -8,11 +8,19 @@ impl<B: Buffer> Library<B> {
     ///
     /// # Errors
     /// There is no such request.
-    #[inline]
+    #[inline(always)]
     pub fn test(&mut self, id: RequestId) -> Result<Option<Completion>, Error> {
-        let at = self.find(id)?;
-        let done = self.requests.get(at).is_some_and(|request| request.state == State::Done);
-        Ok(if done { self.collect(at) } else { None })
+        let (at, request) = self.requests.named(id.0).ok_or(Error::BadRequest)?;
+        if request.forgotten || request.state == State::Detached {
+            return Err(Error::BadRequest);
+        }
+        if request.state != State::Done {
+            return Ok(None);
+        }
+        if request.hidden || request.unacked {
+            return Ok(self.collect(at));
+        }
+        Ok(self.requests.discard_from(&mut self.done, at, Request::completion))
     }
 
     /// Collects the request that ended first of those whose match information under `mask` is
@@ -44,7 +52,6 @@ impl<B: Buffer> Library<B> {
         self.requests.get(at).map(|request| request.context).ok_or(Error::BadRequest)
     }
 
-    #[inline]
     fn collect(&mut self, at: u32) -> Option<Completion> {
         if self.requests.get(at).is_some_and(|request| !request.hidden) {
             self.requests.unlink(&mut self.done, at);

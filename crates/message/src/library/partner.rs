@@ -28,7 +28,7 @@ impl<B: Buffer> Library<B> {
             self.deadline = self.deadline.min(request.deadline);
         }
         let own = to == self.options.address;
-        request.partner = own.then_some(Partner::SELF);
+        request.set_partner(own.then_some(Partner::SELF));
         let at = self.add(request)?;
         if own {
             let right = key == self.options.key;
@@ -65,8 +65,8 @@ impl<B: Buffer> Library<B> {
         if request.state != State::Connecting {
             return;
         }
-        request.partner = partner.filter(|_| status == Status::Success);
-        let reached = request.partner.is_some() || status != Status::Success;
+        request.set_partner(partner.filter(|_| status == Status::Success));
+        let reached = request.partner().is_some() || status != Status::Success;
         self.finish(at, if reached { status } else { Status::EndpointUnreachable });
     }
 
@@ -98,7 +98,7 @@ impl<B: Buffer> Library<B> {
         let gone = Partner { peer, epoch };
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };
-            if request.partner != Some(gone) {
+            if request.partner() != Some(gone) {
                 continue;
             }
             match request.state {
@@ -155,6 +155,15 @@ impl<B: Buffer> Library<B> {
             return Some((self.options.address, self.options.session));
         }
         self.partners.of(partner).map(|known| (known.address, known.session))
+    }
+
+    /// A partner's session, as of [`Self::decompose`].
+    #[inline]
+    pub fn session(&self, partner: Partner) -> Option<u32> {
+        if partner == Partner::SELF {
+            return Some(self.options.session);
+        }
+        self.partners.of(partner).map(|known| known.session)
     }
 
     /// Whether messages to a partner can arrive.

@@ -1,6 +1,7 @@
 //! What came in, taken one by one.
 
 use super::request::{Kind, Request, State};
+use super::send::fill_from;
 use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
 use crate::limits::ARRIVALS_PER_CALL;
@@ -70,11 +71,21 @@ impl<B: Buffer> Library<B> {
             return Step::Ask(asked);
         }
         for _ in 0..ARRIVALS_PER_CALL {
+            if self.take_short(way) {
+                worked = true;
+                if way.more() {
+                    continue;
+                }
+                break;
+            }
             let Some(arrival) = way.next() else { break };
             match self.take(way, arrival, false) {
                 Verdict::Taken => {
                     way.done();
                     worked = true;
+                    if !way.more() {
+                        break;
+                    }
                 }
                 Verdict::Later => way.defer(),
                 Verdict::Ask(asked) => {
@@ -87,6 +98,26 @@ impl<B: Buffer> Library<B> {
             worked |= self.hand_over_all(way);
         }
         if worked { Step::Worked } else { Step::Idle }
+    }
+
+    /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
+    /// straight way of most messages.
+    #[inline]
+    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> bool {
+        let Some((peer, short)) = way.short() else { return false };
+        let Some(partner) = self.alive(peer) else { return false };
+        let Some(at) = self.take_posted(short.word) else { return false };
+        let Some(request) = self.requests.get_mut(at) else { return false };
+        let bytes = short.bytes();
+        let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, bytes));
+        request.set_partner(Some(partner));
+        request.match_info = short.word;
+        request.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        request.at = u32::try_from(taken).unwrap_or(u32::MAX);
+        let cut = request.at < request.len;
+        self.finish(at, if cut { Status::Truncated } else { Status::Success });
+        way.short_done();
+        true
     }
 
     /// What waited for room. Says whether anything was handed over.
@@ -185,9 +216,15 @@ impl<B: Buffer> Library<B> {
         let Some(partner) = self.alive(peer) else { return Verdict::Taken };
         let size = len as usize;
         if let Some(at) = self.take_posted(match_info) {
-            let into = self.requests.get_mut(at).and_then(|request| request.buffer.as_mut());
+            let Some(request) = self.requests.get_mut(at) else { return Verdict::Taken };
+            let into = request.buffer.as_mut();
             let taken = into.map_or(0, |into| fill(into, 0, size, |at, piece| way.copy(at, piece)));
-            self.end_whole(at, partner, match_info, len, taken);
+            request.set_partner(Some(partner));
+            request.match_info = match_info;
+            request.len = len;
+            request.at = u32::try_from(taken).unwrap_or(u32::MAX);
+            let status = if request.at < len { Status::Truncated } else { Status::Success };
+            self.finish(at, status);
             return Verdict::Taken;
         }
         if !passed && !self.has_room(peer, size) {
@@ -261,7 +298,7 @@ impl<B: Buffer> Library<B> {
         let found = self.requests.find(token.0).filter(|&at| {
             self.requests.get(at).is_some_and(|request| {
                 request.state == State::Offered
-                    && request.partner.is_some_and(|partner| partner.peer == peer)
+                    && request.partner().is_some_and(|partner| partner.peer == peer)
             })
         });
         let Some(at) = found else {
@@ -313,7 +350,7 @@ impl<B: Buffer> Library<B> {
     fn pulling(&self, token: Token, peer: Option<PeerId>) -> Option<u32> {
         let at = self.requests.find(token.0)?;
         let request = self.requests.get(at)?;
-        let from = request.partner.map(|partner| partner.peer);
+        let from = request.partner().map(|partner| partner.peer);
         (request.state == State::Pulling && (peer.is_none() || from == peer)).then_some(at)
     }
 

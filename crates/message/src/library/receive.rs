@@ -37,10 +37,13 @@ impl<B: Buffer> Library<B> {
         if !self.contexts.covers(mask) {
             return Err(Error::BadMatchingForContextIdMask);
         }
-        let mut request = Request::new(Kind::Receive, State::Posted, info, context);
-        request.mask = mask;
-        request.buffer = Some(into);
-        let at = self.add(request)?;
+        let at = self.requests.insert_with(|| {
+            let mut request = Request::new(Kind::Receive, State::Posted, info, context);
+            request.mask = mask;
+            request.buffer = Some(into);
+            request
+        });
+        let at = at.ok_or(Error::NoResources)?;
         let id = self.id(at);
         let queues = self.contexts.of(info);
         if !queues.unexpected.is_empty()
@@ -133,7 +136,6 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Ends a receive that took a message whole, or its first bytes.
-    #[inline]
     pub(super) fn end_whole(
         &mut self,
         at: u32,
@@ -143,7 +145,7 @@ impl<B: Buffer> Library<B> {
         taken: usize,
     ) {
         let Some(request) = self.requests.get_mut(at) else { return };
-        request.partner = Some(partner);
+        request.set_partner(Some(partner));
         request.match_info = match_info;
         request.len = len;
         request.at = u32::try_from(taken).unwrap_or(u32::MAX);
@@ -162,7 +164,7 @@ impl<B: Buffer> Library<B> {
     ) {
         let Some(request) = self.requests.get_mut(at) else { return };
         let room = request.buffer.as_ref().map_or(0, Buffer::len);
-        request.partner = Some(partner);
+        request.set_partner(Some(partner));
         request.match_info = match_info;
         request.len = len;
         request.end = u32::try_from(room).unwrap_or(u32::MAX).min(len);
@@ -174,7 +176,7 @@ impl<B: Buffer> Library<B> {
     pub(super) fn pull<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
-        let Some(partner) = request.partner else { return };
+        let Some(partner) = request.partner() else { return };
         if self.partners.of(partner).is_none_or(|known| !known.alive) {
             self.finish(at, Status::EndpointUnreachable);
             return;

@@ -1,6 +1,7 @@
 //! Requests: what the application asked for and has not collected yet.
 
 use super::Partner;
+use crate::split::PeerId;
 use crate::status::Status;
 
 /// A request, until it is collected, cancelled or forgotten. Never 0, never used again.
@@ -70,7 +71,18 @@ pub(super) enum State {
     Detached,
 }
 
+/// What is written at one time and read at another soon after is of one width each time, here and
+/// in [`Request`]'s order: a processor that has to put a word together of two that are still on
+/// their way to its cache waits for them to arrive there.
+#[derive(Debug, Clone, Copy)]
+struct Who(u64);
+
+impl Who {
+    const NOBODY: Self = Self(u64::MAX);
+}
+
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Request<B> {
     pub kind: Kind,
     pub state: State,
@@ -82,16 +94,16 @@ pub(super) struct Request<B> {
     pub unacked: bool,
     pub status: Status,
     pub code: u32,
-    pub partner: Option<Partner>,
+    partner: Who,
     pub match_info: u64,
     pub mask: u64,
     pub context: u64,
     pub buffer: Option<B>,
     /// The message, in bytes.
     pub len: u32,
-    /// How much was transferred, and how much is to be.
-    pub at: u32,
+    /// How much is to be transferred, and how much was.
     pub end: u32,
+    pub at: u32,
     /// The partner's name for it: an offer to pull, or what is fed to. A connect's address.
     pub other: u64,
     /// A connect's key and endpoint.
@@ -101,6 +113,7 @@ pub(super) struct Request<B> {
 }
 
 impl<B> Request<B> {
+    #[inline(always)]
     pub(super) fn new(kind: Kind, state: State, match_info: u64, context: u64) -> Self {
         Self {
             kind,
@@ -110,7 +123,7 @@ impl<B> Request<B> {
             unacked: false,
             status: Status::Pending,
             code: 0,
-            partner: None,
+            partner: Who::NOBODY,
             match_info,
             mask: u64::MAX,
             context,
@@ -124,11 +137,26 @@ impl<B> Request<B> {
         }
     }
 
+    /// With whom, if that is known.
+    #[inline]
+    pub(super) fn partner(&self) -> Option<Partner> {
+        let Who(word) = self.partner;
+        let partner = Partner { peer: PeerId(word as u32), epoch: (word >> 32) as u32 };
+        (word != u64::MAX).then_some(partner)
+    }
+
+    #[inline]
+    pub(super) fn set_partner(&mut self, partner: Option<Partner>) {
+        let word = |partner: Partner| u64::from(partner.epoch) << 32 | u64::from(partner.peer.0);
+        self.partner = partner.map_or(Who::NOBODY, |partner| Who(word(partner)));
+    }
+
+    #[inline]
     pub(super) fn completion(&self) -> Completion {
         Completion {
             status: self.status,
             code: self.code,
-            partner: self.partner,
+            partner: self.partner(),
             match_info: self.match_info,
             msg_length: self.len,
             xfer_length: self.at,

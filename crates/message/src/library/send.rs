@@ -4,7 +4,7 @@ use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
-use crate::split::PeerId;
+use crate::split::{PeerId, Token};
 use crate::status::Status;
 
 impl<B: Buffer> Library<B> {
@@ -22,7 +22,58 @@ impl<B: Buffer> Library<B> {
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
+        if let Some(known) = self.partners.of(to)
+            && known.alive
+            && known.waiting.is_empty()
+            && self.send_timeout.is_none()
+            && data.len() <= way.eager_max(to.peer)
+        {
+            return self.send_whole(way, to, match_info, context, data);
+        }
         self.send(way, Kind::Send, to, match_info, context, data)
+    }
+
+    /// A message that goes whole, and before which nothing waits: mostly it is gone at once.
+    #[inline]
+    fn send_whole<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        to: Partner,
+        match_info: u64,
+        context: u64,
+        data: B,
+    ) -> Result<RequestId, Error> {
+        let len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
+        let name = self.requests.next_name().ok_or(Error::NoResources)?;
+        // The partner waits for the message, and nobody for the request.
+        let handed = way.eager(to.peer, Token(name), match_info, &data);
+        let at = self.requests.insert_with(|| {
+            let mut request = Request::new(Kind::Send, State::Done, match_info, context);
+            request.status = Status::Success;
+            request.set_partner(Some(to));
+            (request.len, request.at) = (len, len);
+            request
+        });
+        let at = at.ok_or(Error::NoResources)?;
+        if handed == Ok(Handed::Done) {
+            self.requests.push(&mut self.done, at);
+        } else {
+            self.not_gone(at, to.peer, data, handed);
+        }
+        Ok(RequestId(name))
+    }
+
+    /// A message went to the transport, and that was not all.
+    #[cold]
+    fn not_gone(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handed, Refused>) {
+        if let Some(request) = self.requests.get_mut(at) {
+            (request.state, request.status) = (State::Waiting, Status::Pending);
+            request.at = 0;
+            request.buffer = Some(data);
+        }
+        if !self.handed(at, true, handed) {
+            self.wait(at, peer);
+        }
     }
 
     /// Sends a message, and ends when it was matched by a receive.
@@ -40,7 +91,6 @@ impl<B: Buffer> Library<B> {
         self.send(way, Kind::SyncSend, to, match_info, context, data)
     }
 
-    #[inline]
     fn send<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -52,7 +102,7 @@ impl<B: Buffer> Library<B> {
     ) -> Result<RequestId, Error> {
         let mut request = Request::new(kind, State::Waiting, match_info, context);
         request.len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
-        request.partner = Some(to);
+        request.set_partner(Some(to));
         request.buffer = Some(data);
         if to == Partner::SELF {
             let at = self.add(request)?;
@@ -78,7 +128,6 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Hands a send over; false if there is no room now. It stands in no list.
-    #[inline]
     pub(super) fn hand_over<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -95,6 +144,12 @@ impl<B: Buffer> Library<B> {
         } else {
             way.offer(peer, token, info, data).map(|()| Handed::Kept)
         };
+        self.handed(at, whole, handed)
+    }
+
+    /// What became of a send that was handed over; false if it was not, for want of room.
+    fn handed(&mut self, at: u32, whole: bool, handed: Result<Handed, Refused>) -> bool {
+        let Some(request) = self.requests.get_mut(at) else { return true };
         match handed {
             Ok(Handed::Done) => {
                 request.at = request.len;
@@ -172,7 +227,7 @@ impl<B: Buffer> Library<B> {
             request.at = taken;
         }
         if let Some(request) = self.requests.get_mut(receive) {
-            request.partner = Some(Partner::SELF);
+            request.set_partner(Some(Partner::SELF));
             request.match_info = info;
             request.len = len;
             request.at = taken;
@@ -321,7 +376,13 @@ impl Buffer for Piece<'_> {
 }
 
 /// Fills a buffer with the first bytes of private memory; gives how many.
+#[inline]
 pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
+    // Mostly one segment, with room for all.
+    if let Some(piece) = into.bytes_mut(0).get_mut(..bytes.len()) {
+        piece.copy_from_slice(bytes);
+        return bytes.len();
+    }
     fill(into, 0, bytes.len(), |at, piece| {
         let Some(from) = bytes.get(at..at.saturating_add(piece.len())) else { return 0 };
         piece.copy_from_slice(from);

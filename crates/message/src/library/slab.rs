@@ -61,17 +61,26 @@ impl<T> Slab<T> {
     }
 
     /// Adds one, unless it is full.
-    #[inline]
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
+        self.insert_with(|| value)
+    }
+
+    /// The same; it is made in its place.
+    #[inline(always)]
+    pub(super) fn insert_with(&mut self, make: impl FnOnce() -> T) -> Option<u32> {
         if self.free == NONE {
             self.grow()?;
         }
         let at = self.free;
         let entry = self.entries.get_mut(at as usize)?;
+        if entry.value.is_some() {
+            // Never: it stood in the list of free places. Said so that nothing is dropped here.
+            return None;
+        }
         self.free = entry.next;
         entry.next = NONE;
         entry.prev = NONE;
-        entry.value = Some(value);
+        entry.value = Some(make());
         self.used = self.used.saturating_add(1);
         Some(at)
     }
@@ -99,6 +108,25 @@ impl<T> Slab<T> {
         self.free = at;
         self.used = self.used.saturating_sub(1);
         Some(value)
+    }
+
+    /// Takes out one that stands in a list, and gives it to `see` first.
+    #[inline]
+    pub(super) fn discard_from<R>(
+        &mut self,
+        list: &mut List,
+        at: u32,
+        see: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        self.unlink(list, at);
+        let entry = self.entries.get_mut(at as usize)?;
+        let seen = see(entry.value.as_ref()?);
+        entry.value = None;
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.next = self.free;
+        self.free = at;
+        self.used = self.used.saturating_sub(1);
+        Some(seen)
     }
 
     /// The same, where what it was is of no interest.
@@ -137,6 +165,24 @@ impl<T> Slab<T> {
         let (generation, at) = ((name >> 32) as u32, name as u32);
         let entry = self.entries.get(at as usize)?;
         (entry.generation == generation && entry.value.is_some()).then_some(at)
+    }
+
+    /// The name of what is added next, if there is room for it.
+    #[inline]
+    pub(super) fn next_name(&mut self) -> Option<u64> {
+        if self.free == NONE {
+            self.grow()?;
+        }
+        Some(self.name(self.free))
+    }
+
+    /// What has that name, and its number, if the name still is one.
+    #[inline]
+    pub(super) fn named(&self, name: u64) -> Option<(u32, &T)> {
+        let (generation, at) = ((name >> 32) as u32, name as u32);
+        let entry = self.entries.get(at as usize)?;
+        let value = entry.value.as_ref().filter(|_| entry.generation == generation)?;
+        Some((at, value))
     }
 
     /// The numbers of all places that were ever used.

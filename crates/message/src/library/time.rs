@@ -30,6 +30,12 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
+    /// Whether sends that are made now have limits, so that the time is to be told before.
+    #[inline]
+    pub fn limits_sends(&self) -> bool {
+        self.send_timeout.is_some()
+    }
+
     /// When [`Self::tick`] has something to do, in its time; `None` if no request has a limit.
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline != u64::MAX).then_some(self.deadline)
@@ -57,7 +63,7 @@ impl<B: Buffer> Library<B> {
     fn time_out<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get(at) else { return };
-        let peer = request.partner.map(|partner| partner.peer);
+        let peer = request.partner().map(|partner| partner.peer);
         let known = peer.and_then(|peer| self.partners.get_mut(peer));
         match (request.state, known) {
             (State::Posted, _) => {

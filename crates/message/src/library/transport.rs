@@ -1,6 +1,8 @@
 //! What carries messages between the library half and its partners: channels to endpoints of this
 //! host, or the backend half.
 
+use causeway_ring::channel::Short;
+
 use super::Buffer;
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
@@ -141,6 +143,24 @@ pub trait Transport<B: Buffer> {
 
     /// What came in. The same again until [`Self::done`] or [`Self::defer`].
     fn next(&mut self) -> Option<Arrival>;
+
+    /// What [`Self::next`] would give, if that is a message of a few bytes; with these. It is taken
+    /// by [`Self::short_done`]; or not, and then [`Self::next`] gives it.
+    #[inline]
+    fn short(&self) -> Option<(PeerId, Short)> {
+        None
+    }
+
+    /// What [`Self::short`] gave was taken.
+    #[inline]
+    fn short_done(&mut self) {}
+
+    /// After [`Self::done`]: whether there may be something next. Cheaper than [`Self::next`], for
+    /// who has enough to do with what came.
+    #[inline]
+    fn more(&self) -> bool {
+        true
+    }
 
     /// Copies bytes of what [`Self::next`] gave last, from its byte `at` on; gives how many.
     fn copy(&self, at: usize, into: &mut [u8]) -> usize;

@@ -10,26 +10,30 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use causeway_memory::View;
+use causeway_memory::{View, copy_shared};
+use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::copy;
 use super::handshake::Words;
+
+/// From here on bytes are copied by `rep movsb`: one side is private and near, and slower before.
+const STRING_FROM: usize = 4096;
 
 /// The memory of one channel.
 #[derive(Debug, Clone)]
 pub(super) struct Area {
     view: View,
-    /// The last offset at which a whole word lies.
+    /// The last offset at which a whole word lies, and a whole line.
     last: usize,
+    last_line: usize,
     len: usize,
 }
 
 impl Area {
     /// The first `len` bytes of `view`; `None` if it is shorter or does not begin on a cache line.
     pub(super) fn new(view: View, len: usize) -> Option<Self> {
-        let last = len.checked_sub(8)?;
+        let (last, last_line) = (len.checked_sub(8)?, len.checked_sub(64)?);
         let aligned = (view.as_ptr() as usize).is_multiple_of(64);
-        (view.len() >= len && aligned).then_some(Self { view, last, len })
+        (view.len() >= len && aligned).then_some(Self { view, last, last_line, len })
     }
 
     #[inline]
@@ -39,6 +43,15 @@ impl Area {
         // lives; view and offset are aligned. Both sides access it by atomics or by copies of
         // their own; no reference to the bytes themselves exists.
         unsafe { AtomicU64::from_ptr(self.view.as_ptr().add(at).cast()) }
+    }
+
+    /// The cache line at `at`: checked once, for all its words.
+    #[inline]
+    pub(super) fn line(&self, at: usize) -> Line<'_> {
+        let at = if at <= self.last_line { at & !63 } else { 0 };
+        // SAFETY: at + 64 <= len <= the view's length, and view and offset are aligned to 64, so the
+        // eight words are mapped while `self.view` lives. All access is by atomics or by copies.
+        Line(unsafe { &*self.view.as_ptr().add(at).cast::<[AtomicU64; 8]>() })
     }
 
     /// Loads a word.
@@ -58,7 +71,9 @@ impl Area {
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         if at.checked_add(bytes.len()).is_some_and(|end| end <= self.len) {
             // SAFETY: the bytes lie in the view, by the check; `bytes` is private.
-            unsafe { copy::copy(self.view.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
+            unsafe {
+                copy_shared::<STRING_FROM>(self.view.as_ptr().add(at), bytes.as_ptr(), bytes.len())
+            }
         }
     }
 
@@ -67,13 +82,41 @@ impl Area {
     pub(super) fn read(&self, at: usize, into: &mut [u8]) {
         if at.checked_add(into.len()).is_some_and(|end| end <= self.len) {
             // SAFETY: the bytes lie in the view, by the check; `into` is private.
-            unsafe { copy::copy(into.as_mut_ptr(), self.view.as_ptr().add(at), into.len()) }
+            unsafe {
+                copy_shared::<STRING_FROM>(
+                    into.as_mut_ptr(),
+                    self.view.as_ptr().add(at),
+                    into.len(),
+                )
+            }
         }
     }
 
     /// Whether a page of it was lost.
     pub(super) fn poisoned(&self) -> bool {
         self.view.poisoned()
+    }
+}
+
+/// A cache line: eight words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'a>(&'a [AtomicU64; 8]);
+
+impl Line<'_> {
+    /// Loads a word, by its number.
+    #[inline]
+    pub(super) fn get<const WORD: usize>(&self, order: Ordering) -> u64 {
+        let Line(words) = self;
+        words.get(WORD).map_or(0, |word| u64::from_le(word.load(order)))
+    }
+
+    /// Stores a word, by its number.
+    #[inline]
+    pub(super) fn put<const WORD: usize>(&self, value: u64, order: Ordering) {
+        let Line(words) = self;
+        if let Some(word) = words.get(WORD) {
+            word.store(value.to_le(), order);
+        }
     }
 }
 
@@ -92,4 +135,18 @@ impl Words for Area {
     fn full_fence() {
         fence(Ordering::SeqCst);
     }
+
+    fn far_fence() -> bool {
+        far_fence()
+    }
+}
+
+/// Makes a fence here and in all processes that [`allow_fences`]. False: this kernel cannot.
+pub fn far_fence() -> bool {
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// Lets other processes make fences in this one; see [`super::Sender::spare`].
+pub fn allow_fences() -> bool {
+    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

@@ -5,6 +5,10 @@
 //! so whichever comes second sees the first. Events are shown by the last word of their slot, room
 //! by the word with what was given back; the steps are the same. They are written over [`Words`]
 //! so that the checker in `tests/loom_channel.rs` runs the code that runs in production.
+//!
+//! A fence for each event costs more than the event, and nobody sleeps most of the time. So a side
+//! may leave its fence out and say so beforehand ([`spare`]): who is about to sleep then makes a
+//! fence in both places ([`Words::far_fence`]).
 
 use std::sync::atomic::Ordering;
 
@@ -16,6 +20,9 @@ pub trait Words {
     fn store(&self, at: usize, value: u64, order: Ordering);
     /// Everything before is visible to whoever sees, or has a fence before, anything after.
     fn full_fence();
+    /// A full fence here and in every process that said beforehand that it may be needed there.
+    /// False if that cannot be.
+    fn far_fence() -> bool;
 }
 
 /// Shows `value` at `at`, and with it all that was written before.
@@ -40,6 +47,28 @@ pub fn take_wish<W: Words>(words: &W, sleeps: usize) -> bool {
         awake(words, sleeps);
     }
     wanted
+}
+
+/// Tells at `spares`, before anything is shown, that [`must_wake_sparing`] is used.
+pub fn spare<W: Words>(words: &W, spares: usize) {
+    words.store(spares, 1, Ordering::Relaxed);
+    W::full_fence();
+}
+
+/// As [`must_wake`], without its fence.
+#[inline]
+pub fn must_wake_sparing<W: Words>(words: &W, sleeps: usize) -> bool {
+    // The compiler keeps the order; the processor is made to by who asks.
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    words.load(sleeps, Ordering::Relaxed) != 0
+}
+
+/// The first half of [`ask`], of any number of channels: asks at `sleeps`. Says whether
+/// [`Words::far_fence`] is needed before the other half, [`look`]; else all is done that is.
+pub fn wish<W: Words>(words: &W, sleeps: usize, spares: usize) -> bool {
+    words.store(sleeps, 1, Ordering::Relaxed);
+    W::full_fence();
+    words.load(spares, Ordering::Relaxed) != 0
 }
 
 /// Asks at `sleeps` to be woken; gives the word at `at` as it is now. Only if that says that there

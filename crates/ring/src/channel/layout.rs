@@ -162,6 +162,10 @@ impl Places {
     pub(super) fn sender_closed(self) -> usize {
         self.control.saturating_add(384)
     }
+
+    pub(super) fn sender_spares(self) -> usize {
+        self.control.saturating_add(448)
+    }
 }
 
 /// Makes a channel in `memory`, whose bytes must all be zero: a new memfd.

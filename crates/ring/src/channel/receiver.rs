@@ -17,6 +17,23 @@ pub struct Event {
     pub len: usize,
 }
 
+/// An event whose bytes lie in its cache line, copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Short {
+    /// The first of its words.
+    pub word: u64,
+    len: usize,
+    bytes: [[u8; 8]; 4],
+}
+
+impl Short {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_flattened().get(..self.len).unwrap_or_default()
+    }
+}
+
 /// Receives events from the other side.
 #[derive(Debug)]
 pub struct Receiver {
@@ -28,6 +45,9 @@ pub struct Receiver {
     event_bytes_max: usize,
     /// Slots and data units ever taken, and how much of it was given back.
     taken: u32,
+    /// Where the next slot lies, and what its id will be: known before it is looked for.
+    next_at: usize,
+    next_id: u16,
     freed: u32,
     given_back: (u32, u32),
 }
@@ -42,6 +62,8 @@ impl Receiver {
             units,
             event_bytes_max: layout.event_bytes_max(),
             taken: 0,
+            next_at: places.slots,
+            next_id: lap_id(0, layout.slots()),
             freed: 0,
             given_back: (0, 0),
         }
@@ -49,13 +71,12 @@ impl Receiver {
 
     #[inline]
     fn slot(&self) -> usize {
-        let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
-        self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES))
+        self.next_at
     }
 
     #[inline]
     fn is_next(&self, last: u64) -> bool {
-        last as u16 == lap_id(self.taken, self.slots)
+        last as u16 == self.next_id
     }
 
     /// Whether the next event is there.
@@ -70,8 +91,9 @@ impl Receiver {
     /// It has more bytes than an event may.
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>, Broken> {
-        let slot = self.slot();
-        let last = handshake::look(&self.area, slot.wrapping_add(56));
+        let slot = self.area.line(self.slot());
+        // As `handshake::look`: what was written before is visible.
+        let last = slot.get::<7>(Ordering::Acquire);
         if !self.is_next(last) {
             return Ok(None);
         }
@@ -79,9 +101,39 @@ impl Receiver {
         if len > self.event_bytes_max {
             return Err(Broken);
         }
-        let word = |at: usize| self.area.get(slot.wrapping_add(at), Ordering::Relaxed);
-        let head = Head { kind: (last >> 16) as u8, words: [word(0), word(8), word(48)] };
+        let words = [
+            slot.get::<0>(Ordering::Relaxed),
+            slot.get::<1>(Ordering::Relaxed),
+            slot.get::<6>(Ordering::Relaxed),
+        ];
+        let head = Head { kind: (last >> 16) as u8, words };
         Ok(Some(Event { head, len }))
+    }
+
+    /// The next event, if it is there and of that kind, and its bytes lie in its cache line: its
+    /// first word and all its bytes, copied. Anything else is for [`Self::poll`].
+    #[inline]
+    pub fn poll_short(&self, kind: u8) -> Option<Short> {
+        let slot = self.area.line(self.slot());
+        let last = slot.get::<7>(Ordering::Acquire);
+        let len = (last >> 32) as usize;
+        if !self.is_next(last) || (last >> 16) as u8 != kind || len > INLINE_BYTES {
+            return None;
+        }
+        let word = slot.get::<0>(Ordering::Relaxed);
+        let bytes = [
+            slot.get::<2>(Ordering::Relaxed),
+            slot.get::<3>(Ordering::Relaxed),
+            slot.get::<4>(Ordering::Relaxed),
+            slot.get::<5>(Ordering::Relaxed),
+        ];
+        Some(Short { word, len, bytes: bytes.map(u64::to_le_bytes) })
+    }
+
+    /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].
+    #[inline]
+    pub fn advance_short(&mut self) -> bool {
+        self.advance(&Event { head: Head::default(), len: 0 })
     }
 
     /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
@@ -111,6 +163,9 @@ impl Receiver {
     #[inline]
     pub fn advance(&mut self, event: &Event) -> bool {
         self.taken = self.taken.wrapping_add(1);
+        let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
+        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        self.next_id = lap_id(self.taken, self.slots);
         self.freed = self.freed.wrapping_add(units_of(event.len));
         let (slots, units) = self.given_back;
         // A quarter at a time: the sender's line with the counts stays with it meanwhile.
@@ -132,6 +187,13 @@ impl Receiver {
         let at = self.slot().wrapping_add(56);
         let last = handshake::ask(&self.area, self.places.receiver_sleeps(), at);
         self.is_next(last)
+    }
+
+    /// As the first half of [`Self::ask`], of any number of channels, whose senders may spare
+    /// their fences: asks. True: one of those does, and a [`far_fence`](super::far_fence) is needed
+    /// before the other half, which is [`Self::ready`].
+    pub fn wish(&mut self) -> bool {
+        handshake::wish(&self.area, self.places.receiver_sleeps(), self.places.sender_spares())
     }
 
     /// Takes back what [`Self::ask`] asked.

@@ -26,10 +26,15 @@ pub struct Sender {
     event_bytes_max: usize,
     /// Slots ever sent, and how many of them were given back when we last looked.
     sent: u32,
+    /// Where the next slot lies, and its id.
+    next_at: usize,
+    next_id: u16,
     taken: u32,
     /// The same of data, in units.
     put: u32,
     freed: u32,
+    /// Whether it makes no fences.
+    spares: bool,
 }
 
 impl Sender {
@@ -42,9 +47,12 @@ impl Sender {
             units,
             event_bytes_max: layout.event_bytes_max(),
             sent: 0,
+            next_at: places.slots,
+            next_id: lap_id(0, layout.slots()),
             taken: 0,
             put: 0,
             freed: 0,
+            spares: false,
         }
     }
 
@@ -117,7 +125,20 @@ impl Sender {
     /// Once for any number of events, after the last.
     #[inline]
     pub fn must_wake(&self) -> bool {
-        handshake::must_wake(&self.area, self.places.receiver_sleeps())
+        let sleeps = self.places.receiver_sleeps();
+        if self.spares {
+            handshake::must_wake_sparing(&self.area, sleeps)
+        } else {
+            handshake::must_wake(&self.area, sleeps)
+        }
+    }
+
+    /// From now on [`Self::must_wake`] makes no fence: a receiver that is about to sleep makes
+    /// one here. Only where [`allow_fences`](super::allow_fences) was true, and the receiver asks
+    /// by [`Receiver::wish`](super::Receiver::wish).
+    pub fn spare(&mut self) {
+        handshake::spare(&self.area, self.places.sender_spares());
+        self.spares = true;
     }
 
     /// As [`Self::must_wake`], for who wakes by more than a doorbell: once for each time that the
@@ -163,23 +184,26 @@ impl Sender {
 
     #[inline]
     fn slot(&self) -> usize {
-        let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
-        self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES))
+        self.next_at
     }
 
     /// Writes the slot, its last word last.
     #[inline]
     fn show(&mut self, head: Head, len: usize) {
         let slot = self.slot();
+        let line = self.area.line(slot);
         let [a, b, c] = head.words;
-        self.area.put(slot, a, Ordering::Relaxed);
-        self.area.put(slot.wrapping_add(8), b, Ordering::Relaxed);
-        self.area.put(slot.wrapping_add(48), c, Ordering::Relaxed);
+        line.put::<0>(a, Ordering::Relaxed);
+        line.put::<1>(b, Ordering::Relaxed);
+        line.put::<6>(c, Ordering::Relaxed);
         self.put = self.put.wrapping_add(units_of(len));
-        let id = u64::from(lap_id(self.sent, self.slots));
-        let last = id | u64::from(head.kind) << 16 | (len as u64) << 32;
-        handshake::show(&self.area, slot.wrapping_add(56), last);
+        let last = u64::from(self.next_id) | u64::from(head.kind) << 16 | (len as u64) << 32;
+        // As `handshake::show`: whoever sees it sees all of the above.
+        line.put::<7>(last, Ordering::Release);
         self.sent = self.sent.wrapping_add(1);
+        let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
+        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        self.next_id = lap_id(self.sent, self.slots);
     }
 }
 

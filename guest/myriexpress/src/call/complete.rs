@@ -9,17 +9,16 @@ use crate::endpoint::Endpoint;
 use crate::table;
 use crate::wait::{Patience, until};
 
-/// Reports what was found, if anything was.
+/// Reports what was found, if anything was: written at once, without a copy of it.
 #[inline]
-fn report(
-    found: Option<MxStatus>,
-    status: *mut MxStatus,
-    result: *mut u32,
-) -> Result<bool, Return> {
+fn found(status: *mut MxStatus, found: Option<MxStatus>) -> Option<()> {
+    found.map(|found| put_if(status, found))
+}
+
+#[inline]
+fn report(found: Option<()>, result: *mut u32) -> Result<bool, Return> {
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
-    let Some(found) = found else { return Ok(false) };
-    put_if(status, found);
-    Ok(true)
+    Ok(found.is_some())
 }
 
 /// A place for the result there must be, before anything is collected.
@@ -38,11 +37,11 @@ fn one(
 ) -> Result<(), Return> {
     checked(result)?;
     let named = get(request, Return::BadRequest)?;
-    let found = until(handle, patience, |endpoint: &mut Endpoint| {
+    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
         let ended = endpoint.library.test(endpoint.request(named)?)?;
-        Ok(ended.map(|ended| endpoint.status(&ended)))
+        Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
     })?;
-    if report(found, status, result)? {
+    if report(seen, result)? {
         put(request, std::ptr::null_mut(), Return::BadRequest)?;
     }
     Ok(())
@@ -80,11 +79,11 @@ fn any(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let found = until(handle, patience, |endpoint: &mut Endpoint| {
+    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
         let ended = endpoint.library.test_any(info, mask)?;
-        Ok(ended.map(|ended| endpoint.status(&ended)))
+        Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
     })?;
-    report(found, status, result).map(drop)
+    report(seen, result).map(drop)
 }
 
 /// `mx_test_any`.
@@ -157,18 +156,19 @@ fn unexpected(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let found = until(handle, patience, |endpoint: &mut Endpoint| {
+    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
         let probed = endpoint.library.iprobe(info, mask)?;
-        Ok(probed.map(|probed| MxStatus {
+        let probed = probed.map(|probed| MxStatus {
             code: 0,
             source: endpoint.address(probed.partner),
             match_info: probed.match_info,
             msg_length: probed.len,
             xfer_length: probed.len,
             context: std::ptr::null_mut(),
-        }))
+        });
+        Ok(found(status, probed))
     })?;
-    report(found, status, result).map(drop)
+    report(seen, result).map(drop)
 }
 
 /// `mx_iprobe`.

@@ -3,6 +3,7 @@
 use causeway_message::library::{Arrival, Channels, Handed, Refused, Transport, is_remote};
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
+use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
 use super::{Doorbell, Shown, Way, Ways, Wish};
@@ -202,6 +203,27 @@ impl Transport<Segments> for Way {
             _ => {}
         }
         self.next_of_host()
+    }
+
+    #[inline]
+    fn short(&self) -> Option<(PeerId, Short)> {
+        if self.shown != Shown::Nothing || self.rings_first || !self.notes.is_empty() {
+            return None;
+        }
+        <Local as Transport<Segments>>::short(&self.channels)
+    }
+
+    #[inline]
+    fn short_done(&mut self) {
+        self.rings_first = self.rings.is_some();
+        <Local as Transport<Segments>>::short_done(&mut self.channels);
+    }
+
+    #[inline]
+    fn more(&self) -> bool {
+        self.rings.is_some()
+            || !self.notes.is_empty()
+            || <Local as Transport<Segments>>::more(&self.channels)
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use causeway_ring::channel::{Event, Head};
 use crate::library::Arrival;
 use crate::split::{PeerId, Token};
 
-const MESSAGE: u8 = 1;
+pub(super) const MESSAGE: u8 = 1;
 const OFFER: u8 = 2;
 const PULL: u8 = 3;
 const CHUNK: u8 = 4;
@@ -49,7 +49,7 @@ pub(super) fn fail(to: u64) -> Head {
 }
 
 /// What an event says; none if that is nonsense.
-#[inline]
+#[inline(always)]
 pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
     let [a, b, c] = event.head.words;
     let len = u32::try_from(event.len).ok()?;

@@ -5,7 +5,7 @@ mod way;
 
 use std::collections::VecDeque;
 
-use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Writing};
+use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Writing, far_fence};
 
 use super::{Arrival, Refused};
 use crate::limits::{CHANNELS_MAX, FAILS_MAX};
@@ -179,14 +179,19 @@ impl<D: Bell> Channels<D> {
     /// Before sleeping: asks all to ring our doorbell, and looks once more. False: there is
     /// something to do, do not sleep. [`Self::disarm`] comes after either.
     pub fn arm(&mut self) -> bool {
-        let mut idle = self.notes.is_empty();
+        let mut far = false;
+        for link in self.links.iter_mut().flatten().filter(|link| !link.dead) {
+            far |= link.receiver.wish();
+        }
+        // One for all.
+        let mut idle = self.notes.is_empty() && (!far || far_fence());
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             if link.dead {
                 continue;
             }
             // What is deferred waits for the application alone.
-            let arrived = link.receiver.ask() && !link.deferred;
+            let arrived = link.receiver.ready() && !link.deferred;
             let room = match (link.full, link.failing.is_empty()) {
                 (None, true) => Ok(false),
                 (full, _) => link.sender.ask_room(full.unwrap_or(0)),

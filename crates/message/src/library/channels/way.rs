@@ -1,10 +1,26 @@
 //! Channels as a [`Transport`].
 
+use causeway_ring::channel::{Head, Short};
+
 use super::{Bell, Channels, Current, event};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
+
+impl<D: Bell> Channels<D> {
+    /// A message that lies in pieces.
+    #[cold]
+    fn send_pieces<B: Buffer>(
+        &mut self,
+        peer: PeerId,
+        head: Head,
+        data: &B,
+    ) -> Result<(), Refused> {
+        let len = data.len();
+        self.send(peer, head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))
+    }
+}
 
 impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     fn eager_max(&self, _peer: PeerId) -> usize {
@@ -20,8 +36,10 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         data: &B,
     ) -> Result<Handed, Refused> {
         let head = event::message(match_info);
-        let len = data.len();
-        self.send(peer, head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
+        match data.whole() {
+            Some(bytes) => self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?,
+            None => self.send_pieces(peer, head, data)?,
+        }
         Ok(Handed::Done)
     }
 
@@ -122,6 +140,36 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         }
         self.idle();
         None
+    }
+
+    #[inline]
+    fn short(&self) -> Option<(PeerId, Short)> {
+        if self.current != Current::Nothing || !self.notes.is_empty() || self.rested {
+            return None;
+        }
+        let link = self.links.get(self.at)?.as_ref()?;
+        if link.dead || link.deferred || self.turn == 0 {
+            return None;
+        }
+        Some((link.peer, link.receiver.poll_short(event::MESSAGE)?))
+    }
+
+    #[inline]
+    fn short_done(&mut self) {
+        self.turn = self.turn.saturating_sub(1);
+        if let Some(Some(link)) = self.links.get_mut(self.at)
+            && link.receiver.advance_short()
+        {
+            link.bell.ring();
+        }
+    }
+
+    #[inline]
+    fn more(&self) -> bool {
+        match self.links.as_slice() {
+            [Some(link)] => !self.notes.is_empty() || link.receiver.ready(),
+            _ => true,
+        }
     }
 
     #[inline]
