@@ -3,6 +3,7 @@
 mod abi;
 mod common;
 mod remote;
+mod tool;
 
 use common::{Host, compile, nic};
 

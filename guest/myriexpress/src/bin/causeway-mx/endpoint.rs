@@ -1,0 +1,142 @@
+//! One endpoint, and messages of it.
+
+use std::time::{Duration, Instant};
+
+use crate::api::{Address, Api, Handle, Segment, Status};
+use crate::args::Own;
+use crate::error::Error;
+use crate::order::KEY;
+
+/// See above. Closed when dropped.
+#[derive(Debug)]
+pub struct Endpoint<'a> {
+    api: &'a Api,
+    handle: Handle,
+    blocking: bool,
+    patience_s: u32,
+}
+
+/// A message under way. The bytes that it was made of have to stay until it was waited for.
+#[derive(Debug)]
+pub struct Request(Handle);
+
+impl<'a> Endpoint<'a> {
+    /// Opens one.
+    pub fn open(api: &'a Api, own: &Own, number: u32) -> Result<Self, Error> {
+        if let Some(core) = own.core {
+            let mut set = rustix::thread::CpuSet::new();
+            if core < rustix::thread::CpuSet::MAX_CPU {
+                set.set(core);
+            }
+            let pinned = rustix::thread::sched_setaffinity(None, &set);
+            pinned.map_err(|error| Error::Core(core, error))?;
+        }
+        let (mut handle, null) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let code = (api.open)(own.board, number, KEY, null, 0, &raw mut handle);
+        api.check("mx_open_endpoint", code)?;
+        Ok(Self { api, handle, blocking: own.blocking, patience_s: own.patience })
+    }
+
+    /// Connects to an endpoint of a board, which may not be there yet.
+    pub fn connect(&self, nic: u64, number: u32) -> Result<Address, Error> {
+        let mut address = Address::default();
+        let until = Instant::now() + Duration::from_secs(self.patience_s.into());
+        loop {
+            let code = (self.api.connect)(self.handle, nic, number, KEY, 1000, &raw mut address);
+            if code == 0 || Instant::now() > until {
+                return self.api.check("mx_connect", code).map(|()| address);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends bytes.
+    pub fn send(&self, to: Address, info: u64, bytes: &[u8], sync: bool) -> Result<Request, Error> {
+        let (send, name) = match sync {
+            true => (self.api.issend, "mx_issend"),
+            false => (self.api.isend, "mx_isend"),
+        };
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let mut segment = Segment { bytes: bytes.as_ptr().cast_mut().cast(), len };
+        let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let code = send(self.handle, &raw mut segment, 1, to, info, null, &raw mut request);
+        self.api.check(name, code).map(|()| Request(request))
+    }
+
+    /// Receives what has exactly this match information.
+    pub fn receive(&self, info: u64, into: &mut [u8]) -> Result<Request, Error> {
+        let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        let mut segment = Segment { bytes: into.as_mut_ptr().cast(), len };
+        let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let code = (self.api.irecv)(
+            self.handle,
+            &raw mut segment,
+            1,
+            info,
+            u64::MAX,
+            null,
+            &raw mut request,
+        );
+        self.api.check("mx_irecv", code).map(|()| Request(request))
+    }
+
+    /// Whether a message has ended, and how.
+    pub fn test(&self, request: &mut Request) -> Result<Option<Status>, Error> {
+        let (mut status, mut result) = (Status::default(), 0_u32);
+        let code =
+            (self.api.test)(self.handle, &raw mut request.0, &raw mut status, &raw mut result);
+        self.api.check("mx_test", code)?;
+        if result == 0 {
+            return Ok(None);
+        }
+        self.api.ended(&status).map(|()| Some(status))
+    }
+
+    /// Waits until a message has ended, for as long as the peer has patience.
+    pub fn wait(&self, request: Request) -> Result<Status, Error> {
+        self.wait_for(request, Some(self.patience_s))?.ok_or(Error::Silent(self.patience_s))
+    }
+
+    /// Waits until a message has ended, for ever.
+    pub fn wait_ever(&self, request: Request) -> Result<Status, Error> {
+        self.wait_for(request, None)?.ok_or(Error::Silent(0))
+    }
+
+    fn wait_for(&self, mut request: Request, s: Option<u32>) -> Result<Option<Status>, Error> {
+        /// Looks between two looks at the clock.
+        const LOOKS: u32 = 1 << 16;
+        let until = s.map(|s| Instant::now() + Duration::from_secs(s.into()));
+        let late = || until.is_some_and(|until| Instant::now() > until);
+        loop {
+            if self.blocking {
+                let (mut status, mut result) = (Status::default(), 0_u32);
+                let code = (self.api.wait)(
+                    self.handle,
+                    &raw mut request.0,
+                    1000,
+                    &raw mut status,
+                    &raw mut result,
+                );
+                self.api.check("mx_wait", code)?;
+                if result != 0 {
+                    return self.api.ended(&status).map(|()| Some(status));
+                }
+            } else {
+                for _ in 0..LOOKS {
+                    if let Some(status) = self.test(&mut request)? {
+                        return Ok(Some(status));
+                    }
+                }
+            }
+            if late() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for Endpoint<'_> {
+    fn drop(&mut self) {
+        (self.api.close)(self.handle);
+    }
+}

@@ -1,0 +1,36 @@
+//! The boards of this host.
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::args::Info;
+use crate::error::Error;
+
+fn mac(nic: u64) -> String {
+    let [_, _, mac @ ..] = nic.to_be_bytes();
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Shows them.
+pub fn run(api: &Api, how: &Info) -> Result<(), Error> {
+    let boards = api.nics()?;
+    let named = boards.iter().map(|&nic| (nic, api.name(nic).unwrap_or_default()));
+    let mut out = std::io::stdout().lock();
+    if how.json {
+        let boards: Vec<_> = named
+            .enumerate()
+            .map(|(board, (nic, name))| json!({ "board": board, "mac": mac(nic), "name": name }))
+            .collect();
+        return Ok(writeln!(out, "{:#}", json!({ "boards": boards }))?);
+    }
+    writeln!(out, "board  mac                name")?;
+    for (board, (nic, name)) in named.enumerate() {
+        writeln!(out, "{board:>5}  {}  {name}", mac(nic))?;
+    }
+    if boards.is_empty() {
+        eprintln!("causeway-mx: no board is here: is causewayd running, with a port of kind mx?");
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What both sides do with an order.
+
+use std::collections::VecDeque;
+
+use crate::api::Address;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::order::{DATA, DONE, Order, Play};
+
+/// What stands in message `number` at byte `at`.
+fn byte(number: u32, at: usize) -> u8 {
+    let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ number.wrapping_mul(0x85eb_ca6b);
+    (mixed >> 13) as u8
+}
+
+fn fill(bytes: &mut [u8], number: u32) {
+    bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(number, at));
+}
+
+fn check(bytes: &[u8], number: u32) -> Result<(), Error> {
+    let wrong = bytes.iter().enumerate().position(|(at, b)| *b != byte(number, at));
+    wrong.map_or(Ok(()), |at| Err(Error::Altered { at, len: bytes.len() }))
+}
+
+/// One who plays with a peer.
+#[derive(Debug)]
+pub struct Player<'a> {
+    pub endpoint: &'a Endpoint<'a>,
+    pub peer: Address,
+    /// Whether it is the one who asked.
+    pub asked: bool,
+}
+
+impl Player<'_> {
+    /// Plays an order; `mark` is called after each message that came back.
+    pub fn play(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
+        match order.play {
+            Play::Pingpong => self.pingpong(order, mark),
+            Play::Stream | Play::Both => self.stream(order),
+            Play::End => Ok(()),
+        }
+    }
+
+    fn pingpong(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
+        let endpoint = self.endpoint;
+        let mut rooms = [vec![0; order.len as usize], vec![0; order.len as usize]];
+        let mut out = vec![0; order.len as usize];
+        let first = order.count.min(1);
+        let mut next = (first > 0).then(|| endpoint.receive(DATA, &mut rooms[0])).transpose()?;
+        for number in 0..order.count {
+            if self.asked {
+                if order.verify {
+                    fill(&mut out, number);
+                }
+                endpoint.wait(endpoint.send(self.peer, DATA, &out, order.sync)?)?;
+            }
+            let Some(receive) = next.take() else { break };
+            endpoint.wait(receive)?;
+            let [came, other] = &mut rooms;
+            if order.verify {
+                check(came, number)?;
+            }
+            std::mem::swap(came, other);
+            // Before the answer, so that the next one finds its room.
+            if number + 1 < order.count {
+                next = Some(endpoint.receive(DATA, &mut rooms[0])?);
+            }
+            if self.asked {
+                mark();
+            } else {
+                endpoint.wait(endpoint.send(self.peer, DATA, &rooms[1], order.sync)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stream(&self, order: &Order) -> Result<(), Error> {
+        let endpoint = self.endpoint;
+        let both = order.play == Play::Both;
+        let (sends, receives) = match self.asked {
+            true => (order.count, if both { order.count } else { 0 }),
+            false => (if both { order.count } else { 0 }, order.count),
+        };
+        let window = order.window();
+        let rooms = |count: u32| vec![vec![0_u8; order.len as usize]; window.min(count as usize)];
+        let (mut out, mut into) = (rooms(sends), rooms(receives));
+        let done = endpoint.receive(DONE, &mut [])?;
+        let (mut sending, mut receiving) = (VecDeque::new(), VecDeque::new());
+        for room in &mut into {
+            receiving.push_back(endpoint.receive(DATA, room)?);
+        }
+        // Both sides are ready for what comes before anything does.
+        self.meet()?;
+        let (mut sent, mut got) = (0, 0);
+        while sent < sends || got < receives || !sending.is_empty() {
+            while sent < sends && sending.len() < window {
+                let room = &mut out[sent as usize % window];
+                if order.verify {
+                    fill(room, sent);
+                }
+                sending.push_back(endpoint.send(self.peer, DATA, room, order.sync)?);
+                sent += 1;
+            }
+            if let Some(receive) = receiving.pop_front() {
+                endpoint.wait(receive)?;
+                let room = &mut into[got as usize % window];
+                if order.verify {
+                    check(room, got)?;
+                }
+                got += 1;
+                if receives - got >= window as u32 {
+                    receiving.push_back(endpoint.receive(DATA, room)?);
+                }
+                // What has ended meanwhile.
+                while let Some(oldest) = sending.front_mut() {
+                    if endpoint.test(oldest)?.is_none() {
+                        break;
+                    }
+                    sending.pop_front();
+                }
+            } else if let Some(send) = sending.pop_front() {
+                endpoint.wait(send)?;
+            }
+        }
+        let told = endpoint.send(self.peer, DONE, &[], false)?;
+        endpoint.wait(done)?;
+        endpoint.wait(told).map(drop)
+    }
+
+    /// Returns when the peer is here as well.
+    fn meet(&self) -> Result<(), Error> {
+        let come = self.endpoint.receive(crate::order::READY, &mut [])?;
+        let told = self.endpoint.send(self.peer, crate::order::READY, &[], false)?;
+        self.endpoint.wait(come)?;
+        self.endpoint.wait(told).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_altered_byte_is_found() {
+        let mut bytes = vec![0; 1000];
+        fill(&mut bytes, 5);
+        assert!(check(&bytes, 5).is_ok() && check(&bytes, 6).is_err());
+        bytes[777] ^= 1;
+        assert!(matches!(check(&bytes, 5), Err(Error::Altered { at: 777, len: 1000 })));
+    }
+}
