@@ -25,7 +25,7 @@ demo: build
 
 bench: build
 	@scripts/bench-peers.sh
-	cargo build --release -p causeway-bench
+	cargo build --release -p causeway-bench -p causeway-myriexpress
 	@'$(OUT)/release/causeway-bench' $(BENCH)
 
 fuzz: setup

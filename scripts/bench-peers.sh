@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets what `make bench` is measured beside, as far as it can be had: DPDK, Open
-# vSwitch, n2n and tinc as Debian packages, vhost-device-vsock as a crate built
+# vSwitch, n2n, tinc, Open MPI and UCX as Debian packages, vhost-device-vsock as a crate built
 # into the target folder. Says what it does. A peer that cannot be had is left out with a
 # word; its rows then stand without it. SKIP_PEERS=1 installs nothing.
 set -uo pipefail
@@ -10,7 +10,7 @@ export PATH="$HOME/.cargo/bin:$PATH"
 target=${CARGO_TARGET_DIR:-target}
 # dpdk-dev has testpmd, which is generator and switch; the drivers that it needs
 # are named by DPDK's ABI version, so they are taken from what dpdk recommends.
-packages=(dpdk-dev librte-net-virtio librte-net-vhost librte-mempool-ring openvswitch-switch-dpdk n2n tinc)
+packages=(dpdk-dev librte-net-virtio librte-net-vhost librte-mempool-ring openvswitch-switch-dpdk n2n tinc openmpi-bin libopenmpi-dev ucx-utils)
 vsock=vhost-device-vsock
 vsock_version=0.3.0
 

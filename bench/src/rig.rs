@@ -33,11 +33,12 @@ pub struct Rig {
 }
 
 /// Each dispatcher's services.
-pub fn services() -> [Maker; 3] {
+pub fn services() -> [Maker; 4] {
     [
         || Box::new(causeway_ethernet::Ethernet::new()),
         || Box::new(causeway_socket::Socket::new()),
         || Box::new(causeway_link::io::service::Links::new()),
+        || Box::new(causeway_mx::Messages::new()),
     ]
 }
 
@@ -112,7 +113,8 @@ impl Rig {
         self.handle.call(command).expect("the dispatcher agrees")
     }
 
-    fn add(&self, group: &str, name: &str, kind: PortKind) {
+    /// Adds a port.
+    pub fn add(&self, group: &str, name: &str, kind: PortKind) {
         let name = name.parse().expect("a name");
         let group = group.parse().expect("a name");
         let socket = self.path(&name);

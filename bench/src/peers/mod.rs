@@ -2,6 +2,7 @@
 //! not there makes an error that says so, and the row stands without it.
 
 pub mod kernel;
+pub mod messages;
 pub mod netns;
 pub mod overlay;
 pub mod ovs;

@@ -6,6 +6,7 @@ pub mod ethernet;
 mod guests;
 mod idle;
 mod links;
+mod messages;
 mod scale;
 mod sockets;
 mod switch;
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(idle::plans());
     plans.extend(scale::plans());
     plans.extend(links::plans());
+    plans.extend(messages::plans());
     plans.extend(contain::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());

@@ -1,0 +1,74 @@
+//! Others that carry messages between processes of a host by shared memory: Open MPI and UCX, as
+//! Debian has them.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::process::{Folder, Program, command, run};
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER};
+
+const PINGPONG: &str = include_str!("mpi_pingpong.c");
+/// How long a server gets to listen.
+const BEGUN: Duration = Duration::from_millis(300);
+
+/// Half round trips of `len` bytes through Open MPI's shared memory: microseconds.
+pub fn open_mpi_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
+    let folder = Folder::new("mpi")?;
+    let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
+    std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
+    let mut compiler = command("mpicc");
+    run(compiler.args(["-O2", "-o"]).args([&program, &source]))
+        .map_err(|_| "Open MPI is not installed".to_owned())?;
+    let rounds = effort.rounds(rounds).to_string();
+    let cores = format!("{CLIENT},{SERVER}");
+    effort.each(|| {
+        let mut mpirun = command("mpirun");
+        mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
+        mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
+        mpirun.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]);
+        let said = run(mpirun.arg(&program).args([&len.to_string(), &rounds]))?;
+        said.trim().parse().map_err(|_| format!("mpirun: {said}"))
+    })
+}
+
+/// What UCX's own measure says of a test: one column of its last line.
+fn ucx(test: &str, len: usize, rounds: u64, column: usize) -> Result<f64, String> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = free.map_err(|e| e.to_string())?.port().to_string();
+    let perftest = |core: usize| {
+        let mut perftest = command("ucx_perftest");
+        perftest.args(["-p", &port, "-c", &core.to_string()]);
+        perftest
+    };
+    if !PathBuf::from("/usr/bin/ucx_perftest").exists() {
+        return Err("UCX is not installed".into());
+    }
+    let _server = Program::start(&mut perftest(SERVER))?;
+    std::thread::sleep(BEGUN);
+    let (len, rounds) = (len.to_string(), rounds.to_string());
+    let mut client = perftest(CLIENT);
+    let said = run(client.args(["127.0.0.1", "-t", test, "-s", &len, "-n", &rounds, "-f", "-v"]))?;
+    let figure = said.lines().last().and_then(|line| line.split(',').nth(column)?.parse().ok());
+    figure.ok_or_else(|| format!("ucx_perftest: {said}"))
+}
+
+/// Half round trips of `len` bytes through UCX's tagged messages: microseconds.
+pub fn ucx_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
+    let rounds = effort.rounds(rounds);
+    effort.each(|| ucx("tag_lat", len, rounds, 1))
+}
+
+/// Messages of `len` bytes through UCX one after the other: GB/s.
+pub fn ucx_gb_s(effort: &Effort, len: usize, count: u64) -> Result<Vec<f64>, String> {
+    let count = effort.rounds(count);
+    // In MiB/s.
+    effort.each(|| ucx("tag_bw", len, count, 5).map(|mib| mib * 1.048_576 / 1e3))
+}
+
+/// Messages of `len` bytes a second through UCX: millions.
+pub fn ucx_mps(effort: &Effort, len: usize, count: u64) -> Result<Vec<f64>, String> {
+    let count = effort.rounds(count);
+    effort.each(|| ucx("tag_bw", len, count, 7).map(|rate| rate / 1e6))
+}

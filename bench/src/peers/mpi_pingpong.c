@@ -1,0 +1,33 @@
+/* mpi_pingpong BYTES ROUNDS: half a round trip, the median of parts, in microseconds. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PARTS = 21 };
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv) {
+    int rank, bytes = argc > 1 ? atoi(argv[1]) : 8;
+    long each = (argc > 2 ? atol(argv[2]) : 10000) / PARTS + 1;
+    double took[PARTS];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    char *room = calloc((size_t)bytes + 1, 1);
+    for (int part = -1; part < PARTS; part++) {
+        double since = MPI_Wtime();
+        for (long i = 0; i < each; i++) {
+            if (rank == 0) MPI_Send(room, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(room, bytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (rank == 1) MPI_Send(room, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+        if (part >= 0) took[part] = (MPI_Wtime() - since) * 1e6 / (double)each / 2;
+    }
+    qsort(took, PARTS, sizeof *took, by_size);
+    if (rank == 0) printf("%f\n", took[PARTS / 2]);
+    free(room);
+    return MPI_Finalize();
+}
