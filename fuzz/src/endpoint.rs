@@ -176,7 +176,7 @@ pub fn matching(data: &[u8]) {
     while !input.is_empty() && ops.len() < STEPS {
         ops.push(op(&mut input));
     }
-    play(ops, layout);
+    play(ops, layout, 0);
 }
 
 fn op(input: &mut Input<'_>) -> Op {
