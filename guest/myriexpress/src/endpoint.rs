@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use causeway_message::library::{Asked, Completion, Library, Options, Partner, RequestId, Step};
+use causeway_message::library::{
+    Asked, Completion, Library, Options, Partner, RequestId, Step, Transport,
+};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -13,7 +15,7 @@ use crate::address::{Own, pack, unpack};
 use crate::board::Conversation;
 use crate::code::Return;
 use crate::ears::Ears;
-use crate::limits::{CLOSE_MAX, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
+use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
 use crate::way::Way;
 
@@ -162,10 +164,17 @@ impl Endpoint {
                     self.asked = Some(asked);
                     return false;
                 }
-                Step::Idle if left > 1 => left = left.saturating_sub(1),
+                Step::Idle if left > 1 && !self.stays_quiet() => left = left.saturating_sub(1),
                 _ => return !self.library.has_failed(),
             }
         }
+    }
+
+    /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
+    /// False: something did, or it is not seen so.
+    #[inline]
+    fn stays_quiet(&self) -> bool {
+        (0..GLANCES).all(|_| !self.way.more())
     }
 
     /// What is not looked at each time, if it is time.

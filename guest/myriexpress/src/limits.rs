@@ -18,6 +18,9 @@ pub const LOOK: Duration = Duration::from_micros(50);
 pub const LOOKS_AT_ONCE: u32 = 8;
 /// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
 pub const LOOKS_OF_TEST: u32 = 6;
+/// How often it only glances whether something comes, which it does instead of looking again where
+/// it can: some two nanoseconds each.
+pub const GLANCES: u32 = 24;
 /// Longest sleep. Whatever a thread waits for wakes it.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
