@@ -186,8 +186,52 @@ fn ports() {
     refused(&port(&format!("{mx}mtu = 1500")), "9:1", "only a port of kind \"net\" has it");
     refused(&port(&format!("{mx}hostname = \"a b\"")), "9:12", "without spaces");
     refused(&port(&format!("{net}hostname = \"n\"")), "9:1", "only a port of kind \"mx\" has it");
+    refused(&port(&format!("{net}interface = \"e\"")), "9:1", "only a port of kind \"mx\" has it");
+    refused(&port(&format!("{mx}interface = \"a/b\"")), "9:13", "1 to 15 bytes");
+    refused(&port(&format!("{mx}peers = 3")), "9:9", "an array of tables");
+    let eth = "interface = \"eth0\"\npeers";
+    refused(&port(&format!("{mx}{eth} = [{{ name = \"n\" }}]")), "10:10", "\"mac\" is missing");
+    refused(&port(&format!("{mx}{eth} = [{{ mac = \"x\" }}]")), "10:18", "key \"mac\"");
+    refused(&port(&format!("{mx}{eth} = [{{ nic = 1 }}]")), "10:12", "nic");
+    let at = "listen = \"10.0.0.1:9001\"";
+    refused(&port(&format!("{mx}udp = {{ {at} }}")), "9:7", "\"peers\" is missing");
+    refused(&port(&format!("{mx}udp = {{ {at}, peers = [\"x\"] }}")), "9:44", "key \"peers\"");
+    let udp = |peers: &str| format!("{mx}udp = {{ {at}, peers = [{peers}] }}");
+    refused(&port(&udp("")), "5:1", "0 peers: expected 1 to 64");
+    refused(&port(&udp("\"[::1]:9001\"")), "5:1", "of the family of listen");
+    refused(&port(&udp("\"10.0.0.1:9001\"")), "5:1", "another host's address");
+    let both = format!("{}\ninterface = \"eth0\"", udp("\"10.0.0.2:9001\""));
+    refused(&port(&both), "5:1", "no interface beside it");
+    let alone = format!("{mx}peers = [{{ mac = \"02:00:00:00:00:01\" }}]");
+    refused(&port(&alone), "5:1", "expected interface or udp");
     refused(&port(&net.replace("blue", "bleu")), "7:9", "group bleu is not defined; did you mean");
     refused(&port(&net.replace("blue", "green")), "7:9", "add [[group]] name = \"green\"");
+}
+
+#[test]
+fn boards_on_networks_are_printed_as_they_are_read() {
+    let text = r#"
+        name = "m"
+        group = "blue"
+        kind = "mx"
+        interface = "eth0"
+        peers = [
+            { mac = "02:00:00:00:00:01", name = "host1:0" },
+            { mac = "02:00:00:00:00:02" },
+        ]
+        [[port]]
+        name = "n"
+        group = "blue"
+        kind = "mx"
+        udp = { listen = "10.0.0.1:9001", peers = ["10.0.0.2:9001", "10.0.0.3:9001"] }
+    "#;
+    let config = parse(&port(text)).unwrap();
+    let printed = config.to_toml();
+    assert_eq!(parse(&printed).unwrap().ports, config.ports, "{printed}");
+    let causeway_fabric::spec::PortKind::Mx(mx) = &config.ports[0].kind else { panic!() };
+    assert_eq!(mx.interface.as_deref(), Some("eth0"));
+    assert_eq!(mx.peers[0].name.as_deref(), Some("host1:0"));
+    assert_eq!((mx.peers.len(), &mx.peers[1].name), (2, &None));
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub const HOST_SUFFIX_BYTES: usize = 11;
 pub const HOSTNAME_BYTES_MAX: usize = 79;
 /// Boards of other hosts that one board is told of.
 pub const MX_PEERS_MAX: usize = 1024;
+/// Addresses of other hosts to which one board sends datagrams.
+pub const MX_UDP_PEERS_MAX: usize = 64;
 /// Most ports one daemon serves.
 pub const PORTS_MAX: usize = 1024;
 /// Most groups one daemon knows.

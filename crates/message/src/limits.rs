@@ -101,6 +101,11 @@ pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
 pub const CHANNELS_MAX: usize = 4096;
 /// Pulls of one partner that are to be turned down and for which there is no room to say so.
 pub const FAILS_MAX: usize = 1024;
+/// Messages from other hosts that the library half cannot take and sets aside, and their bytes:
+/// more than the ring holds.
+pub const ASIDE_MAX: usize = 1024;
+/// See [`ASIDE_MAX`].
+pub const ASIDE_BYTES_MAX: usize = 1 << 20;
 
 // Discovery.
 

@@ -27,6 +27,10 @@ pub const AGAIN_NS: u64 = 1_000_000_000;
 pub const LOOKS_PER_ASK: u32 = 64;
 /// Least time between two rings that are made anew; 100 ms.
 pub const RENEW_NS: u64 = 100_000_000;
+/// Boards that are behind one address, where frames are carried in datagrams.
+pub const BOARDS_PER_ADDRESS_MAX: usize = 256;
+/// A board that was silent for so long may be behind another address; 30 s.
+pub const MOVED_NS: u64 = 30_000_000_000;
 /// Longest region, in bytes; 1 GiB.
 pub const REGION_BYTES_MAX: u64 = 1 << 30;
 /// All regions of one endpoint, in bytes; 2 GiB. Memory is the process's, and is there when used.

@@ -17,7 +17,7 @@ use rustix::net::sockopt;
 use crate::board::{Board, Endpoint};
 use crate::client::Client;
 use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX};
-use crate::network::{Network, Note, Wiring};
+use crate::network::{By, Network, Note, Wiring};
 use crate::ways::Ways;
 
 /// What a number is watched or served for.
@@ -27,8 +27,8 @@ pub(crate) enum Source {
     Client,
     /// The rings of an endpoint.
     Endpoint(PortId, u8),
-    /// The interface of a board.
-    Interface(PortId),
+    /// What carries the frames of a board.
+    Carrier(PortId),
 }
 
 /// The boards of one group.
@@ -200,14 +200,17 @@ impl Messages {
         port: PortId,
         mx: MxSpec,
     ) -> Result<Option<Network>, String> {
-        let Some(interface) = mx.interface else { return Ok(None) };
+        let by = match (mx.interface, mx.udp) {
+            (Some(interface), _) => By::Interface(interface),
+            (None, Some(udp)) => By::Udp(udp.listen, udp.peers),
+            (None, None) => return Ok(None),
+        };
         let source = self.vacancy();
         let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let wiring = Wiring { interface, source, peers };
-        let mut network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring);
-        network.start(cx)?;
-        self.sources.insert(source, Source::Interface(port));
+        let wiring = Wiring { by, source, peers };
+        let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
+        self.sources.insert(source, Source::Carrier(port));
         cx.wake_source(source);
         Ok(Some(network))
     }
@@ -288,7 +291,7 @@ impl Service for Messages {
         self.boards.remove(&port);
         self.sources.retain(|_, source| match source {
             Source::Client => true,
-            Source::Endpoint(of, _) | Source::Interface(of) => *of != port,
+            Source::Endpoint(of, _) | Source::Carrier(of) => *of != port,
         });
         self.part_all(cx);
     }
@@ -316,8 +319,8 @@ impl Service for Messages {
                 self.heed(cx, port);
                 served.unwrap_or(parked)
             }
-            Some(Source::Interface(port)) => {
-                let served = self.network(port).map(|n| n.serve_interface(now, budget, polled));
+            Some(Source::Carrier(port)) => {
+                let served = self.network(port).map(|n| n.serve_carrier(now, budget, polled));
                 self.heed(cx, port);
                 served.unwrap_or(parked)
             }

@@ -141,7 +141,8 @@ fn bad_regions() {
         file
     };
     let counter = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let cases: [(u8, u64, fn() -> OwnedFd); 6] = [
+    type Case = (u8, u64, fn() -> OwnedFd);
+    let cases: [Case; 6] = [
         (1, 8192, counter),
         (1, 8192, unsealed),
         (1, 8193, sealed),
@@ -288,6 +289,44 @@ fn frames() {
 #[test]
 fn hostile_frames_are_counted_by_reason() {
     with_wire("hostile_frames_are_counted_by_reason", frames);
+}
+
+fn datagrams() {
+    common::ip("link set lo up");
+    let (one, two) = (Host::with_udp("a", 9101, &[9102]), Host::with_udp("b", 9102, &[9101]));
+    let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
+    let (mut a, _b) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_two, 4));
+    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    // From an address that nobody named; from the right one, in another's name or none.
+    let [_, _, own @ ..] = nic("a").to_be_bytes();
+    let frame = |source: [u8; 6]| [&own[..], &source, &[0x86, 0xdf, 0, 0, 3], &[0; 50]].concat();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(&frame([2, 0, 0, 0, 0, 1]), "127.0.0.1:9101").unwrap();
+    one.wait("a", "drop_unknown_address_total", 1);
+    drop((of_two, two));
+    let [_, _, b @ ..] = nic("b").to_be_bytes();
+    let peer = std::net::UdpSocket::bind("127.0.0.1:9102").unwrap();
+    peer.send_to(&frame(own), "127.0.0.1:9101").unwrap();
+    one.wait("a", "drop_board_elsewhere_total", 1);
+    peer.send_to(&[], "127.0.0.1:9101").unwrap();
+    peer.send_to(&[7; 13], "127.0.0.1:9101").unwrap();
+    peer.send_to(&[7; 60_000], "127.0.0.1:9101").unwrap();
+    let odd = one.counter("a", "drop_odd_total");
+    soon(|| one.counter("a", "drop_odd_total") >= 5, &format!("{odd} are odd"));
+    peer.send_to(&frame(b), "127.0.0.1:9101").unwrap();
+    let mut answer = [0; 2000];
+    soon(
+        || {
+            let len = peer.recv(&mut answer).unwrap();
+            answer[..6] == b && answer[16] == 4 && len > 16
+        },
+        "it does not say its name",
+    );
+}
+
+#[test]
+fn hostile_datagrams_come_from_nobody_or_in_no_other_name() {
+    with_wire("hostile_datagrams_come_from_nobody_or_in_no_other_name", datagrams);
 }
 
 fn interfaces() {

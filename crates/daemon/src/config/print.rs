@@ -43,6 +43,12 @@ pub fn to_toml(config: &Config) -> String {
                 if let Some(interface) = &mx.interface {
                     let _ = writeln!(out, "interface = {}", quoted(interface));
                 }
+                if let Some(udp) = &mx.udp {
+                    let peers: Vec<String> =
+                        udp.peers.iter().map(|peer| format!("\"{peer}\"")).collect();
+                    let (listen, peers) = (udp.listen, peers.join(", "));
+                    let _ = writeln!(out, "udp = {{ listen = \"{listen}\", peers = [{peers}] }}");
+                }
                 if !mx.peers.is_empty() {
                     let shown = mx.peers.iter().map(|peer| match &peer.name {
                         Some(name) => {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec};
 use causeway_fabric::spec::{
-    CID_GUEST_MIN, MxPeer, MxSpec, PortKind, PortSpec, RawSpec, RuleAction, RuleSide, RuleSpec,
+    CID_GUEST_MIN, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
+    RuleSpec,
 };
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
@@ -37,7 +38,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 13] = [
+const PORT_KEYS: [&str; 14] = [
     "name",
     "group",
     "kind",
@@ -50,6 +51,7 @@ const PORT_KEYS: [&str; 13] = [
     "host_socket",
     "hostname",
     "interface",
+    "udp",
     "peers",
 ];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
@@ -265,6 +267,7 @@ fn port(
     let hostname = keep(&mut spans, "hostname", hostname);
     let interface = text(section, "interface", RawSpec::wrong_interface, problems);
     let interface = keep(&mut spans, "interface", interface);
+    let udp = udp(section, problems);
     let peers = peers(section, problems);
 
     let draft = PortDraft {
@@ -280,6 +283,7 @@ fn port(
         host_socket: host,
         hostname,
         interface,
+        udp,
         peers,
     };
     let whole = section.span.clone();
@@ -333,6 +337,17 @@ fn text(
             None
         }
     }
+}
+
+/// Datagrams to other hosts.
+fn udp(section: &Section<'_, '_>, problems: &mut Problems) -> Option<MxUdp> {
+    let table = section.table("udp", &["listen", "peers"], problems)?;
+    for key in ["listen", "peers"] {
+        table.require(key, "expected addresses with ports, as \"10.0.0.1:9001\"", problems);
+    }
+    let listen = table.parsed("listen", problems).map(|at| at.value);
+    let peers = table.all_parsed("peers", problems);
+    Some(MxUdp { listen: listen?, peers: peers? })
 }
 
 /// Boards of other hosts.

@@ -154,6 +154,28 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
+    /// An array of strings of one form.
+    pub fn all_parsed<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Option<Vec<T>> {
+        let value = self.find(key)?;
+        let DeValue::Array(all) = value.get_ref() else {
+            self.wrong(key, value, "an array of strings", problems);
+            return None;
+        };
+        let one = |value: &Spanned<DeValue<'_>>| {
+            let parsed = match value.get_ref() {
+                DeValue::String(text) => text.parse().map_err(|e: T::Err| e.to_string()),
+                other => Err(format!("expected a string, found {}", other.type_str())),
+            };
+            parsed.map_err(|e| problems.add(value.span(), format!("key {key:?}: {e}"))).ok()
+        };
+        let parsed: Vec<Option<T>> = all.iter().map(one).collect();
+        parsed.into_iter().collect()
+    }
+
     /// One of a few words.
     pub fn word(
         &self,

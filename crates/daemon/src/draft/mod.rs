@@ -7,7 +7,7 @@ pub mod route;
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::{MxPeer, MxSpec, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
+use causeway_fabric::spec::{MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
 
@@ -93,13 +93,16 @@ pub struct PortDraft {
     /// mx only; default: none, and boards of other hosts are not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// mx only; default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<MxUdp>,
     /// mx only; default: none, boards announce themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<Vec<MxPeer>>,
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 9] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 10] = [
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
@@ -108,6 +111,7 @@ pub const KEYS_OF_KINDS: [(&str, &[Kind]); 9] = [
     ("host_socket", &[Kind::Vsock]),
     ("hostname", &[Kind::Mx]),
     ("interface", &[Kind::Mx]),
+    ("udp", &[Kind::Mx]),
     ("peers", &[Kind::Mx]),
 ];
 
@@ -138,6 +142,7 @@ impl PortDraft {
                 mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
                 hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
                 interface: self.interface,
+                udp: self.udp,
                 peers: self.peers.unwrap_or_default(),
             }),
         };
@@ -156,6 +161,7 @@ impl PortDraft {
             self.host_socket.is_some(),
             self.hostname.is_some(),
             self.interface.is_some(),
+            self.udp.is_some(),
             self.peers.is_some(),
         ];
         let foreign = KEYS_OF_KINDS

@@ -6,14 +6,15 @@
 mod link;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, MX_PEERS_MAX, NAME_BYTES_MAX, QUEUE_PAIRS_MAX,
-    SOCKET_PATH_BYTES_MAX,
+    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, MX_PEERS_MAX, MX_UDP_PEERS_MAX, NAME_BYTES_MAX,
+    QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 
 pub use link::{
@@ -200,9 +201,40 @@ pub struct MxSpec {
     /// The interface of this host by which boards of other hosts are reached; none: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Datagrams to other hosts, in place of an interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<MxUdp>,
     /// Boards of other hosts that need not announce themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<MxPeer>,
+}
+
+/// How frames are carried in datagrams.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MxUdp {
+    /// Where they come to.
+    pub listen: SocketAddr,
+    /// From whom, and to whom: where boards of other hosts listen.
+    pub peers: Vec<SocketAddr>,
+}
+
+impl MxUdp {
+    /// What is wrong with it, if anything is.
+    fn wrong(&self) -> Option<String> {
+        if self.peers.is_empty() || self.peers.len() > MX_UDP_PEERS_MAX {
+            let count = self.peers.len();
+            return Some(format!("{count} peers: expected 1 to {MX_UDP_PEERS_MAX}"));
+        }
+        let other = |peer: &&SocketAddr| {
+            peer.is_ipv4() != self.listen.is_ipv4()
+                || peer.port() == 0
+                || peer.ip().is_unspecified()
+                || **peer == self.listen
+        };
+        let peer = self.peers.iter().find(other)?;
+        Some(format!("peer {peer}: expected another host's address, of the family of listen"))
+    }
 }
 
 /// A board of another host.
@@ -219,7 +251,7 @@ pub struct MxPeer {
 impl MxSpec {
     /// A board that reaches no other host.
     pub fn local(mac: Mac, hostname: String) -> Self {
-        Self { mac, hostname, interface: None, peers: Vec::new() }
+        Self { mac, hostname, interface: None, udp: None, peers: Vec::new() }
     }
 
     /// What is wrong with how it reaches others, if anything is.
@@ -227,8 +259,16 @@ impl MxSpec {
         if let Some(why) = self.interface.as_deref().and_then(RawSpec::wrong_interface) {
             return Some(format!("interface {why}"));
         }
-        if self.interface.is_none() && !self.peers.is_empty() {
-            return Some("peers: expected an interface by which they are reached".into());
+        if let Some(why) = self.udp.as_ref().and_then(MxUdp::wrong) {
+            return Some(format!("udp: {why}"));
+        }
+        if self.udp.is_some() && self.interface.is_some() {
+            return Some(
+                "udp: expected no interface beside it: another board may have that".into(),
+            );
+        }
+        if self.interface.is_none() && self.udp.is_none() && !self.peers.is_empty() {
+            return Some("peers: expected interface or udp, by which they are reached".into());
         }
         if self.peers.len() > MX_PEERS_MAX {
             return Some(format!("peers: {} of them: at most {MX_PEERS_MAX}", self.peers.len()));

@@ -41,6 +41,8 @@ pub struct Desk {
     armed: bool,
     /// An event of so many bytes found no room.
     pub full: Option<usize>,
+    /// The library takes no messages now.
+    held: bool,
     /// Its next request was not taken.
     pub later: bool,
     /// Something was written, or the library waits for room that there is.
@@ -86,6 +88,7 @@ impl Desk {
             region_count: 0,
             armed: false,
             full: None,
+            held: false,
             later: false,
             touched: false,
             wish: false,
@@ -96,7 +99,8 @@ impl Desk {
 
     /// Gives an event to the library, if there is room.
     pub fn event(&mut self, event: &Event<'_>) -> bool {
-        if self.broken.is_some() {
+        let message = matches!(event, Event::Message { .. } | Event::Offered { .. });
+        if self.broken.is_some() || (self.held && message) {
             return false;
         }
         self.touched = true;
@@ -133,12 +137,32 @@ impl Desk {
         }
     }
 
+    /// Keeps messages back, or not any more: whether they may come now that could not before.
+    pub fn hold(&mut self, yes: bool) -> bool {
+        std::mem::replace(&mut self.held, yes) && !yes
+    }
+
     /// It is served: nobody needs to ring.
     pub fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
             self.receiver.awake();
             self.sender.awake();
         }
+    }
+
+    /// Its next request is not taken: asks to be rung where that waits for room. False: there is
+    /// room.
+    pub fn arm_for_room(&mut self) -> bool {
+        let Some(len) = self.full else { return true };
+        self.armed = true;
+        let room = self.sender.ask_room(len);
+        if let Err(broken) = room {
+            self.broken = Some(broken.to_string());
+        }
+        if room == Ok(true) {
+            self.disarm();
+        }
+        room != Ok(true)
     }
 
     /// Asks to be rung by the next request, or when there is room for what found none. False:

@@ -1,13 +1,13 @@
 //! Frames on their way out, a batch at a time.
 
 use std::io::{self, IoSlice};
-use std::sync::Arc;
 
 use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
+use super::carried::Exit;
 use crate::limits::FRAMES_PER_CALL_MAX;
 
 const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
@@ -16,7 +16,7 @@ const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
 #[derive(Debug)]
 pub struct Frames {
     /// Where they leave; none while the interface is down.
-    pub socket: Option<Arc<PacketSocket>>,
+    pub exit: Option<Exit>,
     /// One behind the other, each behind what says that nothing is left to be done for it.
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -31,7 +31,7 @@ pub struct Frames {
 impl Frames {
     pub fn new() -> Self {
         Self {
-            socket: None,
+            exit: None,
             bytes: Vec::with_capacity(FRAME_ROOM.saturating_mul(FRAMES_PER_CALL_MAX)),
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             sent: 0,
@@ -57,11 +57,15 @@ impl Frames {
         if self.ends.is_empty() {
             return;
         }
-        if let Some(socket) = self.socket.clone() {
+        if let Some(exit) = self.exit.clone() {
             let mut at = 0_usize;
             while at < self.ends.len() {
                 self.calls = self.calls.wrapping_add(1);
-                match self.send(&socket, at) {
+                let sent = match &exit {
+                    Exit::Interface(socket) => self.send(socket, at),
+                    Exit::Udp(udp) => udp.send(self.frame(at)).map(|()| 1),
+                };
+                match sent {
                     Ok(sent) if sent > 0 => {
                         at = at.saturating_add(sent);
                         self.sent = self.sent.wrapping_add(sent as u64);
@@ -81,6 +85,14 @@ impl Frames {
         }
         self.bytes.clear();
         self.ends.clear();
+    }
+
+    /// A frame, by its number.
+    fn frame(&self, number: usize) -> &[u8] {
+        let before = number.checked_sub(1).and_then(|before| self.ends.get(before));
+        let start = before.copied().unwrap_or(0).saturating_add(FINISH_BYTES);
+        let end = self.ends.get(number).copied().unwrap_or(0);
+        self.bytes.get(start..end).unwrap_or(&[])
     }
 
     /// Sends the frames from number `from` on. Says how many left.

@@ -11,23 +11,11 @@ use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::carried::Came;
 use crate::limits::{AGAIN_NS, LOOKS_PER_ASK, RENEW_NS, SOCKET_BYTES};
 
 /// What the Ethernet header takes of a frame, in bytes.
 const ETHERNET_LEN: usize = 14;
-
-/// What a look came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
-    /// A frame of so many bytes, behind [`FINISH_BYTES`].
-    Frame(usize),
-    /// A frame that cannot be one of ours.
-    Odd,
-    /// Nothing.
-    Nothing,
-    /// The interface is gone.
-    Down,
-}
 
 #[derive(Debug)]
 struct Open {

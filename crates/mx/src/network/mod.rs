@@ -10,15 +10,20 @@
 //! |---|---|
 //! | `desk` | the daemon's end of one endpoint |
 //! | `outlet` | what the engine has around it |
-//! | `interface` | what comes from an interface, which may go and come back |
+//! | `carried` | by what frames come and leave |
+//! | `interface` | an interface, which may go and come back |
+//! | `udp` | datagrams to hosts that routers part |
 //! | `frames` | what leaves |
 
+mod carried;
 mod desk;
 mod frames;
 mod interface;
 mod outlet;
+mod udp;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -35,8 +40,8 @@ use causeway_message::rings;
 use causeway_message::split::{NicId, RegionId};
 
 use crate::limits::{FRAME_ROOM, REGION_BYTES_OF_ENDPOINT_MAX};
+use carried::{Came, Carrier};
 use desk::{Desk, NoRegion};
-use interface::{Came, Interface};
 use outlet::Outlet;
 
 pub use outlet::Note;
@@ -44,12 +49,21 @@ pub use outlet::Note;
 /// How a board is on the network.
 #[derive(Debug)]
 pub struct Wiring {
-    /// By which interface.
-    pub interface: String,
-    /// As what the interface is served.
+    /// By what.
+    pub by: By,
+    /// As what that is served.
     pub source: u32,
     /// Boards that the operator named.
     pub peers: Vec<(NicId, Option<String>)>,
+}
+
+/// By what a board is on the network.
+#[derive(Debug)]
+pub enum By {
+    /// An interface of this host.
+    Interface(String),
+    /// Datagrams: where they come to, and from whom.
+    Udp(SocketAddr, Vec<SocketAddr>),
 }
 
 /// Why memory is not taken.
@@ -66,7 +80,7 @@ pub enum Unlent {
 pub struct Network {
     board: Board,
     outlet: Outlet,
-    interface: Interface,
+    carrier: Carrier,
     discovery: Discovery,
     /// What a request brings, and a frame.
     request: Vec<u8>,
@@ -125,15 +139,20 @@ fn view(now: u64, own: &PortSpec, partners: &[PeerState], nic: NicId, peer: &Pee
 
 impl Network {
     /// Of a board.
-    pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Self {
+    ///
+    /// # Errors
+    /// It cannot be on the network so, and why. That an interface is down is none: it is tried
+    /// again.
+    pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Result<Self, String> {
         let mut random = [[0; 4]; 2];
         random.iter_mut().for_each(|bytes| crate::service::random(bytes));
         let [serial, magic] = random.map(u32::from_ne_bytes);
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
+        let carrier = Carrier::open(cx, &wiring, mac)?;
         let mut network = Self {
             board: Board::new(Config::new(nic, name)),
             outlet: Outlet::new(),
-            interface: Interface::new(wiring.interface, mac, wiring.source),
+            carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             request: vec![0; MEDIUM_BYTES_MAX],
             frame: vec![0; FRAME_ROOM],
@@ -141,27 +160,12 @@ impl Network {
             past: Default::default(),
             notes: Vec::new(),
         };
+        network.outlet.frames.exit = network.carrier.exit();
         for (peer, name) in wiring.peers {
             let news = network.discovery.name_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.follow(cx.now_ns, news));
         }
-        network
-    }
-
-    /// Opens the interface.
-    ///
-    /// # Errors
-    /// There is none, or we may not use it. That it is down is none: it is tried again.
-    pub fn start(&mut self, cx: &Context<'_>) -> Result<(), String> {
-        use causeway_memory::packet::PacketError;
-        match self.interface.bind(cx) {
-            Ok(()) => {
-                self.outlet.frames.socket = self.interface.socket();
-                Ok(())
-            }
-            Err(PacketError::Down(_)) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
+        Ok(network)
     }
 
     fn follow(&mut self, now: u64, news: News) {
@@ -261,8 +265,10 @@ impl Network {
             count = count.saturating_add(1);
         }
         let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
-        let progress = if desk.later || desk.broken.is_some() {
+        let progress = if desk.broken.is_some() {
             Progress::Parked
+        } else if desk.later {
+            if desk.arm_for_room() { Progress::Parked } else { Progress::Worked }
         } else if count as usize >= budget {
             Progress::Worked
         } else if polled {
@@ -299,6 +305,21 @@ impl Network {
             desk.broken = Some(format!("a request of {} bytes", event.len));
             return false;
         }
+        match rings::read_hold(&event.head, event.len) {
+            Ok(None) => {}
+            Ok(Some(yes)) => {
+                let goes_on = desk.hold(yes);
+                desk.wish |= desk.receiver.advance(&event);
+                if goes_on {
+                    self.board.room(now, endpoint, &mut self.outlet);
+                }
+                return true;
+            }
+            Err(wrong) => {
+                desk.broken = Some(format!("its requests: {wrong}"));
+                return false;
+            }
+        }
         let request = match rings::read_request(&event.head, bytes) {
             Ok(request) => request,
             Err(wrong) => {
@@ -316,11 +337,11 @@ impl Network {
         true
     }
 
-    /// Serves the interface.
-    pub fn serve_interface(&mut self, now: u64, budget: usize, polled: bool) -> Served {
+    /// Serves what carries frames.
+    pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
-            match self.interface.receive(&mut self.frame, now, !polled) {
+            match self.carrier.receive(&mut self.frame, now, !polled) {
                 Came::Frame(len) => {
                     count = count.saturating_add(1);
                     self.arrive(now, len);
@@ -334,7 +355,7 @@ impl Network {
                     break;
                 }
                 Came::Down => {
-                    self.outlet.frames.socket = None;
+                    self.outlet.frames.exit = None;
                     progress = Progress::Parked;
                     break;
                 }
@@ -369,18 +390,15 @@ impl Network {
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
         let engine = self.board.deadline().unwrap_or(u64::MAX);
-        let again = self.interface.again_ns().unwrap_or(u64::MAX);
+        let again = self.carrier.again_ns().unwrap_or(u64::MAX);
         engine.min(again).min(self.discovery.deadline())
     }
 
     /// Does what is due.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        if self.interface.again_ns().is_some_and(|at| at <= now) && self.interface.bind(cx).is_ok()
-        {
-            self.outlet.frames.socket = self.interface.socket();
-            log::info!(interface = self.interface.name.as_str(); "a board's interface is up");
-            cx.wake_source(self.interface.source);
+        if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
+            self.outlet.frames.exit = self.carrier.exit();
         }
         if self.discovery.deadline() <= now {
             let frames = &mut self.outlet.frames;
@@ -454,8 +472,7 @@ impl Network {
         for (name, value) in &self.dropped {
             put((*name).to_owned(), *value);
         }
-        put("interface_ups_total".into(), self.interface.ups);
-        put("interface_lost_total".into(), self.interface.lost);
+        self.carrier.counters().into_iter().for_each(|(name, value)| put(name.into(), value));
         put("frames_left_total".into(), frames.sent);
         put("send_calls_total".into(), frames.calls);
         put("drop_interface_full_total".into(), frames.no_room);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::local::Local;
 use causeway_fabric::control::{Answer, Command, CommandError, PeerView};
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
 use causeway_mx::Messages;
 use causeway_wire::local::{Ask, Tell, VERSION};
@@ -43,6 +44,21 @@ impl Host {
     pub fn on(interface: &str, board: &str) -> Self {
         let host = Self::without_boards();
         host.add_on(board, "red", nic(board), Some(interface)).unwrap();
+        host
+    }
+
+    /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
+    pub fn with_udp(board: &str, listen: u16, peers: &[u16]) -> Self {
+        let host = Self::without_boards();
+        let at = |port: &u16| SocketAddr::from(([127, 0, 0, 1], *port));
+        let udp = MxUdp { listen: at(&listen), peers: peers.iter().map(at).collect() };
+        let [_, _, mac @ ..] = nic(board).to_be_bytes();
+        let local = MxSpec::local(Mac(mac), format!("{board}:0"));
+        let kind = PortKind::Mx(MxSpec { udp: Some(udp), ..local });
+        let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
+        let socket = host.dir.join(board);
+        let port = PortSpec { name, group, socket, kind };
+        host.handle.call(Command::PortAdd(port)).unwrap();
         host
     }
 

@@ -1,13 +1,14 @@
 //! A daemon in the test's process, and C programs that are its boards' processes.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::control::{Answer, Command as Control, CommandError};
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
 use causeway_mx::Messages;
 
@@ -87,6 +88,15 @@ impl Host {
         host
     }
 
+    /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
+    pub fn with_udp(board: &str, listen: u16, peer: u16) -> Self {
+        let host = Self::without_boards();
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let udp = MxUdp { listen: at(listen), peers: vec![at(peer)] };
+        host.add_spec(board, "red", |local| MxSpec { udp: Some(udp), ..local }).unwrap();
+        host
+    }
+
     fn without_boards() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -108,9 +118,18 @@ impl Host {
         group: &str,
         interface: Option<&str>,
     ) -> Result<Answer, CommandError> {
+        let interface = interface.map(str::to_owned);
+        self.add_spec(board, group, |local| MxSpec { interface, ..local })
+    }
+
+    fn add_spec(
+        &self,
+        board: &str,
+        group: &str,
+        make: impl FnOnce(MxSpec) -> MxSpec,
+    ) -> Result<Answer, CommandError> {
         let [_, _, mac @ ..] = nic(board).to_be_bytes();
-        let local = MxSpec::local(Mac(mac), format!("{board}:0"));
-        let kind = PortKind::Mx(MxSpec { interface: interface.map(str::to_owned), ..local });
+        let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind }))
@@ -125,7 +144,7 @@ impl Host {
     }
 
     /// Starts a program as a process of those boards.
-    pub fn start(&self, program: &Program, boards: &[&str], arguments: &[&str]) -> Running {
+    pub fn start(&self, program: impl AsRef<std::ffi::OsStr>, boards: &[&str], arguments: &[&str]) -> Running {
         let sockets: Vec<String> =
             boards.iter().map(|board| self.dir.join(board).display().to_string()).collect();
         let child = Command::new(program)

@@ -3,6 +3,10 @@
 
 use std::io::BufRead as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_memory::packet::PacketSocket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{Host, Running, compile, nic};
 
@@ -115,4 +119,116 @@ fn names() {
 #[test]
 fn boards_of_other_hosts_are_found_by_name() {
     with_wire("remote::boards_of_other_hosts_are_found_by_name", names);
+}
+
+fn datagrams() {
+    ip("link set lo mtu 1500 up");
+    let program = compile("pingpong.c");
+    let (one, two) = (Host::with_udp("a", 9101, 9102), Host::with_udp("b", 9102, 9101));
+    let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
+    let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn messages_of_all_lengths_cross_in_datagrams() {
+    with_wire("remote::messages_of_all_lengths_cross_in_datagrams", datagrams);
+}
+
+/// Carries frames between two interfaces, and loses, doubles and swaps some, until it is told to
+/// stop.
+fn storm(stop: &AtomicBool) -> u64 {
+    let sockets = ["left", "right"].map(|name| PacketSocket::open(name).unwrap());
+    let mut held: [Option<Vec<u8>>; 2] = [None, None];
+    let (mut random, mut lost, mut room) = (1_u64, 0, vec![0; 16_384]);
+    while !stop.load(Ordering::Relaxed) {
+        let mut all = sockets.each_ref().map(|socket| PollFd::new(socket, PollFlags::IN));
+        let time = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let idle = poll(&mut all, Some(&time)).unwrap() == 0;
+        for (at, socket) in sockets.iter().enumerate() {
+            let far = &sockets[1 - at];
+            while let Ok(packet) = socket.receive(&mut room) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let frame = &room[..packet.len];
+                let _ = match random >> 57 {
+                    0..=2 => {
+                        lost += 1;
+                        continue;
+                    }
+                    3 => rustix::io::write(far, frame).and_then(|_| rustix::io::write(far, frame)),
+                    4 | 5 if held[at].is_none() => {
+                        held[at] = Some(frame.to_vec());
+                        continue;
+                    }
+                    _ => rustix::io::write(far, frame),
+                };
+                if let Some(late) = held[at].take() {
+                    let _ = rustix::io::write(far, &late);
+                }
+            }
+            if idle && let Some(late) = held[at].take() {
+                let _ = rustix::io::write(far, &late);
+            }
+        }
+    }
+    lost
+}
+
+/// Ends the storm, also where a test fails in it.
+struct Calm<'a>(&'a AtomicBool);
+
+impl Drop for Calm<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn losses() {
+    ip("link add left type veth peer name start");
+    ip("link add right type veth peer name end");
+    for interface in ["left", "start", "right", "end"] {
+        ip(&format!("link set {interface} mtu 9000 up"));
+    }
+    let stop = AtomicBool::new(false);
+    let lost = std::thread::scope(|scope| {
+        let storm = scope.spawn(|| storm(&stop));
+        let calm = Calm(&stop);
+        let program = compile("pingpong.c");
+        let (one, two) = (Host::on("start", "a"), Host::on("end", "b"));
+        let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
+        let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
+        a.end();
+        b.end();
+        drop(calm);
+        storm.join().unwrap()
+    });
+    assert!(lost > 100, "{lost} frames were lost");
+}
+
+#[test]
+fn messages_arrive_whole_where_frames_are_lost_doubled_and_swapped() {
+    with_wire("remote::messages_arrive_whole_where_frames_are_lost_doubled_and_swapped", losses);
+}
+
+fn many() {
+    let program = compile("pingpong.c");
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    // Two more boards on the same interfaces, of another tenant, told apart by their addresses.
+    one.add("x", "blue", Some("near")).unwrap();
+    two.add("y", "blue", Some("far")).unwrap();
+    let pairs = [("a", "b"), ("x", "y")].map(|(first, second)| {
+        let a = one.start(&program, &[first], &["1", &nic(second).to_string()]);
+        let b = two.start(&program, &[second], &["0", &nic(first).to_string()]);
+        [a, b]
+    });
+    pairs.into_iter().flatten().for_each(|process| drop(process.end()));
+    for board in ["a", "x"] {
+        assert!(one.counters(board)["messages_sent_total"] >= 48);
+    }
+}
+
+#[test]
+fn boards_share_an_interface() {
+    with_wire("remote::boards_share_an_interface", many);
 }

@@ -4,7 +4,8 @@
 //! rings lends to it ([`Staging`]). A message that is offered is copied there first, one that is
 //! pulled is copied from there when it is whole. Where staging finds no place, the message waits.
 //!
-//! What is deferred waits in the ring, and so does all behind it.
+//! A message that is deferred is set aside, and so are those behind it; the backend half is asked
+//! to send no more of them until they are taken. What it says of our own requests goes on.
 //!
 //! Partners behind rings have odd numbers here, so that those of channels, which are even, are
 //! apart from them.
@@ -17,7 +18,8 @@ use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};
-use crate::rings::{Wrong, read_event, write_request};
+use crate::limits::{ASIDE_BYTES_MAX, ASIDE_MAX};
+use crate::rings::{Wrong, hold, read_event, write_request};
 use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
 
@@ -54,6 +56,7 @@ enum Owed {
     Disconnect(PeerId),
     Forget(PeerId),
     Cancel(Token),
+    Hold(bool),
 }
 
 /// What is being looked at.
@@ -64,6 +67,8 @@ enum Current {
     Note,
     /// An event of the ring, whose bytes are in it.
     Event(channel::Event),
+    /// The first of those that were set aside.
+    Aside,
     /// The end of a pull: its bytes are in staging.
     Pulled(channel::Event, Token, Window),
 }
@@ -85,8 +90,14 @@ pub struct Rings<D, S> {
     arrival: Arrival,
     /// What found no room last, in bytes.
     full: Option<usize>,
-    /// The event was deferred: it is given again after nothing was.
+    /// Messages and offers that were deferred, and those that came after, with their bytes: at
+    /// most what the ring holds, and what comes until the other half heard of it.
+    aside: VecDeque<(Arrival, Vec<u8>)>,
+    aside_bytes: usize,
+    /// The first of them was deferred: it is given again after nothing was.
     deferred: bool,
+    /// The other half was asked to hold, or is to be.
+    held: bool,
     /// Of no use any more.
     ended: bool,
 }
@@ -105,7 +116,10 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             current: Current::Nothing,
             arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
             full: None,
+            aside: VecDeque::new(),
+            aside_bytes: 0,
             deferred: false,
+            held: false,
             ended: false,
         }
     }
@@ -121,8 +135,8 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         if self.ended {
             return self.peers.is_empty();
         }
-        // What is deferred waits for the application alone.
-        let arrived = self.receiver.ask() && !self.deferred;
+        // What is set aside waits for the application alone.
+        let arrived = self.receiver.ask() && !self.is_stuffed();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
         match room {
             // Said once: who waited for it may be gone.
@@ -186,10 +200,18 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Tells what waits.
     fn pay(&mut self) {
         while let Some(owed) = self.owed.front() {
+            if let Owed::Hold(yes) = *owed {
+                if self.message(hold(yes), 0, |_| ()) == Err(Refused::Full) {
+                    return;
+                }
+                self.owed.pop_front();
+                continue;
+            }
             let request = match *owed {
                 Owed::Disconnect(peer) => Request::Disconnect { peer: inner(peer) },
                 Owed::Forget(peer) => Request::Forget { peer: inner(peer) },
                 Owed::Cancel(token) => Request::Cancel { token },
+                Owed::Hold(_) => return,
             };
             if self.request(&request) == Err(Refused::Full) {
                 return;
@@ -222,7 +244,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Looks at the next event.
     #[inline]
     fn look(&mut self) -> Option<Arrival> {
-        loop {
+        while !self.is_stuffed() {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
@@ -234,6 +256,17 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             match read_event(&event.head, event.len) {
                 Ok(said) => {
                     if let Some(arrival) = self.arrived(event, &said) {
+                        // That a partner is gone is heard after what it sent.
+                        let behind = matches!(
+                            arrival,
+                            Arrival::Message { .. }
+                                | Arrival::Offered { .. }
+                                | Arrival::PeerGone { .. }
+                        );
+                        if behind && !self.aside.is_empty() {
+                            self.set_aside(event, arrival);
+                            continue;
+                        }
                         self.arrival = arrival;
                         return Some(arrival);
                     }
@@ -246,6 +279,43 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 }
             }
         }
+        None
+    }
+
+    /// Whether as much is set aside as may be: then the ring waits too.
+    fn is_stuffed(&self) -> bool {
+        self.aside_bytes >= ASIDE_BYTES_MAX || self.aside.len() >= ASIDE_MAX
+    }
+
+    /// Copies an event out of the ring, behind those that wait.
+    #[cold]
+    fn set_aside(&mut self, event: channel::Event, arrival: Arrival) {
+        let mut bytes = vec![0; event.len];
+        self.receiver.copy(&event, 0, &mut bytes);
+        self.aside_bytes = self.aside_bytes.saturating_add(bytes.len());
+        self.aside.push_back((arrival, bytes));
+        if !std::mem::replace(&mut self.held, true) {
+            self.owe(Owed::Hold(true));
+        }
+        self.take(event);
+    }
+
+    /// The first of those that were set aside was taken.
+    fn taken_from_aside(&mut self) {
+        if let Some((_, bytes)) = self.aside.pop_front() {
+            self.aside_bytes = self.aside_bytes.saturating_sub(bytes.len());
+        }
+        if self.aside.is_empty() && std::mem::take(&mut self.held) {
+            self.owe(Owed::Hold(false));
+        }
+    }
+
+    /// The first of those that were set aside.
+    fn next_aside(&mut self) -> Option<Arrival> {
+        let (arrival, _) = self.aside.front()?;
+        self.arrival = *arrival;
+        self.current = Current::Aside;
+        Some(self.arrival)
     }
 
     /// What an event says to the library half, if anything.

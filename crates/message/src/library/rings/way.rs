@@ -126,10 +126,12 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         if self.ended {
             return self.next_gone();
         }
-        if std::mem::take(&mut self.deferred) {
-            return None;
+        // What was deferred is given again after all else was.
+        let deferred = std::mem::take(&mut self.deferred);
+        match self.look() {
+            None if !deferred => self.next_aside(),
+            next => next,
         }
-        self.look()
     }
 
     #[inline]
@@ -140,6 +142,15 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
                 let len = (window.len as usize).saturating_sub(at).min(into.len());
                 let Some(into) = into.get_mut(..len) else { return 0 };
                 self.staging.read(window, at, into);
+                len
+            }
+            Current::Aside => {
+                let bytes = self.aside.front().and_then(|(_, bytes)| bytes.get(at..));
+                let bytes = bytes.unwrap_or_default();
+                let len = bytes.len().min(into.len());
+                if let (Some(to), Some(from)) = (into.get_mut(..len), bytes.get(..len)) {
+                    to.copy_from_slice(from);
+                }
                 len
             }
             Current::Nothing | Current::Note => 0,
@@ -154,6 +165,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
                 self.staging.give(window);
                 self.take(event);
             }
+            Current::Aside => {
+                self.current = Current::Nothing;
+                self.taken_from_aside();
+            }
             Current::Note => {
                 self.current = Current::Nothing;
                 // Answered by `forget`, as all that are gone.
@@ -164,9 +179,14 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
 
     fn defer(&mut self) {
         // Only messages and offers are.
-        if let Current::Event(_) = self.current {
-            self.current = Current::Nothing;
-            self.deferred = true;
+        match std::mem::replace(&mut self.current, Current::Nothing) {
+            Current::Event(event) => {
+                let arrival = self.arrival;
+                self.set_aside(event, arrival);
+                self.deferred = true;
+            }
+            Current::Aside => self.deferred = true,
+            Current::Nothing | Current::Note | Current::Pulled(..) => {}
         }
     }
 }

@@ -1,0 +1,240 @@
+//! The library half over rings, with a backend half that the test plays.
+
+mod library_common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use causeway_message::library::{Arrival, Refused, Rings, Staging, Transport, is_remote};
+use causeway_message::rings::{layout, read_hold, read_request, write_event};
+use causeway_message::split::{
+    Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
+};
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
+use library_common::memory;
+
+/// One region of private memory, of which one place is given at a time.
+#[derive(Debug, Default)]
+struct Stage {
+    bytes: RefCell<Vec<u8>>,
+    taken: bool,
+}
+
+impl Staging for Stage {
+    fn take(&mut self, len: u32) -> Result<Window, Refused> {
+        if std::mem::replace(&mut self.taken, true) {
+            return Err(Refused::Full);
+        }
+        self.bytes.borrow_mut().resize(len as usize, 0);
+        Ok(Window { region: RegionId(3), offset: 64, len })
+    }
+
+    fn give(&mut self, _window: Window) {
+        assert!(std::mem::take(&mut self.taken), "given twice");
+    }
+
+    fn write(&self, _window: Window, at: usize, bytes: &[u8]) {
+        self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn read(&self, _window: Window, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.bytes.borrow()[at..at + into.len()]);
+    }
+}
+
+type Bell = Box<dyn Fn()>;
+type Ours = Rings<Bell, Stage>;
+
+/// The other half.
+struct Backend {
+    sender: Sender,
+    receiver: Receiver,
+    rung: Rc<RefCell<u32>>,
+}
+
+impl Backend {
+    fn tell(&mut self, event: &Event<'_>) {
+        assert!(write_event(&mut self.sender, event).unwrap());
+    }
+
+    fn asked(&mut self) -> Option<(Head, Vec<u8>)> {
+        let event = self.receiver.poll().unwrap()?;
+        let mut bytes = vec![0; event.len];
+        self.receiver.copy(&event, 0, &mut bytes);
+        self.receiver.advance(&event);
+        Some((event.head, bytes))
+    }
+
+    #[track_caller]
+    fn expect(&mut self, request: &Request<'_>) {
+        let (head, bytes) = self.asked().expect("something is asked");
+        assert_eq!(read_request(&head, &bytes).as_ref(), Ok(request));
+    }
+
+    #[track_caller]
+    fn expect_hold(&mut self, yes: bool) {
+        let (head, bytes) = self.asked().expect("something is asked");
+        assert_eq!(read_hold(&head, bytes.len()), Ok(Some(yes)));
+    }
+}
+
+fn pair() -> (Ours, Backend) {
+    let view = memory(layout());
+    let rung = Rc::new(RefCell::new(0));
+    let count = rung.clone();
+    let bell: Bell = Box::new(move || *count.borrow_mut() += 1);
+    let (sender, receiver) = open(&view, Side::First).unwrap();
+    let ours = Rings::new(sender, receiver, bell, Stage::default());
+    let (sender, receiver) = open(&view, Side::Second).unwrap();
+    (ours, Backend { sender, receiver, rung })
+}
+
+fn way(ours: &mut Ours) -> &mut dyn Transport<Vec<u8>> {
+    ours
+}
+
+#[track_caller]
+fn next(ours: &mut Ours) -> Arrival {
+    let arrival = way(ours).next().expect("something came");
+    way(ours).done();
+    arrival
+}
+
+/// As the library half knows partner 5 of the backend half.
+const PEER: PeerId = PeerId(11);
+
+fn seen(ours: &mut Ours, backend: &mut Backend) {
+    let address = Address { nic: NicId(0x0200_0000_0009), endpoint: 1 };
+    backend.tell(&Event::PeerSeen { peer: PeerId(5), address, session: 6 });
+    assert_eq!(next(ours), Arrival::PeerSeen { peer: PEER, address, session: 6 });
+    assert!(is_remote(PEER) && !is_remote(PeerId(10)) && !is_remote(PeerId::NONE));
+}
+
+#[test]
+fn offers_and_pulls_go_through_staging() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    let data: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+    way(&mut ours).offer(PEER, Token(1), 7, &data).unwrap();
+    let from = Window { region: RegionId(3), offset: 64, len: 100_000 };
+    backend.expect(&Request::Offer { peer: PeerId(5), token: Token(1), match_info: 7, from });
+    assert_eq!(*ours.staging.bytes.borrow(), data);
+    // Without a place it waits.
+    assert_eq!(way(&mut ours).offer(PEER, Token(2), 7, &data), Err(Refused::Full));
+    let pulled = way(&mut ours).pull(PEER, 9, Token(3), None, 10);
+    assert_eq!(pulled, Err(Refused::Full));
+    backend.tell(&Event::Sent { token: Token(1), status: Status::Success, taken: 100_000 });
+    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(1), taken: 100_000, .. }));
+    way(&mut ours).pull(PEER, 9, Token(3), None, 10).unwrap();
+    let into = Window { region: RegionId(3), offset: 64, len: 10 };
+    backend.expect(&Request::Pull { handle: Handle(9), token: Token(3), into });
+    ours.staging.write(into, 0, b"0123456789");
+    backend.tell(&Event::Pulled { token: Token(3), status: Status::Success });
+    let arrival = way(&mut ours).next().unwrap();
+    assert_eq!(arrival, Arrival::Chunk { peer: PEER, token: Token(3), len: 10 });
+    let mut bytes = [0; 20];
+    assert_eq!(way(&mut ours).copy(4, &mut bytes), 6);
+    assert_eq!(&bytes[..6], b"456789");
+    way(&mut ours).done();
+    assert!(!ours.staging.taken);
+    // One that fails, and one whose partner was parted from: nobody hears of that.
+    way(&mut ours).pull(PEER, 9, Token(4), None, 10).unwrap();
+    backend.tell(&Event::Pulled { token: Token(4), status: Status::Aborted });
+    let failed = Arrival::Pulled { token: Token(4), status: Status::Aborted };
+    assert_eq!(next(&mut ours), failed);
+    way(&mut ours).pull(PEER, 9, Token(5), None, 10).unwrap();
+    way(&mut ours).disconnect(PEER);
+    backend.tell(&Event::Pulled { token: Token(5), status: Status::Success });
+    assert_eq!(way(&mut ours).next(), None);
+    assert!(!ours.staging.taken);
+}
+
+#[test]
+fn what_cannot_be_taken_holds_nothing_else_up() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    let message = |match_info| Event::Message { peer: PeerId(5), match_info, data: b"bytes" };
+    let came = |match_info| Arrival::Message { peer: PEER, match_info, len: 5 };
+    backend.tell(&message(1));
+    assert_eq!(way(&mut ours).next(), Some(came(1)));
+    way(&mut ours).defer();
+    backend.expect_hold(true);
+    backend.tell(&message(2));
+    backend.tell(&Event::Sent { token: Token(8), status: Status::Success, taken: 3 });
+    backend.tell(&Event::PeerGone { peer: PeerId(5), status: Status::EndpointClosed });
+    backend.tell(&Event::Pulled { token: Token(9), status: Status::Success });
+    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }));
+    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(9), .. }));
+    // The first again, after nothing was; and again.
+    for _ in 0..2 {
+        let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
+        assert_eq!(first, Some(came(1)));
+        way(&mut ours).defer();
+        assert_eq!(way(&mut ours).next(), None, "it rests");
+    }
+    assert!(ours.arm(), "it waits for the application alone");
+    ours.disarm();
+    assert_eq!(way(&mut ours).next(), Some(came(1)));
+    let mut bytes = [0; 9];
+    assert_eq!((way(&mut ours).copy(1, &mut bytes), &bytes[..4]), (4, &b"ytes"[..]));
+    way(&mut ours).done();
+    assert!(backend.asked().is_none(), "there are more");
+    assert_eq!(next(&mut ours), came(2));
+    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed };
+    assert_eq!(next(&mut ours), gone, "after what it sent");
+    backend.expect_hold(false);
+    backend.tell(&message(3));
+    assert_eq!(next(&mut ours), came(3));
+}
+
+#[test]
+fn hostile_backends_fill_no_memory() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    let data = vec![1; 20_000];
+    let mut sent = 0;
+    // It does not hold, although it was asked to.
+    for _ in 0..500 {
+        let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
+        while write_event(&mut backend.sender, &event).unwrap() {
+            sent += 1;
+        }
+        if way(&mut ours).next().is_some() {
+            way(&mut ours).defer();
+        }
+    }
+    assert!(sent < 100, "{sent} messages were taken");
+    let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
+    assert!(matches!(first, Some(Arrival::Message { .. })), "they are still there");
+}
+
+#[test]
+fn hostile_entries_end_the_rings_and_partners_are_gone() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    assert!(backend.sender.send(Head { kind: 77, words: [0; 3] }, &[]).unwrap());
+    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
+    assert_eq!(way(&mut ours).next(), None);
+    assert_eq!(way(&mut ours).next(), Some(gone));
+    way(&mut ours).forget(PEER);
+    way(&mut ours).done();
+    assert_eq!(way(&mut ours).next(), None);
+    let never = Refused::Never(Status::EndpointUnreachable);
+    assert_eq!(way(&mut ours).eager(PEER, Token(1), 1, &vec![1]), Err(never));
+    assert_eq!(way(&mut ours).offer(PEER, Token(1), 1, &vec![1]), Err(never));
+    assert!(!ours.staging.taken, "its place is free");
+}
+
+#[test]
+fn the_other_half_is_rung_when_it_sleeps() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).unwrap();
+    assert_eq!(*backend.rung.borrow(), 0);
+    assert!(backend.receiver.ask(), "something is there");
+    backend.asked().unwrap();
+    assert!(!backend.receiver.ask());
+    way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).unwrap();
+    assert_eq!(*backend.rung.borrow(), 1);
+}

@@ -1,0 +1,111 @@
+//! By what a board's frames are carried: an interface, or datagrams.
+
+use std::sync::Arc;
+
+use causeway_fabric::Context;
+use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
+
+use super::interface::Interface;
+use super::udp::{self, Udp};
+use super::{By, Wiring};
+
+/// What a look came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// A frame of so many bytes.
+    Frame(usize),
+    /// A frame that cannot be one of ours.
+    Odd,
+    /// Nothing.
+    Nothing,
+    /// The interface is gone.
+    Down,
+}
+
+/// Where frames leave.
+#[derive(Debug, Clone)]
+pub enum Exit {
+    /// By an interface, many in one call.
+    Interface(Arc<PacketSocket>),
+    /// In datagrams.
+    Udp(udp::Exit),
+}
+
+/// See above.
+#[derive(Debug)]
+pub enum Carrier {
+    Interface(Interface),
+    Udp(Udp),
+}
+
+impl Carrier {
+    /// Opens it. That an interface is down is no error: it is tried again.
+    ///
+    /// # Errors
+    /// It cannot be used, and why.
+    pub fn open(cx: &Context<'_>, wiring: &Wiring, own: [u8; 6]) -> Result<Self, String> {
+        match &wiring.by {
+            By::Interface(name) => {
+                let mut interface = Interface::new(name.clone(), own, wiring.source);
+                match interface.bind(cx) {
+                    Ok(()) | Err(PacketError::Down(_)) => Ok(Self::Interface(interface)),
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+            By::Udp(listen, peers) => Udp::bind(cx, *listen, peers.clone(), own, wiring.source)
+                .map(Self::Udp)
+                .map_err(|error| format!("udp: listen {listen}: {error}")),
+        }
+    }
+
+    /// Where frames leave, if they do.
+    pub fn exit(&self) -> Option<Exit> {
+        match self {
+            Self::Interface(interface) => interface.socket().map(Exit::Interface),
+            Self::Udp(udp) => Some(Exit::Udp(udp.exit())),
+        }
+    }
+
+    /// Looks for a frame, which is put behind [`FINISH_BYTES`]. `asks`: whether we were woken.
+    pub fn receive(&mut self, room: &mut [u8], now_ns: u64, asks: bool) -> Came {
+        match self {
+            Self::Interface(interface) => interface.receive(room, now_ns, asks),
+            Self::Udp(udp) => {
+                let room = room.get_mut(FINISH_BYTES..).unwrap_or(&mut []);
+                udp.receive(room, now_ns)
+            }
+        }
+    }
+
+    /// When [`Self::again`] is to be called.
+    pub fn again_ns(&self) -> Option<u64> {
+        match self {
+            Self::Interface(interface) => interface.again_ns(),
+            Self::Udp(_) => None,
+        }
+    }
+
+    /// Tries again what did not work: whether it does now.
+    pub fn again(&mut self, cx: &mut Context<'_>) -> bool {
+        let Self::Interface(interface) = self else { return false };
+        let up = interface.bind(cx).is_ok();
+        if up {
+            log::info!(interface = interface.name.as_str(); "a board's interface is up");
+            cx.wake_source(interface.source);
+        }
+        up
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> [(&'static str, u64); 2] {
+        match self {
+            Self::Interface(interface) => {
+                [("interface_ups_total", interface.ups), ("interface_lost_total", interface.lost)]
+            }
+            Self::Udp(udp) => [
+                ("drop_unknown_address_total", udp.strangers),
+                ("drop_board_elsewhere_total", udp.elsewhere),
+            ],
+        }
+    }
+}
