@@ -21,6 +21,39 @@ static void *waits(void *which) {
     return NULL;
 }
 
+/* Waits, and leaves before anything comes. */
+static mx_request_t never;
+static void *leaves(void *unused) {
+    mx_status_t status;
+    uint32_t result;
+    OK(mx_wait(b, &never, 50, &status, &result));
+    CHECK(result == 0);
+    return unused;
+}
+
+static void *stays(void *unused) {
+    uint32_t in;
+    CHECK(ended(b, receiving(b, &in, sizeof in, 99, MX_MATCH_MASK_NONE)).code == 0);
+    return unused;
+}
+
+/* The one that came first looks after both, until it leaves. */
+static void leaving(void) {
+    pthread_t first, second;
+    uint32_t out = 0, result;
+    char in[8];
+    never = receiving(b, in, sizeof in, 98, MX_MATCH_MASK_NONE);
+    CHECK(pthread_create(&first, NULL, leaves, NULL) == 0);
+    usleep(5000);
+    CHECK(pthread_create(&second, NULL, stays, NULL) == 0);
+    pthread_join(first, NULL);
+    usleep(5000);
+    CHECK(ended(a, sending(a, &out, sizeof out, to_b, 99)).code == 0);
+    pthread_join(second, NULL);
+    OK(mx_cancel(b, &never, &result));
+    CHECK(result == 1);
+}
+
 int main(void) {
     mx_set_error_handler(MX_ERRORS_RETURN);
     OK(mx_init());
@@ -41,6 +74,7 @@ int main(void) {
         pthread_barrier_wait(&posted);
     }
     for (size_t at = 0; at < THREADS; at++) pthread_join(all[at], NULL);
+    for (int time = 0; time < 5; time++) leaving();
     OK(mx_close_endpoint(a));
     OK(mx_close_endpoint(b));
     return 0;
