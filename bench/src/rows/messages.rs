@@ -105,9 +105,13 @@ impl Test {
                 Ok((rig, socket))
             })
         };
+        let spaces = [underlay.name(0)?, underlay.name(1)?];
+        for space in spaces {
+            // MXoE's frames are longer than Ethernet's usual 1500 B.
+            run(command("ip").args(["-n", space, "link", "set", "eth0", "mtu", "9000"]))?;
+        }
         let (_near, asks) = host(0, CLIENT)?;
         let (_far, serves) = host(1, SERVER)?;
-        let spaces = [underlay.name(0)?, underlay.name(1)?];
         // Boards find each other.
         std::thread::sleep(Duration::from_secs(2));
         self.between(effort, [(&asks, Some(spaces[0])), (&serves, Some(spaces[1]))], "bench2")
