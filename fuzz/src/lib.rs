@@ -7,6 +7,7 @@
 //! as tests over the committed corpora (`tests/replay.rs`), and by hand (`causeway-fuzz replay`).
 
 mod endpoint;
+mod entries;
 mod frontend;
 mod ground;
 mod holder;
@@ -56,6 +57,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
     Target { name: "mxoe", bytes_max: 256, run: mxoe::packet, seeds: mxoe::packet_seeds },
     Target { name: "board", bytes_max: 1024, run: mxoe::board, seeds: mxoe::board_seeds },
+    Target { name: "entry", bytes_max: 96, run: entries::entry, seeds: entries::entry_seeds },
+    Target { name: "word", bytes_max: 256, run: entries::word, seeds: entries::word_seeds },
     Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },
     Target {
         name: "channel",
