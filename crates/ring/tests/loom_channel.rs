@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_ring::channel::handshake::{Words, ask, awake, look, must_wake, show};
+use causeway_ring::channel::handshake::{Words, ask, awake, look, must_wake, show, take_wish};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
@@ -97,6 +97,39 @@ fn who_wakes_and_sleeps_again_misses_nothing() {
         } else {
             sending.join().unwrap();
             assert!(area.load(BELL, Ordering::Acquire) > 0, "asleep, and nobody rang");
+        }
+    });
+}
+
+/// The same where the wish is taken, so that one bell is for any number of events until the sleeper
+/// asks again.
+#[test]
+fn a_wish_that_is_taken_is_woken_for() {
+    loom::model(|| {
+        let area = Area::new();
+        let sender = area.clone();
+        let sending = thread::spawn(move || {
+            let mut rung = 0;
+            for event in [1, 2] {
+                show(&*sender, SLOT, event);
+                if take_wish(&*sender, SLEEPS) {
+                    sender.ring();
+                    rung += 1;
+                }
+            }
+            rung
+        });
+        let seen = ask(&*area, SLEEPS, SLOT);
+        if seen == 0 {
+            assert_eq!(sending.join().unwrap(), 1, "asleep, and not woken once");
+            assert_eq!(look(&*area, SLOT), 2);
+        } else {
+            awake(&*area, SLEEPS);
+            let bells = area.load(BELL, Ordering::Acquire);
+            let seen = ask(&*area, SLEEPS, SLOT);
+            sending.join().unwrap();
+            let rung = area.load(BELL, Ordering::Acquire) > bells;
+            assert!(seen == 2 || rung, "asleep with the second event, and nobody rang");
         }
     });
 }
