@@ -79,9 +79,25 @@ fn lists_are_aligned_tables_or_json() {
 #[test]
 fn nouns_and_verbs_may_be_cut_short() {
     let host = Host::start();
-    assert_eq!(host.ok("p l"), host.ok("port list"));
+    assert_eq!(host.ok("po l"), host.ok("port list"));
+    assert_eq!(host.ok("pe l"), host.ok("peer list"));
+    host.fails("p l", 2, "unrecognized subcommand");
     assert_eq!(host.ok("por sh vm1-net"), host.ok("port show vm1-net"));
     host.fails("x l", 2, "unrecognized subcommand");
+}
+
+#[test]
+fn boards_of_other_hosts_are_listed() {
+    let host = Host::start();
+    host.ok("port add mx0 --kind mx --group blue --interface eth1");
+    let list = host.ok("peer list");
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines[0].starts_with("PORT  MAC                HOSTNAME  KNOWN      STATE"), "{list}");
+    let start = "mx0   02:00:00:00:00:09  far:0     announced  answers";
+    assert!(lines[1].starts_with(start) && lines[1].contains("12.2 us"), "{list}");
+    assert_eq!(host.json("peer list -j")[0]["counters"]["messages_sent_total"], 7);
+    assert!(host.ok("port show mx0").contains("interface   eth1"));
+    host.fails("port add mx1 --kind mx --group blue --interface a/b", 1, "interface");
 }
 
 #[test]

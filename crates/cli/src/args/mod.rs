@@ -25,7 +25,7 @@ Examples:
   causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway stats --interval 1
 
-Nouns and verbs may be cut to a unique beginning: `causeway p l`.
+Nouns and verbs may be cut to a unique beginning: `causeway po l`.
 
 Exit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 no daemon, 5 no answer in time,
 65 only a part was done.";

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::Fabric;
 use causeway_fabric::Name;
 use causeway_fabric::control::{
-    Answer, Command, CommandError, GroupView, LinkState, LinkView, PortState, PortView, RouteView,
-    RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
+    Answer, Command, CommandError, GroupView, LinkState, LinkView, PeerView, PortState, PortView,
+    RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
 use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_fabric::orders::GroupSpec;
@@ -66,6 +66,25 @@ fn conflict(text: String) -> CommandError {
 }
 
 impl State {
+    /// Every board knows one other, as if it had announced itself.
+    fn peers(&self) -> Vec<PeerView> {
+        let boards = self.ports.values().filter(|port| matches!(port.kind, PortKind::Mx(_)));
+        let peer = |port: &PortSpec| PeerView {
+            port: port.name.clone(),
+            group: port.group.clone(),
+            mac: Mac([2, 0, 0, 0, 0, 9]),
+            hostname: Some("far:0".into()),
+            known: "announced",
+            state: "answers",
+            heard_seconds: Some(2.5),
+            partners: 1,
+            sending: 0,
+            rtt_us: Some(12.25),
+            counters: [("messages_sent_total".to_owned(), 7)].into(),
+        };
+        boards.map(peer).collect()
+    }
+
     fn call(&mut self, command: Command) -> Result<Answer, CommandError> {
         match command {
             Command::PortList => Ok(Answer::Ports(self.ports.values().map(view).collect())),
@@ -164,6 +183,7 @@ impl State {
                 self.routes.remove(at.ok_or(missing("route", index))?);
                 Ok(Answer::Done)
             }
+            Command::PeerList => Ok(Answer::Peers(self.peers())),
             other => Err(CommandError::Invalid(format!("not modelled: {other:?}"))),
         }
     }
