@@ -7,7 +7,9 @@ pub mod route;
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::{MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SpecError, VsockSpec};
+use causeway_fabric::spec::{
+    MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SpecError, VsockSpec,
+};
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
 

@@ -144,7 +144,12 @@ impl Host {
     }
 
     /// Starts a program as a process of those boards.
-    pub fn start(&self, program: impl AsRef<std::ffi::OsStr>, boards: &[&str], arguments: &[&str]) -> Running {
+    pub fn start(
+        &self,
+        program: impl AsRef<std::ffi::OsStr>,
+        boards: &[&str],
+        arguments: &[&str],
+    ) -> Running {
         let sockets: Vec<String> =
             boards.iter().map(|board| self.dir.join(board).display().to_string()).collect();
         let child = Command::new(program)
