@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs libmyriexpress for builds with --with-mx=PREFIX: headers, library, alias, pkg-config.
+# Installs libmyriexpress for builds with --with-mx=PREFIX: headers, library, alias, pkg-config,
+# and causeway-mx where it was built.
 # usage: install-myriexpress.sh PREFIX [DIRECTORY OF libmyriexpress.so]
 set -eu
 prefix=${1:?usage: install-myriexpress.sh PREFIX [DIRECTORY]}
@@ -12,5 +13,9 @@ install -m 644 "$here"/include/*.h "$prefix/include/"
 install -m 644 "$here"/include/mx_internals/*.h "$prefix/include/mx_internals/"
 install -m 755 "$built/libmyriexpress.so" "$prefix/lib/"
 ln -sfn libmyriexpress.so "$prefix/lib/libopen-mx.so.0"
+if [ -e "$built/causeway-mx" ]; then
+    mkdir -p "$prefix/bin"
+    install -m 755 "$built/causeway-mx" "$prefix/bin/"
+fi
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/myriexpress.pc.in" \
     >"$prefix/lib/pkgconfig/myriexpress.pc"
