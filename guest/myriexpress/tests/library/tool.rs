@@ -64,7 +64,7 @@ fn what_is_wrong_is_said_with_its_remedy() {
         "{said}"
     );
     let said = fails(&["pingpong", "02:00:00:00:00:01"], None);
-    assert!(said.contains("is causewayd running"), "{said}");
+    assert!(said.contains("a port of causewayd of kind mx"), "{said}");
     let said = fails(&["info", "--library", "/nowhere.so"], None);
     assert!(said.contains("--library"), "{said}");
 }

@@ -83,9 +83,12 @@ fn text(from: *const c_char) -> String {
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
+/// The library that was built, or installed, with this program.
 fn beside_us() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok()?.parent()?.join("libmyriexpress.so");
-    beside.exists().then_some(beside)
+    let me = std::env::current_exe().ok()?;
+    let here = me.parent()?;
+    let all = [here.to_owned(), here.join("../lib")].map(|dir| dir.join("libmyriexpress.so"));
+    all.into_iter().find(|library| library.exists())
 }
 
 impl Api {
@@ -131,8 +134,8 @@ impl Api {
             0 => return Ok(()),
             // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
             5 | 6 | 8 => {
-                ": is causewayd running, with a port of kind mx? CAUSEWAY_MX names its \
-                           socket where it is not in its usual place"
+                " (a board is a port of causewayd of kind mx; CAUSEWAY_MX names its socket where it \
+                 is not in its usual place)"
             }
             _ => "",
         };

@@ -18,7 +18,7 @@ pub const LEN_MAX: u32 = 256 << 20;
     causeway-mx stream node2:0 --sizes 1M --both --json"
 )]
 pub struct Args {
-    /// Library of the MX API [default: libmyriexpress.so beside this program, then where the
+    /// Library of the MX API [default: libmyriexpress.so beside this program or in ../lib, then where the
     /// system looks]
     #[arg(long, global = true, value_name = "FILE")]
     pub library: Option<PathBuf>,
