@@ -170,7 +170,8 @@ fn wait<T>(
             break Ok(None);
         }
         if now.saturating_duration_since(since) < LOOK {
-            (locked, ()) = locked.unlocked(std::hint::spin_loop)?;
+            // Whoever is waited for may need this very processor, the daemon too.
+            (locked, ()) = locked.unlocked(std::thread::yield_now)?;
             continue;
         }
         locked = sleep(locked, patience)?;
