@@ -77,6 +77,21 @@ fn a_move_that_is_called_off_changes_nothing() {
 }
 
 #[test]
+fn a_queue_that_is_disabled_when_a_move_begins_may_be_enabled_later() {
+    let mut bench = Bench::running();
+    bench.ring_value(R::SET_VRING_ENABLE, 0, 0).unwrap();
+    let file: OwnedFd = memory(LOG_BYTES);
+    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+    bench.answered_number();
+    bench.say_number(R::SET_FEATURES, ON).unwrap();
+    for flags in [1, 1, 0] {
+        bench.say(R::SET_VRING_ADDR, &logs(0, flags), &[]).unwrap();
+    }
+    bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
+    assert!(bench.server.device().runs(0));
+}
+
+#[test]
 fn new_memory_and_a_new_log_are_followed() {
     let (mut bench, log) = moving();
     let next: OwnedFd = memory(2 * LOG_BYTES);

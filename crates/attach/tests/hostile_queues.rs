@@ -164,13 +164,16 @@ fn hostile_changes_while_a_queue_runs() {
         (R::SET_VRING_BASE, value(9)),
         (R::SET_VRING_BASE, value(0)),
         (R::SET_VRING_ADDR, elsewhere.emit()),
-        (R::SET_VRING_ADDR, addresses(0).emit()),
     ] {
         let mut bench = Bench::running();
         let result = bench.say(request, &payload, &[]);
         assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0 while it runs"]);
         assert_eq!(bench.events, [Event::QueueStopped(0)]);
     }
+    // What changes nothing is allowed: QEMU says it when it calls off a move.
+    let mut bench = Bench::running();
+    bench.say(R::SET_VRING_ADDR, &addresses(0).emit(), &[]).unwrap();
+    assert!(bench.server.device().runs(0));
 }
 
 #[test]

@@ -212,17 +212,19 @@ impl Ethernet {
         }
         let (source, destination) = (taken.job.source, taken.job.destination);
         let numberless = arrival.flood.is_none() && is_group(ethernet::address(destination));
-        if numberless
-            && self.directory.uplinks.any_transit()
-            && self.directory.echoes.is_echo(frame, place, cx.now_ns)
-        {
-            return Err(DropReason::Duplicate);
+        let mut echo = None;
+        if numberless && self.directory.uplinks.any_transit() {
+            let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
+            echo = Some(known_by.ok_or(DropReason::Duplicate)?);
         }
         self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
         self.directory.find_from_link(place, taken, cx.now_ns)?;
         // Now that it is accepted: no copy of it will be.
         if let Some(print) = print {
             self.directory.floods.note(print, place, transit);
+        }
+        if let Some(print) = echo {
+            self.directory.echoes.note(print, place, cx.now_ns);
         }
         Ok(())
     }

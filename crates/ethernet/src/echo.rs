@@ -31,27 +31,48 @@ struct Heard {
 }
 
 impl Echoes {
-    /// Whether a frame came by another way just now. If not, it is noted.
-    pub fn is_echo(&mut self, frame: &[u8], place: Place, now_ns: u64) -> bool {
+    /// What a frame is known by; none if it came by another way just now.
+    pub fn look(&self, frame: &[u8], place: Place, now_ns: u64) -> Option<u64> {
         let first = frame.get(..FLOOD_BYTES).unwrap_or(frame);
         let print = self.key.hash_one((frame.len(), first));
+        let echo = self.last.get(Self::at(print)).is_some_and(|last| {
+            let recent = now_ns < last.at_ns.saturating_add(ECHO_NS);
+            recent && last.print == print && last.place != place
+        });
+        (!echo).then_some(print)
+    }
+
+    /// A frame that is no copy is accepted.
+    pub fn note(&mut self, print: u64, place: Place, now_ns: u64) {
         if self.last.is_empty() {
             self.last = vec![Heard::default(); ECHO_PLACES].into();
         }
-        let at = usize::try_from(print).unwrap_or(0) & (ECHO_PLACES - 1);
-        let Some(last) = self.last.get_mut(at) else { return false };
-        let recent = now_ns < last.at_ns.saturating_add(ECHO_NS);
-        if recent && last.print == print && last.place != place {
-            return true;
+        if let Some(last) = self.last.get_mut(Self::at(print)) {
+            *last = Heard { print, place, at_ns: now_ns };
         }
-        *last = Heard { print, place, at_ns: now_ns };
-        false
+    }
+
+    fn at(print: u64) -> usize {
+        usize::try_from(print).unwrap_or(0) & (ECHO_PLACES - 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Echoes {
+        fn is_echo(&mut self, frame: &[u8], place: Place, now_ns: u64) -> bool {
+            let found = self.look(frame, place, now_ns);
+            found.map(|print| self.note(print, place, now_ns)).is_none()
+        }
+    }
+
+    #[test]
+    fn what_was_not_accepted_hides_no_copy() {
+        let echoes = Echoes::default();
+        assert!(echoes.look(b"frame", 1, 5).is_some() && echoes.look(b"frame", 2, 6).is_some());
+    }
 
     #[test]
     fn what_comes_by_another_way_within_a_moment_is_a_copy() {

@@ -103,7 +103,10 @@ impl Message {
             R::GET_STATUS => body.empty(Self::GetStatus)?,
             R::SET_LOG_BASE => Self::SetLogBase(body.log()?, body.fd()?),
             R::SET_LOG_FD => {
-                body.exactly(8, 1)?;
+                // Some frontends send a number beside the descriptor, which means nothing.
+                if body.exactly(0, 1).is_err() {
+                    body.exactly(8, 1)?;
+                }
                 Self::SetLogFd(body.fd()?)
             }
             other => return Err(Reason::Unknown(other.into())),

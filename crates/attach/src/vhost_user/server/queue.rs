@@ -124,13 +124,12 @@ impl VirtQueue {
         acked: u64,
     ) -> Result<(), Reason> {
         let logs = addresses.flags == LOGS && acked & features::LOG_ALL != 0;
-        // Whether its pages are noted may change while it runs, and nothing else; it follows the
-        // features.
-        let flag = |old: &RingAddresses| {
-            old.flags != addresses.flags
-                && *old == RingAddresses { flags: old.flags, log: old.log, ..addresses }
+        // Whether its pages are noted may change once it is started, and nothing else; it follows
+        // the features.
+        let same = |old: &RingAddresses| {
+            *old == RingAddresses { flags: old.flags, log: old.log, ..addresses }
         };
-        if !(self.runs() && self.addresses.as_ref().is_some_and(flag)) {
+        if !(self.started && self.addresses.as_ref().is_some_and(same)) {
             self.configure(FrontendReq::SET_VRING_ADDR)?;
         }
         if addresses.flags != 0 && !logs {
