@@ -86,7 +86,12 @@ impl Test {
         let count = effort.rounds(self.count).to_string();
         effort.each(|| {
             let mut client = tool(asks.0, asks.1)?;
-            client.args(self.words).args(also).args([peer, "--json", "--core", &CLIENT.to_string()]);
+            client.args(self.words).args(also).args([
+                peer,
+                "--json",
+                "--core",
+                &CLIENT.to_string(),
+            ]);
             client.args(["--sizes", &self.len.to_string(), "--count", &count]);
             figure(&run(&mut client)?, self.figure).map(|figure| figure * self.factor)
         })
