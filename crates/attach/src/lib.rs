@@ -18,6 +18,7 @@
     )
 )]
 
+mod inlet;
 pub mod limits;
 pub mod local;
 pub mod native;

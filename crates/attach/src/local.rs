@@ -2,19 +2,16 @@
 //! length with descriptors beside ([`causeway_wire::local`]). Either end may be hostile.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use crate::inlet;
 use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
-use crate::reaper;
 
 /// A message, and what came with it.
 #[derive(Debug)]
@@ -62,13 +59,24 @@ pub struct Local {
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// How much of the first is sent.
     sent: usize,
+    /// Whether what was never received is taken out before the socket is closed.
+    drains: bool,
 }
 
 impl Local {
     /// On a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
-        Self { socket, bytes: [0; MESSAGE_BYTES], have: 0, fds, unsent, sent: 0 }
+        let bytes = [0; MESSAGE_BYTES];
+        Self { socket, bytes, have: 0, fds, unsent, sent: 0, drains: false }
+    }
+
+    /// As [`Self::new`], of a process that connected to us and may have sent anything; nobody else
+    /// may have the socket.
+    pub fn accepted(socket: OwnedFd) -> Self {
+        let mut local = Self::new(socket);
+        local.drains = true;
+        local
     }
 
     /// The next message, if one is there whole. Never waits.
@@ -77,30 +85,15 @@ impl Local {
     /// [`Ended`].
     pub fn receive(&mut self) -> Result<Option<Received>, Ended> {
         while self.have < MESSAGE_BYTES {
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LOCAL_DESCRIPTORS_MAX))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let part = self.bytes.get_mut(self.have..).unwrap_or_default();
-            let mut vectors = [IoSliceMut::new(part)];
-            let got = match rustix::net::recvmsg(&self.socket, &mut vectors, &mut control, flags) {
+            let mut odd = false;
+            let got = match inlet::receive(&self.socket, part, &mut self.fds, &mut odd) {
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             };
-            for message in control.drain() {
-                let RecvAncillaryMessage::ScmRights(received) = message else { continue };
-                for fd in received {
-                    if reaper::is_plain(&fd) && self.fds.len() < LOCAL_DESCRIPTORS_MAX {
-                        self.fds.push(fd);
-                    } else {
-                        reaper::close(fd);
-                        return Err(Ended::Descriptors);
-                    }
-                }
-            }
-            if got.flags.contains(ReturnFlags::CTRUNC) {
+            if odd || got.cut || self.fds.len() > LOCAL_DESCRIPTORS_MAX {
                 return Err(Ended::Descriptors);
             }
             if got.bytes == 0 {
@@ -164,6 +157,14 @@ impl Local {
     }
 }
 
+impl Drop for Local {
+    fn drop(&mut self) {
+        if self.drains {
+            inlet::drain(&self.socket);
+        }
+    }
+}
+
 impl AsFd for Local {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -175,9 +176,13 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    fn pair() -> (Local, Local) {
+    fn sockets() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
-        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+    }
+
+    fn pair() -> (Local, Local) {
+        let (a, b) = sockets();
         (Local::new(a), Local::new(b))
     }
 
@@ -215,17 +220,45 @@ mod tests {
         assert!(matches!(ended, Ended::Unread), "{ended}");
     }
 
+    /// Sends a message with descriptors of any kind.
+    fn send(a: &Local, fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+        let bytes = [0; MESSAGE_BYTES];
+        let vectors = [IoSlice::new(&bytes)];
+        rustix::net::sendmsg(&a.socket, &vectors, &mut control, SendFlags::empty()).unwrap();
+    }
+
     #[test]
     fn hostile_descriptors_end_the_conversation() {
         let (a, mut b) = pair();
         let odd: OwnedFd = std::fs::File::open("/").unwrap().into();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [odd.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        let bytes = [0; MESSAGE_BYTES];
-        let vectors = [IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&a.socket, &vectors, &mut control, SendFlags::empty()).unwrap();
+        send(&a, &[odd.as_fd(), odd.as_fd()]);
         assert!(matches!(b.receive(), Err(Ended::Descriptors)));
+        let (a, mut b) = pair();
+        let plain = memory();
+        send(&a, &[plain.as_fd(); LOCAL_DESCRIPTORS_MAX + 1]);
+        assert!(matches!(b.receive(), Err(Ended::Descriptors)));
+    }
+
+    /// A TCP connection that takes long to close: its peer reads nothing, and it lingers.
+    #[test]
+    fn hostile_descriptors_that_nobody_received_hold_up_nobody() {
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _silent = listener.accept().unwrap();
+        lingers.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &lingers, &[0; 65536]).is_ok() {}
+        let patience = std::time::Duration::from_secs(20);
+        rustix::net::sockopt::set_socket_linger(&lingers, Some(patience)).unwrap();
+        let (a, b) = sockets();
+        let (a, b) = (Local::new(a), Local::accepted(b));
+        send(&a, &[lingers.as_fd()]);
+        drop(lingers);
+        let since = std::time::Instant::now();
+        drop(b);
+        assert!(since.elapsed() < patience / 2, "it was closed by who let go of the socket");
     }
 }

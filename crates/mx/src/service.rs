@@ -253,7 +253,7 @@ impl Service for Messages {
         match cx.watch(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                self.clients.insert(value, Client::new(port, Local::new(stream), watch, uid));
+                self.clients.insert(value, Client::new(port, Local::accepted(stream), watch, uid));
                 self.sources.insert(value, Source::Client);
             }
             Err(error) => cx.note(port, format_args!("a process cannot be watched: {error}")),

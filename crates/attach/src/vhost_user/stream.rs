@@ -4,23 +4,18 @@
 //! that a descriptor can only belong to the message whose bytes it came with.
 //! Every descriptor is owned the moment it is received.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
-use crate::limits::{
-    DESCRIPTORS_MAX, DESCRIPTORS_RECEIVED_MAX, DRAINED_MESSAGES_MAX, PAYLOAD_BYTES_MAX,
-};
-use crate::reaper;
+use crate::inlet;
+use crate::limits::DESCRIPTORS_MAX;
 
 /// A message as it came, not yet understood.
 #[derive(Debug)]
@@ -66,40 +61,6 @@ enum Read {
     Some,
     WouldBlock,
     End,
-}
-
-/// How many bytes were read, and whether descriptors were lost.
-struct Got {
-    bytes: usize,
-    cut: bool,
-}
-
-/// Reads into `part`. Descriptors of a kind that messages may have go to `fds`; that there were
-/// others is said in `odd`.
-fn receive(
-    socket: &OwnedFd,
-    part: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
-    odd: &mut bool,
-) -> Result<Got, Errno> {
-    let mut space =
-        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut vectors = [IoSliceMut::new(part)];
-    let got = rustix::net::recvmsg(socket, &mut vectors, &mut control, flags)?;
-    for message in control.drain() {
-        let RecvAncillaryMessage::ScmRights(received) = message else { continue };
-        for fd in received {
-            if reaper::is_plain(&fd) {
-                fds.push(fd);
-            } else {
-                *odd = true;
-                reaper::close(fd);
-            }
-        }
-    }
-    Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 impl Stream {
@@ -159,7 +120,7 @@ impl Stream {
     fn fill(&mut self) -> Result<Read, Reason> {
         let part = if self.parsed.is_some() { &mut self.payload } else { &mut self.header[..] };
         let missing = part.get_mut(self.have..).unwrap_or_default();
-        let got = match receive(&self.socket, missing, &mut self.fds, &mut self.odd) {
+        let got = match inlet::receive(&self.socket, missing, &mut self.fds, &mut self.odd) {
             Ok(got) => got,
             Err(Errno::INTR) => return Ok(Read::Some),
             Err(Errno::AGAIN) => return Ok(Read::WouldBlock),
@@ -203,16 +164,8 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// What was sent and not received would be closed with the socket: it is received first.
     fn drop(&mut self) {
-        let mut part = [0; PAYLOAD_BYTES_MAX];
-        for _ in 0..DRAINED_MESSAGES_MAX {
-            let got = receive(&self.socket, &mut part, &mut self.fds, &mut self.odd);
-            self.fds.clear();
-            if got.is_err() || got.is_ok_and(|got| got.bytes == 0) {
-                break;
-            }
-        }
+        inlet::drain(&self.socket);
     }
 }
 
