@@ -305,6 +305,8 @@ impl Dispatcher {
         spin_ns: u64,
         cpu: Option<usize>,
     ) -> io::Result<(Self, Arc<Worker>)> {
+        // Memory of a guest that died is not freed where others are served.
+        causeway_memory::unmap_elsewhere();
         let poller = Poller::new()?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = poller.watch(doorbell.as_fd(), Token::Order, When::Rung)?;

@@ -35,6 +35,7 @@ mod mapping;
 pub mod packet;
 pub mod packet_ring;
 pub mod tcp;
+mod unmap;
 mod view;
 
 pub use copy::{Cursor, Span};
@@ -42,4 +43,5 @@ pub use dirty::DirtyLog;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{Mapping, MappingError, create, is_memory};
+pub use unmap::unmap_elsewhere;
 pub use view::View;

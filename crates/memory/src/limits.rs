@@ -11,3 +11,6 @@ pub const MAPPINGS_MAX: usize = 65_536;
 pub const IOVECS_MAX: usize = 64;
 /// What processors move between them, in bytes.
 pub const CACHE_LINE_BYTES: usize = 64;
+/// Largest mapping that is given back by whoever lets go of it, in bytes; 1 MiB: that takes some
+/// 100 us.
+pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;

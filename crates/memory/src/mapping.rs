@@ -9,6 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fault::Guard;
 use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX};
+use crate::unmap::unmap;
 
 /// Why a file range could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +141,7 @@ impl Drop for Mapping {
         self.guard = None;
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
+        unsafe { unmap(self.base.as_ptr().expose_provenance(), self.mapped) };
     }
 }
 

@@ -1,0 +1,107 @@
+//! Gives mappings back, large ones in a thread of its own where that is asked for.
+//!
+//! Whoever lets go of a memory file last frees its pages, a tenth of a second and more for each
+//! GiB. When a guest or a process is killed that is us, and a dispatcher must not do it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::limits::UNMAPPED_AT_ONCE_MAX;
+
+#[derive(Debug)]
+struct State {
+    /// Where each begins, and its length.
+    waiting: VecDeque<(usize, usize)>,
+    running: bool,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), running: false });
+static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on this process gives large mappings back in a thread that does nothing else. Not for
+/// those that fork: a child has no such thread.
+pub fn unmap_elsewhere() {
+    ELSEWHERE.store(true, Ordering::Relaxed);
+}
+
+/// Gives `len` bytes at `base` back, which [`mmap`](rustix::mm::mmap) gave.
+///
+/// # Safety
+/// Nobody may hold a pointer into them.
+pub(crate) unsafe fn unmap(base: usize, len: usize) {
+    if len > UNMAPPED_AT_ONCE_MAX && ELSEWHERE.load(Ordering::Relaxed) && hand_over(base, len) {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { now(base, len) };
+}
+
+/// Whether the thread has taken it.
+fn hand_over(base: usize, len: usize) -> bool {
+    let mut state = state();
+    if !state.running {
+        let reaper = thread::Builder::new().name("causeway-unmap".into());
+        state.running = reaper.spawn(reap).is_ok();
+    }
+    if state.running {
+        state.waiting.push_back((base, len));
+    }
+    state.running
+}
+
+fn reap() {
+    loop {
+        let mut state = state();
+        let Some((base, len)) = state.waiting.pop_front() else {
+            state.running = false;
+            return;
+        };
+        drop(state);
+        // SAFETY: who handed it over promised that nobody holds a pointer into it.
+        unsafe { now(base, len) };
+    }
+}
+
+/// # Safety
+/// As for [`unmap`].
+unsafe fn now(base: usize, len: usize) {
+    let base = std::ptr::with_exposed_provenance_mut(base);
+    // SAFETY: as the caller promises.
+    let _ = unsafe { rustix::mm::munmap(base, len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::{Mapping, create};
+
+    fn mapped(name: &str) -> bool {
+        std::fs::read_to_string("/proc/self/maps").unwrap().contains(name)
+    }
+
+    #[test]
+    fn large_mappings_are_given_back_in_the_end() {
+        unmap_elsewhere();
+        for len in [4096, 64 << 20] {
+            let name = format!("unmapped-{len}");
+            let file = create(&name, len).unwrap();
+            let mapping = Mapping::new(file.as_fd(), 0, len).unwrap();
+            assert!(mapped(&name));
+            drop(mapping);
+            let since = Instant::now();
+            while mapped(&name) {
+                assert!(since.elapsed() < Duration::from_secs(20), "{name} stays");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
