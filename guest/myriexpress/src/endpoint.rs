@@ -185,17 +185,22 @@ impl Endpoint {
         let due = if self.way.connecting() { soon } else { later };
         if ticks.wrapping_sub(self.looked) >= due {
             self.looked = ticks;
-            self.look();
+            if self.look() {
+                // The one who sleeps would not hear of it any more.
+                self.wake();
+            }
         }
     }
 
-    /// Looks at the daemon's socket and the clock.
+    /// Looks at the daemon's socket and the clock. Says whether there was something.
     #[cold]
-    pub fn look(&mut self) {
-        self.way.hear();
-        if self.library.deadline().is_some() {
+    pub fn look(&mut self) -> bool {
+        let heard = self.way.hear();
+        let deadline = self.library.deadline();
+        if deadline.is_some() {
             self.tell_time();
         }
+        heard || self.library.deadline() != deadline
     }
 
     /// Before a request gets a limit, and when one is over.

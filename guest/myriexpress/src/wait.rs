@@ -191,7 +191,13 @@ fn sleep(mut locked: Locked, patience: Patience) -> Result<Locked, Return> {
         time = time.min(end.saturating_duration_since(Instant::now()));
     }
     let endpoint = locked.endpoint();
-    if endpoint.led { follow(locked, time) } else { lead(locked, time) }
+    if endpoint.led {
+        // It does not know yet what we wait for: room, or a moment.
+        endpoint.ears.ring();
+        follow(locked, time)
+    } else {
+        lead(locked, time)
+    }
 }
 
 fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
@@ -207,7 +213,10 @@ fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
 
 fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     let endpoint = locked.endpoint();
-    endpoint.look();
+    if endpoint.look() {
+        // What it came to is not looked at yet.
+        return Ok(locked);
+    }
     let deadline = endpoint.library.deadline();
     let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
     let time = time.min(left.unwrap_or(time));
