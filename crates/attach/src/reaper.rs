@@ -6,26 +6,14 @@
 //! nothing waits. What they have not come to stays open, and counts among the descriptors that
 //! this process may have.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
+use causeway_memory::Elsewhere;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::limits::REAPERS_MAX;
 
-#[derive(Debug)]
-struct State {
-    waiting: VecDeque<OwnedFd>,
-    threads: usize,
-}
-
-static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0 });
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static CLOSE: Elsewhere<OwnedFd> = Elsewhere::new("causeway-reaper", REAPERS_MAX, drop);
 
 /// Whether `fd` is of a kind that a frontend may hand over, all of which close at once: an
 /// eventfd, a memory file, a Unix socket. The file itself is not asked.
@@ -48,25 +36,6 @@ pub fn is_plain(fd: &OwnedFd) -> bool {
 
 /// Closes `fd`, later and elsewhere.
 pub fn close(fd: OwnedFd) {
-    let mut state = state();
-    state.waiting.push_back(fd);
-    if state.threads >= REAPERS_MAX {
-        return;
-    }
     // Without a thread it waits for the next one.
-    if thread::Builder::new().name("causeway-reaper".into()).spawn(reap).is_ok() {
-        state.threads = state.threads.saturating_add(1);
-    }
-}
-
-fn reap() {
-    loop {
-        let mut state = state();
-        let Some(fd) = state.waiting.pop_front() else {
-            state.threads = state.threads.saturating_sub(1);
-            return;
-        };
-        drop(state);
-        drop(fd);
-    }
+    CLOSE.hand_over(fd);
 }

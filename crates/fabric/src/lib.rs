@@ -34,6 +34,7 @@ pub mod pace;
 pub mod port;
 pub mod rate;
 mod registry;
+pub mod room;
 pub mod rules;
 pub mod service;
 pub mod shard;

@@ -141,8 +141,11 @@ impl Record {
                 ring.stop();
             }),
             M::SetVringAddr(addresses) => self.with_ring(addresses.index, |ring| {
+                // A started queue stays so if only what is noted of it changes, as in causewayd.
+                if !ring.addresses.as_ref().is_some_and(|old| addresses.lies_as(old)) {
+                    ring.stop();
+                }
                 ring.addresses = Some(addresses);
-                ring.stop();
             }),
             M::SetVringBase(RingValue { index, value }) => self.with_ring(index, |ring| {
                 ring.base = Some(value);

@@ -26,6 +26,7 @@
 
 pub mod copy;
 mod dirty;
+mod elsewhere;
 pub mod fault;
 pub mod io;
 mod kernel;
@@ -33,6 +34,7 @@ pub mod limits;
 mod map;
 mod mapping;
 pub mod packet;
+pub mod packet_inlet;
 pub mod packet_ring;
 pub mod tcp;
 mod unmap;
@@ -40,6 +42,7 @@ mod view;
 
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
+pub use elsewhere::Elsewhere;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{Mapping, MappingError, create, is_memory};

@@ -7,11 +7,16 @@
 //! the host's byte order: checksums and segments cross unfinished. What the host itself sends by
 //! the interface is not heard. A VLAN tag that the host took off is told beside the frame.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use rustix::net::{
+    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, netdevice,
+    sendmmsg, socket_with,
+};
+
+use crate::limits::FRAMES_PER_CALL_MAX;
 
 /// Length of what stands before each frame, in bytes.
 pub const FINISH_BYTES: usize = 10;
@@ -216,6 +221,28 @@ impl PacketSocket {
         let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
         Ok(Packet { len, tag: tag(&message) })
+    }
+
+    /// Sends frames that lie one behind the other, each behind its ten bytes; `ends` says where
+    /// each ends. From number `from` on, [`FRAMES_PER_CALL_MAX`] at most; says how many left.
+    /// Never waits.
+    ///
+    /// # Errors
+    /// The first of them did not leave: the host has no room, it is too long, or the interface is
+    /// down.
+    pub fn send(&self, bytes: &[u8], ends: &[usize], from: usize) -> io::Result<usize> {
+        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; FRAMES_PER_CALL_MAX] =
+            std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let slices: Vec<_> = starts
+            .zip(ends)
+            .skip(from)
+            .map(|(start, end)| [IoSlice::new(bytes.get(start..*end).unwrap_or(&[]))])
+            .collect();
+        let messages = slices.iter().zip(&mut controls);
+        let mut messages: Vec<_> =
+            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
+        Ok(sendmmsg(self, &mut messages, SendFlags::DONTWAIT)?)
     }
 }
 

@@ -3,26 +3,19 @@
 //! Whoever lets go of a memory file last frees its pages, a tenth of a second and more for each
 //! GiB. When a guest or a process is killed that is us, and a dispatcher must not do it.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
+use crate::elsewhere::Elsewhere;
 use crate::limits::UNMAPPED_AT_ONCE_MAX;
 
-#[derive(Debug)]
-struct State {
-    /// Where each begins, and its length.
-    waiting: VecDeque<(usize, usize)>,
-    running: bool,
-}
+/// Where each begins, and its length.
+type Range = (usize, usize);
 
-static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), running: false });
+static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", 1, |(base, len)| {
+    // SAFETY: who handed it over promised that nobody holds a pointer into it.
+    unsafe { now(base, len) }
+});
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// From now on this process gives large mappings back in a thread that does nothing else. Not for
 /// those that fork: a child has no such thread.
@@ -35,35 +28,13 @@ pub fn unmap_elsewhere() {
 /// # Safety
 /// Nobody may hold a pointer into them.
 pub(crate) unsafe fn unmap(base: usize, len: usize) {
-    if len > UNMAPPED_AT_ONCE_MAX && ELSEWHERE.load(Ordering::Relaxed) && hand_over(base, len) {
-        return;
-    }
-    // SAFETY: as the caller promises.
-    unsafe { now(base, len) };
-}
-
-/// Whether the thread has taken it.
-fn hand_over(base: usize, len: usize) -> bool {
-    let mut state = state();
-    if !state.running {
-        let reaper = thread::Builder::new().name("causeway-unmap".into());
-        state.running = reaper.spawn(reap).is_ok();
-    }
-    if state.running {
-        state.waiting.push_back((base, len));
-    }
-    state.running
-}
-
-fn reap() {
-    loop {
-        let mut state = state();
-        let Some((base, len)) = state.waiting.pop_front() else {
-            state.running = false;
-            return;
-        };
-        drop(state);
-        // SAFETY: who handed it over promised that nobody holds a pointer into it.
+    if len <= UNMAPPED_AT_ONCE_MAX || !ELSEWHERE.load(Ordering::Relaxed) {
+        // SAFETY: as the caller promises.
+        unsafe { now(base, len) };
+    } else if !UNMAP.hand_over((base, len))
+        && let Some((base, len)) = UNMAP.take_back()
+    {
+        // SAFETY: as the caller promises, or the one whose range it is.
         unsafe { now(base, len) };
     }
 }
@@ -79,6 +50,7 @@ unsafe fn now(base: usize, len: usize) {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd as _;
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::*;

@@ -15,18 +15,12 @@ pub const ASKS_PER_TURN_MAX: usize = 32;
 /// Any endpoint that is free.
 pub const ENDPOINT_ANY: u8 = 255;
 
-/// Frames that are sent in one system call.
-pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// Room for one frame from the interface, with what stands before it, in bytes.
 pub const FRAME_ROOM: usize = 16_384;
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time between two looks whether an interface is there again; 1 s.
 pub const AGAIN_NS: u64 = 1_000_000_000;
-/// Looks at an empty ring until its socket is asked whether the interface is still there.
-pub const LOOKS_PER_ASK: u32 = 64;
-/// Least time between two rings that are made anew; 100 ms.
-pub const RENEW_NS: u64 = 100_000_000;
 /// Boards that are behind one address, where frames are carried in datagrams.
 pub const BOARDS_PER_ADDRESS_MAX: usize = 256;
 /// A board that was silent for so long may be behind another address; 30 s.

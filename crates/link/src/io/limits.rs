@@ -58,16 +58,10 @@ pub const COPIED_BYTES_MAX: usize = 16 << 10;
 /// Longest file of certificates, in bytes; 1 MiB.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Looks at an empty ring until its socket is asked whether the interface is still there.
-pub const LOOKS_PER_ASK: u32 = 64;
-/// Least time between two rings that are made anew; 100 ms: what disturbs one may come often.
-pub const RAW_RENEW_NS: u64 = 100_000_000;
 /// Room for one frame from an interface, with what stands before it, in bytes: the longest segment.
 pub const RAW_FRAME_ROOM: usize = 66 << 10;
 /// Room for what is received from an interface in one go, in bytes.
 pub const RAW_BYTES: usize = 132 << 10;
-/// Frames that are sent to an interface in one system call.
-pub const RAW_FRAMES_MAX: usize = 64;
 /// Addresses that are noted because their frames left by an interface.
 pub const RAW_ADDRESSES_MAX: usize = 4_096;
 /// Time between two looks whether an interface is there again; 1 s.

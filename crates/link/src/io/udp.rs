@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use causeway_fabric::carrier::{Buffer, Pool};
+use causeway_fabric::room::hold_received;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
@@ -63,10 +64,7 @@ impl Udp {
                 }
             }
         }
-        // Beyond the limit for all where we may, else up to it.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-            let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
-        }
+        hold_received(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
         Ok(Self { socket, state })
     }

@@ -101,7 +101,7 @@ fn raw(view: &mut LinkView, link: &RawLink) {
     for (name, count) in [
         ("not_ours", link.not_ours),
         ("own_source", link.circled),
-        ("unreadable", link.unreadable),
+        ("unreadable", link.unreadable()),
         ("no_room", link.unqueued),
     ] {
         view.counters.insert(format!("socket_drop_{name}_total"), count);

@@ -219,12 +219,7 @@ impl<B: Buffer> Library<B> {
             let Some(request) = self.requests.get_mut(at) else { return Verdict::Taken };
             let into = request.buffer.as_mut();
             let taken = into.map_or(0, |into| fill(into, 0, size, |at, piece| way.copy(at, piece)));
-            request.set_partner(Some(partner));
-            request.match_info = match_info;
-            request.len = len;
-            request.at = u32::try_from(taken).unwrap_or(u32::MAX);
-            let status = if request.at < len { Status::Truncated } else { Status::Success };
-            self.finish(at, status);
+            self.end_whole(at, partner, match_info, len, taken);
             return Verdict::Taken;
         }
         if !passed && !self.has_room(peer, size) {

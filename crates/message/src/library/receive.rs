@@ -136,6 +136,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Ends a receive that took a message whole, or its first bytes.
+    #[inline]
     pub(super) fn end_whole(
         &mut self,
         at: u32,

@@ -99,9 +99,10 @@ impl Carrier {
     /// What was counted.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         match self {
-            Self::Interface(interface) => {
-                [("interface_ups_total", interface.ups), ("interface_lost_total", interface.lost)]
-            }
+            Self::Interface(interface) => [
+                ("interface_ups_total", interface.ups),
+                ("interface_lost_total", interface.inlet.lost),
+            ],
             Self::Udp(udp) => [
                 ("drop_unknown_address_total", udp.strangers),
                 ("drop_board_elsewhere_total", udp.elsewhere),

@@ -1,14 +1,11 @@
 //! Frames on their way out, a batch at a time.
 
-use std::io::{self, IoSlice};
-
-use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_memory::limits::FRAMES_PER_CALL_MAX;
+use causeway_memory::packet::FINISH_BYTES;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use super::carried::Exit;
-use crate::limits::FRAMES_PER_CALL_MAX;
 
 const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
 
@@ -62,7 +59,7 @@ impl Frames {
             while at < self.ends.len() {
                 self.calls = self.calls.wrapping_add(1);
                 let sent = match &exit {
-                    Exit::Interface(socket) => self.send(socket, at),
+                    Exit::Interface(socket) => socket.send(&self.bytes, &self.ends, at),
                     Exit::Udp(udp) => udp.send(self.frame(at)).map(|()| 1),
                 };
                 match sent {
@@ -93,21 +90,5 @@ impl Frames {
         let start = before.copied().unwrap_or(0).saturating_add(FINISH_BYTES);
         let end = self.ends.get(number).copied().unwrap_or(0);
         self.bytes.get(start..end).unwrap_or(&[])
-    }
-
-    /// Sends the frames from number `from` on. Says how many left.
-    fn send(&self, socket: &PacketSocket, from: usize) -> io::Result<usize> {
-        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; FRAMES_PER_CALL_MAX] =
-            std::array::from_fn(|_| SendAncillaryBuffer::default());
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let slices: Vec<_> = starts
-            .zip(&self.ends)
-            .skip(from)
-            .map(|(start, end)| [IoSlice::new(self.bytes.get(start..*end).unwrap_or(&[]))])
-            .collect();
-        let messages = slices.iter().zip(&mut controls);
-        let mut messages: Vec<_> =
-            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
-        Ok(sendmmsg(socket, &mut messages, SendFlags::DONTWAIT)?)
     }
 }

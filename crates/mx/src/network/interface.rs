@@ -4,15 +4,16 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
-use causeway_memory::packet_ring::{PacketRing, Slots};
+use causeway_memory::packet_inlet::PacketInlet;
+use causeway_memory::packet_ring::Slots;
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
 use super::carried::Came;
-use crate::limits::{AGAIN_NS, LOOKS_PER_ASK, RENEW_NS, SOCKET_BYTES};
+use crate::limits::{AGAIN_NS, SOCKET_BYTES};
 
 /// What the Ethernet header takes of a frame, in bytes.
 const ETHERNET_LEN: usize = 14;
@@ -20,7 +21,6 @@ const ETHERNET_LEN: usize = 14;
 #[derive(Debug)]
 struct Open {
     socket: Arc<PacketSocket>,
-    ring: Option<PacketRing>,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
 }
@@ -35,13 +35,8 @@ pub struct Interface {
     again_ns: Option<u64>,
     /// Why it carries nothing.
     pub reason: String,
-    /// Looks since the last frame.
-    vain: u32,
-    /// Frames that the host lost since the ring was last made anew, and when it was.
-    missed: u64,
-    renewed_ns: u64,
+    pub inlet: PacketInlet,
     pub ups: u64,
-    pub lost: u64,
 }
 
 impl Interface {
@@ -54,11 +49,8 @@ impl Interface {
             open: None,
             again_ns: None,
             reason: String::new(),
-            vain: 0,
-            missed: 0,
-            renewed_ns: 0,
+            inlet: PacketInlet::default(),
             ups: 0,
-            lost: 0,
         }
     }
 
@@ -101,19 +93,13 @@ impl Interface {
             return Err(host(io::Error::other(text)));
         }
         let watch = cx.watch_source(socket.as_fd(), self.source).map_err(host)?;
-        // Beyond the limit for all where we may, else up to it.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-            let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
-        }
-        if sockopt::set_socket_send_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-            let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
-        }
-        let ring = PacketRing::new(&socket, Slots::LONG);
-        if let Err(error) = &ring {
+        hold_received(&socket, SOCKET_BYTES);
+        hold_sent(&socket, SOCKET_BYTES);
+        if let Err(error) = self.inlet.open(&socket, Slots::LONG) {
             let interface = self.name.as_str();
             log::warn!(interface, error:%; "no ring: a system call for each frame");
         }
-        self.open = Some(Open { socket: Arc::new(socket), ring: ring.ok(), watch });
+        self.open = Some(Open { socket: Arc::new(socket), watch });
         Ok(())
     }
 
@@ -125,7 +111,8 @@ impl Interface {
     /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for
     /// no frame.
     pub fn receive(&mut self, room: &mut [u8], now_ns: u64, asks: bool) -> Came {
-        match self.try_receive(room, now_ns, asks) {
+        let Some(Open { socket, .. }) = &self.open else { return Came::Nothing };
+        match self.inlet.receive(socket, room, now_ns, asks) {
             Ok(packet) => match packet.len.checked_sub(FINISH_BYTES) {
                 // What has a tag is another network's.
                 Some(len) if packet.len <= room.len() && packet.tag.is_none() => Came::Frame(len),
@@ -138,40 +125,12 @@ impl Interface {
                 {
                     self.reason = format!("interface {}: {error}", self.name);
                     self.open = None;
+                    self.inlet.close();
                     self.again_ns = Some(now_ns.saturating_add(AGAIN_NS));
                     Came::Down
                 }
                 _ => Came::Odd,
             },
-        }
-    }
-
-    fn try_receive(
-        &mut self,
-        room: &mut [u8],
-        now_ns: u64,
-        asks: bool,
-    ) -> io::Result<causeway_memory::packet::Packet> {
-        let Some(Open { socket, ring, .. }) = &mut self.open else {
-            return Err(Errno::AGAIN.into());
-        };
-        let Some(ring) = ring else { return socket.receive(room) };
-        match ring.receive(socket, room) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // A ring says nothing of the interface, so the socket is asked now and then.
-                self.vain = self.vain.wrapping_add(1);
-                if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
-                    sockopt::socket_error(&**socket)??;
-                    self.missed = self.missed.saturating_add(ring.lost(socket)?.into());
-                    if self.missed > 0 && now_ns >= self.renewed_ns.saturating_add(RENEW_NS) {
-                        self.renewed_ns = now_ns;
-                        self.lost = self.lost.saturating_add(std::mem::take(&mut self.missed));
-                        ring.renew(socket).map_err(|_| Errno::NETDOWN)?;
-                    }
-                }
-                Err(error)
-            }
-            other => other,
         }
     }
 }

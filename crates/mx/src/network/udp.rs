@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -119,12 +120,8 @@ impl Udp {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?,
             IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)?,
         }
-        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-            let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
-        }
-        if sockopt::set_socket_send_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-            let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
-        }
+        hold_received(&socket, SOCKET_BYTES);
+        hold_sent(&socket, SOCKET_BYTES);
         let watch = cx.watch_source(socket.as_fd(), source)?;
         let book = Arc::new(Mutex::new(Book { peers, boards: HashMap::new() }));
         let exit = Exit { socket: Arc::new(socket), book };

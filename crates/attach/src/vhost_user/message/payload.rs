@@ -44,6 +44,13 @@ pub struct RingAddresses {
     pub log: u64,
 }
 
+impl RingAddresses {
+    /// Whether the ring lies where `other` has it; what is logged of it may differ.
+    pub fn lies_as(&self, other: &Self) -> bool {
+        *self == Self { flags: self.flags, log: self.log, ..*other }
+    }
+}
+
 /// A queue and an eventfd for it; none means that the other side polls.
 #[derive(Debug)]
 pub struct RingEvent {

@@ -126,10 +126,8 @@ impl VirtQueue {
         let logs = addresses.flags == LOGS && acked & features::LOG_ALL != 0;
         // Whether its pages are noted may change once it is started, and nothing else; it follows
         // the features.
-        let same = |old: &RingAddresses| {
-            *old == RingAddresses { flags: old.flags, log: old.log, ..addresses }
-        };
-        if !(self.started && self.addresses.as_ref().is_some_and(same)) {
+        let same = self.addresses.as_ref().is_some_and(|old| addresses.lies_as(old));
+        if !(self.started && same) {
             self.configure(FrontendReq::SET_VRING_ADDR)?;
         }
         if addresses.flags != 0 && !logs {

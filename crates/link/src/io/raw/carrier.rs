@@ -1,18 +1,15 @@
 //! The way out by an interface.
 
 use std::collections::HashSet;
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
+use causeway_memory::limits::FRAMES_PER_CALL_MAX;
 use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_wire::ethernet;
 use causeway_wire::virtio_net::Header;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
-use super::super::limits::{
-    RAW_ADDRESSES_MAX, RAW_FRAME_ROOM, RAW_FRAMES_MAX, SEND_BYTES, TAGGED_HEADER,
-};
+use super::super::limits::{RAW_ADDRESSES_MAX, RAW_FRAME_ROOM, SEND_BYTES, TAGGED_HEADER};
 use super::super::tally::{Loss, Tally};
 use super::{Outlet, shared};
 use crate::limits::FRAME_BYTES_MAX;
@@ -38,7 +35,7 @@ impl RawCarrier {
             outlet,
             tally,
             bytes: vec![0; SEND_BYTES.saturating_add(RAW_FRAME_ROOM)],
-            ends: Vec::with_capacity(RAW_FRAMES_MAX),
+            ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             socket: None,
             told: HashSet::new(),
         }
@@ -64,27 +61,11 @@ impl RawCarrier {
         self.tally.lost(loss, 1);
         Err(refusal)
     }
-
-    /// Sends the frames from number `from` on. Says how many left, if any did.
-    fn send(&self, socket: &PacketSocket, from: usize) -> io::Result<usize> {
-        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; RAW_FRAMES_MAX] =
-            std::array::from_fn(|_| SendAncillaryBuffer::default());
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let slices: Vec<_> = starts
-            .zip(&self.ends)
-            .skip(from)
-            .map(|(start, end)| [IoSlice::new(self.bytes.get(start..*end).unwrap_or(&[]))])
-            .collect();
-        let messages = slices.iter().zip(&mut controls);
-        let mut messages: Vec<_> =
-            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
-        Ok(sendmmsg(socket, &mut messages, SendFlags::DONTWAIT)?)
-    }
 }
 
 impl Carrier for RawCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        if self.ends.len() >= RAW_FRAMES_MAX || self.used() >= SEND_BYTES {
+        if self.ends.len() >= FRAMES_PER_CALL_MAX || self.used() >= SEND_BYTES {
             self.flush();
         }
         if self.ends.is_empty() {
@@ -119,7 +100,7 @@ impl Carrier for RawCarrier {
         if let Some(socket) = self.socket.take() {
             while at < self.ends.len() {
                 calls = calls.saturating_add(1);
-                let error = match self.send(&socket, at) {
+                let error = match socket.send(&self.bytes, &self.ends, at) {
                     Ok(sent) if sent > 0 => {
                         at = at.saturating_add(sent);
                         continue;

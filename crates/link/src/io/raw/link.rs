@@ -6,16 +6,16 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use causeway_fabric::carrier::Standing;
+use causeway_fabric::room::hold_received;
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
-use causeway_memory::packet::{Packet, PacketError, PacketSocket};
-use causeway_memory::packet_ring::{PacketRing, Slots};
+use causeway_memory::packet::{PacketError, PacketSocket};
+use causeway_memory::packet_inlet::PacketInlet;
+use causeway_memory::packet_ring::Slots;
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{
-    LOOKS_PER_ASK, RAW_AGAIN_NS, RAW_FRAME_ROOM, RAW_RENEW_NS, SOCKET_BYTES,
-};
+use super::super::limits::{RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
 use super::super::tally::Loss;
 use super::batch::Batch;
 use super::carrier::RawCarrier;
@@ -28,13 +28,7 @@ pub struct RawLink {
     interface: String,
     source: u32,
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
-    /// Where the host puts what comes, if it does.
-    ring: Option<PacketRing>,
-    /// Looks since the last frame.
-    vain: u32,
-    /// Frames that the host lost since the ring was last made anew, and when it was.
-    missed: u64,
-    renewed_ns: u64,
+    inlet: PacketInlet,
     outlet: Outlet,
     /// Addresses of running ports.
     ours: HashSet<u64>,
@@ -48,8 +42,8 @@ pub struct RawLink {
     pub not_ours: u64,
     /// Frames that came from an address of ours.
     pub circled: u64,
-    /// Frames that the host could not hand over.
-    pub unreadable: u64,
+    /// Frames that the host could not finish.
+    unreadable: u64,
     /// Frames longer than a slot of the ring that the host had no room to queue.
     pub unqueued: u64,
 }
@@ -70,10 +64,7 @@ impl RawLink {
             interface: interface.to_owned(),
             source,
             socket: None,
-            ring: None,
-            vain: 0,
-            missed: 0,
-            renewed_ns: 0,
+            inlet: PacketInlet::default(),
             outlet: Outlet::default(),
             ours: HashSet::new(),
             started: false,
@@ -107,6 +98,11 @@ impl RawLink {
         self.socket.as_ref().map(|(socket, _)| socket.mtu())
     }
 
+    /// Frames that the host could not hand over.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.saturating_add(self.inlet.lost)
+    }
+
     /// An address is at one of our ports now, or no longer.
     pub fn announce(&mut self, mac: [u8; 6], here: bool) {
         let number = ethernet::number(mac);
@@ -121,21 +117,17 @@ impl RawLink {
         let opened = PacketSocket::open(&self.interface).and_then(|socket| {
             let watch = cx.watch_source(socket.as_fd(), self.source);
             let watch = watch.map_err(|e| PacketError::Host(self.interface.clone(), e))?;
-            let ring = PacketRing::new(&socket, Slots::SHORT);
-            Ok((Arc::new(socket), watch, ring))
+            Ok((Arc::new(socket), watch))
         });
         match opened {
-            Ok((socket, watch, ring)) => {
-                // Beyond the limit for all where we may, else up to it.
-                if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
-                    let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
-                }
+            Ok((socket, watch)) => {
+                let ring = self.inlet.open(&socket, Slots::SHORT);
+                hold_received(&socket, SOCKET_BYTES);
                 let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
                 if let Err(error) = &ring {
                     let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
                     log::warn!(link, interface, error:%; "no ring: a system call for each frame");
                 }
-                self.ring = ring.ok();
                 self.again_ns = None;
                 self.ups = self.ups.saturating_add(1);
                 shared(&self.outlet).socket = Some(socket.clone());
@@ -180,7 +172,7 @@ impl RawLink {
     fn down(&mut self, now_ns: u64, error: &io::Error) {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
-        self.ring = None;
+        self.inlet.close();
         shared(&self.outlet).socket = None;
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
         self.stands();
@@ -188,42 +180,6 @@ impl RawLink {
             let (link, reason) = (self.inbox.name.as_str(), self.reason.as_str());
             log::warn!(link, reason, suppressed = more; "link is down");
         }
-    }
-
-    /// The next frame. A ring says nothing of the interface: where nothing is in it the socket is
-    /// asked, when we were woken, and now and then while we poll.
-    fn receive(
-        &mut self,
-        socket: &PacketSocket,
-        room: &mut [u8],
-        now_ns: u64,
-        asks: bool,
-    ) -> io::Result<Packet> {
-        let Some(ring) = &mut self.ring else { return socket.receive(room) };
-        match ring.receive(socket, room) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.vain = self.vain.wrapping_add(1);
-                if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
-                    sockopt::socket_error(socket)??;
-                    self.revive(socket, now_ns)?;
-                }
-                Err(error)
-            }
-            other => other,
-        }
-    }
-
-    /// Nothing is in the ring: makes a new one if that is because the host lost its place in it.
-    fn revive(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
-        let Some(ring) = &mut self.ring else { return Ok(()) };
-        self.missed = self.missed.saturating_add(ring.lost(socket)?.into());
-        if self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RAW_RENEW_NS) {
-            return Ok(());
-        }
-        self.renewed_ns = now_ns;
-        self.unreadable = self.unreadable.saturating_add(std::mem::take(&mut self.missed));
-        // As if the interface had gone: it is tried again soon.
-        ring.renew(socket).map_err(|_| rustix::io::Errno::NETDOWN.into())
     }
 
     /// Takes what came, about `budget` frames. `polled`: whether it is called without a cause.
@@ -234,7 +190,7 @@ impl RawLink {
         let mut batch = Batch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
-            match self.receive(&socket, batch.room(), now_ns, !polled) {
+            match self.inlet.receive(&socket, batch.room(), now_ns, !polled) {
                 Ok(packet) => {
                     count = count.saturating_add(1);
                     if let Some((frame, offload)) = batch.frame(packet) {
