@@ -18,6 +18,7 @@
     )
 )]
 
+pub mod doorbell;
 mod inlet;
 pub mod limits;
 pub mod local;

@@ -37,5 +37,7 @@ pub const PUMP_TURNS_MAX: usize = 1024;
 
 /// Descriptors of one message of the local attachment.
 pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
+/// Rings of a doorbell that are heard at a time, in bytes: more than a socket holds as it comes.
+pub const RINGS_BYTES: usize = 4096;
 /// Messages of the local attachment that wait for their reader.
 pub const LOCAL_UNSENT_MAX: usize = 1024;

@@ -61,6 +61,8 @@ pub struct Local {
     sent: usize,
     /// Whether what was never received is taken out before the socket is closed.
     drains: bool,
+    /// More descriptors are under way than the host allows: they are sent when others arrived.
+    stuck: bool,
 }
 
 impl Local {
@@ -68,7 +70,7 @@ impl Local {
     pub fn new(socket: OwnedFd) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];
-        Self { socket, bytes, have: 0, fds, unsent, sent: 0, drains: false }
+        Self { socket, bytes, have: 0, fds, unsent, sent: 0, drains: false, stuck: false }
     }
 
     /// As [`Self::new`], of a process that connected to us and may have sent anything; nobody else
@@ -122,11 +124,23 @@ impl Local {
         self.unsent.len()
     }
 
+    /// How many descriptors wait with them.
+    pub fn descriptors(&self) -> usize {
+        self.unsent.iter().map(|(_, fds)| fds.len()).sum()
+    }
+
+    /// Whether the host lets no more descriptors pass now: they may be others'. Nothing says when
+    /// it does again.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
     /// Sends what waits. Says whether all is sent.
     ///
     /// # Errors
     /// [`Ended`].
     pub fn flush(&mut self) -> Result<bool, Ended> {
+        self.stuck = false;
         while let Some((bytes, fds)) = self.unsent.front() {
             let rest = bytes.get(self.sent..).unwrap_or(&[]);
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
@@ -146,6 +160,10 @@ impl Local {
                 Ok(count) => self.sent = self.sent.saturating_add(count),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::TOOMANYREFS) => {
+                    self.stuck = true;
+                    return Ok(false);
+                }
                 Err(errno) => return Err(errno.into()),
             }
             if self.sent >= MESSAGE_BYTES {

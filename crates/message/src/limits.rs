@@ -48,6 +48,8 @@ pub const BLOCKS_ASKED_MAX: usize = 4;
 pub const BLOCKS_SPAN_MAX: usize = 16;
 /// Events that wait for a library half before its requests wait too.
 pub const OUTBOX_MAX: usize = 1024;
+/// Messages that are looked through for one that is given up, in the time of any other request.
+pub const LOOKED_THROUGH_AT_ONCE: usize = 64;
 /// Regions of one endpoint.
 pub const REGIONS_MAX: usize = 256;
 
@@ -101,11 +103,15 @@ pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
 pub const CHANNELS_MAX: usize = 4096;
 /// Pulls of one partner that are to be turned down and for which there is no room to say so.
 pub const FAILS_MAX: usize = 1024;
-/// Messages from other hosts that the library half cannot take and sets aside, and their bytes:
-/// more than the ring holds.
+/// Messages of a partner of another host that the library half cannot take and sets aside, and
+/// their bytes: more than the ring holds.
 pub const ASIDE_MAX: usize = 1024;
 /// See [`ASIDE_MAX`].
 pub const ASIDE_BYTES_MAX: usize = 1 << 20;
+/// Such messages of all partners, and their bytes.
+pub const ASIDE_ALL_MAX: usize = 1 << 16;
+/// See [`ASIDE_ALL_MAX`].
+pub const ASIDE_ALL_BYTES_MAX: usize = 64 << 20;
 
 // Discovery.
 

@@ -1,7 +1,9 @@
 //! What processes ask for, answered.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
+use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
 use causeway_fabric::{Context, PortId};
 use causeway_message::split::{Address, NicId, RegionId};
@@ -9,10 +11,12 @@ use causeway_message::status::Status;
 use causeway_ring::channel::Layout;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
-use crate::board::{channel, doorbell};
+use crate::board::channel;
 use crate::client::Client;
 use crate::limits::{
-    REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX, WAYS_OF_CLIENT_MAX, WAYS_PER_ENDPOINT_MAX,
+    ENDPOINTS_PER_USER_MAX, REGION_BYTES_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_PER_BOARD_MAX,
+    REGIONS_PER_CLIENT_MAX, REGIONS_PER_USER_MAX, UNREAD_DESCRIPTORS_OF_USER_MAX,
+    WAYS_OF_CLIENT_MAX, WAYS_OF_USER_MAX, WAYS_PER_ENDPOINT_MAX,
 };
 use crate::network::Unlent;
 use crate::service::{Messages, Source, host, random};
@@ -119,8 +123,15 @@ impl Messages {
         key: u32,
     ) {
         let source = self.vacancy();
+        let its = self.of_same_user(value);
         let Some(board) = self.boards.get_mut(&port) else { return };
-        let opened = board.vacant(wanted).ok_or(BUSY).and_then(|endpoint| {
+        let its = board.endpoints.values().filter(|endpoint| its(endpoint.client)).count();
+        let vacant = board.vacant(wanted).ok_or(BUSY);
+        let vacant = vacant.and_then(|endpoint| match its >= ENDPOINTS_PER_USER_MAX {
+            true => Err(NO_RESOURCES),
+            false => Ok(endpoint),
+        });
+        let opened = vacant.and_then(|endpoint| {
             let Some(network) = &mut board.network else {
                 let mut session = [0; 4];
                 random(&mut session);
@@ -148,6 +159,14 @@ impl Messages {
         }
     }
 
+    /// Whether a process is of the same user as another.
+    fn of_same_user(&self, value: u32) -> impl Fn(u32) -> bool + use<> {
+        let uid = self.clients.get(&value).and_then(|client| client.uid);
+        let its = self.clients.iter().filter(|(_, client)| client.uid == uid);
+        let its: BTreeSet<u32> = its.map(|(value, _)| *value).collect();
+        move |client| its.contains(&client)
+    }
+
     /// Takes memory for large messages.
     fn lend(
         &mut self,
@@ -156,10 +175,14 @@ impl Messages {
         memory: &OwnedFd,
         len: u64,
     ) -> Result<RegionId, Unlent> {
+        let its = self.of_same_user(value);
         let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));
         let network = board.and_then(|board| board.network.as_mut()).ok_or(Unlent::Rule)?;
-        if network.regions_of(Some(value)) >= REGIONS_PER_CLIENT_MAX
-            || network.regions_of(None) >= REGIONS_PER_BOARD_MAX
+        let (regions, bytes) = network.regions_of(its);
+        if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
+            || network.regions_of(|_| true).0 >= REGIONS_PER_BOARD_MAX
+            || regions >= REGIONS_PER_USER_MAX
+            || bytes.saturating_add(len.min(REGION_BYTES_MAX)) > REGION_BYTES_PER_USER_MAX
         {
             return Err(Unlent::Limit);
         }
@@ -211,11 +234,19 @@ impl Messages {
         if other.client != value && (ours >= WAYS_OF_CLIENT_MAX || !reads) {
             return Connected::Ended(Status::NoResources);
         }
-        // To each the memory, the bell that it rings, and the one that is rung for it.
+        // Nor do all of a user, together.
+        let its = self.of_same_user(value);
+        let of_user = |end: &Address| self.at(*end).is_some_and(|(_, e)| its(e.client));
+        let uid = self.clients.get(&other.client).and_then(|client| client.uid);
+        if self.ways.of(to).filter(of_user).count() >= WAYS_OF_USER_MAX
+            || self.unread_of(uid) >= UNREAD_DESCRIPTORS_OF_USER_MAX
+        {
+            return Connected::Ended(Status::NoResources);
+        }
+        // To each the memory, and its end of the doorbell.
         let made = || -> std::io::Result<[Vec<OwnedFd>; 2]> {
-            let (file, first, second) = (channel(Layout::DEFAULT)?, doorbell()?, doorbell()?);
-            let its = vec![file.try_clone()?, first.try_clone()?, second.try_clone()?];
-            Ok([vec![file, second, first], its])
+            let (file, [one, other]) = (channel(Layout::DEFAULT)?, doorbell::pair()?);
+            Ok([vec![file.try_clone()?, one], vec![file, other]])
         };
         let Ok([fds, its_fds]) = made() else {
             return Connected::Ended(Status::NoResources);

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use causeway_memory::{Mapping, View, create};
 use causeway_message::split::{Address, NicId};
 use causeway_ring::channel::{Layout, format};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::ENDPOINT_ANY;
 use crate::network::Network;
@@ -35,11 +34,6 @@ pub struct Board {
     pub opened_total: u64,
     pub ways_total: u64,
     pub refused_total: u64,
-}
-
-/// A new doorbell. Who writes to it cannot be made to wait by it.
-pub fn doorbell() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// The memory of a new channel.

@@ -7,7 +7,7 @@ use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::{PortId, ServiceWatch};
 use causeway_wire::local::{Ask, Tell};
 
-use crate::limits::BACKLOG_MAX;
+use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
 
 /// See above.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Client {
     pub greeted: bool,
     /// The user whose it is.
     pub uid: Option<u32>,
+    /// What it asked for is paid by then.
+    pub paid_ns: u64,
     /// Ways that closed while it left much unread: at most as many as it had.
     gone: VecDeque<Tell>,
     /// Why it is to be parted from.
@@ -29,12 +31,27 @@ pub struct Client {
 impl Client {
     pub fn new(port: PortId, local: Local, watch: ServiceWatch, uid: Option<u32>) -> Self {
         let gone = VecDeque::new();
-        Self { port, local, watch, greeted: false, uid, gone, ended: None }
+        Self { port, local, watch, greeted: false, uid, paid_ns: 0, gone, ended: None }
     }
 
     /// Whether it reads what it is told: others may give it more to read.
     pub fn reads(&self) -> bool {
         self.gone.is_empty() && self.local.backlog() < BACKLOG_MAX
+    }
+
+    /// Whether it is listened to: who does not read what it is told asks for no more.
+    pub fn is_heard(&self) -> bool {
+        self.local.backlog() < UNREAD_MAX
+    }
+
+    /// How many descriptors it has not read.
+    pub fn unread_descriptors(&self) -> usize {
+        self.local.descriptors()
+    }
+
+    /// Whether it is to be told something that the host does not let pass now.
+    pub fn is_stuck(&self) -> bool {
+        self.local.is_stuck()
     }
 
     /// Tells it that a way is closed, when it reads again: others do that, and it is not to be
@@ -85,6 +102,12 @@ impl Client {
         {
             self.tell(&gone, Vec::new());
         }
+    }
+
+    /// When it may ask for work again, if not now.
+    pub fn rests_until(&self, now: u64, paid_by_user: u64) -> Option<u64> {
+        let free = self.paid_ns.max(paid_by_user).saturating_sub(WORK_AHEAD_NS);
+        (free > now).then_some(free)
     }
 
     /// It is to be parted from; the first reason counts.

@@ -6,12 +6,32 @@ pub const CLIENTS_PER_BOARD_MAX: usize = 256;
 pub const CLIENTS_PER_USER_MAX: usize = 224;
 /// Messages that a process leaves unread until others cannot connect to it.
 pub const BACKLOG_MAX: usize = 256;
+/// Messages that a process leaves unread until it is not listened to.
+pub const UNREAD_MAX: usize = 16;
+/// Descriptors that the processes of one user leave unread until others cannot connect to them.
+pub const UNREAD_DESCRIPTORS_OF_USER_MAX: usize = 8192;
+/// What the socket of a process holds beside, in bytes: descriptors too are under way in it.
+pub const UNREAD_BYTES: usize = 16 << 10;
+/// Endpoints of one user on one board: some are left for others.
+pub const ENDPOINTS_PER_USER_MAX: usize = 224;
+/// Ways from one user's processes to one endpoint.
+pub const WAYS_OF_USER_MAX: usize = 896;
 /// Ways from one process to one endpoint.
 pub const WAYS_OF_CLIENT_MAX: usize = 64;
 /// Ways of one endpoint.
 pub const WAYS_PER_ENDPOINT_MAX: usize = 1024;
 /// Questions of one process that are answered before others have their turn.
 pub const ASKS_PER_TURN_MAX: usize = 32;
+/// What a question that makes the host work (for an endpoint, a way, memory) is taken to cost a
+/// process, and a user, in ns: so many in a second are answered at most.
+pub const WORK_NS: u64 = 1_000_000;
+/// See [`WORK_NS`].
+pub const WORK_OF_USER_NS: u64 = 125_000;
+/// How far ahead of what it may ask a process or a user is at most, in ns: that much at once.
+pub const WORK_AHEAD_NS: u64 = 1_024_000_000;
+/// Least time until a process that asked too much, or that could not be told something for want of
+/// descriptors, has its turn again; 10 ms.
+pub const REST_NS: u64 = 10_000_000;
 /// Any endpoint that is free.
 pub const ENDPOINT_ANY: u8 = 255;
 
@@ -31,7 +51,11 @@ pub const REGION_BYTES_MAX: u64 = 1 << 30;
 pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 2 << 30;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
-/// Regions of one board.
+/// Regions of one board, and those of one user there.
 pub const REGIONS_PER_BOARD_MAX: usize = 8192;
+/// See [`REGIONS_PER_BOARD_MAX`].
+pub const REGIONS_PER_USER_MAX: usize = 6144;
+/// All regions of one user on one board, in bytes; 64 GiB.
+pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

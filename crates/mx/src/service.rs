@@ -1,6 +1,6 @@
 //! The service of boards: processes come, ask, and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::OnceLock;
 
@@ -11,12 +11,15 @@ use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
 use causeway_message::split::{Address, NicId};
-use causeway_wire::local::Tell;
+use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
 
 use crate::board::{Board, Endpoint};
 use crate::client::Client;
-use crate::limits::{ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX};
+use crate::limits::{
+    ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, REST_NS, UNREAD_BYTES, WORK_NS,
+    WORK_OF_USER_NS,
+};
 use crate::network::{By, Network, Note, Wiring};
 use crate::ways::Ways;
 
@@ -39,6 +42,13 @@ pub struct Messages {
     pub(crate) clients: BTreeMap<u32, Client>,
     pub(crate) sources: BTreeMap<u32, Source>,
     pub(crate) ways: Ways,
+    /// What users' processes asked for is paid by then.
+    paid_ns: BTreeMap<Option<u32>, u64>,
+    /// Processes that rest, and when they have their turn again.
+    resting: BTreeSet<u32>,
+    rested_ns: Option<u64>,
+    /// The last time that was told.
+    now_ns: u64,
 }
 
 /// Which daemon this is, as long as it runs.
@@ -76,9 +86,33 @@ impl Messages {
     }
 
     pub(crate) fn tell(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.tell(tell, fds);
+        let Some(told) = self.clients.get_mut(&client) else { return };
+        told.tell(tell, fds);
+        if told.is_stuck() {
+            self.rest(client, self.now_ns);
         }
+    }
+
+    /// A process has its turn again then, or somewhat later.
+    fn rest(&mut self, value: u32, until: u64) {
+        let until = until.max(self.now_ns.saturating_add(REST_NS));
+        self.resting.insert(value);
+        self.rested_ns = Some(self.rested_ns.map_or(until, |at| at.min(until)));
+    }
+
+    /// It asked for something that is work for the host: it pays, and so does its user.
+    fn pay(&mut self, value: u32) {
+        let now = self.now_ns;
+        let Some(client) = self.clients.get_mut(&value) else { return };
+        client.paid_ns = client.paid_ns.max(now).saturating_add(WORK_NS);
+        let user = self.paid_ns.entry(client.uid).or_default();
+        *user = (*user).max(now).saturating_add(WORK_OF_USER_NS);
+    }
+
+    /// How many descriptors the processes of a user have not read.
+    pub(crate) fn unread_of(&self, uid: Option<u32>) -> usize {
+        let its = self.clients.values().filter(|client| client.uid == uid);
+        its.map(Client::unread_descriptors).sum()
     }
 
     /// Tells the one end of a way that it is closed at the other.
@@ -123,8 +157,12 @@ impl Messages {
         for number in board.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
             self.close(cx.now_ns, value, port, number);
         }
-        self.clients.remove(&value);
+        let uid = self.clients.remove(&value).and_then(|client| client.uid);
         self.sources.remove(&value);
+        self.resting.remove(&value);
+        if self.paid_ns.get(&uid).is_some_and(|paid| *paid <= cx.now_ns) {
+            self.paid_ns.remove(&uid);
+        }
         self.heed(cx, port);
     }
 
@@ -172,11 +210,22 @@ impl Messages {
             return Served { progress: Progress::Parked, count: 0 };
         };
         for _ in 0..ASKS_PER_TURN_MAX {
-            let Some(asked) = self.clients.get_mut(&value).and_then(Client::next) else {
-                served.progress = Progress::Parked;
+            served.progress = Progress::Parked;
+            let Some(client) = self.clients.get_mut(&value).filter(|client| client.is_heard())
+            else {
                 break;
             };
+            let paid = self.paid_ns.get(&client.uid).copied().unwrap_or(0);
+            if let Some(until) = client.rests_until(cx.now_ns, paid) {
+                self.rest(value, until);
+                break;
+            }
+            let Some(asked) = client.next() else { break };
+            served.progress = Progress::Worked;
             served.count = served.count.saturating_add(1);
+            if is_work(&asked.0) {
+                self.pay(value);
+            }
             if let Err(ended) = self.answer(cx, value, asked)
                 && let Some(client) = self.clients.get_mut(&value)
             {
@@ -187,6 +236,19 @@ impl Messages {
         }
         self.heed(cx, port);
         served
+    }
+
+    /// Tells a process what waits; `hears`: there may be something to hear of it.
+    fn flush(&mut self, cx: &mut Context<'_>, value: u32, hears: bool) {
+        if let Some(client) = self.clients.get_mut(&value) {
+            client.flush();
+            if client.is_stuck() {
+                self.rest(value, self.now_ns);
+            }
+        }
+        if hears {
+            cx.wake_source(value);
+        }
     }
 
     fn network(&mut self, port: PortId) -> Option<&mut Network> {
@@ -214,6 +276,15 @@ impl Messages {
         cx.wake_source(source);
         Ok(Some(network))
     }
+}
+
+/// Whether a question makes the host work: a process that asks such ones alone is to cost others
+/// little.
+fn is_work(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::Open { .. } | Ask::Connect { .. } | Ask::Region { .. } | Ask::Unregion { .. }
+    )
 }
 
 impl Service for Messages {
@@ -250,6 +321,8 @@ impl Service for Messages {
             cx.note(port, format_args!("a process was turned away: {most}"));
             return;
         }
+        // Without it there is only more room than is needed.
+        let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD_BYTES);
         match cx.watch(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
@@ -297,16 +370,13 @@ impl Service for Messages {
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
-        if writable && let Some(client) = self.clients.get_mut(&value) {
-            client.flush();
-        }
-        if readable {
-            cx.wake_source(value);
-        }
+        self.now_ns = cx.now_ns;
+        self.flush(cx, value, readable || writable);
         self.part_all(cx);
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
+        self.now_ns = cx.now_ns;
         let polled = cx.polls_source(value);
         let now = cx.now_ns;
         let parked = Served { progress: Progress::Parked, count: 0 };
@@ -344,10 +414,18 @@ impl Service for Messages {
 
     fn deadline_ns(&self) -> Option<u64> {
         let networks = self.boards.values().filter_map(|board| board.network.as_ref());
-        networks.map(Network::deadline).min().filter(|at| *at != u64::MAX)
+        let engines = networks.map(Network::deadline).min().filter(|at| *at != u64::MAX);
+        [engines, self.rested_ns].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
+        self.now_ns = cx.now_ns;
+        if self.rested_ns.is_some_and(|at| at <= cx.now_ns) {
+            self.rested_ns = None;
+            for value in std::mem::take(&mut self.resting) {
+                self.flush(cx, value, true);
+            }
+        }
         let due = |(port, board): (&PortId, &Board)| {
             let at = board.network.as_ref().map(Network::deadline)?;
             (at <= cx.now_ns).then_some(*port)

@@ -8,26 +8,34 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_attach::doorbell::Doorbell;
 use causeway_attach::local::{Ended, Local};
 use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
 use causeway_message::status::Status;
+use causeway_mx::limits;
 use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Name, Tell};
 use common::{Host, PATIENCE, Process, nic, soon};
+use rustix::event::{PollFd, PollFlags, poll};
 
-/// A channel: its ends, the bell that we ring, and the one that is rung for us.
-type Joined = (Sender, Receiver, [OwnedFd; 2]);
+/// A channel: its ends, and our end of its doorbell.
+type Joined = (Sender, Receiver, Doorbell);
 
 fn channel(tell: Tell, fds: Vec<OwnedFd>) -> Joined {
     let Tell::Channel { side, .. } = tell else { panic!("{tell:?}") };
-    let [file, theirs, ours]: [OwnedFd; 3] = fds.try_into().unwrap();
+    let [file, bell]: [OwnedFd; 2] = fds.try_into().unwrap();
     let len = Layout::DEFAULT.bytes();
     let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
     let view = View::new(Arc::new(mapping), 0, len).unwrap();
     let side = if side == 0 { Side::First } else { Side::Second };
     let (sender, receiver) = open(&view, side).unwrap();
-    (sender, receiver, [theirs, ours])
+    (sender, receiver, Doorbell::new(bell))
+}
+
+fn is_rung(bell: &Doorbell) -> bool {
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 
 #[test]
@@ -41,12 +49,12 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     let (session, token) = (of_one, 0);
     let asked = Tell::Channel { endpoint: 3, of: 0, side: 1, session, way, token, nic: nic("a") };
     assert_eq!(tell, asked);
-    let (mut to_one, from_one, bells_of_two) = channel(tell, fds);
+    let (mut to_one, from_one, bell_of_two) = channel(tell, fds);
     let (tell, fds) = one.hear();
     let (session, token) = (of_two, 9);
     let joined = Tell::Channel { endpoint: 0, of: 3, side: 0, session, way, token, nic: nic("b") };
     assert_eq!(tell, joined);
-    let (mut to_two, from_two, bells_of_one) = channel(tell, fds);
+    let (mut to_two, from_two, bell_of_one) = channel(tell, fds);
     assert!(to_two.send(Head { kind: 1, words: [1, 2, 3] }, b"there").unwrap());
     assert!(to_one.send(Head { kind: 2, words: [4, 5, 6] }, b"back").unwrap());
     let bytes = |receiver: &Receiver| {
@@ -57,15 +65,15 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     };
     assert_eq!(bytes(&from_one), (1, [1, 2, 3], b"there".to_vec()));
     assert_eq!(bytes(&from_two), (2, [4, 5, 6], b"back".to_vec()));
-    // Each direction has a doorbell of its own.
-    for (ring, hear, other) in [
-        (&bells_of_one[0], &bells_of_two[1], &bells_of_one[1]),
-        (&bells_of_two[0], &bells_of_one[1], &bells_of_two[1]),
-    ] {
-        rustix::io::write(ring, &1_u64.to_ne_bytes()).unwrap();
-        let mut count = [0; 8];
-        assert!(rustix::io::read(other, &mut count).is_err());
-        assert_eq!((rustix::io::read(hear, &mut count), count[0]), (Ok(8), 1));
+    // Each rings at the other's end, and cannot make the other wait: each end is a file of its own.
+    for (ring, hear) in [(&bell_of_one, &bell_of_two), (&bell_of_two, &bell_of_one)] {
+        let flags = rustix::fs::fcntl_getfl(hear).unwrap();
+        rustix::fs::fcntl_setfl(hear, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+        ring.ring();
+        assert!(is_rung(hear) && !is_rung(ring));
+        assert!(hear.hush() && !is_rung(hear));
+        (0..10_000).for_each(|_| ring.ring());
+        assert!(is_rung(hear) && hear.hush());
     }
     // Once is enough, from either side.
     assert_eq!(two.refused(3, ("a", 0), 1), Status::Success as u8);
@@ -128,7 +136,7 @@ fn hostile_processes_cost_only_themselves() {
     let host = Host::new();
     let mut honest = host.attach("a");
     honest.open(7, 0);
-    // Garbage, questions before a greeting, endless questions without listening.
+    // Garbage, and questions before a greeting.
     let mut garbage = UnixStream::connect(host.dir.join("a")).unwrap();
     garbage.write_all(&[0xff; 1000]).unwrap();
     assert!(Process(Local::new(garbage.into())).is_parted());
@@ -136,17 +144,6 @@ fn hostile_processes_cost_only_themselves() {
     let mut rude = Process(Local::new(rude.into()));
     rude.ask(Ask::Open { tag: 0, endpoint: 1, key: 0 });
     assert!(rude.is_parted());
-    let mut deaf = host.attach("a");
-    let since = Instant::now();
-    loop {
-        match deaf.0.send(Ask::Name { tag: 0, nic: 1 }.emit(), Vec::new()) {
-            Ok(()) => {}
-            // It asks faster than it is heard.
-            Err(Ended::Unread) if deaf.0.flush().is_ok() => {}
-            Err(_) => break,
-        }
-        assert!(since.elapsed() < PATIENCE, "it is listened to for ever");
-    }
     // Descriptors that nobody asked for.
     let mut odd = host.attach("a");
     let file = causeway_memory::create("odd", 4096).unwrap();
@@ -252,4 +249,75 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     other.ask(Ask::Connect { endpoint: 0, to: 0, key: 1, token: 9, nic: nic("a") });
     assert!(matches!(other.hear().0, Tell::Channel { .. }), "others connect again");
     soon(|| host.counter("a", "endpoints") == 1, "it was parted from");
+}
+
+/// Asks the same as often as it is let.
+fn ask_on(process: &mut Process, ask: Ask, most: usize) -> usize {
+    let (mut asked, mut full) = (0, 0);
+    while asked < most && full < 100 {
+        match process.0.send(ask.emit(), Vec::new()) {
+            Ok(()) => (asked, full) = (asked + 1, 0),
+            Err(Ended::Unread) => {
+                full += 1;
+                process.0.flush().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Err(ended) => panic!("{ended}"),
+        }
+    }
+    asked
+}
+
+#[test]
+fn hostile_processes_that_do_not_read_are_not_listened_to() {
+    let host = Host::new();
+    let (mut deaf, mut honest) = (host.attach("a"), host.attach("a"));
+    let asked = ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
+    assert!(asked < 20_000, "it is listened to for ever");
+    // Others are.
+    honest.open(7, 0);
+    // It reads at last, and hears all answers.
+    for _ in 0..asked {
+        deaf.0.flush().unwrap();
+        assert!(matches!(deaf.hear().0, Tell::Host { known: 1, .. }));
+    }
+    deaf.open(8, 0);
+    // One that goes without reading is noticed.
+    ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
+    drop(deaf);
+    host.wait("a", "processes", 1);
+}
+
+#[test]
+fn hostile_floods_of_questions_that_are_work_are_slowed() {
+    let host = Host::new();
+    let (mut flood, mut honest) = (host.attach("a"), host.attach("a"));
+    honest.open(7, 0);
+    let since = Instant::now();
+    let mut opened = 0_u64;
+    while since.elapsed().as_millis() < 1500 {
+        flood.open(1, 0);
+        flood.ask(Ask::Close { endpoint: 1 });
+        opened += 1;
+    }
+    let may = u64::try_from(since.elapsed().as_nanos()).unwrap() + limits::WORK_AHEAD_NS;
+    assert!(opened <= may / limits::WORK_NS + 1, "{opened} were opened");
+    assert!(opened > limits::WORK_AHEAD_NS / limits::WORK_NS / 2, "{opened}: at once, at first");
+}
+
+#[test]
+fn hostile_users_leave_endpoints_to_others() {
+    let host = Host::new();
+    let mut processes: Vec<_> = (0..4).map(|_| host.attach("a")).collect();
+    let mut opened = 0;
+    for at in 0..255 {
+        let process = &mut processes[at % 4];
+        process.ask(Ask::Open { tag: 1, endpoint: 255, key: 0 });
+        match process.hear().0 {
+            Tell::Opened { code: 0, .. } => opened += 1,
+            Tell::Opened { code: 15, .. } => {}
+            tell => panic!("{tell:?}"),
+        }
+    }
+    assert_eq!(opened, limits::ENDPOINTS_PER_USER_MAX);
 }

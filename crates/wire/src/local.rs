@@ -12,18 +12,19 @@
 //! | message | descriptors, in this order |
 //! |---|---|
 //! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell |
-//! | [`Tell::Channel`] | the memory of the channel, the doorbell that we ring, the one that is rung for us |
+//! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both |
 //! | [`Ask::Region`] | the memory of the region |
 //!
-//! A doorbell is of one direction of one channel, so that nobody else can keep it from ringing. The
-//! daemon rings none of a process: it tells [`Tell::Wake`].
+//! A doorbell of a channel is a pair of sockets, an end for each, and of no other channel: neither
+//! the one at its other end nor anybody else can make who rings it wait. The daemon rings none of a
+//! process: it tells [`Tell::Wake`].
 
 use crate::field::{Reader, Truncated, Writer};
 
 /// Length of each message, in bytes.
 pub const MESSAGE_BYTES: usize = 128;
 /// What is spoken here.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 80;
 

@@ -88,6 +88,11 @@ impl Conversation {
             std::io::ErrorKind::PermissionDenied => Return::NoPerm,
             _ => Return::NoDriver,
         })?;
+        Self::over(stream, number)
+    }
+
+    /// By the socket of a board.
+    pub fn over(stream: UnixStream, number: u32) -> Result<Self, Return> {
         let board = Board { nic: 0, name: String::new() };
         let mut conversation = Self { local: Local::new(stream.into()), board };
         conversation.ask(Ask::Hello { version: VERSION })?;

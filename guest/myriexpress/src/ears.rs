@@ -40,20 +40,29 @@ impl Ears {
         };
     }
 
+    /// Whether the doorbell was rung.
+    #[cfg(test)]
+    pub fn is_rung(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&now)) == Ok(1)
+    }
+
     /// Rings the doorbell.
     #[cold]
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// What it was rung for is known.
-    pub fn hush(&self) {
+    /// What it was rung for is known. Says whose bells were: `rung_by` hears them.
+    pub fn hush(&self, mut rung_by: impl FnMut(u64)) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.bell, &mut count);
         let mut rung: Vec<epoll::Event> = Vec::with_capacity(RINGS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut rung);
-        let _ = epoll::wait(&self.bells, room, Some(&now));
+        if epoll::wait(&self.bells, room, Some(&now)).is_ok() {
+            rung.iter().for_each(|event| rung_by(event.data.u64()));
+        }
     }
 
     /// In a child process: the threads that had shares are not there.

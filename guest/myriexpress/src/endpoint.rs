@@ -89,7 +89,17 @@ fn ticks() -> u64 {
 impl Endpoint {
     /// Opens one of a board.
     pub fn open(own: Own, board: u32, wanted: u8, opening: Opening) -> Result<Self, Return> {
-        let mut conversation = Conversation::new(board)?;
+        Self::open_over(Conversation::new(board)?, own, board, wanted, opening)
+    }
+
+    /// Opens one by a conversation of its own.
+    pub fn open_over(
+        mut conversation: Conversation,
+        own: Own,
+        board: u32,
+        wanted: u8,
+        opening: Opening,
+    ) -> Result<Self, Return> {
         conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
         let (told, fds) = conversation.wait()?;
         let Tell::Opened { code, session, endpoint, .. } = told else {
@@ -233,6 +243,12 @@ impl Endpoint {
         self.call(self.followers);
     }
 
+    /// What rang is known.
+    pub fn hush(&mut self) {
+        let Self { ears, way, .. } = self;
+        ears.hush(|bell| way.hush(bell));
+    }
+
     /// A thread that waited leaves: if nobody leads those who still wait, one is called to.
     #[inline]
     pub fn hand_over(&self) {
@@ -258,7 +274,7 @@ impl Endpoint {
             if self.library.progress(&mut self.way) == Step::Idle {
                 if self.way.arm() {
                     self.ears.listen(self.way.parted, left);
-                    self.ears.hush();
+                    self.hush();
                 }
                 self.way.disarm();
                 self.way.hear();

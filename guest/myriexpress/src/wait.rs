@@ -228,10 +228,13 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
         (locked, ()) = locked.unlocked(|| ears.listen(parted, time))?;
         let endpoint = locked.endpoint();
         endpoint.led = false;
-        endpoint.ears.hush();
+        endpoint.hush();
     }
     let endpoint = locked.endpoint();
     endpoint.way.disarm();
     endpoint.look();
     Ok(locked)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use causeway_attach::doorbell::Doorbell;
 use causeway_memory::{Mapping, View};
 use causeway_message::library::{Arrival, Bell, Channel, Channels, Refused, Rings, Transport};
 use causeway_message::limits::PEER_NUMBERS_MAX;
+use causeway_message::rings::Holds;
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
 use causeway_ring::channel::{Receiver, Sender, Side, allow_fences, open};
@@ -22,11 +24,21 @@ use crate::limits::CHANNEL_BYTES_MAX;
 use crate::memory::Segments;
 use crate::staging::Slabs;
 
-/// A doorbell.
-#[derive(Debug)]
-pub struct Doorbell(pub OwnedFd);
+/// The doorbell between us and a partner.
+#[derive(Debug, Clone)]
+pub struct Between(Arc<Doorbell>);
 
-impl Bell for Doorbell {
+impl Bell for Between {
+    fn ring(&self) {
+        self.0.ring();
+    }
+}
+
+/// The daemon's doorbell: nobody else has it.
+#[derive(Debug)]
+pub struct OfDaemon(OwnedFd);
+
+impl Bell for OfDaemon {
     fn ring(&self) {
         // It can only fail when it is full, and then it is readable all the same.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -39,8 +51,7 @@ struct Peer {
     address: Address,
     /// The number of the way there.
     way: u32,
-    /// What it rings for us.
-    bell: OwnedFd,
+    bell: Arc<Doorbell>,
     /// The daemon knows that there is no way to it any more.
     gone: bool,
 }
@@ -66,8 +77,8 @@ enum Shown {
 #[derive(Debug)]
 pub struct Way {
     own: u8,
-    pub channels: Channels<Doorbell>,
-    rings: Option<Rings<Doorbell, Slabs>>,
+    pub channels: Channels<Between>,
+    rings: Option<Rings<OfDaemon, Slabs>>,
     pub conversation: Conversation,
     /// What partners ring for us, all together.
     bells: OwnedFd,
@@ -85,7 +96,7 @@ pub struct Way {
 }
 
 /// The memory of a channel, as it came. It is sealed: nobody can shrink it under us.
-fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver)> {
+fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> {
     let sealed = rustix::fs::fcntl_get_seals(file).ok()?;
     if !sealed.contains(SealFlags::SHRINK) {
         return None;
@@ -96,14 +107,17 @@ fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver)> {
     }
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
     let view = View::new(mapping, 0, usize::try_from(len).ok()?).ok()?;
-    open(&view, if side == 0 { Side::First } else { Side::Second }).ok()
+    let side = if side == 0 { Side::First } else { Side::Second };
+    let (sender, receiver) = open(&view, side).ok()?;
+    Some((sender, receiver, view))
 }
 
 /// The rings of an endpoint, as they came.
-fn rings(own: u8, mut fds: Vec<OwnedFd>) -> Option<Rings<Doorbell, Slabs>> {
+fn rings(own: u8, mut fds: Vec<OwnedFd>) -> Option<Rings<OfDaemon, Slabs>> {
     let (bell, file) = (fds.pop()?, fds.pop()?);
-    let (sender, receiver) = map(&file, 0)?;
-    Some(Rings::new(sender, receiver, Doorbell(bell), Slabs::new(own)))
+    let (sender, receiver, memory) = map(&file, 0)?;
+    let holds = Holds::new(memory);
+    Some(Rings::new(sender, receiver, holds, OfDaemon(bell), Slabs::new(own)))
 }
 
 impl Way {
@@ -277,8 +291,8 @@ impl Way {
         (way, side): (u32, u8),
         fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
-        let [file, theirs, ours]: [OwnedFd; 3] = fds.try_into().ok()?;
-        let (mut sender, receiver) = map(&file, side)?;
+        let [file, bell]: [OwnedFd; 2] = fds.try_into().ok()?;
+        let (mut sender, receiver, _) = map(&file, side)?;
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         if *ALLOWED.get_or_init(allow_fences) {
             sender.spare();
@@ -288,15 +302,19 @@ impl Way {
         if peer.0 as usize >= PEER_NUMBERS_MAX {
             return None;
         }
-        // It is never read: who rings too much wakes us too often, and no more.
+        let bell = Arc::new(Doorbell::new(bell));
+        // By its edges: who rings too much wakes us too often, and no more.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.bells, &ours, epoll::EventData::new_u64(0), flags).ok()?;
-        let bell = Doorbell(theirs);
-        if !self.channels.add(Channel { peer, address, session, sender, receiver, bell }) {
-            let _ = epoll::delete(&self.bells, &ours);
+        let of = epoll::EventData::new_u64(peer.0.into());
+        epoll::add(&self.bells, &*bell, of, flags).ok()?;
+        let between = Between(Arc::clone(&bell));
+        let channel = Channel { peer, address, session, sender, receiver, bell: between };
+        if !self.channels.add(channel) {
+            let _ = epoll::delete(&self.bells, &*bell);
+            bell.part();
             return None;
         }
-        let entry = Some(Peer { address, way, bell: ours, gone: false });
+        let entry = Some(Peer { address, way, bell, gone: false });
         match self.peers.get_mut(free) {
             Some(place) => *place = entry,
             None => self.peers.push(entry),
@@ -310,12 +328,23 @@ impl Way {
         let Some(known) = self.peers.get_mut(place(peer)).and_then(Option::take) else {
             return;
         };
-        let _ = epoll::delete(&self.bells, &known.bell);
+        let _ = epoll::delete(&self.bells, &*known.bell);
+        known.bell.part();
         if self.by_address.get(&known.address) == Some(&peer) {
             self.by_address.remove(&known.address);
         }
         if !known.gone {
             self.disconnect_from(known.address, known.way);
+        }
+    }
+
+    /// A partner rang, and we are awake.
+    pub fn hush(&mut self, bell: u64) {
+        let Ok(peer) = u32::try_from(bell).map(PeerId) else { return };
+        let Some(Some(known)) = self.peers.get(place(peer)) else { return };
+        if !known.bell.hush() {
+            let channels: &mut Ways = &mut self.channels;
+            channels.broken(peer);
         }
     }
 
@@ -335,8 +364,19 @@ impl Way {
             let channels: &mut Ways = &mut self.channels;
             channels.disconnect(peer);
         }
+        self.peers.iter().flatten().for_each(|peer| peer.bell.part());
         if !self.parted {
             let _ = self.conversation.ask(Ask::Close { endpoint: self.own });
+        }
+    }
+
+    /// A receive was posted: what could not be taken before may be taken now, and nobody is to
+    /// sleep before that is known.
+    #[inline]
+    pub fn stir(&mut self) {
+        self.channels.stir();
+        if let Some(rings) = &mut self.rings {
+            rings.stir();
         }
     }
 

@@ -126,6 +126,12 @@ impl Endpoint {
         }
         let gap = early.len() > 1;
         let known = matches!(early.get(ahead), Some(Some(_)));
+        // What it ends is not to wait for the messages before it, which may have to.
+        if let Brought::Notify { total_len, window, window_sequence } = *brought
+            && !known
+        {
+            self.notified(env, peer, total_len, window, window_sequence);
+        }
         if ahead == 0 && !known && self.give(env, peer, brought) {
             self.advance(peer);
             self.deliver(env, peer);
@@ -154,10 +160,7 @@ impl Endpoint {
             }
             Brought::Fragment(..) => false,
             Brought::Offer(offered) => self.give_offer(env, peer, offered),
-            Brought::Notify { total_len, window, window_sequence } => {
-                self.notified(env, peer, total_len, window, window_sequence);
-                true
-            }
+            Brought::Notify { .. } => true,
         }
     }
 
@@ -201,9 +204,7 @@ impl Endpoint {
                     Incoming::Message { match_info, data, missing, pipeline }
                 }
                 Brought::Offer(offered) => Incoming::Offer(offered),
-                Brought::Notify { total_len, window, window_sequence } => {
-                    Incoming::Notify { total_len, window, window_sequence }
-                }
+                Brought::Notify { .. } => Incoming::Notified,
             };
             if ahead > 0 {
                 count(&mut partner.counters.early);
@@ -244,10 +245,7 @@ impl Endpoint {
                     self.give_message(env, peer, match_info, data)
                 }
                 Incoming::Offer(offered) => self.give_offer(env, peer, offered),
-                Incoming::Notify { total_len, window, window_sequence } => {
-                    self.notified(env, peer, total_len, window, window_sequence);
-                    true
-                }
+                Incoming::Notified => true,
             };
             let Some(partner) = self.peers.get_mut(peer) else { return true };
             if !given {

@@ -155,6 +155,7 @@ impl Board {
         let (endpoints, mut env) = self.split(now, out);
         for endpoint in endpoints.iter_mut().flatten() {
             endpoint.host_gone(&mut env, number);
+            endpoint.heed_freed(&mut env);
         }
         if let Some(mac) = mac_of(nic) {
             self.hosts.remove(mac);
@@ -225,6 +226,13 @@ impl Board {
         }
     }
 
+    /// How many requests the one that gives a send of an endpoint up is worth: it looks through
+    /// them.
+    pub fn cancel_cost(&self, endpoint: u8) -> usize {
+        let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
+        endpoint.map_or(0, |endpoint| endpoint.cancel_cost())
+    }
+
     /// The library half of an endpoint has room for events again.
     pub fn room(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut env)) = self.at(now, out, endpoint) {
@@ -250,6 +258,7 @@ impl Board {
                     endpoint.connects_due(&mut env);
                 }
             }
+            endpoint.heed_freed(&mut env);
         }
     }
 
@@ -331,7 +340,7 @@ impl Board {
             return self.no_endpoint(now, host, packet, out);
         };
         let env = &mut env;
-        match packet {
+        let heard = match packet {
             Packet::Ack(ack) => endpoint.acked(env, host, ack),
             Packet::Connect(connect) => endpoint.greeted(env, host, connect),
             Packet::Tiny(eager) | Packet::Small(eager) => {
@@ -356,7 +365,9 @@ impl Board {
             Packet::PullNack(nack) => endpoint.pull_refused(env, host, nack),
             Packet::Nack(nack) => endpoint.refused(env, host, nack),
             Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) => Ok(()),
-        }
+        };
+        endpoint.heed_freed(env);
+        heard
     }
 
     /// A packet for an endpoint that is not open is refused, where packets are.

@@ -10,7 +10,7 @@ use super::partner::{Content, Message, Peers};
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
 use crate::limits::{
-    OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, PROBE_NS, REGIONS_MAX,
+    LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, PROBE_NS, REGIONS_MAX,
 };
 use crate::split::{Address, Event, NicId, PeerId, Token};
 use crate::status::Status;
@@ -276,13 +276,16 @@ impl Endpoint {
         self.tell(env, Event::Sent { token, status, taken });
     }
 
-    /// A window is not needed any more: the next partner that waits for one goes on.
+    /// A window is not needed any more: a partner that waits for one goes on, and another if that
+    /// one has no use for it now.
     pub(super) fn close_window(&mut self, env: &mut Env<'_>, number: u8) {
         let open = self.windows.close(number);
         if let Some(partner) = open.and_then(|open| self.peers.get_mut(open.peer)) {
             partner.send.windows = partner.send.windows.saturating_sub(1);
         }
-        if let Some(waiter) = self.window_waiters.pop_front() {
+        while self.windows.has_free()
+            && let Some(waiter) = self.window_waiters.pop_front()
+        {
             if let Some(partner) = self.peers.get_mut(waiter) {
                 partner.send.waits = false;
             }
@@ -340,13 +343,28 @@ impl Endpoint {
             if let Some(partner) = self.peers.get_mut(peer) {
                 partner.receive.ready = false;
             }
+            let full = self.counters.library_full;
             let all = self.deliver(env, peer);
             self.acknowledge(env, peer, false);
             self.rearm(env, peer);
-            if !all {
+            // Another may have what there is room for, unless there is none at all.
+            let full = self.counters.library_full != full && !env.out.holds(self.id, peer);
+            if !all && full {
                 return;
             }
         }
+    }
+
+    /// Where an offer went, another may come that waits with its partner.
+    pub(super) fn heed_freed(&mut self, env: &mut Env<'_>) {
+        if self.offers.freed() && !self.ready.is_empty() {
+            self.room(env);
+        }
+    }
+
+    /// See [`Board::cancel_cost`](super::Board::cancel_cost).
+    pub(super) fn cancel_cost(&self) -> usize {
+        self.sends.messages / LOOKED_THROUGH_AT_ONCE
     }
 
     /// What is to be seen of its partners.

@@ -30,7 +30,7 @@ mod time;
 mod transmit;
 mod windows;
 
-use crate::split::{Event, RegionId};
+use crate::split::{Event, PeerId, RegionId};
 
 pub use board::{Board, Config, Dropped, OpenError};
 pub use counters::{BoardCounters, EndpointCounters, PeerCounters};
@@ -52,6 +52,12 @@ pub trait Outside {
     /// Gives an event to the library half of an endpoint. Without room it is refused, and
     /// [`Board::room`] is to be called when there is room again.
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
+
+    /// Whether the library half takes no messages of a partner now: they are refused, and
+    /// [`Board::room`] is to be called when it does.
+    fn holds(&self, _endpoint: u8, _peer: PeerId) -> bool {
+        false
+    }
 
     /// Reads a region of an endpoint, within the length that it was registered with.
     ///

@@ -143,6 +143,7 @@ struct Slot {
 pub(super) struct Offers {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    freed: bool,
 }
 
 impl Offers {
@@ -176,8 +177,21 @@ impl Offers {
     /// Takes one out.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Offer> {
         let offer = self.slot(handle)?.offer.take()?;
+        self.freed = true;
         self.free.push(handle.0 & 1_u32.wrapping_shl(SLOT_BITS).wrapping_sub(1));
         Some(offer)
+    }
+
+    /// All that are so.
+    pub(super) fn all(&self, so: impl Fn(&Offer) -> bool) -> Vec<Handle> {
+        let numbered = (0_u32..).zip(&self.slots);
+        let there = numbered.filter(|(_, slot)| slot.offer.as_ref().is_some_and(&so));
+        there.map(|(at, slot)| Handle(slot.generation.wrapping_shl(SLOT_BITS) | at)).collect()
+    }
+
+    /// Whether any was taken out since this was asked last: another may come.
+    pub(super) fn freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
     }
 
     /// The first that is so.

@@ -80,11 +80,8 @@ pub(super) enum Incoming {
         pipeline: u8,
     },
     Offer(Offered),
-    Notify {
-        total_len: u32,
-        window: u8,
-        window_sequence: u8,
-    },
+    /// What it ends has ended.
+    Notified,
 }
 
 /// What a rendezvous said.

@@ -46,6 +46,7 @@ impl Endpoint {
             Request::Pull { handle, token, into } => self.pull(env, handle, token, into),
             Request::Cancel { token } => self.cancel(env, token),
         }
+        self.heed_freed(env);
         Taken::Yes
     }
 
@@ -134,7 +135,9 @@ impl Endpoint {
         if place.is_none_or(|place| place.take().is_none()) {
             return false;
         }
-        while let Some((number, open)) = self.windows.find(|open| open.from.region == region) {
+        // First, so that none of them gets a window that is withdrawn.
+        self.end_queued_offers(env, region);
+        for (number, open) in self.windows.all(|open| open.from.region == region) {
             self.withdraw(env, number, open, Status::BadRdmaWindow);
         }
         let into = |state: &State| match state {
@@ -142,10 +145,10 @@ impl Endpoint {
             State::Waiting { into, .. } => Some(into.region),
             State::Pulling(pull) => Some(pull.into.region),
         };
-        while let Some(handle) = self.offers.find(|offer| into(&offer.state) == Some(region)) {
+        for handle in self.offers.all(|offer| into(&offer.state) == Some(region)) {
             self.end_pull(env, handle, Status::BadRdmaWindow);
         }
-        self.end_queued_offers(env, region);
+        self.heed_freed(env);
         true
     }
 
@@ -158,12 +161,18 @@ impl Endpoint {
         let mut from = 0;
         while let Some(peer) = self.peers.first_from(from) {
             from = peer.0.saturating_add(1);
-            while let Some(partner) = self.peers.get_mut(peer) {
-                let queue = &mut partner.send.queue;
-                let at = queue.iter().position(of_region);
-                let Some(message) = at.and_then(|at| queue.remove(at)) else { break };
+            let Some(partner) = self.peers.get_mut(peer) else { continue };
+            let queue = &mut partner.send.queue;
+            if !queue.iter().any(of_region) {
+                continue;
+            }
+            let (ended, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(of_region);
+            queue.extend(left);
+            for message in ended {
                 self.end_message(env, message, Status::BadRdmaWindow);
             }
+            // What was behind them may go.
+            self.pump(env, peer);
         }
     }
 

@@ -65,10 +65,24 @@ impl Windows {
         Some(open)
     }
 
+    /// Whether there is one to open.
+    pub(super) fn has_free(&self) -> bool {
+        self.free > 0
+    }
+
+    /// Those that are open.
+    fn open_ones(&self) -> impl Iterator<Item = (u8, Open)> {
+        (0..=u8::MAX).zip(&self.list).filter_map(|(n, open)| Some((n, (*open)?)))
+    }
+
     /// The first that is open and so.
     pub(super) fn find(&self, so: impl Fn(&Open) -> bool) -> Option<(u8, Open)> {
-        let numbered = (0..=u8::MAX).zip(&self.list);
-        numbered.filter_map(|(n, open)| Some((n, (*open)?))).find(|(_, open)| so(open))
+        self.open_ones().find(|(_, open)| so(open))
+    }
+
+    /// All that are open and so.
+    pub(super) fn all(&self, so: impl Fn(&Open) -> bool) -> Vec<(u8, Open)> {
+        self.open_ones().filter(|(_, open)| so(open)).collect()
     }
 }
 

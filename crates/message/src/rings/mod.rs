@@ -13,10 +13,9 @@
 //! | 5 offer | match information, token, peer and region | offset u64, length u32, 0 u32 |
 //! | 6 pull | handle and region, token, offset | length u32 |
 //! | 7 cancel | token | |
-//! | 8 hold | 1, or 0 to go on | |
 //!
-//! A library half that cannot take messages says *hold*: messages and offers wait in the backend
-//! half then, and events about its own requests go on.
+//! A library half that cannot take messages of a partner says so in the words of [`Holds`]: its
+//! messages and offers wait in the backend half then, and all else goes on.
 //!
 //! # Events
 //!
@@ -35,6 +34,7 @@
 //! little-endian. An entry that is not so is [`Wrong`], and its writer loses the ring.
 
 mod events;
+mod holds;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,8 @@ mod tests;
 use causeway_ring::channel::Layout;
 
 pub use events::{read_event, write_event};
-pub use requests::{eager, hold, read_hold, read_request, write_request};
+pub use holds::Holds;
+pub use requests::{eager, read_request, write_request};
 
 use crate::split::{Address, NicId};
 

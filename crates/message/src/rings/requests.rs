@@ -13,30 +13,11 @@ const EAGER: u8 = 4;
 const OFFER: u8 = 5;
 const PULL: u8 = 6;
 const CANCEL: u8 = 7;
-const HOLD: u8 = 8;
 
 /// The head of a message that is sent whole; its bytes go behind.
 #[inline]
 pub fn eager(peer: PeerId, token: Token, match_info: u64) -> Head {
     Head { kind: EAGER, words: [match_info, token.0, peer.0.into()] }
-}
-
-/// Asks the backend half to keep messages and offers to itself, or to go on.
-pub fn hold(yes: bool) -> Head {
-    Head { kind: HOLD, words: [yes.into(), 0, 0] }
-}
-
-/// Reads such a wish; none if it is something else.
-///
-/// # Errors
-/// It breaks a rule.
-pub fn read_hold(head: &Head, len: usize) -> Result<Option<bool>, Wrong> {
-    match (head.kind, head.words, len) {
-        (HOLD, [0, 0, 0], 0) => Ok(Some(false)),
-        (HOLD, [1, 0, 0], 0) => Ok(Some(true)),
-        (HOLD, _, _) => Err(Wrong::Field("hold")),
-        _ => Ok(None),
-    }
 }
 
 /// Writes a request, if there is room; says whether there was.

@@ -115,16 +115,6 @@ proptest! {
 }
 
 #[test]
-fn hostile_holds_are_refused() {
-    assert_eq!(read_hold(&hold(true), 0), Ok(Some(true)));
-    assert_eq!(read_hold(&hold(false), 0), Ok(Some(false)));
-    assert_eq!(read_hold(&eager(PeerId(1), Token(2), 3), 0), Ok(None));
-    assert!(read_hold(&hold(true), 1).is_err());
-    assert!(read_hold(&Head { kind: 8, words: [2, 0, 0] }, 0).is_err());
-    assert!(read_request(&hold(true), &[]).is_err());
-}
-
-#[test]
 fn hostile_lengths_are_refused() {
     let head = eager(PeerId(1), Token(2), 3);
     let long = vec![0; crate::limits::MEDIUM_BYTES_MAX + 1];

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use causeway_message::backend::{Board, Config, Dropped, Outside, RegionFault, Taken};
-use causeway_message::split::{Address, Event, NicId, RegionId, Request};
+use causeway_message::split::{Address, Event, NicId, PeerId, RegionId, Request};
 
 pub const MS: u64 = 1_000_000;
 
@@ -66,6 +66,8 @@ pub struct Side {
     /// Events that an endpoint still takes; not named: any number.
     pub room: HashMap<u8, usize>,
     pub regions: HashMap<(u8, u8), Vec<u8>>,
+    /// Partners whose messages are not taken now.
+    pub held: HashSet<(u8, PeerId)>,
     /// Regions whose memory is gone.
     pub broken: HashSet<(u8, u8)>,
     random: u64,
@@ -98,7 +100,16 @@ impl Outside for Side {
         self.frames.push(frame);
     }
 
+    fn holds(&self, endpoint: u8, peer: PeerId) -> bool {
+        self.held.contains(&(endpoint, peer))
+    }
+
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {
+        if let Event::Message { peer, .. } | Event::Offered { peer, .. } = *event
+            && self.holds(endpoint, peer)
+        {
+            return false;
+        }
         if let Some(room) = self.room.get_mut(&endpoint) {
             if *room == 0 {
                 return false;

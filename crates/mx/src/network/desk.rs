@@ -7,7 +7,7 @@ use std::sync::Arc;
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::{Map, Mapping, Region, View, create};
 use causeway_message::backend::RegionFault;
-use causeway_message::rings;
+use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
 use causeway_ring::channel::{Receiver, Sender, Side, format, open};
 use rustix::event::{EventfdFlags, eventfd};
@@ -41,8 +41,8 @@ pub struct Desk {
     armed: bool,
     /// An event of so many bytes found no room.
     pub full: Option<usize>,
-    /// The library takes no messages now.
-    held: bool,
+    /// Whose messages the library takes not now.
+    pub holds: Holds,
     /// Its next request was not taken.
     pub later: bool,
     /// Something was written, or the library waits for room that there is.
@@ -88,7 +88,7 @@ impl Desk {
             region_count: 0,
             armed: false,
             full: None,
-            held: false,
+            holds: Holds::new(view),
             later: false,
             touched: false,
             wish: false,
@@ -99,8 +99,12 @@ impl Desk {
 
     /// Gives an event to the library, if there is room.
     pub fn event(&mut self, event: &Event<'_>) -> bool {
-        let message = matches!(event, Event::Message { .. } | Event::Offered { .. });
-        if self.broken.is_some() || (self.held && message) {
+        if self.broken.is_some() {
+            return false;
+        }
+        if let Event::Message { peer, .. } | Event::Offered { peer, .. } = event
+            && self.holds.has(*peer)
+        {
             return false;
         }
         self.touched = true;
@@ -135,11 +139,6 @@ impl Desk {
                 false
             }
         }
-    }
-
-    /// Keeps messages back, or not any more: whether they may come now that could not before.
-    pub fn hold(&mut self, yes: bool) -> bool {
-        std::mem::replace(&mut self.held, yes) && !yes
     }
 
     /// It is served: nobody needs to ring.

@@ -37,7 +37,7 @@ use causeway_message::backend::{
 use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
-use causeway_message::split::{NicId, RegionId};
+use causeway_message::split::{NicId, RegionId, Request};
 
 use crate::limits::{FRAME_ROOM, REGION_BYTES_OF_ENDPOINT_MAX};
 use carried::{Came, Carrier};
@@ -198,7 +198,7 @@ impl Network {
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         for _ in 0..crate::limits::REQUESTS_AT_CLOSE_MAX {
-            if !self.take_request(now, endpoint) {
+            if self.take_request(now, endpoint).is_none() {
                 break;
             }
         }
@@ -232,17 +232,21 @@ impl Network {
     /// Lets memory go.
     pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
         self.board.region_remove(now, endpoint, region, &mut self.outlet);
+        // Requests that were not taken may be now.
+        self.outlet.retry(&mut self.notes);
         if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
             desk.give_back(region);
         }
         self.settle();
     }
 
-    /// How many regions a process has, or all have.
-    pub fn regions_of(&self, client: Option<u32>) -> usize {
-        let desks = self.outlet.desks.values();
-        let its = desks.filter(|desk| client.is_none_or(|client| desk.client == client));
-        its.map(|desk| desk.region_count).sum()
+    /// How many regions those processes have, and how many bytes.
+    pub fn regions_of(&self, mut those: impl FnMut(u32) -> bool) -> (usize, u64) {
+        let its = self.outlet.desks.values().filter(|desk| those(desk.client));
+        its.fold((0_usize, 0_u64), |(regions, bytes), desk| {
+            let regions = regions.saturating_add(desk.region_count);
+            (regions, bytes.saturating_add(desk.region_bytes))
+        })
     }
 
     /// Serves the rings of an endpoint. `polled`: whether it is looked at again without a cause.
@@ -257,12 +261,14 @@ impl Network {
         let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
         desk.disarm();
         desk.later = false;
-        if desk.has_room_again() {
+        if desk.has_room_again() | desk.holds.released() {
             self.board.room(now, endpoint, &mut self.outlet);
         }
         let mut count = 0_u32;
-        while (count as usize) < budget && self.take_request(now, endpoint) {
-            count = count.saturating_add(1);
+        while (count as usize) < budget
+            && let Some(cost) = self.take_request(now, endpoint)
+        {
+            count = count.saturating_add(cost);
         }
         let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
         let progress = if desk.broken.is_some() {
@@ -285,56 +291,45 @@ impl Network {
         Served { progress, count }
     }
 
-    /// Takes one request; says whether there may be more.
-    fn take_request(&mut self, now: u64, endpoint: u8) -> bool {
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return false };
+    /// Takes one request, if there may be more after it: how many it is worth.
+    fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
         if desk.broken.is_some() || desk.later {
-            return false;
+            return None;
         }
         let event = match desk.receiver.poll() {
             Ok(Some(event)) => event,
-            Ok(None) => return false,
+            Ok(None) => return None,
             Err(broken) => {
                 desk.broken = Some(broken.to_string());
-                return false;
+                return None;
             }
         };
         let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
         desk.receiver.copy(&event, 0, bytes);
         if bytes.len() < event.len {
             desk.broken = Some(format!("a request of {} bytes", event.len));
-            return false;
-        }
-        match rings::read_hold(&event.head, event.len) {
-            Ok(None) => {}
-            Ok(Some(yes)) => {
-                let goes_on = desk.hold(yes);
-                desk.wish |= desk.receiver.advance(&event);
-                if goes_on {
-                    self.board.room(now, endpoint, &mut self.outlet);
-                }
-                return true;
-            }
-            Err(wrong) => {
-                desk.broken = Some(format!("its requests: {wrong}"));
-                return false;
-            }
+            return None;
         }
         let request = match rings::read_request(&event.head, bytes) {
             Ok(request) => request,
             Err(wrong) => {
                 desk.broken = Some(format!("its requests: {wrong}"));
-                return false;
+                return None;
             }
         };
+        let more = match request {
+            Request::Cancel { .. } => self.board.cancel_cost(endpoint),
+            _ => 0,
+        };
         let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return false };
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
         if taken == Taken::Later {
             desk.later = true;
-            return false;
+            return None;
         }
         desk.wish |= desk.receiver.advance(&event);
-        true
+        u32::try_from(more.saturating_add(1)).ok()
     }
 
     /// Serves what carries frames.
@@ -407,8 +402,8 @@ impl Network {
         }
         if self.board.deadline().is_some_and(|at| at <= now) {
             self.board.tick(now, &mut self.outlet);
-            self.outlet.retry(&mut self.notes);
         }
+        self.outlet.retry(&mut self.notes);
         self.settle();
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_message::backend::{Outside, RegionFault};
-use causeway_message::split::{Event, RegionId};
+use causeway_message::split::{Event, PeerId, RegionId};
 
 use super::desk::Desk;
 use super::frames::Frames;
@@ -82,6 +82,10 @@ impl Outside for Outlet {
             self.touched.push(endpoint);
         }
         desk.event(event)
+    }
+
+    fn holds(&self, endpoint: u8, peer: PeerId) -> bool {
+        self.desks.get(&endpoint).is_some_and(|desk| desk.holds.has(peer))
     }
 
     fn read(

@@ -11,6 +11,8 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: u16 = 64;
 const CONTROLS: [usize; 2] = [1024, 2048];
 const SLOTS: usize = 4096;
+/// Bytes of the memory, from and to, that channels leave to who has both their ends.
+pub const UNUSED: std::ops::Range<usize> = 2560..SLOTS;
 
 /// A slot, in bytes.
 pub(super) const SLOT_BYTES: usize = 64;

@@ -12,6 +12,7 @@
 //! | 0 to 64 | header: `CWCH`, version u16, header length u16, slots u32, data bytes u32 (per direction) |
 //! | 1024 to 1536 | control of what the first side sends |
 //! | 2048 to 2560 | control of what the second side sends |
+//! | 2560 to 4096 | of who has both ends ([`UNUSED`]) |
 //! | 4096 on | slots of the first side, of the second, data of the first, of the second |
 //!
 //! Control, each word on a line of its own: +0 what the receiver gave back (slots taken, u32, and
@@ -40,7 +41,7 @@ mod receiver;
 mod sender;
 
 pub use area::{allow_fences, far_fence};
-pub use layout::{ChannelError, Layout, Side, format, open};
+pub use layout::{ChannelError, Layout, Side, UNUSED, format, open};
 pub use receiver::{Event, Receiver, Short};
 pub use sender::{Head, Sender, Writing};
 

@@ -98,6 +98,7 @@ pub extern "C" fn mx_irecv(
         let context = context.addr() as u64;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         let id = library.irecv(way, info, mask, context, data)?;
+        way.stir();
         give(endpoint, id, into)?;
         wait::settle(locked).map(drop)
     };

@@ -6,10 +6,10 @@ use causeway_message::status::Status;
 use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
-use super::{Doorbell, Shown, Way, Ways, Wish};
+use super::{Between, Shown, Way, Ways, Wish};
 use crate::memory::Segments;
 
-type Local = Channels<Doorbell>;
+type Local = Channels<Between>;
 
 impl Way {
     /// The rings, if they lead to that partner.

@@ -176,6 +176,14 @@ impl<D: Bell> Channels<D> {
         self.of(peer).is_some()
     }
 
+    /// The application did something by which it may take what it could not take before.
+    #[inline]
+    pub fn stir(&mut self) {
+        if self.deferring {
+            self.offer_again();
+        }
+    }
+
     /// Before sleeping: asks all to ring our doorbell, and looks once more. False: there is
     /// something to do, do not sleep. [`Self::disarm`] comes after either.
     pub fn arm(&mut self) -> bool {

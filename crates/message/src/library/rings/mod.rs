@@ -4,12 +4,17 @@
 //! rings lends to it ([`Staging`]). A message that is offered is copied there first, one that is
 //! pulled is copied from there when it is whole. Where staging finds no place, the message waits.
 //!
-//! A message that is deferred is set aside, and so are those behind it; the backend half is asked
-//! to send no more of them until they are taken. What it says of our own requests goes on.
+//! A message that is deferred is set aside, and so is what its sender sent behind it; the backend
+//! half is asked to give no more of that sender until they are taken ([`Holds`]). What others sent,
+//! and what it says of our own requests, goes on.
+//!
+//! When the backend half is gone, what it gave before is taken first: its sender may know it to be
+//! here. Then what was asked of it fails, and its partners are gone.
 //!
 //! Partners behind rings have odd numbers here, so that those of channels, which are even, are
 //! apart from them.
 
+mod aside;
 mod way;
 
 use std::collections::{HashMap, VecDeque};
@@ -18,10 +23,10 @@ use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};
-use crate::limits::{ASIDE_BYTES_MAX, ASIDE_MAX};
-use crate::rings::{Wrong, hold, read_event, write_request};
+use crate::rings::{Holds, Wrong, read_event, write_request};
 use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
+use aside::Aside;
 
 /// Memory that the backend half reaches.
 pub trait Staging {
@@ -48,6 +53,8 @@ enum Underway {
     Offer(Window),
     /// A message is pulled to there.
     Pull(PeerId, Window),
+    /// A partner is connected to.
+    Connect,
 }
 
 /// What the backend half is to be told, and cannot be refused: it waits for room.
@@ -56,7 +63,6 @@ enum Owed {
     Disconnect(PeerId),
     Forget(PeerId),
     Cancel(Token),
-    Hold(bool),
 }
 
 /// What is being looked at.
@@ -71,6 +77,16 @@ enum Current {
     Aside,
     /// The end of a pull: its bytes are in staging.
     Pulled(channel::Event, Token, Window),
+}
+
+/// Whether the rings are of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotYet,
+    /// Nothing more comes: what is there is still to be taken.
+    Gone,
+    /// What is there is nonsense.
+    Broken,
 }
 
 /// The library half's end of the rings.
@@ -90,21 +106,17 @@ pub struct Rings<D, S> {
     arrival: Arrival,
     /// What found no room last, in bytes.
     full: Option<usize>,
-    /// Messages and offers that were deferred, and those that came after, with their bytes: at
-    /// most what the ring holds, and what comes until the other half heard of it.
-    aside: VecDeque<(Arrival, Vec<u8>)>,
-    aside_bytes: usize,
-    /// The first of them was deferred: it is given again after nothing was.
-    deferred: bool,
-    /// The other half was asked to hold, or is to be.
-    held: bool,
-    /// Of no use any more.
-    ended: bool,
+    /// Whose messages the other half is asked to keep.
+    holds: Holds,
+    /// What was deferred: of each partner at most what the ring holds, and what comes until the
+    /// other half heard of it.
+    aside: Aside,
+    end: End,
 }
 
 impl<D: Bell, S: Staging> Rings<D, S> {
     /// At the first side of a channel.
-    pub fn new(sender: Sender, receiver: Receiver, bell: D, staging: S) -> Self {
+    pub fn new(sender: Sender, receiver: Receiver, holds: Holds, bell: D, staging: S) -> Self {
         Self {
             sender,
             receiver,
@@ -116,38 +128,52 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             current: Current::Nothing,
             arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
             full: None,
-            aside: VecDeque::new(),
-            aside_bytes: 0,
-            deferred: false,
-            held: false,
-            ended: false,
+            holds,
+            aside: Aside::default(),
+            end: End::NotYet,
         }
     }
 
     /// Nobody is at the other end any more: all partners are gone.
     pub fn end(&mut self) {
-        self.ended = true;
+        if self.end == End::NotYet {
+            self.end = End::Gone;
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.end != End::NotYet
+    }
+
+    /// The application did something by which it may take what it could not take before. Says
+    /// whether there is anything of that.
+    pub fn stir(&mut self) -> bool {
+        self.aside.stir()
     }
 
     /// Before sleeping: asks to be woken, and looks once more. False: there is something to do, do
     /// not sleep. [`Self::disarm`] comes after either.
     pub fn arm(&mut self) -> bool {
-        if self.ended {
-            return self.peers.is_empty();
+        // What is set aside waits for the application alone, once each was tried.
+        if !self.aside.is_vain() {
+            return false;
         }
-        // What is set aside waits for the application alone.
-        let arrived = self.receiver.ask() && !self.is_stuffed();
+        if self.ended() {
+            return self.aside.is_stuffed()
+                || (self.end == End::Broken || !self.receiver.ready()) && !self.has_last();
+        }
+        let arrived = self.receiver.ask() && !self.aside.is_stuffed();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
         match room {
             // Said once: who waited for it may be gone.
             Ok(true) => self.full = None,
             Ok(false) => {}
-            Err(Broken) => self.ended = true,
+            Err(Broken) => self.end = End::Broken,
         }
         if self.receiver.poisoned() {
-            self.ended = true;
+            self.end = End::Broken;
         }
-        !arrived && room == Ok(false) && !self.ended
+        !arrived && room == Ok(false) && !self.ended()
     }
 
     /// Takes back what [`Self::arm`] asked.
@@ -175,14 +201,14 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Err(Refused::Full)
             }
             Err(Broken) => {
-                self.ended = true;
+                self.end = End::Broken;
                 Err(Self::gone())
             }
         }
     }
 
     fn request(&mut self, request: &Request<'_>) -> Result<(), Refused> {
-        if self.ended {
+        if self.ended() {
             return Err(Self::gone());
         }
         let written = write_request(&mut self.sender, request);
@@ -191,7 +217,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
 
     /// Tells the backend half, now or when there is room.
     fn owe(&mut self, owed: Owed) {
-        if !self.ended {
+        if !self.ended() {
             self.owed.push_back(owed);
             self.pay();
         }
@@ -200,18 +226,10 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Tells what waits.
     fn pay(&mut self) {
         while let Some(owed) = self.owed.front() {
-            if let Owed::Hold(yes) = *owed {
-                if self.message(hold(yes), 0, |_| ()) == Err(Refused::Full) {
-                    return;
-                }
-                self.owed.pop_front();
-                continue;
-            }
             let request = match *owed {
                 Owed::Disconnect(peer) => Request::Disconnect { peer: inner(peer) },
                 Owed::Forget(peer) => Request::Forget { peer: inner(peer) },
                 Owed::Cancel(token) => Request::Cancel { token },
-                Owed::Hold(_) => return,
             };
             if self.request(&request) == Err(Refused::Full) {
                 return;
@@ -228,7 +246,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         len: usize,
         put: impl FnOnce(&mut Writing<'_>),
     ) -> Result<(), Refused> {
-        if self.ended {
+        if self.ended() {
             return Err(Self::gone());
         }
         let written = self.sender.begin(len).map(|writing| {
@@ -244,27 +262,24 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Looks at the next event.
     #[inline]
     fn look(&mut self) -> Option<Arrival> {
-        while !self.is_stuffed() {
+        while !self.aside.is_stuffed() {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
                 Err(Broken) => {
-                    self.ended = true;
+                    self.end = End::Broken;
                     return None;
                 }
             };
             match read_event(&event.head, event.len) {
                 Ok(said) => {
                     if let Some(arrival) = self.arrived(event, &said) {
-                        // That a partner is gone is heard after what it sent.
-                        let behind = matches!(
-                            arrival,
-                            Arrival::Message { .. }
-                                | Arrival::Offered { .. }
-                                | Arrival::PeerGone { .. }
-                        );
-                        if behind && !self.aside.is_empty() {
+                        if self.goes_behind(&arrival) {
                             self.set_aside(event, arrival);
+                            continue;
+                        }
+                        if self.is_void(&arrival) {
+                            self.take(event);
                             continue;
                         }
                         self.arrival = arrival;
@@ -274,7 +289,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                     self.take(event);
                 }
                 Err(Wrong::Kind(_) | Wrong::Field(_) | Wrong::Length { .. }) => {
-                    self.ended = true;
+                    self.end = End::Broken;
                     return None;
                 }
             }
@@ -282,40 +297,61 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         None
     }
 
-    /// Whether as much is set aside as may be: then the ring waits too.
-    fn is_stuffed(&self) -> bool {
-        self.aside_bytes >= ASIDE_BYTES_MAX || self.aside.len() >= ASIDE_MAX
+    /// Whether it is heard after what waits of the same partner: also that the partner is gone.
+    #[inline]
+    fn goes_behind(&self, arrival: &Arrival) -> bool {
+        match *arrival {
+            Arrival::Message { peer, .. }
+            | Arrival::Offered { peer, .. }
+            | Arrival::PeerGone { peer, .. } => self.aside.has(peer),
+            _ => false,
+        }
     }
 
-    /// Copies an event out of the ring, behind those that wait.
+    /// Whether nothing can come of it any more: of an offer nobody said that it is here.
+    #[inline]
+    fn is_void(&self, arrival: &Arrival) -> bool {
+        self.ended() && matches!(arrival, Arrival::Offered { .. })
+    }
+
+    /// Copies an event out of the ring, behind what waits of the same partner.
     #[cold]
     fn set_aside(&mut self, event: channel::Event, arrival: Arrival) {
-        let mut bytes = vec![0; event.len];
-        self.receiver.copy(&event, 0, &mut bytes);
-        self.aside_bytes = self.aside_bytes.saturating_add(bytes.len());
-        self.aside.push_back((arrival, bytes));
-        if !std::mem::replace(&mut self.held, true) {
-            self.owe(Owed::Hold(true));
+        if let Arrival::Message { peer, .. }
+        | Arrival::Offered { peer, .. }
+        | Arrival::PeerGone { peer, .. } = arrival
+        {
+            let mut bytes = vec![0; event.len];
+            self.receiver.copy(&event, 0, &mut bytes);
+            if self.aside.push(peer, arrival, bytes) {
+                self.holds.set(inner(peer), true);
+            }
         }
         self.take(event);
     }
 
     /// The first of those that were set aside was taken.
+    #[cold]
     fn taken_from_aside(&mut self) {
-        if let Some((_, bytes)) = self.aside.pop_front() {
-            self.aside_bytes = self.aside_bytes.saturating_sub(bytes.len());
-        }
-        if self.aside.is_empty() && std::mem::take(&mut self.held) {
-            self.owe(Owed::Hold(false));
+        if let Some(peer) = self.aside.done()
+            && self.holds.set(inner(peer), false)
+            && !self.ended()
+        {
+            self.bell.ring();
         }
     }
 
-    /// The first of those that were set aside.
+    /// One of those that were set aside.
     fn next_aside(&mut self) -> Option<Arrival> {
-        let (arrival, _) = self.aside.front()?;
-        self.arrival = *arrival;
-        self.current = Current::Aside;
-        Some(self.arrival)
+        loop {
+            let arrival = self.aside.next()?;
+            if !self.is_void(&arrival) {
+                self.arrival = arrival;
+                self.current = Current::Aside;
+                return Some(arrival);
+            }
+            self.taken_from_aside();
+        }
     }
 
     /// What an event says to the library half, if anything.
@@ -349,6 +385,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Arrival::Chunk { peer, token, len: window.len }
             }
             Event::Connected { token, status, peer } => {
+                self.underway.remove(&token);
                 Arrival::Connected { token, status, peer: outer(peer) }
             }
             Event::PeerSeen { peer, address, session } => {
@@ -371,12 +408,36 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         }
     }
 
-    /// The rings are of no use: partners go, one after the other.
+    /// A partner of which nothing more is to be taken.
+    fn last_peer(&self) -> Option<PeerId> {
+        self.peers.iter().rev().find(|peer| !self.aside.has(**peer)).copied()
+    }
+
+    /// A connect that nobody answers any more.
+    fn last_connect(&self) -> Option<Token> {
+        let connects = self.underway.iter().filter(|(_, what)| matches!(what, Underway::Connect));
+        connects.map(|(token, _)| *token).next()
+    }
+
+    fn has_last(&self) -> bool {
+        self.last_peer().is_some() || self.last_connect().is_some()
+    }
+
+    /// The rings are of no use: what was asked fails and partners go, one after the other.
     #[cold]
-    fn next_gone(&mut self) -> Option<Arrival> {
-        let peer = *self.peers.last()?;
+    fn next_last(&mut self) -> Option<Arrival> {
+        // What lies in the ring may be of any partner.
+        if self.end == End::Gone && self.aside.is_stuffed() {
+            return None;
+        }
+        let status = Status::EndpointUnreachable;
+        self.arrival = if let Some(token) = self.last_connect() {
+            self.underway.remove(&token);
+            Arrival::Connected { token, status, peer: PeerId::NONE }
+        } else {
+            Arrival::PeerGone { peer: self.last_peer()?, status }
+        };
         self.current = Current::Note;
-        self.arrival = Arrival::PeerGone { peer, status: Status::EndpointUnreachable };
         Some(self.arrival)
     }
 

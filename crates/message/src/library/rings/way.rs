@@ -1,6 +1,6 @@
 //! Rings as a [`Transport`].
 
-use super::{Bell, Current, Rings, Staging, Underway, handle, inner};
+use super::{Bell, Current, End, Rings, Staging, Underway, handle, inner};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 use crate::rings::eager;
@@ -93,7 +93,9 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         key: u32,
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused> {
-        self.request(&Request::Connect { token, to, key, timeout_ns })
+        self.request(&Request::Connect { token, to, key, timeout_ns })?;
+        self.underway.insert(token, Underway::Connect);
+        Ok(())
     }
 
     fn disconnect(&mut self, peer: PeerId) {
@@ -104,10 +106,14 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     fn forget(&mut self, peer: PeerId) {
         self.orphan(peer);
         self.peers.retain(|other| *other != peer);
+        self.holds.set(inner(peer), false);
         self.owe(super::Owed::Forget(peer));
     }
 
     fn cancel(&mut self, token: Token) {
+        if let Some(Underway::Connect) = self.underway.get(&token) {
+            self.underway.remove(&token);
+        }
         self.owe(super::Owed::Cancel(token));
     }
 
@@ -123,15 +129,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         if !self.owed.is_empty() {
             self.pay();
         }
-        if self.ended {
-            return self.next_gone();
-        }
         // What was deferred is given again after all else was.
-        let deferred = std::mem::take(&mut self.deferred);
-        match self.look() {
-            None if !deferred => self.next_aside(),
-            next => next,
-        }
+        let next = if self.end == End::Broken { None } else { self.look() };
+        let next = next.or_else(|| self.next_aside());
+        if next.is_none() && self.ended() { self.next_last() } else { next }
     }
 
     #[inline]
@@ -144,15 +145,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
                 self.staging.read(window, at, into);
                 len
             }
-            Current::Aside => {
-                let bytes = self.aside.front().and_then(|(_, bytes)| bytes.get(at..));
-                let bytes = bytes.unwrap_or_default();
-                let len = bytes.len().min(into.len());
-                if let (Some(to), Some(from)) = (into.get_mut(..len), bytes.get(..len)) {
-                    to.copy_from_slice(from);
-                }
-                len
-            }
+            Current::Aside => self.aside.copy(at, into),
             Current::Nothing | Current::Note => 0,
         }
     }
@@ -183,9 +176,8 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
             Current::Event(event) => {
                 let arrival = self.arrival;
                 self.set_aside(event, arrival);
-                self.deferred = true;
             }
-            Current::Aside => self.deferred = true,
+            Current::Aside => self.aside.defer(),
             Current::Nothing | Current::Note | Current::Pulled(..) => {}
         }
     }

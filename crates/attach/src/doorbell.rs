@@ -1,0 +1,136 @@
+//! Doorbells between two processes, either of which may be hostile: a pair of sockets, an end for
+//! each, that both ring and are rung by.
+//!
+//! An eventfd would be one open file that both have: either could make it block, fill it, and so
+//! hold the other up. Of a pair of sockets each has an end of its own; whether ringing waits is said
+//! with each ring. A bell that is full was rung.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
+};
+
+use crate::inlet;
+use crate::limits::RINGS_BYTES;
+
+/// One end.
+#[derive(Debug)]
+pub struct Doorbell(OwnedFd);
+
+/// A new one: its ends.
+///
+/// # Errors
+/// The host gives no descriptors.
+pub fn pair() -> io::Result<[OwnedFd; 2]> {
+    let (one, other) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    Ok([one, other])
+}
+
+impl Doorbell {
+    /// Of an end that somebody gave us.
+    pub fn new(end: OwnedFd) -> Self {
+        Self(end)
+    }
+
+    /// Rings at the other end. Never waits.
+    pub fn ring(&self) {
+        // It can only fail when it is full, and then it was rung; or when nobody is there.
+        let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// It was heard; never waits. False: the other end sent descriptors, which nobody does who
+    /// means well.
+    pub fn hush(&self) -> bool {
+        let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
+        let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
+        !odd && fds.is_empty() && !got.is_ok_and(|got| got.cut)
+    }
+
+    /// Before it is closed: what the other end sent is not closed with it, here.
+    pub fn part(&self) {
+        let _ = shutdown(&self.0, Shutdown::Both);
+        inlet::drain(&self.0);
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+
+    use super::*;
+
+    fn bells() -> [Doorbell; 2] {
+        pair().unwrap().map(Doorbell::new)
+    }
+
+    fn is_rung(bell: &Doorbell) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn rings_are_heard_at_the_other_end_alone() {
+        let [one, other] = bells();
+        one.ring();
+        one.ring();
+        assert!(is_rung(&other) && !is_rung(&one));
+        assert!(other.hush() && !is_rung(&other), "all rings are one");
+        assert!(other.hush(), "nothing is waited for");
+        other.ring();
+        assert!(is_rung(&one) && !is_rung(&other));
+    }
+
+    #[test]
+    fn hostile_ends_that_are_not_heard_or_block_hold_nobody_up() {
+        let [one, other] = bells();
+        for bell in [&one, &other] {
+            let flags = fcntl_getfl(bell).unwrap();
+            fcntl_setfl(bell, flags - OFlags::NONBLOCK).unwrap();
+        }
+        // Also when it is full both ways.
+        for _ in 0..10_000 {
+            one.ring();
+            other.ring();
+        }
+        assert!(is_rung(&one) && is_rung(&other));
+        while is_rung(&one) {
+            assert!(one.hush());
+        }
+        other.ring();
+        assert!(is_rung(&one), "there is room again");
+        // One that is gone is rung in vain.
+        other.part();
+        drop(other);
+        one.ring();
+    }
+
+    #[test]
+    fn hostile_descriptors_are_noticed() {
+        let [one, other] = bells();
+        let file: OwnedFd = std::fs::File::open("/").unwrap().into();
+        for fd in [file.as_fd(), one.as_fd()] {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds = [fd];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            let vectors = [io::IoSlice::new(&[1])];
+            sendmsg(&one.0, &vectors, &mut control, SendFlags::empty()).unwrap();
+            assert!(!other.hush());
+        }
+        one.ring();
+        assert!(other.hush());
+    }
+}
