@@ -321,3 +321,34 @@ fn hostile_users_leave_endpoints_to_others() {
     }
     assert_eq!(opened, limits::ENDPOINTS_PER_USER_MAX);
 }
+
+#[test]
+fn hostile_users_leave_ways_to_others() {
+    let host = Host::new();
+    for board in ["d", "e", "f"] {
+        host.add(board, "red", nic(board)).unwrap();
+    }
+    let mut target = host.attach("a");
+    target.open(0, 1);
+    let mut made = 0;
+    // Each has as many ways as a process may have to one endpoint.
+    let boards = ["a", "b", "d", "e", "f"];
+    for at in 0..15 {
+        let mut process = host.attach(boards[at % 5]);
+        for endpoint in 1..=limits::WAYS_OF_CLIENT_MAX {
+            let endpoint = (at / 5 * limits::WAYS_OF_CLIENT_MAX + endpoint) as u8;
+            process.open(endpoint, 0);
+            process.ask(Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") });
+            match process.hear().0 {
+                Tell::Channel { .. } => {
+                    made += 1;
+                    assert!(matches!(target.hear().0, Tell::Channel { .. }));
+                }
+                Tell::Refused { status, .. } => assert_eq!(status, Status::NoResources as u8),
+                tell => panic!("{tell:?}"),
+            }
+        }
+        std::mem::forget(process);
+    }
+    assert_eq!(made, limits::WAYS_OF_USER_MAX);
+}

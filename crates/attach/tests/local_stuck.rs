@@ -1,0 +1,68 @@
+//! The host lets only so many descriptors of a user be under way: who leaves many unread takes them
+//! from others, who must not be parted from for it.
+
+use std::os::fd::OwnedFd;
+use std::process::Command;
+
+use causeway_attach::local::Local;
+use causeway_wire::local::MESSAGE_BYTES;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+const INSIDE: &str = "CAUSEWAY_TEST_BOUNDED";
+const NAME: &str = "hostile_descriptors_that_are_not_read_part_nobody_else";
+
+fn pair() -> (Local, Local) {
+    let flags = SocketFlags::CLOEXEC;
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    (Local::new(one), Local::new(other))
+}
+
+fn memory() -> OwnedFd {
+    causeway_memory::create("test", 4096).unwrap()
+}
+
+fn bounded() {
+    let ((mut hog, mut unread), (mut other, mut reads)) = (pair(), pair());
+    let mut sent = 0;
+    while !hog.is_stuck() {
+        hog.send([1; MESSAGE_BYTES], vec![memory(), memory()]).unwrap();
+        sent += 1;
+        assert!(sent < 1000, "nothing bounds it");
+    }
+    other.send([2; MESSAGE_BYTES], vec![memory()]).unwrap();
+    other.send([3; MESSAGE_BYTES], vec![]).unwrap();
+    assert!(other.is_stuck() && (other.backlog(), other.descriptors()) == (2, 1));
+    assert!(!other.flush().unwrap() && other.is_stuck());
+    // They are read at last.
+    for _ in 1..sent {
+        assert_eq!(unread.receive().unwrap().unwrap().fds.len(), 2);
+    }
+    assert!(other.flush().unwrap() && !other.is_stuck());
+    for (byte, fds) in [(2, 1), (3, 0)] {
+        let received = reads.receive().unwrap().unwrap();
+        assert_eq!((received.bytes[0], received.fds.len()), (byte, fds));
+    }
+}
+
+#[test]
+fn hostile_descriptors_that_are_not_read_part_nobody_else() {
+    if std::env::var_os(INSIDE).is_some() {
+        return bounded();
+    }
+    // The bound does not hold for root: as somebody else, with a low one.
+    let this = std::env::current_exe().unwrap();
+    let as_nobody = |program: &std::ffi::OsStr| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65533", "--regid=65533", "--clear-groups", "--"]);
+        command.args(["prlimit", "--nofile=64:64"]).arg(program);
+        command
+    };
+    let may = as_nobody("test".as_ref()).arg("-x").arg(&this).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: to be another user takes root, `setpriv` and `prlimit`");
+        return;
+    }
+    let mut process = as_nobody(this.as_os_str());
+    process.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1");
+    assert!(process.status().unwrap().success(), "see above");
+}
