@@ -16,7 +16,7 @@ use causeway_message::status::Status;
 use causeway_mx::limits;
 use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Name, Tell};
-use common::{Host, PATIENCE, Process, nic, soon};
+use common::{Host, Process, nic, soon};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A channel: its ends, and our end of its doorbell.
