@@ -8,6 +8,9 @@ pub const ENDPOINTS_MAX: usize = 1024;
 pub const BOARDS_MAX: usize = 64;
 /// Endpoint numbers of one board: 0 to 254; 255 asks for any.
 pub const ENDPOINT_ANY: u8 = 255;
+/// Connects that the daemon was asked for and has not answered: it does not listen to who does not
+/// read what it is told.
+pub const CONNECTS_ASKED_MAX: usize = 256;
 /// How long an answer of the daemon may take.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long an endpoint that is closed waits for messages on their way to other hosts.

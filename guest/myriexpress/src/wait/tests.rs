@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use causeway_attach::local::Local;
-use causeway_message::library::Transport as _;
+use causeway_message::library::{Refused, Transport as _};
 use causeway_message::split::{Address, NicId, Token};
 use causeway_wire::local::{Name, Tell, VERSION};
 
@@ -90,6 +90,26 @@ fn who_hears_in_passing_wakes_who_sleeps() {
         endpoint.step();
     }
     assert!(endpoint.ears.is_rung(), "it would not hear it any more");
+}
+
+#[test]
+fn many_connects_wait_until_others_are_answered() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let way = &mut locked.endpoint().way;
+    let to = Address { nic: NicId(8), endpoint: 1 };
+    let mut asked = 0;
+    while way.connect(Token(asked), to, 1, None).is_ok() {
+        asked += 1;
+        assert!(asked < 10_000, "the daemon would not be listened to");
+    }
+    assert_eq!(way.connect(Token(asked), to, 1, None), Err(Refused::Full));
+    refuse(&mut daemon);
+    let since = Instant::now();
+    while !way.hear() {
+        assert!(since.elapsed() < PATIENCE);
+    }
+    assert!(way.connect(Token(asked), to, 1, None).is_ok());
 }
 
 #[test]

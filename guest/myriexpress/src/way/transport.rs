@@ -7,6 +7,7 @@ use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
 use super::{Between, Shown, Way, Ways, Wish};
+use crate::limits::CONNECTS_ASKED_MAX;
 use crate::memory::Segments;
 
 type Local = Channels<Between>;
@@ -142,6 +143,9 @@ impl Transport<Segments> for Way {
     ) -> Result<(), Refused> {
         if self.parted {
             return Err(Refused::Never(Status::EndpointUnreachable));
+        }
+        if self.connects.len() >= CONNECTS_ASKED_MAX {
+            return Err(Refused::Full);
         }
         let Address { nic, endpoint } = to;
         let ask =
