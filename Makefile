@@ -6,7 +6,7 @@ OUT := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: help demo test bench sim fuzz sanitize lint setup build clean-guests
 
 help:
-	@echo 'make demo    two real guests talk through causewayd; one table'
+	@echo 'make demo    two real guests talk through causewayd, and processes by messages'
 	@echo 'make test    lints and all tests, real guests among them'
 	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--quick --only stream"'
 	@echo 'make fuzz    hostile input for every door, an hour; FUZZ="--target NAME --seconds N --jobs J"'
@@ -18,7 +18,7 @@ setup:
 	@scripts/setup.sh
 
 build: setup
-	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm
+	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress
 
 demo: build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)

@@ -41,30 +41,37 @@ pub fn guest_tool() -> Result<PathBuf> {
 /// # Errors
 /// When they are not there, or the build fails.
 pub fn daemon() -> Result<(PathBuf, PathBuf)> {
+    let packages = ["causeway-daemon", "causeway-cli"];
+    let [daemon, cli] = built("daemon", &packages, ["causewayd", "causeway"])?;
+    Ok((daemon, cli))
+}
+
+/// What measures messages, with the library beside it; from where the daemon is.
+///
+/// # Errors
+/// As [`daemon`].
+pub fn message_tool() -> Result<PathBuf> {
+    let files = ["causeway-mx", "libmyriexpress.so"];
+    let [tool, _] = built("messages", &["causeway-myriexpress"], files)?;
+    Ok(tool)
+}
+
+fn built<const N: usize>(what: &str, packages: &[&str], files: [&str; N]) -> Result<[PathBuf; N]> {
     let dir = match std::env::var_os("CAUSEWAY_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
         None => {
-            let _lock = place::lock("daemon")?;
-            process::output(cargo().args([
-                "build",
-                "--release",
-                "-q",
-                "-p",
-                "causeway-daemon",
-                "-p",
-                "causeway-cli",
-            ]))?;
+            let _lock = place::lock(what)?;
+            let packages = packages.iter().flat_map(|package| ["-p", package]);
+            process::output(cargo().args(["build", "--release", "-q"]).args(packages))?;
             place::target().join("release")
         }
     };
-    let (daemon, cli) = (dir.join("causewayd"), dir.join("causeway"));
-    for program in [&daemon, &cli] {
-        if !program.is_file() {
-            return Err(Error::Missing {
-                what: format!("there is no {}", program.display()),
-                remedy: "build it, or set CAUSEWAY_BIN_DIR to the folder that holds it".into(),
-            });
-        }
+    let files = files.map(|file| dir.join(file));
+    match files.iter().find(|file| !file.is_file()) {
+        Some(missing) => Err(Error::Missing {
+            what: format!("there is no {}", missing.display()),
+            remedy: "build it, or set CAUSEWAY_BIN_DIR to the folder that holds it".into(),
+        }),
+        None => Ok(files),
     }
-    Ok((daemon, cli))
 }

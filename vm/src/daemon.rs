@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
-pub use crate::setup::{Member, Setup};
+pub use crate::setup::{Board, Member, Setup};
 
 /// User and group `nobody`: whom the daemon runs as when we are root.
 pub(crate) const NOBODY: u32 = 65534;
@@ -68,7 +68,7 @@ impl Daemon {
             program
         };
         let log = Console::default();
-        let process = launch(&program, &dir, &log, setup.namespace_of)?;
+        let process = launch(&program, &dir, &log, &setup)?;
         let mut daemon = Self { process, log, dir, cli, program, setup };
         daemon.await_ready()?;
         Ok(daemon)
@@ -95,8 +95,7 @@ impl Daemon {
     /// # Errors
     /// When it does not get ready.
     pub fn resume(&mut self) -> Result<()> {
-        let within = self.setup.namespace_of;
-        self.process = launch(&self.program, &self.dir, &self.log, within)?;
+        self.process = launch(&self.program, &self.dir, &self.log, &self.setup)?;
         self.await_ready()
     }
 
@@ -116,6 +115,7 @@ impl Daemon {
     fn sockets(&self) -> Vec<PathBuf> {
         let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
         let mut all: Vec<PathBuf> = self.setup.members.iter().flat_map(of).collect();
+        all.extend(self.setup.boards.iter().map(|board| self.board_socket(&board.name)));
         all.push(self.control_socket());
         all
     }
@@ -199,6 +199,12 @@ impl Daemon {
         self.dir.join(&format!("{}-vsock.sock", member.name))
     }
 
+    /// The socket of a board: what `CAUSEWAY_MX` names.
+    #[must_use]
+    pub fn board_socket(&self, board: &str) -> PathBuf {
+        self.dir.join(&format!("{board}.sock"))
+    }
+
     /// The socket by which host processes call a member, and the stem of those
     /// on which they answer its calls.
     #[must_use]
@@ -228,10 +234,11 @@ impl Daemon {
 }
 
 /// Starts causewayd with the configuration in `dir`, in the network namespace of a process.
-fn launch(program: &Path, dir: &RunDir, log: &Console, within: Option<u32>) -> Result<Process> {
-    let mut prefix = within.map(bridge::enter).unwrap_or_default();
+fn launch(program: &Path, dir: &RunDir, log: &Console, setup: &Setup) -> Result<Process> {
+    let mut prefix = setup.namespace_of.map(bridge::enter).unwrap_or_default();
     if rustix::process::geteuid().is_root() {
-        prefix.extend(as_nobody());
+        let interfaces = setup.boards.iter().any(|board| board.interface.is_some());
+        prefix.extend(as_nobody(interfaces));
     }
     let mut command = process::tied_within(&prefix, program);
     command.arg("--config").arg(dir.join("causeway.toml")).current_dir(dir.path());
@@ -246,12 +253,16 @@ fn launch(program: &Path, dir: &RunDir, log: &Console, within: Option<u32>) -> R
     Ok(process)
 }
 
-fn as_nobody() -> Vec<String> {
+/// As a user without any right but, where it is to use interfaces, the one to open raw sockets.
+fn as_nobody(interfaces: bool) -> Vec<String> {
     let id = NOBODY.to_string();
+    let kept = if interfaces { "-all,+net_raw" } else { "-all" };
+    let caps = ["inh-caps", "ambient-caps", "bounding-set"].map(|set| format!("--{set}={kept}"));
     ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--no-new-privs"]
         .into_iter()
-        .chain(["--inh-caps=-all", "--bounding-set=-all", "--"])
         .map(String::from)
+        .chain(caps)
+        .chain(["--".into()])
         .collect()
 }
 

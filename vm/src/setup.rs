@@ -1,4 +1,4 @@
-//! What a daemon is started with: ports of guests, links, and where it runs.
+//! What a daemon is started with: ports of guests, boards, links, and where it runs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -39,11 +39,26 @@ impl Member {
     }
 }
 
+/// A board of MX endpoints, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Board {
+    /// Its name, also for other hosts.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Distinguishes it: the last byte of its MAC.
+    pub number: u8,
+    /// The interface by which others are reached; none: this host only.
+    pub interface: Option<String>,
+}
+
 /// What a daemon is started with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
     /// Whose ports it has.
     pub members: Vec<Member>,
+    /// Boards of processes.
+    pub boards: Vec<Board>,
     /// `[[link]]` tables and the like, at the end of its configuration file.
     pub links: String,
     /// The process whose network namespace (and user namespace) it runs in.
@@ -61,7 +76,9 @@ impl Setup {
     pub(crate) fn configuration(&self, dir: &Path) -> String {
         let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
         let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
-        let mut groups: Vec<&str> = self.members.iter().map(|m| m.group.as_str()).collect();
+        let members = self.members.iter().map(|m| m.group.as_str());
+        let boards = self.boards.iter().map(|b| b.group.as_str());
+        let mut groups: Vec<&str> = members.chain(boards).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
@@ -82,6 +99,17 @@ impl Setup {
                 path(format!("{name}.vsock")),
             );
         }
+        for Board { name, group, number, interface } in &self.boards {
+            let _ = write!(
+                text,
+                "\n[[port]]\nname = {name:?}\ngroup = {group:?}\nkind = \"mx\"\nsocket = {}\n\
+                 mac = \"52:54:00:79:00:{number:02x}\"\n",
+                path(format!("{name}.sock")),
+            );
+            if let Some(interface) = interface {
+                let _ = writeln!(text, "interface = {interface:?}");
+            }
+        }
         text.push_str(&self.links);
         text
     }
@@ -92,13 +120,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_names_each_group_once_and_two_ports_a_member() {
+    fn the_configuration_names_each_group_once_and_the_ports_of_members_and_boards() {
         let members = [Member::new("a", "blue", 1), Member::new("b", "blue", 2)];
         let mut setup = Setup::new(&members);
         setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
+        let interface = Some("eth0".into());
+        setup.boards =
+            vec![Board { name: "mx0".into(), group: "blue".into(), number: 3, interface }];
         let text = setup.configuration(Path::new("/run/x"));
         assert_eq!(text.matches("[[group]]").count(), 1);
-        assert_eq!(text.matches("[[port]]").count(), 4);
+        assert_eq!(text.matches("[[port]]").count(), 5);
         for want in [
             "control = \"/run/x/control.sock\"",
             "name = \"b-vsock\"",
@@ -106,6 +137,8 @@ mod tests {
             "cid = 102",
             "host_socket = \"/run/x/a.vsock\"",
             "name = \"to-b\"",
+            "socket = \"/run/x/mx0.sock\"",
+            "interface = \"eth0\"",
         ] {
             assert!(text.contains(want), "{want} not in:\n{text}");
         }

@@ -1,6 +1,7 @@
-//! `make demo`: two real guests, every kind of traffic, one table.
+//! `make demo`: two real guests and every kind of traffic, messages of processes; two tables.
 
 mod measure;
+mod messages;
 mod options;
 mod scene;
 mod table;
@@ -35,10 +36,11 @@ fn main() -> ExitCode {
 /// Runs it all; whether every row worked.
 fn run(options: &Options) -> causeway_vm::Result<bool> {
     causeway_vm::rundir::clean_on_signals()?;
-    let mut scene = Scene::set_up(options)?;
-    let rows = measure::all(&mut scene, options.limit);
-    let report = Report::new(&scene, rows);
-    let shut = scene.tear_down();
+    let (mut report, shut) = match options.guests {
+        true => guests(options)?,
+        false => (Report::without_guests(), Ok(())),
+    };
+    report.add_messages(messages::all(options.limit));
     print!("\n{}", report.text());
     report.write_json(&options.json)?;
     println!("\nThe same as JSON: {}", options.json.display());
@@ -46,6 +48,14 @@ fn run(options: &Options) -> causeway_vm::Result<bool> {
         eprintln!("causeway-demo: {why}");
     }
     Ok(report.ok && shut.is_ok())
+}
+
+/// What two guests came to, and whether all ended well.
+fn guests(options: &Options) -> causeway_vm::Result<(Report, causeway_vm::Result<()>)> {
+    let mut scene = Scene::set_up(options)?;
+    let rows = measure::all(&mut scene, options.limit);
+    let report = Report::new(&scene, rows);
+    Ok((report, scene.tear_down()))
 }
 
 /// A line of progress.

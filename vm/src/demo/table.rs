@@ -21,6 +21,11 @@ pub enum Unit {
     Count,
 }
 
+/// What stands beside Causeway in the table of guests.
+const BRIDGE: &str = "bridge+tap";
+/// ... and in the one of messages.
+const SOCKETS: &str = "sockets";
+
 /// One line of the table.
 #[derive(Debug, Serialize)]
 pub struct Row {
@@ -32,6 +37,8 @@ pub struct Row {
     pub causeway: Option<f64>,
     /// Over the bridge; none when it failed or has no such exchange.
     pub bridge_tap: Option<f64>,
+    /// Through sockets; none when it failed or is no row of messages.
+    pub sockets: Option<f64>,
     /// How many times better Causeway did, where both have a number.
     pub ratio: Option<f64>,
     /// Whether all content arrived and was compared.
@@ -41,21 +48,44 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row of two outcomes.
+    /// A row of guests: two outcomes.
     pub fn new(name: &str, unit: Unit, ours: Result<f64>, bridge: Option<Result<f64>>) -> Self {
+        let (row, bridge_tap) = Self::of_two(name, unit, ours, (BRIDGE, bridge));
+        Self { bridge_tap, ..row }
+    }
+
+    /// A row of messages: two outcomes.
+    pub fn beside_sockets(
+        name: &str,
+        unit: Unit,
+        ours: Result<f64>,
+        sockets: Option<Result<f64>>,
+    ) -> Self {
+        let (row, sockets) = Self::of_two(name, unit, ours, (SOCKETS, sockets));
+        Self { sockets, ..row }
+    }
+
+    fn of_two(
+        name: &str,
+        unit: Unit,
+        ours: Result<f64>,
+        (peer, theirs): (&str, Option<Result<f64>>),
+    ) -> (Self, Option<f64>) {
         let mut errors = Vec::new();
         let mut keep = |path: &str, outcome: Result<f64>| {
             outcome.map_err(|e| errors.push(format!("{path}: {e}"))).ok()
         };
         let causeway = keep("causeway", ours);
-        let bridge_tap = bridge.and_then(|b| keep("bridge+tap", b));
-        let ratio = match (unit, causeway, bridge_tap) {
+        let beside = theirs.and_then(|b| keep(peer, b));
+        let ratio = match (unit, causeway, beside) {
             (Unit::Micros, Some(a), Some(b)) if a > 0.0 => Some(b / a),
             (Unit::MegabytesPerSecond, Some(a), Some(b)) if b > 0.0 => Some(a / b),
             _ => None,
         };
         let verified = errors.is_empty();
-        Self { name: name.into(), unit, causeway, bridge_tap, ratio, verified, errors }
+        let (bridge_tap, sockets) = (None, None);
+        let name = name.into();
+        (Self { name, unit, causeway, bridge_tap, sockets, ratio, verified, errors }, beside)
     }
 }
 
@@ -64,7 +94,7 @@ impl Row {
 pub struct Report {
     /// Layout of this object; raised when a field changes its meaning.
     pub format: u32,
-    /// `kvm`, `tcg` or `uml`.
+    /// `kvm`, `tcg` or `uml`; `none` without guests.
     pub accelerator: &'static str,
     /// QEMU's version, where the guests run in it.
     pub qemu: Option<String>,
@@ -78,6 +108,8 @@ pub struct Report {
     pub ok: bool,
     /// The rows.
     pub rows: Vec<Row>,
+    /// Those of messages between processes.
+    pub messages: Vec<Row>,
     #[serde(skip)]
     title: String,
 }
@@ -105,25 +137,57 @@ impl Report {
             no_bridge: scene.bridge.as_ref().err().cloned(),
             ok: rows.iter().all(|r| r.verified),
             rows,
+            messages: Vec::new(),
             title,
         }
+    }
+
+    /// The outcome of a run that has no guests.
+    pub fn without_guests() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            format: 1,
+            accelerator: "none",
+            qemu: None,
+            guest_kernel: String::new(),
+            host_cores: cores,
+            no_bridge: None,
+            ok: true,
+            rows: Vec::new(),
+            messages: Vec::new(),
+            title: format!("No guests; host with {cores} cores"),
+        }
+    }
+
+    /// Adds the rows of messages.
+    pub fn add_messages(&mut self, rows: Vec<Row>) {
+        self.ok &= rows.iter().all(|row| row.verified);
+        self.messages = rows;
     }
 
     /// The table as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.title);
-        let header = ["", "causeway", "bridge+tap", "better by", "verified"].map(String::from);
-        let lines: Vec<[String; 5]> =
-            std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
-        let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 5] = std::array::from_fn(width);
-        for line in &lines {
-            let _ = write!(text, "{:<w$}", line[0], w = widths[0]);
-            for (cell, w) in line.iter().zip(widths).skip(1) {
-                let _ = write!(text, "  {cell:>w$}");
-            }
-            text.push('\n');
+        if !self.rows.is_empty() {
+            self.guests(&mut text);
         }
+        if !self.messages.is_empty() {
+            text.push_str("\nMX messages between two processes\n\n");
+            table(&mut text, SOCKETS, &self.messages);
+            text.push_str(
+                "\nsockets are AF_UNIX on one host, TCP over the same cable between two \
+                 (network namespaces).\n",
+            );
+        }
+        for error in self.rows.iter().chain(&self.messages).flat_map(|r| &r.errors) {
+            let _ = writeln!(text, "FAILED {}", first_line(error));
+        }
+        text
+    }
+
+    /// The table of guests, and what there is to say of it.
+    fn guests(&self, text: &mut String) {
+        table(text, BRIDGE, &self.rows);
         text.push_str("\nTimes are there and back (ping: mean, ping-pong: median).\n");
         match &self.no_bridge {
             None => text.push_str(
@@ -134,10 +198,6 @@ impl Report {
                 let _ = writeln!(text, "No bridge+tap: {}", first_line(why));
             }
         }
-        for error in self.rows.iter().flat_map(|r| &r.errors) {
-            let _ = writeln!(text, "FAILED {}", first_line(error));
-        }
-        text
     }
 
     /// Writes the table as JSON.
@@ -148,7 +208,23 @@ impl Report {
     }
 }
 
-fn cells(row: &Row) -> [String; 5] {
+/// Appends a table with `peer` beside Causeway.
+fn table(text: &mut String, peer: &str, rows: &[Row]) {
+    let header = ["", "causeway", peer, "better by", "verified"].map(String::from);
+    let cells = rows.iter().map(|row| cells(row, peer));
+    let lines: Vec<[String; 5]> = std::iter::once(header).chain(cells).collect();
+    let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    for line in &lines {
+        let _ = write!(text, "{:<w$}", line[0], w = widths[0]);
+        for (cell, w) in line.iter().zip(widths).skip(1) {
+            let _ = write!(text, "  {cell:>w$}");
+        }
+        text.push('\n');
+    }
+}
+
+fn cells(row: &Row, peer: &str) -> [String; 5] {
     let failed = |path: &str| row.errors.iter().any(|e| e.starts_with(path));
     let value = |path: &str, v: Option<f64>| match v {
         Some(v) => number(row.unit, v),
@@ -158,7 +234,7 @@ fn cells(row: &Row) -> [String; 5] {
     [
         row.name.clone(),
         value("causeway", row.causeway),
-        value("bridge+tap", row.bridge_tap),
+        value(peer, row.bridge_tap.or(row.sockets)),
         row.ratio.map_or("-".into(), |r| format!("{r:.2}x")),
         if row.verified { "yes".into() } else { "NO".into() },
     ]
@@ -192,6 +268,7 @@ mod tests {
             no_bridge: None,
             ok: rows.iter().all(|r| r.verified),
             rows,
+            messages: Vec::new(),
             title: "title".into(),
         }
     }
@@ -216,6 +293,21 @@ mod tests {
         assert!(text.contains("FAILED causeway: byte 7 is wrong\n"), "{text}");
         let lines: Vec<&str> = text.lines().filter(|l| l.ends_with("yes")).collect();
         assert_eq!(lines.len(), 1, "{text}");
+    }
+
+    #[test]
+    fn messages_have_a_table_of_their_own_and_fail_the_whole() {
+        let mut report = report(vec![Row::new("a", Unit::Count, Ok(1.0), None)]);
+        let why = Error::Traffic { what: "nobody answers".into() };
+        report.add_messages(vec![
+            Row::beside_sockets("b", Unit::Micros, Ok(1.0), Some(Ok(4.0))),
+            Row::beside_sockets("c", Unit::Micros, Ok(1.0), Some(Err(why))),
+        ]);
+        assert!(!report.ok);
+        let text = report.text();
+        for want in ["better by", "4.00x", "FAILED sockets: nobody answers"] {
+            assert!(text.contains(want), "{want} not in:\n{text}");
+        }
     }
 
     #[test]
