@@ -272,6 +272,9 @@ fn unexpected_messages_are_bounded_and_their_senders_wait() {
     // What stands before all others is taken by a receive that is posted now.
     let waits = kept as u64;
     let (receive, back) = pair.b.receive(waits, u64::MAX, LEN);
+    pair.b.ways.stir();
+    assert!(!pair.b.ways.arm(), "nobody sleeps before it is known");
+    pair.b.ways.disarm();
     pair.run();
     pair.b.ended(receive);
     assert!(given(&back) == content(waits, LEN));
