@@ -109,6 +109,8 @@ pub(crate) struct Roster {
     serial: u32,
     now_ns: u64,
     share: Share,
+    /// A process was told something, and the processor was not let go since.
+    lets_in: bool,
     /// Of the dispatcher, for bells.
     number: u16,
 }
@@ -117,7 +119,17 @@ impl Roster {
     fn new(poller: Poller, share: Share) -> Self {
         let (seats, busy) = (Vec::new(), VecDeque::new());
         let deadlines = BTreeSet::new();
-        Self { poller, seats, busy, deadlines, serial: 0, now_ns: 0, share, number: 0 }
+        Self {
+            poller,
+            seats,
+            busy,
+            deadlines,
+            serial: 0,
+            now_ns: 0,
+            share,
+            lets_in: false,
+            number: 0,
+        }
     }
 
     /// A seat whose shard is about to be called: it has the time and the spin of now.
@@ -232,10 +244,12 @@ impl Roster {
             let Some(index) = self.busy.pop_front() else { break };
             let Some(seat) = self.seat(index) else { continue };
             let turn = seat.shard.turn(SHARD_SERVES_MAX);
+            let lets_in = seat.shard.lets_in();
             seat.busy = false;
             seat.turned = seat.turned.saturating_add(turn.worked);
             all.add(turn);
             left = left.saturating_sub(turn.cost());
+            self.lets_in |= lets_in;
             self.refresh(index);
         }
         self.hear();
@@ -366,6 +380,9 @@ impl Dispatcher {
         let turn = self.roster.turns(self.left);
         self.left = self.left.saturating_sub(turn.cost());
         self.turned.add(turn);
+        if turn.worked == 0 && std::mem::take(&mut self.roster.lets_in) {
+            std::thread::yield_now();
+        }
         Ok(true)
     }
 

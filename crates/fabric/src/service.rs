@@ -230,6 +230,12 @@ impl Context<'_> {
         self.sources.wake(value);
     }
 
+    /// A process was told something, and may need this very processor to hear it: the dispatcher
+    /// lets it in as soon as it has nothing else to do.
+    pub fn let_in(&mut self) {
+        self.sources.let_in = true;
+    }
+
     /// Whether a source that gives nothing is to be polled on.
     pub fn polls_source(&self, value: u32) -> bool {
         self.sources.polled(value, self.pacing, self.now_ns, self.spin_ns)

@@ -2,14 +2,14 @@
 //! system call each.
 //!
 //! A ring says nothing of the interface, and the host may lose its place in it: while it is empty
-//! the socket is asked now and then, and a new ring is made where frames were lost.
+//! the socket is asked now and then, and a new ring is made where frames are lost and none comes.
 
 use std::io;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::limits::{LOOKS_PER_ASK, RENEW_NS};
+use crate::limits::{ASK_NS, RENEW_NS};
 use crate::packet::{Packet, PacketSocket};
 use crate::packet_ring::{PacketRing, Slots};
 
@@ -17,12 +17,13 @@ use crate::packet_ring::{PacketRing, Slots};
 #[derive(Debug, Default)]
 pub struct PacketInlet {
     ring: Option<PacketRing>,
-    /// Looks since the last frame.
-    vain: u32,
-    /// Frames that the host lost since the ring was last made anew, and when it was.
+    /// When the socket was last asked, and whether a frame came since.
+    asked_ns: u64,
+    came: bool,
+    /// Frames that the host lost since one came last, and when the ring was made anew.
     missed: u64,
     renewed_ns: u64,
-    /// Frames that were lost when rings were made anew.
+    /// Frames that the host had no room for.
     pub lost: u64,
 }
 
@@ -57,26 +58,33 @@ impl PacketInlet {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
         match ring.receive(socket, room) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.vain = self.vain.wrapping_add(1);
-                if asks || self.vain.is_multiple_of(LOOKS_PER_ASK) {
+                if asks || now_ns >= self.asked_ns.saturating_add(ASK_NS) {
+                    self.asked_ns = now_ns;
                     sockopt::socket_error(socket)??;
                     self.revive(socket, now_ns)?;
                 }
                 Err(error)
             }
-            other => other,
+            other => {
+                self.came = true;
+                other
+            }
         }
     }
 
-    /// Nothing is in the ring: makes a new one if that is because the host lost its place in it.
+    /// Nothing is in the ring: makes a new one if that is because the host lost its place in it:
+    /// it loses frames, and none came since it was last asked.
     fn revive(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
-        self.missed = self.missed.saturating_add(ring.lost(socket)?.into());
+        let lost = u64::from(ring.lost(socket)?);
+        self.lost = self.lost.saturating_add(lost);
+        // Where frames come as well, there was no room for all of them.
+        let full = std::mem::take(&mut self.came);
+        self.missed = if full { 0 } else { self.missed.saturating_add(lost) };
         if self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
             return Ok(());
         }
-        self.renewed_ns = now_ns;
-        self.lost = self.lost.saturating_add(std::mem::take(&mut self.missed));
+        (self.renewed_ns, self.missed) = (now_ns, 0);
         // As if the interface had gone: it is tried again soon.
         ring.renew(socket).map_err(|_| Errno::NETDOWN.into())
     }

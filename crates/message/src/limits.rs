@@ -31,9 +31,10 @@ pub const IN_FLIGHT_MAX: usize = 255;
 /// Messages that came before the one that is next, of one partner: how far ahead they are at most.
 pub const EARLY_MAX: usize = 255;
 /// Bytes of messages that one endpoint keeps because they are early or not taken by the library.
+/// One board has at most as much of it as it leaves free, so that there is always some for others.
 pub const PARKED_BYTES_MAX: usize = 8 << 20;
-/// The part of them that one board has.
-pub const PARKED_BYTES_OF_HOST_MAX: usize = 4 << 20;
+/// What every board has of it, however little is left: one message of medium length.
+pub const PARKED_BYTES_OF_HOST_MIN: usize = MEDIUM_BYTES_MAX;
 /// The part of them that one partner has beyond its next message.
 pub const PARKED_BYTES_OF_PARTNER_MAX: usize = 1 << 20;
 /// Large messages that are offered to one endpoint and not pulled.
@@ -42,10 +43,17 @@ pub const OFFERS_MAX: usize = 4096;
 pub const OFFERS_OF_PARTNER_MAX: usize = 256;
 /// Large messages pulled from one partner at a time.
 pub const PULLS_OF_PARTNER_MAX: usize = 8;
-/// Blocks of one pull that are asked for and not all there.
-pub const BLOCKS_ASKED_MAX: usize = 4;
-/// Blocks from the first that is not all there to the last that was asked for.
-pub const BLOCKS_SPAN_MAX: usize = 16;
+/// Blocks of one partner that are asked for and not all there: at first (as many as MX has), at
+/// least after loss, and at most: 1 MiB, a quarter of what the host keeps of frames that nobody
+/// has looked at.
+pub const BLOCKS_ASKED: (usize, usize, usize) = (4, 2, 32);
+/// Blocks of one pull from the first that is not all there to the last that was asked for.
+pub const BLOCKS_SPAN_MAX: usize = 64;
+/// What a partner may have of a message that is pulled from us, beyond twice its length, in bytes;
+/// and how long it waits for each block that it wants besides, in ns.
+pub const PULLED_AGAIN_BYTES: u64 = 256 << 10;
+/// See [`PULLED_AGAIN_BYTES`].
+pub const PULLED_AGAIN_NS: u64 = 4_000_000;
 /// Events that wait for a library half before its requests wait too.
 pub const OUTBOX_MAX: usize = 1024;
 /// Messages that are looked through for one that is given up, in the time of any other request.
@@ -69,6 +77,9 @@ pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
+/// How long nothing is sent to a partner that began anew with numbers that were in use before, in
+/// ns: longer than packets are on their way.
+pub const QUIET_NS: u64 = 60_000_000;
 /// How often a partner that has not pulled what it is offered is asked whether it is there, in ns.
 pub const PROBE_NS: u64 = 2_000_000_000;
 /// A partner that is not heard of for so long is gone, in ns: MX's 1000 times half a second.

@@ -37,6 +37,12 @@ pub const ENDPOINT_ANY: u8 = 255;
 
 /// Room for one frame from the interface, with what stands before it, in bytes.
 pub const FRAME_ROOM: usize = 16_384;
+/// Frames that wait for the host to have room for them; then they are lost.
+pub const FRAMES_WAITING_MAX: usize = 1024;
+/// How long they wait until it is asked again; 200 us.
+pub const FULL_NS: u64 = 200_000;
+/// Frames that are looked at before it is done what is due: as many as the host keeps.
+pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time between two looks whether an interface is there again; 1 s.
@@ -45,6 +51,10 @@ pub const AGAIN_NS: u64 = 1_000_000_000;
 pub const BOARDS_PER_ADDRESS_MAX: usize = 256;
 /// A board that was silent for so long may be behind another address; 30 s.
 pub const MOVED_NS: u64 = 30_000_000_000;
+/// How long the address where it was has to answer; 1 s.
+pub const MOVES_NS: u64 = 1_000_000_000;
+/// How long such a question stands until it is asked again; 5 s.
+pub const ASKED_NS: u64 = 5_000_000_000;
 /// Longest region, in bytes; 1 GiB.
 pub const REGION_BYTES_MAX: u64 = 1 << 30;
 /// All regions of one endpoint, in bytes; 2 GiB. Memory is the process's, and is there when used.

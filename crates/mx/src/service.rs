@@ -69,6 +69,12 @@ pub(crate) fn random(bytes: &mut [u8]) {
     let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
 }
 
+pub(crate) fn random_number() -> u32 {
+    let mut bytes = [0; 4];
+    random(&mut bytes);
+    u32::from_ne_bytes(bytes)
+}
+
 impl Messages {
     /// A service without boards.
     pub fn new() -> Self {
@@ -181,6 +187,10 @@ impl Messages {
         else {
             return;
         };
+        if network.told() {
+            // It may need this very processor to hear it.
+            cx.let_in();
+        }
         let mut notes = std::mem::take(&mut network.notes);
         for note in notes.drain(..) {
             match note {

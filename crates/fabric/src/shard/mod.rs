@@ -144,6 +144,11 @@ impl Shard {
         self.settle();
     }
 
+    /// Whether the service told a process something since this was last asked.
+    pub(crate) fn lets_in(&mut self) -> bool {
+        std::mem::take(&mut self.sources.let_in)
+    }
+
     /// Whether a queue waits for its turn.
     #[inline]
     pub fn is_busy(&self) -> bool {

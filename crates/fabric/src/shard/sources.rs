@@ -23,6 +23,8 @@ pub(crate) struct Sources {
     all: BTreeMap<u32, Source>,
     woken: Vec<u32>,
     pub(crate) bells: Bells,
+    /// Somebody was told something who may wait for the processor.
+    pub(crate) let_in: bool,
 }
 
 impl Sources {

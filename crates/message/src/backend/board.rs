@@ -1,5 +1,7 @@
 //! All endpoints of one MAC, and which of them a frame, a request or a moment is for.
 
+use std::collections::BTreeMap;
+
 use causeway_wire::mxoe::{
     self, Ends, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
 };
@@ -416,6 +418,19 @@ impl Board {
         Some((endpoint.counters, endpoint.past))
     }
 
+    /// Boards of partners, and when one of them was heard last.
+    pub fn heard(&self) -> Vec<(NicId, u64)> {
+        let mut last = BTreeMap::new();
+        for endpoint in self.endpoints.iter().flatten() {
+            for (_, partner) in endpoint.peers.all().filter(|(_, p)| p.session.is_some()) {
+                let at: &mut u64 = last.entry(partner.host).or_default();
+                *at = partner.heard_at.max(*at);
+            }
+        }
+        let named = |(host, at)| Some((NicId::of(self.hosts.get(host)?.0), at));
+        last.into_iter().filter_map(named).collect()
+    }
+
     /// The partners of an endpoint, as they are now.
     pub fn partners(&self, endpoint: u8) -> Vec<PeerState> {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
@@ -445,6 +460,12 @@ impl Endpoint {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         if partner.send.probe_at.is_some_and(|at| at <= env.now) {
             self.probe(env, peer);
+        }
+        if let Some(partner) = self.peers.get_mut(peer)
+            && partner.send.quiet_until.is_some_and(|at| at <= env.now)
+        {
+            partner.send.quiet_until = None;
+            self.pump(env, peer);
         }
         self.pulls_due(env, peer);
         // Set between, it may be for what is done by now.

@@ -235,6 +235,7 @@ impl Endpoint {
                 peer = self.replace(env, address);
             }
         }
+        let before = self.peers.past_generation(address);
         let Some((peer, partner)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?)))
         else {
             count(&mut self.counters.no_partner);
@@ -248,7 +249,7 @@ impl Endpoint {
         // by the answer, and asks again.
         let unaware = past == Some(Number(expected).generation());
         if partner.session.is_none() && !unaware {
-            partner.adopt(session, expected);
+            partner.adopt(session, expected, env.now, before);
         }
         let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
         self.greet(env, peer, number, session, greeting);
@@ -295,10 +296,11 @@ impl Endpoint {
             return Ok(());
         };
         let Connecting { token, .. } = self.connects.swap_remove(at);
+        let before = self.peers.past_generation(address);
         if let Some(partner) = self.peers.get_mut(peer) {
             partner.heard_at = env.now;
             if partner.session.is_none() {
-                partner.adopt(session, expected);
+                partner.adopt(session, expected, env.now, before);
             }
         }
         self.tell_of(env, peer, Event::Connected { token, status: Status::Success, peer });

@@ -64,6 +64,8 @@ counters! {
         replies_sent,
         /// Pulls of a window that is not this partner's, or of what lies outside of it.
         wrong_pulls,
+        /// Pulls of what it had more than twice, which were not answered.
+        pulled_too_often,
     }
 }
 

@@ -10,7 +10,8 @@ use super::partner::{Content, Message, Peers};
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
 use crate::limits::{
-    LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MAX, PROBE_NS, REGIONS_MAX,
+    LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MIN, PROBE_NS,
+    REGIONS_MAX,
 };
 use crate::split::{Address, Event, NicId, PeerId, Token};
 use crate::status::Status;
@@ -59,15 +60,17 @@ pub(super) struct Parking {
 }
 
 impl Parking {
-    /// Takes room: whether there was.
+    /// Takes room for messages of a board: whether there was. However much others have taken,
+    /// another one finds half of what is left.
     pub(super) fn take(&mut self, host: u16, len: usize) -> bool {
         let total = self.total.saturating_add(len);
-        let of_host = self.of_host.entry(host).or_default();
-        let more = of_host.saturating_add(len);
-        if total > PARKED_BYTES_MAX || more > PARKED_BYTES_OF_HOST_MAX {
+        let more = self.of_host.get(&host).copied().unwrap_or(0).saturating_add(len);
+        let left = PARKED_BYTES_MAX.saturating_sub(total);
+        if more > left && more > PARKED_BYTES_OF_HOST_MIN {
             return false;
         }
-        (self.total, *of_host) = (total, more);
+        self.total = total;
+        self.of_host.insert(host, more);
         true
     }
 
@@ -230,7 +233,9 @@ impl Endpoint {
             _ if !quiet => None,
             at => at.or(Some(env.now.saturating_add(PROBE_NS))),
         };
-        let times = [partner.receive.ack_at, send.resend_at, send.probe_at];
+        let quiet = |until: &u64| *until > env.now && !send.queue.is_empty();
+        let quiet_until = send.quiet_until.filter(quiet);
+        let times = [partner.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
         times.into_iter().flatten().for_each(|time| due = due.min(time));
         for handle in &partner.pulling.active {
             if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
@@ -382,5 +387,33 @@ impl Endpoint {
             })
         };
         self.peers.all().filter_map(state).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::HOSTS_MAX;
+
+    fn fill(parking: &mut Parking, host: u16) -> usize {
+        (0..).take_while(|_| parking.take(host, 1024)).count() * 1024
+    }
+
+    #[test]
+    fn hostile_boards_together_leave_room_for_others() {
+        let mut parking = Parking::default();
+        assert_eq!(fill(&mut parking, 1), PARKED_BYTES_MAX / 2);
+        let second = fill(&mut parking, 2);
+        assert!((PARKED_BYTES_MAX / 4..=PARKED_BYTES_MAX / 3).contains(&second), "{second}");
+        for host in 3..HOSTS_MAX as u16 {
+            assert!(fill(&mut parking, host) >= PARKED_BYTES_OF_HOST_MIN, "{host}");
+        }
+        let most = PARKED_BYTES_MAX + HOSTS_MAX * PARKED_BYTES_OF_HOST_MIN;
+        assert!(parking.total <= most, "{}", parking.total);
+        for host in 1..HOSTS_MAX as u16 {
+            let has = parking.of_host[&host];
+            parking.give(host, has);
+        }
+        assert!(parking.total == 0 && parking.of_host.is_empty());
     }
 }

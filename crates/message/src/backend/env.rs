@@ -1,12 +1,13 @@
 //! What every step of a board has at hand: the time, the outside, and what endpoints share.
 
-use causeway_wire::mxoe::{Header, Packet, emit};
+use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, emit};
 
-use super::Outside;
 use super::counters::BoardCounters;
 use super::hosts::Hosts;
 use super::pool::Pool;
 use super::time::Alarms;
+use super::{Outside, RegionFault};
+use crate::split::RegionId;
 
 /// See above.
 pub(super) struct Env<'a> {
@@ -28,6 +29,34 @@ impl Env<'_> {
         let (head, data) = emit(&header, packet);
         count(&mut self.counters.frames_sent);
         self.out.frame(head.bytes(), data);
+    }
+
+    /// Sends a frame of a block, whose `len` bytes are those of a region; what `reply` has is of
+    /// no meaning.
+    pub(super) fn send_region(
+        &mut self,
+        host: u16,
+        reply: PullReply<'_>,
+        (endpoint, region): (u8, RegionId),
+        (offset, len): (u64, usize),
+    ) -> Result<(), RegionFault> {
+        /// In place of bytes that are put behind the head elsewhere.
+        const BLANK: [u8; FRAGMENT_LEN] = [0; FRAGMENT_LEN];
+        let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
+        let header = Header { destination, source: self.own, peer_index };
+        let blank = BLANK.get(..len).ok_or(RegionFault)?;
+        let (head, rest) = emit(&header, &Packet::PullReply(PullReply { data: blank, ..reply }));
+        if !rest.is_empty() {
+            self.out.frame_of(head.bytes(), endpoint, region, (offset, len))?;
+            count(&mut self.counters.frames_sent);
+            return Ok(());
+        }
+        // So few that they stand in the head.
+        let mut bytes = BLANK;
+        let data = bytes.get_mut(..len).ok_or(RegionFault)?;
+        self.out.read(endpoint, region, offset, data)?;
+        self.send(host, &Packet::PullReply(PullReply { data, ..reply }));
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod arrive;
 mod board;
+mod breadth;
 mod connect;
 mod counters;
 mod endpoint;
@@ -48,6 +49,25 @@ pub trait Outside {
 
     /// Sends a frame, in two parts. Frames may be lost; they go in order, or nearly.
     fn frame(&mut self, head: &[u8], data: &[u8]);
+
+    /// As [`Self::frame`], where the second part is `len` bytes of a region of an endpoint, at most
+    /// [`FRAGMENT_LEN`](causeway_wire::mxoe::FRAGMENT_LEN): who has room for frames reads them there.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: nothing is sent.
+    fn frame_of(
+        &mut self,
+        head: &[u8],
+        endpoint: u8,
+        region: RegionId,
+        (offset, len): (u64, usize),
+    ) -> Result<(), RegionFault> {
+        let mut bytes = [0; causeway_wire::mxoe::FRAGMENT_LEN];
+        let data = bytes.get_mut(..len).ok_or(RegionFault)?;
+        self.read(endpoint, region, offset, data)?;
+        self.frame(head, data);
+        Ok(())
+    }
 
     /// Gives an event to the library half of an endpoint. Without room it is refused, and
     /// [`Board::room`] is to be called when there is room again.

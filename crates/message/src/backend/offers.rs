@@ -110,6 +110,20 @@ impl Pull {
         (left > 0).then(|| mask.to_le_bytes()[0])
     }
 
+    /// Blocks that were asked for and are not all there.
+    pub(super) fn asked(&self) -> usize {
+        self.blocks.iter().filter(|block| block.missing != 0).count()
+    }
+
+    /// Lets go of the first blocks, as far as they are there; says whether that is all there is.
+    pub(super) fn is_over(&mut self) -> bool {
+        while self.blocks.front().is_some_and(|block| block.missing == 0) {
+            self.blocks.pop_front();
+            self.first = self.first.saturating_add(1);
+        }
+        self.blocks.is_empty() && self.whole(self.first).is_none()
+    }
+
     /// Block and bit of a frame that is missing.
     pub(super) fn missing(&mut self, frame: u32) -> Option<(usize, &mut Block, u8)> {
         let at = frame.wrapping_shr(BLOCK_FRAMES.trailing_zeros()).checked_sub(self.first)?;

@@ -2,10 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::breadth::Breadth;
 use super::counters::PeerCounters;
 use super::number::Number;
 use super::time::{Alarm, RoundTrip};
-use crate::limits::{ASK_AGAIN_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, RESEND_NS, WINDOW_PACKETS};
+use crate::limits::{
+    ASK_AGAIN_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
+};
 use crate::split::{Handle, PeerId, Token, Window};
 
 /// A message to be sent, until it is known to be there.
@@ -67,6 +70,9 @@ pub(super) struct Sending {
     pub(super) windows: usize,
     /// When to ask whether it is there, while nothing but windows is open for it.
     pub(super) probe_at: Option<u64>,
+    /// Until then nothing is sent: acknowledgements of what it was sent before it began anew would
+    /// be taken for those of what it is sent now.
+    pub(super) quiet_until: Option<u64>,
 }
 
 /// What came, until the library has it.
@@ -118,6 +124,7 @@ pub(super) struct Pulling {
     /// All that it offers.
     pub(super) offers: Vec<Handle>,
     pub(super) trip: RoundTrip,
+    pub(super) breadth: Breadth,
 }
 
 /// One partner.
@@ -166,6 +173,7 @@ impl Partner {
                 waits: false,
                 windows: 0,
                 probe_at: None,
+                quiet_until: None,
             },
             receive: Receiving {
                 next: Number::first(generation),
@@ -181,6 +189,7 @@ impl Partner {
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
                 trip: RoundTrip::new(ASK_AGAIN_NS),
+                breadth: Breadth::new(),
             },
             counters: PeerCounters::default(),
         }
@@ -191,10 +200,14 @@ impl Partner {
         self.connect_seen.is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127))
     }
 
-    /// It said which session it has, and which number it expects.
-    pub(super) fn adopt(&mut self, session: u32, expected: u16) {
+    /// It said which session it has, and which number it expects. `before`: the generation of the
+    /// numbers that the partner before it was sent.
+    pub(super) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
         self.session = Some(session);
         self.send.first = Number(expected);
+        if before == Some(self.send.first.generation()) {
+            self.send.quiet_until = Some(now.saturating_add(QUIET_NS));
+        }
     }
 }
 
@@ -253,6 +266,11 @@ impl Peers {
     pub(super) fn past(&self, address: (u16, u8), session: u32) -> Option<u8> {
         let (past, generation) = self.known.get(&address)?.past?;
         (past == session).then_some(generation)
+    }
+
+    /// The generation of the numbers that the partner before was sent.
+    pub(super) fn past_generation(&self, address: (u16, u8)) -> Option<u8> {
+        self.known.get(&address)?.past.map(|(_, generation)| generation)
     }
 
     /// The partner at an address, a new one if there is none; none if there is no room.
@@ -346,7 +364,7 @@ mod tests {
         let a = peers.at_or_new((1, 2), 0).unwrap();
         assert_eq!(peers.at_or_new((1, 2), 0), Some(a));
         peers.get_mut(a).unwrap().told = true;
-        peers.get_mut(a).unwrap().adopt(77, 1);
+        peers.get_mut(a).unwrap().adopt(77, 1, 0, None);
         peers.remove(a).unwrap();
         assert!(peers.remove(a).is_none() && peers.past((1, 2), 77) == Some(0));
         let b = peers.at_or_new((1, 2), 0).unwrap();

@@ -11,9 +11,7 @@ use super::env::{Env, add, count};
 use super::offers::{Block, Layout, Pull, State};
 use super::partner::{Content, Message, Offered, Partner};
 use super::refuse::status_of;
-use crate::limits::{
-    BLOCKS_ASKED_MAX, BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX,
-};
+use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
 use crate::split::{Event, Handle, PeerId, Token, Window};
 use crate::status::Status;
 
@@ -133,36 +131,40 @@ impl Endpoint {
                 heard_at: env.now,
             });
             partner.pulling.active.push(handle);
-            self.ask_more(env, handle);
         }
+        self.ask_more(env, peer);
         self.rearm(env, peer);
     }
 
-    /// Asks for the next blocks of a pull, as many as may be asked for; ends it behind the last.
-    fn ask_more(&mut self, env: &mut Env<'_>, handle: Handle) {
+    /// Asks a partner for the next blocks of what is pulled from it, as many as may be asked for:
+    /// at least one of each pull, else of those that began first.
+    fn ask_more(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let id = self.id;
-        let Some(offer) = self.offers.get(handle) else { return };
-        let Some(partner) = self.peers.get_mut(offer.peer) else { return };
-        let offered = offer.offered;
-        let State::Pulling(pull) = &mut offer.state else { return };
-        while pull.blocks.front().is_some_and(|block| block.missing == 0) {
-            pull.blocks.pop_front();
-            pull.first = pull.first.saturating_add(1);
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        let mut asked = 0_usize;
+        for handle in &partner.pulling.active {
+            if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
+                asked = asked.saturating_add(pull.asked());
+            }
         }
-        let mut asked = pull.blocks.iter().filter(|block| block.missing != 0).count();
-        while asked < BLOCKS_ASKED_MAX && pull.blocks.len() < BLOCKS_SPAN_MAX {
-            let at = pull.blocks.len();
-            let number = pull.first.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
-            let Some(missing) = pull.whole(number) else { break };
-            pull.blocks.push_back(Block { missing, asked_at: env.now, again: false });
-            ask(env, id, partner, offered, handle, pull, at);
-            asked = asked.saturating_add(1);
+        for index in 0..partner.pulling.active.len() {
+            let Some(handle) = partner.pulling.active.get(index).copied() else { return };
+            let Some(offer) = self.offers.get(handle) else { continue };
+            let offered = offer.offered;
+            let State::Pulling(pull) = &mut offer.state else { continue };
+            let mut of_pull = pull.asked();
+            while (asked < partner.pulling.breadth.blocks() || of_pull == 0)
+                && pull.blocks.len() < BLOCKS_SPAN_MAX
+            {
+                let at = pull.blocks.len();
+                let number = pull.first.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
+                let Some(missing) = pull.whole(number) else { break };
+                pull.blocks.push_back(Block { missing, asked_at: env.now, again: false });
+                pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
+                ask(env, id, partner, offered, handle, pull, at);
+                (asked, of_pull) = (asked.saturating_add(1), of_pull.saturating_add(1));
+            }
         }
-        if asked == 0 {
-            self.end_pull(env, handle, Status::Success);
-            return;
-        }
-        pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
     }
 
     /// A frame of a block came.
@@ -218,19 +220,27 @@ impl Endpoint {
         let wait = partner.pulling.trip.wait(0);
         pull.due = env.now.saturating_add(wait);
         if block.missing == 0 {
+            let trip = &mut partner.pulling.trip;
             if !block.again {
-                partner.pulling.trip.measured(env.now.saturating_sub(block.asked_at));
+                trip.measured(env.now.saturating_sub(block.asked_at));
+                partner.pulling.breadth.came();
             }
             // Blocks before it were asked for before: what is missing of them may be lost.
             for before in 0..at {
                 let Some(earlier) = pull.blocks.get_mut(before) else { break };
                 if earlier.missing != 0 && !earlier.again {
                     earlier.again = true;
+                    let trip_ns = partner.pulling.trip.smoothed();
+                    partner.pulling.breadth.lost(env.now, trip_ns);
                     count(&mut partner.counters.blocks_asked_again);
                     ask(env, id, partner, offered, handle, pull, before);
                 }
             }
-            self.ask_more(env, handle);
+            if pull.is_over() {
+                self.end_pull(env, handle, Status::Success);
+            } else {
+                self.ask_more(env, peer);
+            }
         }
         self.rearm(env, peer);
         Ok(())
@@ -257,8 +267,10 @@ impl Endpoint {
             }
             pull.tries = pull.tries.saturating_add(1);
             pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
+            let trip_ns = partner.pulling.trip.smoothed();
+            partner.pulling.breadth.lost(env.now, trip_ns);
             // Who does not answer is asked for less.
-            let most = if pull.tries > 2 { 1 } else { BLOCKS_ASKED_MAX };
+            let most = if pull.tries > 2 { 1 } else { partner.pulling.breadth.blocks() };
             let mut asked = 0_usize;
             for at in 0..pull.blocks.len() {
                 let Some(block) = pull.blocks.get_mut(at) else { break };
@@ -296,8 +308,13 @@ impl Endpoint {
             count(&mut self.counters.nacks_strange);
             return Err(Dropped::Refusal);
         };
+        let peer = self.offers.get(handle).map(|offer| offer.peer);
         if let Some(token) = self.take_pull(handle) {
             self.tell(env, Event::Pulled { token, status });
+        }
+        // Others that wait have their turn.
+        if let Some(peer) = peer {
+            self.begin_pulls(env, peer);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The side of a large message that has it: pulls are answered from the window, until the receiver
 //! says that it has what it wants.
 
-use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, nack};
+use causeway_wire::mxoe::{Pull, PullReply, nack};
 
 use super::board::Dropped;
 use super::endpoint::Endpoint;
@@ -61,26 +61,30 @@ impl Endpoint {
             count(&mut partner.counters.wrong_pulls);
             return Err(Dropped::Window);
         }
+        if !self.windows.may_have(env.now, pull.window, pull.block_len.into()) {
+            count(&mut partner.counters.pulled_too_often);
+            return Err(Dropped::Window);
+        }
         let (mut at, mut frame) = (from, pull.frame_index);
-        let mut bytes = [0; FRAGMENT_LEN];
         while at < to {
             let (_, edge) = layout.range(frame);
             let end = u64::from(edge).min(to);
             let len = usize::try_from(end.saturating_sub(at)).unwrap_or(0);
-            let Some(data) = bytes.get_mut(..len).filter(|data| !data.is_empty()) else { break };
-            let offset = open.from.offset.saturating_add(at);
-            if env.out.read(self.id, open.from.region, offset, data).is_err() {
+            if len == 0 {
+                break;
+            }
+            let [frame_sequence, ..] = frame.to_le_bytes();
+            let offset = u32::try_from(at).unwrap_or(u32::MAX);
+            let (handle, magic) = (pull.handle, pull.magic);
+            let reply = PullReply { frame_sequence, offset, handle, magic, data: &[] };
+            let from = (open.from.offset.saturating_add(at), len);
+            if env.send_region(host, reply, (self.id, open.from.region), from).is_err() {
                 count(&mut self.counters.region_faults);
                 self.withdraw(env, pull.window, open, Status::BadRdmaWindow);
                 let named = (pull.handle, pull.magic);
                 self.refuse_pull(env, host, named, nack::BAD_WINDOW);
                 return Err(Dropped::Window);
             }
-            let [frame_sequence, ..] = frame.to_le_bytes();
-            let offset = u32::try_from(at).unwrap_or(u32::MAX);
-            let (handle, magic) = (pull.handle, pull.magic);
-            let reply = PullReply { frame_sequence, offset, handle, magic, data };
-            env.send(host, &Packet::PullReply(reply));
             count(&mut partner.counters.replies_sent);
             (at, frame) = (end, frame.saturating_add(1));
         }

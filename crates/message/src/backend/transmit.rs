@@ -136,6 +136,9 @@ impl Endpoint {
         let way = Way::to(self.id, partner)?;
         let send = &mut partner.send;
         let message = send.queue.front_mut()?;
+        if send.quiet_until.is_some_and(|until| until > env.now) {
+            return None;
+        }
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
         if !wide || send.flight.len() >= IN_FLIGHT_MAX || send.waits {

@@ -1,5 +1,6 @@
 //! Windows: large messages that this endpoint offers, each to one partner.
 
+use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
 use crate::split::{PeerId, Token, Window};
 
 /// One window.
@@ -10,10 +11,19 @@ pub(super) struct Open {
     pub(super) from: Window,
 }
 
+/// What its partner had of a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Had {
+    bytes: u64,
+    /// When it may have more, if it had more than it can need.
+    more_at: u64,
+}
+
 /// The 256 windows of an endpoint.
 #[derive(Debug)]
 pub(super) struct Windows {
     list: Vec<Option<Open>>,
+    had: Vec<Had>,
     /// How often each was used.
     sequences: Vec<u8>,
     /// Where to look next: a window is not used again soon.
@@ -28,7 +38,13 @@ impl Windows {
     /// None is open; their sequence begins where nobody knows.
     pub(super) fn new(random: u32) -> Self {
         let [start, ..] = random.to_le_bytes();
-        Self { list: vec![None; COUNT], sequences: vec![start; COUNT], at: 0, free: COUNT }
+        Self {
+            list: vec![None; COUNT],
+            had: vec![Had::default(); COUNT],
+            sequences: vec![start; COUNT],
+            at: 0,
+            free: COUNT,
+        }
     }
 
     /// Opens one: its number and sequence.
@@ -42,6 +58,7 @@ impl Windows {
             let place = self.list.get_mut(usize::from(number))?;
             if place.is_none() {
                 *place = Some(open);
+                *self.had.get_mut(usize::from(number))? = Had::default();
                 self.free = self.free.saturating_sub(1);
                 let sequence = self.sequences.get_mut(usize::from(number))?;
                 *sequence = sequence.wrapping_add(1);
@@ -56,6 +73,25 @@ impl Windows {
         let open = (*self.list.get(usize::from(number))?)?;
         let same = self.sequences.get(usize::from(number)) == Some(&sequence);
         (same && open.peer == peer).then_some(open)
+    }
+
+    /// Whether so many bytes more of an open one are sent. All of it twice, and what is lost now and
+    /// then; whoever wants more than that gets a block now and then.
+    pub(super) fn may_have(&mut self, now: u64, number: u8, bytes: u64) -> bool {
+        let at = usize::from(number);
+        let (Some(Some(open)), Some(had)) = (self.list.get(at), self.had.get_mut(at)) else {
+            return false;
+        };
+        let most = u64::from(open.from.len).saturating_mul(2).saturating_add(PULLED_AGAIN_BYTES);
+        had.bytes = had.bytes.saturating_add(bytes);
+        if had.bytes <= most {
+            return true;
+        }
+        let again = now >= had.more_at;
+        if again {
+            had.more_at = now.saturating_add(PULLED_AGAIN_NS);
+        }
+        again
     }
 
     /// Closes one: what it was.
@@ -90,6 +126,24 @@ impl Windows {
 mod tests {
     use super::*;
     use crate::split::RegionId;
+
+    #[test]
+    fn hostile_partners_have_a_window_twice_and_then_slowly() {
+        let mut windows = Windows::new(5);
+        let len = 1 << 20;
+        let from = Window { region: RegionId(1), offset: 0, len };
+        let open = Open { peer: PeerId(1), token: Token(7), from };
+        let (number, _) = windows.open(open).unwrap();
+        let asked = |now: u64, windows: &mut Windows| {
+            (0..1000).filter(|_| windows.may_have(now, number, 32_768)).count() as u64
+        };
+        let at_once = (2 * u64::from(len) + PULLED_AGAIN_BYTES) / 32_768;
+        assert_eq!(asked(0, &mut windows), at_once + 1);
+        assert_eq!(asked(PULLED_AGAIN_NS - 1, &mut windows), 0);
+        assert_eq!(asked(PULLED_AGAIN_NS, &mut windows), 1);
+        windows.close(number);
+        assert_eq!(asked(10 * PULLED_AGAIN_NS, &mut windows), 0, "it is closed");
+    }
 
     #[test]
     fn a_window_is_its_partners_and_once() {

@@ -3,7 +3,9 @@
 //! A board announces itself [`ANNOUNCE_BURST`] times, a second apart, and every three minutes
 //! afterwards; whoever hears of a new board, or of one that began anew, announces itself anew. A
 //! board that was heard of is asked for its name until it answers. Boards that the operator named
-//! stay; others go when they do not answer, or are not heard of for long.
+//! stay, and keep the names that they were given; others go when they do not answer, or are not
+//! heard of for long. A name is that of the board which had it first: another one that says it gets
+//! it when the first, asked again, does not answer.
 //!
 //! As the engine, it is without I/O: frames and time come in, frames and [`News`] go out. Who sends
 //! a frame is known by the MAC that it is from, which the network vouches for.
@@ -44,6 +46,10 @@ pub struct Peer {
     /// Whether it answered.
     pub answered: bool,
     since: u64,
+    /// When an endpoint of it was heard last that is a partner.
+    spoke_at: Option<u64>,
+    /// Another one says its name, since then.
+    doubted_at: Option<u64>,
     serial: Option<u32>,
     /// Our number for it.
     number: u16,
@@ -75,6 +81,8 @@ pub struct Discovery {
     peers: BTreeMap<[u8; 6], Peer>,
     /// The earliest `ask_at` or end of a board.
     due: u64,
+    /// How often a board said a name that is another's.
+    pub contested: u64,
 }
 
 fn nic(mac: [u8; 6]) -> NicId {
@@ -101,6 +109,8 @@ impl Peer {
             heard_at: None,
             answered: false,
             since: now,
+            spoke_at: None,
+            doubted_at: None,
             serial: None,
             number: PEER_UNKNOWN,
             ask_at: now,
@@ -110,12 +120,14 @@ impl Peer {
 
     /// When it is given up, unless it is heard of.
     fn ends(&self) -> u64 {
-        match (self.how, self.answered) {
-            (How::Static, _) => u64::MAX,
-            (_, false) => self.since.saturating_add(HOST_NAMELESS_NS),
-            (_, true) => {
-                let heard = self.heard_at.unwrap_or(self.since);
-                heard.saturating_add(HOST_STALE_NS).saturating_add(HOST_NAMELESS_NS)
+        let soon = |at: u64| at.saturating_add(HOST_NAMELESS_NS);
+        match (self.how, self.answered, self.doubted_at) {
+            (How::Static, ..) => u64::MAX,
+            (_, false, _) => soon(self.spoke_at.unwrap_or(0).max(self.since)),
+            (_, true, Some(doubted)) => soon(doubted),
+            (_, true, None) => {
+                let heard = self.heard_at.max(self.spoke_at).unwrap_or(self.since);
+                soon(heard.saturating_add(HOST_STALE_NS))
             }
         }
     }
@@ -133,6 +145,7 @@ impl Discovery {
             announced_at: None,
             peers: BTreeMap::new(),
             due: u64::MAX,
+            contested: 0,
         }
     }
 
@@ -233,12 +246,48 @@ impl Discovery {
     }
 
     fn answered(&mut self, now: u64, header: &Header, reply: &HostReply<'_>) {
+        if reply.magic != self.magic || !self.peers.contains_key(&header.source) {
+            return;
+        }
+        let Some(name) = name_of(reply.name) else { return };
+        let has = |peer: &Peer| peer.name.as_deref() == Some(&name);
+        let mut others = self.peers.iter().filter(|(mac, _)| **mac != header.source);
+        let holder = others.find(|(_, peer)| has(peer)).map(|(mac, _)| *mac);
         let Some(peer) = self.peers.get_mut(&header.source) else { return };
-        let Some(name) = name_of(reply.name).filter(|_| reply.magic == self.magic) else { return };
-        (peer.heard_at, peer.answered) = (Some(now), true);
-        peer.name = Some(name);
+        (peer.heard_at, peer.answered, peer.doubted_at) = (Some(now), true, None);
         peer.ask_at = now.saturating_add(HOST_STALE_NS);
+        let named = peer.how == How::Static && peer.name.is_some();
+        let contested = holder.filter(|_| !named && !has(peer));
+        match contested {
+            // By then it is known whether the other one is there.
+            Some(_) => {
+                peer.name = None;
+                peer.ask_at = now.saturating_add(HOST_NAMELESS_NS);
+            }
+            None if named => {}
+            None => peer.name = Some(name),
+        }
         self.due = self.due.min(peer.ask_at);
+        if let Some(other) = contested.and_then(|mac| self.peers.get_mut(&mac)) {
+            self.contested = self.contested.wrapping_add(1);
+            if other.doubted_at.is_none() {
+                other.doubted_at = Some(now);
+                (other.ask_at, other.wait) = (now, ASK_NAME_NS.0);
+                self.due = self.due.min(now);
+            }
+        }
+    }
+
+    /// Whether a board would be given up by now, if none of its endpoints was heard.
+    pub fn would_end(&self, now: u64) -> bool {
+        self.peers.values().any(|peer| peer.ends() <= now)
+    }
+
+    /// An endpoint of a board was heard.
+    pub fn spoke(&mut self, board: NicId, at: u64) {
+        if let Some(peer) = self.peers.get_mut(&mac(board)) {
+            peer.spoke_at = peer.spoke_at.max(Some(at));
+        }
     }
 
     /// When [`Self::tick`] is to be called at the latest.

@@ -90,6 +90,76 @@ fn boards_that_do_not_answer_go_and_named_ones_stay() {
     assert_eq!(a.peers().count(), 1);
 }
 
+/// Lets a board hear another one, and answer as what it is called.
+fn meets(a: &mut Discovery, number: u8, name: &str, now: u64) {
+    let mut other = discovery(number);
+    a.hear(now, &said(&mut other, 0).0[0]);
+    says(a, number, name, now);
+}
+
+fn says(a: &mut Discovery, number: u8, name: &str, now: u64) {
+    let to = mac(a_board(a));
+    let header = Header { destination: to, source: mac(board(number)), peer_index: PEER_UNKNOWN };
+    let reply = HostReply { index_of_destination: 0, magic: a.magic, name: name.as_bytes() };
+    let (head, data) = emit(&header, &Packet::HostReply(reply));
+    a.hear(now, &[head.bytes(), data].concat());
+}
+
+fn a_board(a: &Discovery) -> NicId {
+    nic(a.own)
+}
+
+#[test]
+fn hostile_boards_take_no_name_that_another_one_has() {
+    let mut a = discovery(1);
+    a.name_static(board(3), Some("three:0".into()), 0);
+    meets(&mut a, 2, "two:0", 1);
+    meets(&mut a, 9, "two:0", 2);
+    assert_eq!((a.find("two:0"), a.contested), (Some(board(2)), 1));
+    // It is asked whether it is there, and is.
+    said(&mut a, 3);
+    says(&mut a, 2, "two:0", 4);
+    said(&mut a, HOST_NAMELESS_NS + 5);
+    says(&mut a, 9, "two:0", HOST_NAMELESS_NS + 6);
+    assert_eq!(a.find("two:0"), Some(board(2)));
+    // What the operator said stays, whatever it or others say.
+    says(&mut a, 3, "two:0", HOST_NAMELESS_NS + 7);
+    says(&mut a, 9, "three:0", HOST_NAMELESS_NS + 8);
+    assert_eq!((a.find("two:0"), a.find("three:0")), (Some(board(2)), Some(board(3))));
+    assert_eq!(a.peer(board(9)).unwrap().name, None);
+    // Another name is its own.
+    says(&mut a, 9, "nine:0", HOST_NAMELESS_NS + 9);
+    assert_eq!(a.find("nine:0"), Some(board(9)));
+}
+
+#[test]
+fn a_name_goes_over_when_who_has_it_is_not_there() {
+    let mut a = discovery(1);
+    meets(&mut a, 2, "two:0", 1);
+    meets(&mut a, 9, "two:0", 2);
+    said(&mut a, 2);
+    let (_, news) = said(&mut a, 2 + HOST_NAMELESS_NS);
+    assert_eq!(news, [News::Removed(board(2))]);
+    says(&mut a, 9, "two:0", 3 + HOST_NAMELESS_NS);
+    assert_eq!(a.find("two:0"), Some(board(9)));
+}
+
+#[test]
+fn boards_whose_endpoints_are_heard_stay() {
+    let mut a = discovery(1);
+    let mut b = discovery(2);
+    a.hear(0, &said(&mut b, 0).0[0]);
+    meets(&mut a, 3, "three:0", 0);
+    let long = HOST_STALE_NS + HOST_NAMELESS_NS;
+    for now in (0..3 * long).step_by(HOST_NAMELESS_NS as usize / 2) {
+        assert!(!a.would_end(now), "{now}");
+        [2, 3].into_iter().for_each(|number| a.spoke(board(number), now));
+        assert_eq!(said(&mut a, now).1, []);
+    }
+    assert!(a.would_end(4 * long));
+    assert_eq!(said(&mut a, 4 * long).1.len(), 2);
+}
+
 #[test]
 fn hostile_announcements_are_bounded_and_claim_no_other_board() {
     let mut a = discovery(1);

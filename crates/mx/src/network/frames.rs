@@ -7,6 +7,8 @@ use rustix::io::Errno;
 
 use super::carried::Exit;
 
+use crate::limits::{FRAMES_WAITING_MAX, FULL_NS};
+
 const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
 
 /// Frames that leave together.
@@ -17,6 +19,10 @@ pub struct Frames {
     /// One behind the other, each behind what says that nothing is left to be done for it.
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// How many of them left.
+    left: usize,
+    /// When it is tried again, if the host had no room.
+    pub again_ns: Option<u64>,
     /// Frames that left, and system calls that it took.
     pub sent: u64,
     pub calls: u64,
@@ -31,6 +37,8 @@ impl Frames {
             exit: None,
             bytes: Vec::with_capacity(FRAME_ROOM.saturating_mul(FRAMES_PER_CALL_MAX)),
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
+            left: 0,
+            again_ns: None,
             sent: 0,
             calls: 0,
             no_room: 0,
@@ -40,48 +48,96 @@ impl Frames {
 
     /// Puts a frame, in two parts, behind the others.
     pub fn push(&mut self, head: &[u8], data: &[u8]) {
-        if self.ends.len() >= FRAMES_PER_CALL_MAX {
-            self.flush();
+        if self.has_room() {
+            self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
+            self.bytes.extend_from_slice(head);
+            self.bytes.extend_from_slice(data);
+            self.ends.push(self.bytes.len());
         }
-        self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
-        self.bytes.extend_from_slice(head);
-        self.bytes.extend_from_slice(data);
-        self.ends.push(self.bytes.len());
     }
 
-    /// Sends them all. Those that the host does not take are lost, as frames may be.
-    pub fn flush(&mut self) {
+    /// As [`Self::push`], with `len` bytes behind the head that are put there by `fill`, if it can.
+    pub fn push_with<E>(
+        &mut self,
+        head: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.has_room() {
+            return Ok(());
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
+        self.bytes.extend_from_slice(head);
+        let at = self.bytes.len();
+        self.bytes.resize(at.saturating_add(len), 0);
+        let filled = fill(self.bytes.get_mut(at..).unwrap_or(&mut []));
+        match &filled {
+            Ok(()) => self.ends.push(self.bytes.len()),
+            Err(_) => self.bytes.truncate(start),
+        }
+        filled
+    }
+
+    /// Whether one more finds room; it is lost else, as frames may be.
+    fn has_room(&mut self) -> bool {
+        if self.ends.len().saturating_sub(self.left) >= FRAMES_PER_CALL_MAX {
+            self.send_some();
+        }
+        let room = self.ends.len() < FRAMES_WAITING_MAX;
+        if !room {
+            self.no_room = self.no_room.wrapping_add(1);
+        }
+        room
+    }
+
+    /// Sends them all. What the host has no room for waits, until it is tried again.
+    pub fn flush(&mut self, now_ns: u64) {
+        self.again_ns = None;
         if self.ends.is_empty() {
             return;
         }
-        if let Some(exit) = self.exit.clone() {
-            let mut at = 0_usize;
-            while at < self.ends.len() {
-                self.calls = self.calls.wrapping_add(1);
-                let sent = match &exit {
-                    Exit::Interface(socket) => socket.send(&self.bytes, &self.ends, at),
-                    Exit::Udp(udp) => udp.send(self.frame(at)).map(|()| 1),
-                };
-                match sent {
-                    Ok(sent) if sent > 0 => {
-                        at = at.saturating_add(sent);
-                        self.sent = self.sent.wrapping_add(sent as u64);
+        self.send_some();
+        self.again_ns = (!self.ends.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
+    }
+
+    /// Sends as many as the host takes.
+    fn send_some(&mut self) {
+        let Some(exit) = self.exit.clone() else {
+            let left = self.ends.len().saturating_sub(self.left);
+            self.down = self.down.wrapping_add(left as u64);
+            return self.clear();
+        };
+        while self.left < self.ends.len() {
+            self.calls = self.calls.wrapping_add(1);
+            let sent = match &exit {
+                Exit::Interface(socket) => socket.send(&self.bytes, &self.ends, self.left),
+                Exit::Udp(udp) => udp.send(self.frame(self.left)).map(|()| 1),
+            };
+            match sent {
+                Ok(sent) if sent > 0 => {
+                    self.left = self.left.saturating_add(sent);
+                    self.sent = self.sent.wrapping_add(sent as u64);
+                }
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
+                other => {
+                    let errno = other.err().and_then(|e| Errno::from_io_error(&e));
+                    if matches!(errno, None | Some(Errno::AGAIN | Errno::NOBUFS)) {
+                        return;
                     }
-                    Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
-                    other => {
-                        at = at.saturating_add(1);
-                        let errno = other.err().and_then(|e| Errno::from_io_error(&e));
-                        let full = matches!(errno, None | Some(Errno::AGAIN | Errno::NOBUFS));
-                        let lost = if full { &mut self.no_room } else { &mut self.down };
-                        *lost = lost.wrapping_add(1);
-                    }
+                    // This one is not to leave.
+                    self.left = self.left.saturating_add(1);
+                    self.down = self.down.wrapping_add(1);
                 }
             }
-        } else {
-            self.down = self.down.wrapping_add(self.ends.len() as u64);
         }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.left = 0;
     }
 
     /// A frame, by its number.
@@ -90,5 +146,30 @@ impl Frames {
         let start = before.copied().unwrap_or(0).saturating_add(FINISH_BYTES);
         let end = self.ends.get(number).copied().unwrap_or(0);
         self.bytes.get(start..end).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_memory::packet::PacketError;
+
+    #[test]
+    fn frames_without_an_exit_are_counted_and_those_that_cannot_be_filled_are_not_sent() {
+        let mut frames = Frames::new();
+        frames.push(&[1; 60], &[2; 100]);
+        frames
+            .push_with(&[3; 16], 50, |room| {
+                assert_eq!(room, [0; 50]);
+                room.fill(4);
+                Ok::<(), PacketError>(())
+            })
+            .unwrap();
+        let before = frames.bytes.len();
+        assert_eq!(frames.push_with(&[5; 16], 50, |_| Err(7)), Err(7));
+        assert_eq!((frames.bytes.len(), frames.ends.len()), (before, 2));
+        assert_eq!(frames.frame(1), [&[3; 16][..], &[4; 50]].concat());
+        frames.flush(5);
+        assert_eq!((frames.down, frames.again_ns, frames.ends.len()), (2, None, 0));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Budget
 //! A request: one look at a slot, one copy. A frame out: one copy, and one system call for up to
-//! [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX). A frame in: one copy out of the
+//! [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX). A frame in: one copy out of the
 //! host's ring. An event: one copy into the ring, and a message on the socket only where the
 //! process sleeps.
 //!
@@ -13,8 +13,10 @@
 //! | `carried` | by what frames come and leave |
 //! | `interface` | an interface, which may go and come back |
 //! | `udp` | datagrams to hosts that routers part |
+//! | `book` | which boards are behind which address there |
 //! | `frames` | what leaves |
 
+mod book;
 mod carried;
 mod desk;
 mod frames;
@@ -39,7 +41,7 @@ use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
 use causeway_message::split::{NicId, RegionId, Request};
 
-use crate::limits::{FRAME_ROOM, REGION_BYTES_OF_ENDPOINT_MAX};
+use crate::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, REGION_BYTES_OF_ENDPOINT_MAX};
 use carried::{Came, Carrier};
 use desk::{Desk, NoRegion};
 use outlet::Outlet;
@@ -207,7 +209,7 @@ impl Network {
         self.past.1.add(&of_partners);
         self.board.close(now, endpoint, &mut self.outlet);
         let desk = self.outlet.desks.remove(&endpoint);
-        self.settle();
+        self.settle(now);
         desk.map(|desk| desk.source)
     }
 
@@ -237,7 +239,7 @@ impl Network {
         if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
             desk.give_back(region);
         }
-        self.settle();
+        self.settle(now);
     }
 
     /// How many regions those processes have, and how many bytes.
@@ -287,7 +289,7 @@ impl Network {
         if desk.broken.is_some() {
             self.outlet.touch(endpoint);
         }
-        self.settle_after(endpoint);
+        self.settle_after(now, endpoint);
         Served { progress, count }
     }
 
@@ -336,7 +338,7 @@ impl Network {
     pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
-            match self.carrier.receive(&mut self.frame, now, !polled) {
+            match self.carrier.receive(&mut self.frame, now, !polled && count == 0) {
                 Came::Frame(len) => {
                     count = count.saturating_add(1);
                     self.arrive(now, len);
@@ -359,7 +361,7 @@ impl Network {
         if count > 0 {
             self.outlet.retry(&mut self.notes);
         }
-        self.settle();
+        self.settle(now);
         Served { progress, count }
     }
 
@@ -386,6 +388,7 @@ impl Network {
     pub fn deadline(&self) -> u64 {
         let engine = self.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
+        let again = again.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX));
         engine.min(again).min(self.discovery.deadline())
     }
 
@@ -396,28 +399,40 @@ impl Network {
             self.outlet.frames.exit = self.carrier.exit();
         }
         if self.discovery.deadline() <= now {
+            if self.discovery.would_end(now) {
+                let heard = self.board.heard();
+                heard.into_iter().for_each(|(nic, at)| self.discovery.spoke(nic, at));
+            }
             let frames = &mut self.outlet.frames;
             let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
             gone.into_iter().for_each(|news| self.follow(now, news));
         }
-        if self.board.deadline().is_some_and(|at| at <= now) {
+        if self.is_due(now) {
+            // What is waited for may be here: who was kept from looking is not to take it for lost.
+            self.serve_carrier(now, FRAMES_BEFORE_DUE_MAX, true);
+        }
+        if self.is_due(now) {
             self.board.tick(now, &mut self.outlet);
         }
         self.outlet.retry(&mut self.notes);
-        self.settle();
+        self.settle(now);
     }
 
-    fn settle(&mut self) {
-        self.outlet.settle(&mut self.notes);
+    fn is_due(&self, now: u64) -> bool {
+        self.board.deadline().is_some_and(|at| at <= now)
+    }
+
+    fn settle(&mut self, now: u64) {
+        self.outlet.settle(now, &mut self.notes);
     }
 
     /// As [`Self::settle`], where the endpoint may have something without an event.
-    fn settle_after(&mut self, endpoint: u8) {
+    fn settle_after(&mut self, now: u64, endpoint: u8) {
         let told = self.outlet.desks.get(&endpoint).is_some_and(|desk| desk.wish);
         if told {
             self.outlet.touch(endpoint);
         }
-        self.settle();
+        self.settle(now);
     }
 
     /// What an endpoint counted, and what it counted of all its partners.
@@ -427,6 +442,11 @@ impl Network {
             partners.add(&partner.counters);
         }
         (its, partners)
+    }
+
+    /// Whether a process was told something since this was last asked.
+    pub fn told(&mut self) -> bool {
+        std::mem::take(&mut self.outlet.told)
     }
 
     /// The board of that name.
@@ -472,6 +492,7 @@ impl Network {
         put("send_calls_total".into(), frames.calls);
         put("drop_interface_full_total".into(), frames.no_room);
         put("drop_interface_down_total".into(), frames.down);
+        put("names_contested_total".into(), self.discovery.contested);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all
     }

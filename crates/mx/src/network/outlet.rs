@@ -25,11 +25,13 @@ pub struct Outlet {
     pub desks: BTreeMap<u8, Desk>,
     pub frames: Frames,
     touched: Vec<u8>,
+    /// Something was written to a process since this was last looked at.
+    pub told: bool,
 }
 
 impl Outlet {
     pub fn new() -> Self {
-        Self { desks: BTreeMap::new(), frames: Frames::new(), touched: Vec::new() }
+        Self { desks: BTreeMap::new(), frames: Frames::new(), touched: Vec::new(), told: false }
     }
 
     /// Notes that something of an endpoint is to be looked at when the turn is over.
@@ -38,8 +40,8 @@ impl Outlet {
     }
 
     /// The turn is over: frames leave, and what else is to be done is noted.
-    pub fn settle(&mut self, notes: &mut Vec<Note>) {
-        self.frames.flush();
+    pub fn settle(&mut self, now_ns: u64, notes: &mut Vec<Note>) {
+        self.frames.flush(now_ns);
         while let Some(endpoint) = self.touched.pop() {
             let Some(desk) = self.desks.get_mut(&endpoint) else { continue };
             let client = desk.client;
@@ -48,6 +50,7 @@ impl Outlet {
                 continue;
             }
             let written = std::mem::take(&mut desk.touched);
+            self.told |= written;
             if std::mem::take(&mut desk.wish) || (written && desk.sender.take_wish()) {
                 notes.push(Note::Wake { client, endpoint });
             }
@@ -67,13 +70,22 @@ impl Outlet {
 
 impl Outside for Outlet {
     fn random(&mut self) -> u32 {
-        let mut bytes = [0; 4];
-        crate::service::random(&mut bytes);
-        u32::from_ne_bytes(bytes)
+        crate::service::random_number()
     }
 
     fn frame(&mut self, head: &[u8], data: &[u8]) {
         self.frames.push(head, data);
+    }
+
+    fn frame_of(
+        &mut self,
+        head: &[u8],
+        endpoint: u8,
+        region: RegionId,
+        (offset, len): (u64, usize),
+    ) -> Result<(), RegionFault> {
+        let desk = self.desks.get(&endpoint).ok_or(RegionFault)?;
+        self.frames.push_with(head, len, |room| desk.read(region, offset, room))
     }
 
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {

@@ -1,11 +1,9 @@
 //! Frames in datagrams, one in each, between hosts that routers part (`udp = {…}`).
 //!
 //! Taken is what comes from an address that the operator named. Which boards are behind which is
-//! learnt from what comes: a board is where it was heard of first, and is believed to be elsewhere
-//! only when it was silent for long. What is for everyone, or for a board that was not heard of,
-//! goes to all. Nothing is sealed: who is on the path can read and forge.
+//! learnt from what comes ([`super::book`]). What is for everyone, or for a board that was not heard
+//! of, goes to all. Nothing is sealed: who is on the path can read and forge.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -13,51 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
+use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
+use super::book::{Book, Heard};
 use super::carried::Came;
-use crate::limits::{BOARDS_PER_ADDRESS_MAX, MOVED_NS, SOCKET_BYTES};
+use crate::limits::SOCKET_BYTES;
 
 /// Length of an Ethernet header, in bytes.
 const HEADER_LEN: usize = 14;
-
-/// Where a board is, and when it was heard of.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    at: SocketAddr,
-    heard_ns: u64,
-}
-
-/// Who is where.
-#[derive(Debug)]
-struct Book {
-    peers: Vec<SocketAddr>,
-    /// With std's keyed hash: peers choose MACs.
-    boards: HashMap<[u8; 6], Place>,
-}
-
-impl Book {
-    /// Whether a frame from there may be from that board.
-    fn note(&mut self, board: [u8; 6], from: SocketAddr, now_ns: u64) -> bool {
-        let place = Place { at: from, heard_ns: now_ns };
-        match self.boards.get_mut(&board) {
-            Some(known) if known.at == from || now_ns.saturating_sub(known.heard_ns) > MOVED_NS => {
-                *known = place;
-                true
-            }
-            Some(_) => false,
-            None => {
-                let its = self.boards.values().filter(|place| place.at == from);
-                let room = its.count() < BOARDS_PER_ADDRESS_MAX;
-                if room {
-                    self.boards.insert(board, place);
-                }
-                room
-            }
-        }
-    }
-}
 
 /// The way out.
 #[derive(Debug, Clone)]
@@ -77,12 +40,12 @@ impl Exit {
     /// It went to none.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let book = self.book();
-        let board = frame.first_chunk::<6>().and_then(|mac| book.boards.get(mac));
-        if let Some(place) = board {
-            return self.socket.send_to(frame, place.at).map(drop);
+        let place = frame.first_chunk::<6>().and_then(|mac| book.place(*mac));
+        if let Some(place) = place {
+            return self.socket.send_to(frame, place).map(drop);
         }
         let mut last = Ok(());
-        for peer in &book.peers {
+        for peer in book.peers() {
             last = self.socket.send_to(frame, peer).map(drop);
         }
         last
@@ -123,7 +86,7 @@ impl Udp {
         hold_received(&socket, SOCKET_BYTES);
         hold_sent(&socket, SOCKET_BYTES);
         let watch = cx.watch_source(socket.as_fd(), source)?;
-        let book = Arc::new(Mutex::new(Book { peers, boards: HashMap::new() }));
+        let book = Arc::new(Mutex::new(Book::new(peers)));
         let exit = Exit { socket: Arc::new(socket), book };
         Ok(Self { exit, own, watch, strangers: 0, elsewhere: 0 })
     }
@@ -145,7 +108,7 @@ impl Udp {
             }
         };
         let mut book = self.exit.book();
-        if !book.peers.contains(&from) {
+        if !book.knows(&from) {
             drop(book);
             self.strangers = self.strangers.wrapping_add(1);
             return Came::Odd;
@@ -154,34 +117,27 @@ impl Udp {
         let Some(source) = source.filter(|_| len >= HEADER_LEN && len < room.len()) else {
             return Came::Odd;
         };
-        if source == self.own || !book.note(source, from, now_ns) {
-            drop(book);
-            self.elsewhere = self.elsewhere.wrapping_add(1);
-            return Came::Odd;
+        let frame = room.get(..len).unwrap_or(&[]);
+        let heard = match source == self.own {
+            true => Heard::Elsewhere,
+            false => book.heard(source, from, frame, now_ns, crate::service::random_number),
+        };
+        drop(book);
+        match heard {
+            Heard::Here => return Came::Frame(len),
+            Heard::Elsewhere => {}
+            Heard::Ask { both, magic } => {
+                let query = HostQuery { index_of_destination: PEER_UNKNOWN, magic };
+                let header =
+                    Header { destination: source, source: self.own, peer_index: PEER_UNKNOWN };
+                let (head, _) = emit(&header, &Packet::HostQuery(query));
+                for to in both {
+                    // Lost, it is asked again.
+                    let _ = self.exit.socket.send_to(head.bytes(), to);
+                }
+            }
         }
-        Came::Frame(len)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
-    }
-
-    #[test]
-    fn hostile_peers_have_few_boards_and_none_of_another() {
-        let mut book = Book { peers: vec![at(1), at(2)], boards: HashMap::new() };
-        assert!(book.note([1; 6], at(1), 0) && book.note([1; 6], at(1), 5));
-        assert!(!book.note([1; 6], at(2), 5), "it is elsewhere");
-        assert!(book.note([1; 6], at(2), 6 + MOVED_NS), "it was silent for long");
-        let mut taken = 0;
-        for number in 0..3000_u32 {
-            let [_, _, high, low] = number.to_be_bytes();
-            taken += usize::from(book.note([2, 0, 0, 0, high, low], at(1), 0));
-        }
-        assert_eq!(taken, BOARDS_PER_ADDRESS_MAX);
+        self.elsewhere = self.elsewhere.wrapping_add(1);
+        Came::Odd
     }
 }
