@@ -1,5 +1,8 @@
 //! Every bound of this crate, in one place.
 
+/// Guest addresses that each byte of a log of written pages is counted as, against what one frontend
+/// may grant: a quarter of those that it stands for, because guests' addresses have holes.
+pub const LOG_SPREAD: u64 = 8192;
 /// Longest payload of a message, in bytes. The longest that frontends send is a memory table of
 /// 8 regions (264 bytes) or a configuration space (12 + 256 bytes).
 pub const PAYLOAD_BYTES_MAX: usize = 4096;

@@ -95,6 +95,39 @@ fn hostile_regions_without_end() {
 }
 
 #[test]
+fn hostile_grants_of_all_addresses_leave_others_theirs() {
+    const HUGE: u64 = 4 << 40;
+    const WORDS: [&str; 2] = ["bytes of memory are more than one may grant now", "grant less"];
+    let huge = rustix::fs::memfd_create("huge", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&huge, HUGE).unwrap();
+    let spec = |nth: u64| RegionSpec { guest: nth * HUGE, user: nth * HUGE, len: HUGE, offset: 0 };
+    let add = |bench: &mut Bench, nth| {
+        bench.say(R::ADD_MEM_REG, &emit_region(&spec(nth)), &[huge.as_fd()])
+    };
+    let mut attackers: Vec<Bench> = Vec::new();
+    loop {
+        let mut bench = Bench::granted();
+        match add(&mut bench, 1) {
+            Ok(()) => attackers.push(bench),
+            refused => break assert_fault(&mut bench, refused, &WORDS),
+        }
+        assert!(attackers.len() < 28, "half of all addresses are left");
+    }
+    // One that has its share gets no more, piece by piece or at once.
+    let mut first = attackers.pop().unwrap();
+    let result = add(&mut first, 2);
+    assert_fault(&mut first, result, &WORDS);
+    let mut second = attackers.pop().unwrap();
+    let table = emit_table(&[spec(1), spec(2)]);
+    let result = second.say(R::SET_MEM_TABLE, &table, &[huge.as_fd(); 2]);
+    assert_fault(&mut second, result, &WORDS);
+    let mut third = Bench::granted();
+    let log = [HUGE, 0].map(u64::to_ne_bytes).concat();
+    let result = third.say(R::SET_LOG_BASE, &log, &[huge.as_fd()]);
+    assert_fault(&mut third, result, &["log of written pages", WORDS[0]]);
+}
+
+#[test]
 fn hostile_removal_of_what_was_never_added() {
     let wrong = [
         RegionSpec { guest: GUEST + 1, ..region() },

@@ -45,6 +45,6 @@ pub use dirty::DirtyLog;
 pub use elsewhere::Elsewhere;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
-pub use mapping::{Mapping, MappingError, create, is_memory};
+pub use mapping::{Mapping, MappingError, create, fits, is_memory};
 pub use unmap::unmap_elsewhere;
 pub use view::View;

@@ -4,6 +4,12 @@
 pub const REGIONS_MAX: usize = 64;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
+/// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a process
+/// has on most processors, what others need of them left out.
+pub const ADDRESSES_MAX: u64 = 112 << 40;
+/// One who grants memory may take one part in so many of the addresses that are left: 7 TiB where
+/// nothing is mapped, and after a hundred who took all they could still 11 GiB.
+pub const ADDRESS_SHARES: u64 = 16;
 /// Most mappings alive at a time in this process; the fault handler looks through them.
 /// As many regions as a thousand ports may have, and as many as Linux allows a process.
 pub const MAPPINGS_MAX: usize = 65_536;

@@ -2,13 +2,14 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fault::Guard;
-use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX};
+use crate::limits::{ADDRESS_SHARES, ADDRESSES_MAX, MAPPINGS_MAX, REGION_BYTES_MAX};
 use crate::unmap::unmap;
 
 /// Why a file range could not be mapped.
@@ -36,9 +37,36 @@ pub enum MappingError {
     /// The process has as many mappings as it may.
     #[error("more than {MAPPINGS_MAX} mappings at a time")]
     Many,
+    /// More than is left for one.
+    #[error("{wanted} bytes of memory are more than one may grant now ({share}): grant less")]
+    Share {
+        /// What it grants with this, in bytes.
+        wanted: u64,
+        /// What it may.
+        share: u64,
+    },
     /// The kernel refused.
     #[error("the memory file cannot be mapped")]
     Kernel(#[from] Errno),
+}
+
+/// Bytes of all mappings.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Asks whether one who has `held` bytes mapped may have `more`: addresses are as scarce as
+/// descriptors, because files of memory may be as large as one likes and cost nothing while they are
+/// empty, and who takes them all would leave none for others.
+///
+/// # Errors
+/// [`MappingError::Share`].
+pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
+    fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
+}
+
+fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
+    let share = ADDRESSES_MAX.saturating_sub(others).checked_div(ADDRESS_SHARES).unwrap_or(0);
+    let wanted = held.saturating_add(more);
+    if wanted <= share { Ok(()) } else { Err(MappingError::Share { wanted, share }) }
 }
 
 /// A shared mapping of a granted file; unmapped when the last user lets go.
@@ -102,6 +130,7 @@ impl Mapping {
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
         let mapping = Self { base, mapped, skip, len, guard };
+        MAPPED.fetch_add(mapped as u64, Ordering::Relaxed);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
 
@@ -139,6 +168,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.guard = None;
+        MAPPED.fetch_sub(self.mapped as u64, Ordering::Relaxed);
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.
         unsafe { unmap(self.base.as_ptr().expose_provenance(), self.mapped) };

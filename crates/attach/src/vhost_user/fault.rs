@@ -295,6 +295,9 @@ pub enum Reason {
     /// The in-flight buffer cannot be made or mapped.
     #[error("the in-flight buffer: {0}")]
     InflightMapping(#[from] MappingError),
+    /// More memory than one frontend may grant.
+    #[error(transparent)]
+    Share(MappingError),
     /// The log of written pages cannot be mapped.
     #[error("the log of written pages: {0}")]
     LogMapping(MappingError),
@@ -322,7 +325,8 @@ impl Reason {
             | Self::LogMapping(source) => match source {
                 MappingError::NotMemory
                 | MappingError::Range { .. }
-                | MappingError::Short { .. } => FaultKind::Guest,
+                | MappingError::Short { .. }
+                | MappingError::Share { .. } => FaultKind::Guest,
                 MappingError::Many => FaultKind::Host,
                 MappingError::Kernel(errno) if *errno == Errno::NOMEM => FaultKind::Host,
                 MappingError::Kernel(_) => FaultKind::Guest,

@@ -26,8 +26,9 @@ use causeway_wire::vxlan;
 use rustix::io::Errno;
 
 use super::inbox::Inbox;
-use super::limits::{ALONE_BATCHES, BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
+use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::tally::{Loss, Tally};
+use super::together::Together;
 use super::udp::{Burst, Cut, Receiver, Udp};
 use crate::unfinished::left_to_do;
 
@@ -160,8 +161,7 @@ impl BareSocket {
             count: 0,
             frame_bytes: 0,
             closed: false,
-            uncut: usize::MAX,
-            alone: 0,
+            together: Together::default(),
             tally,
         }
     }
@@ -261,10 +261,7 @@ pub struct BareCarrier {
     frame_bytes: usize,
     /// The last is shorter: none may follow it.
     closed: bool,
-    /// Datagrams from this length on leave alone: the kernel does not cut many at a time...
-    uncut: usize,
-    /// ... as long as so many batches have not left so: ways and hosts change.
-    alone: u32,
+    together: Together,
     tally: Arc<Tally>,
 }
 
@@ -283,38 +280,14 @@ impl BareCarrier {
         Ok(())
     }
 
-    /// Sends all together, or where the kernel does not, one by one. Says how many it refused.
+    /// Sends all. Says how many the host refused.
     fn send(&mut self) -> u64 {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
-        if self.count == 1 || self.segment < self.uncut {
-            let Err(error) = udp.send(self.remote, bytes, self.segment) else { return 0 };
-            if self.count == 1 || !is_too_much(&error) {
-                let lost = self.count as u64;
-                self.tally.lost(loss(&error), lost);
-                return lost;
-            }
-            (self.uncut, self.alone) = (self.segment, ALONE_BATCHES);
-        }
-        let mut lost = 0_u64;
-        for datagram in bytes.chunks(self.segment.max(1)) {
-            if let Err(error) = udp.send(self.remote, datagram, datagram.len()) {
-                self.tally.lost(loss(&error), 1);
-                lost = lost.saturating_add(1);
-            }
-        }
-        self.alone = self.alone.saturating_sub(1);
-        if self.alone == 0 {
-            self.uncut = usize::MAX;
-        }
-        lost
+        let tally = &self.tally;
+        let refused = |error: &io::Error, count| tally.lost(loss(error), count);
+        self.together.send(&udp, self.remote, (bytes, self.segment), refused)
     }
-}
-
-/// Whether the kernel refused because of how many there were: longer than it cuts at a time, or an
-/// interface that cannot.
-fn is_too_much(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }
 
 /// Why a datagram did not leave.
@@ -381,6 +354,7 @@ mod tests {
     use causeway_fabric::carrier::Body;
     use causeway_wire::virtio_net::Offload;
 
+    use super::super::limits::ALONE_BATCHES;
     use super::*;
 
     fn carrier(to: &str) -> BareCarrier {
@@ -406,21 +380,21 @@ mod tests {
         let mut carrier = carrier("255.255.255.255:9");
         assert_eq!(batch(&mut carrier, 5, 100), 5);
         assert_eq!(carrier.tally.by_name()["drop_unreachable_total"], 5);
-        assert_eq!(carrier.uncut, usize::MAX, "many at a time, when it is open again");
+        assert_eq!(carrier.together.uncut, usize::MAX, "many at a time, when it is open again");
     }
 
     #[test]
     fn what_leaves_alone_is_tried_together_again() {
         let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut carrier = carrier(&far.local_addr().unwrap().to_string());
-        (carrier.uncut, carrier.alone) = (50, ALONE_BATCHES);
+        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
         for _ in 1..ALONE_BATCHES {
-            assert_eq!((batch(&mut carrier, 2, 100), carrier.uncut), (0, 50));
+            assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, 50));
         }
-        assert_eq!((batch(&mut carrier, 2, 100), carrier.uncut), (0, usize::MAX));
+        assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, usize::MAX));
         // Short ones were together all the time.
-        (carrier.uncut, carrier.alone) = (50, ALONE_BATCHES);
+        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
         batch(&mut carrier, 2, 40);
-        assert_eq!(carrier.alone, ALONE_BATCHES);
+        assert_eq!(carrier.together.alone, ALONE_BATCHES);
     }
 }

@@ -29,6 +29,7 @@ pub mod service;
 pub mod stream;
 pub mod tally;
 pub mod tls;
+mod together;
 pub mod tunnels;
 pub mod udp;
 mod view;

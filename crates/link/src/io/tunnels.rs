@@ -22,6 +22,7 @@ use super::inbox::Inbox;
 use super::limits::RECEIVE_BYTES;
 use super::service::at_moment;
 use super::tally::{Loss, Tally};
+use super::together::Together;
 use super::udp::{Burst, Receiver, Udp};
 use crate::event::{Event, What};
 use crate::flood;
@@ -197,7 +198,8 @@ impl TunnelSocket {
         let outlet = self.hub.tunnel(number)?.outlet().clone();
         let too_long = self.seats.get(&number)?.too_long.clone();
         let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
-        Some(TunnelCarrier { packer, out: Out { udp, tally, too_long, lost: 0 }, vni })
+        let out = Out { udp, tally, too_long, together: Together::default(), lost: 0 };
+        Some(TunnelCarrier { packer, out, vni })
     }
 
     /// What there is to show of a tunnel; how often it came up.
@@ -372,6 +374,7 @@ struct Out {
     udp: Arc<Udp>,
     tally: Arc<Tally>,
     too_long: Arc<AtomicBool>,
+    together: Together,
     /// Datagrams that the kernel did not take.
     lost: u64,
 }
@@ -380,22 +383,21 @@ impl Out {
     fn send(&mut self, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let count = batch.datagrams() as u64;
-        let why = match self.udp.send(to, batch.bytes(), batch.segment()) {
-            Ok(()) => {
-                self.tally.transmitted(0, 0, count);
-                return;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Loss::NoRoom,
-            Err(error) => match rustix::io::Errno::from_io_error(&error) {
+        let (tally, too_long) = (&self.tally, &self.too_long);
+        let refused = |error: &io::Error, count| {
+            let why = match rustix::io::Errno::from_io_error(error) {
+                Some(rustix::io::Errno::AGAIN) => Loss::NoRoom,
                 Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL) => {
-                    self.too_long.store(true, Ordering::Relaxed);
+                    too_long.store(true, Ordering::Relaxed);
                     Loss::TooBig
                 }
                 _ => Loss::Unreachable,
-            },
+            };
+            tally.lost(why, count);
         };
-        self.tally.lost(why, count);
-        self.lost = self.lost.saturating_add(count);
+        let lost = self.together.send(&self.udp, to, (batch.bytes(), batch.segment()), refused);
+        self.tally.transmitted(0, 0, count.saturating_sub(lost));
+        self.lost = self.lost.saturating_add(lost);
     }
 }
 

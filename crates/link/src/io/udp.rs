@@ -21,6 +21,8 @@ use super::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES, SOCKET_BYTES};
 pub struct Udp {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// Datagrams that the host cuts from one call.
+    batch: usize,
 }
 
 /// Whether the kernel may cut what it sends.
@@ -66,7 +68,9 @@ impl Udp {
         }
         hold_received(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
-        Ok(Self { socket, state })
+        // Asked once: the library gives up for ever what one way has refused once.
+        let batch = state.max_gso_segments().max(1);
+        Ok(Self { socket, state, batch })
     }
 
     /// Binds a socket, to any port, that only sends.
@@ -90,7 +94,7 @@ impl Udp {
 
     /// How many datagrams may go out in one call.
     pub fn batch(&self) -> usize {
-        self.state.max_gso_segments().max(1)
+        self.batch
     }
 
     /// Sends datagrams that lie one behind the other, each of `segment` bytes but the last, which

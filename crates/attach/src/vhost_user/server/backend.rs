@@ -19,7 +19,7 @@ use super::memory::Table;
 use super::model::Model;
 use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
-use crate::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
+use crate::limits::{LOG_SPREAD, MEMORY_SLOTS_MAX, QUEUES_MAX};
 
 /// What goes back to the frontend.
 #[derive(Debug)]
@@ -151,6 +151,8 @@ impl Backend {
             }
             M::SetLogBase(spec, file) => {
                 self.negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
+                causeway_memory::fits(0, spec.len.saturating_mul(LOG_SPREAD))
+                    .map_err(Reason::LogMapping)?;
                 let log = DirtyLog::new(file.as_fd(), spec.offset, spec.len);
                 self.log = Some(Arc::new(log.map_err(Reason::LogMapping)?));
                 self.follow_log(events)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causeway_memory::limits::REGION_BYTES_MAX;
 use causeway_memory::{Map, Mapping, Region};
 
 use super::super::fault::Reason;
@@ -16,6 +17,11 @@ pub(super) struct Table {
     regions: Vec<Region>,
 }
 
+/// The length of a region, unless that is refused with a word of its own.
+fn plausible(spec: &RegionSpec) -> u64 {
+    Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
+}
+
 fn map_region(spec: &RegionSpec, file: &OwnedFd) -> Result<Region, Reason> {
     let mapping = Mapping::new(file.as_fd(), spec.offset, spec.len)
         .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
@@ -23,8 +29,19 @@ fn map_region(spec: &RegionSpec, file: &OwnedFd) -> Result<Region, Reason> {
 }
 
 impl Table {
+    /// Length of all regions, in bytes.
+    fn bytes(&self) -> u64 {
+        self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.len()))
+    }
+
     /// Replaces the whole table, or nothing of it; the files are closed once mapped.
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<Map, Reason> {
+        let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
+        // The old ones go once the new ones are there.
+        let old = self.bytes();
+        if bytes > old {
+            causeway_memory::fits(old, bytes.saturating_sub(old)).map_err(Reason::Share)?;
+        }
         let regions = table.iter().map(|(spec, file)| map_region(spec, file));
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
@@ -34,6 +51,7 @@ impl Table {
         if self.regions.len() >= MEMORY_SLOTS_MAX {
             return Err(Reason::Slots);
         }
+        causeway_memory::fits(self.bytes(), plausible(spec)).map_err(Reason::Share)?;
         let mut regions = self.regions.clone();
         regions.push(map_region(spec, &file)?);
         self.adopt(regions)
