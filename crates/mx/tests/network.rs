@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use causeway_memory::{Mapping, View, create};
-use causeway_message::rings::{layout, read_event, write_request};
+use causeway_message::rings::{Holds, layout, read_event, write_request};
 use causeway_message::split::{Address, Event, NicId, PeerId, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
 use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
@@ -257,6 +257,42 @@ fn sleeper() {
 #[test]
 fn who_sleeps_is_woken_once_and_who_dies_is_noticed() {
     with_wire("who_sleeps_is_woken_once_and_who_dies_is_noticed", sleeper);
+}
+
+fn held() {
+    let (one, two, (_of_one, mut a), (_of_two, mut b)) = met();
+    let mut of_third = two.attach("b");
+    let mut c = Rings::open(&mut of_third, 5);
+    let to_a = |from: &mut Rings, info: u64| {
+        let (status, peer) = from.connect(at("a", 3), 7);
+        assert_eq!(status, Status::Success);
+        let (token, data) = (Token(info), &b""[..]);
+        from.request(&Request::Eager { peer, token, match_info: info, data });
+    };
+    let (_, peer_b) = a.connect(at("b", 4), 7);
+    let mut holds = Holds::new(a.view.clone());
+    assert!(holds.set(peer_b, true));
+    to_a(&mut b, 1);
+    soon(|| one.counter("a", "library_full_total") > 0, "it is not held");
+    // Another's goes past.
+    to_a(&mut c, 2);
+    let message = |a: &mut Rings| loop {
+        match a.hear() {
+            Event::PeerSeen { .. } => {}
+            Event::Message { peer, match_info, .. } => return (peer, match_info),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (peer_c, info) = message(&mut a);
+    assert!(peer_c != peer_b && info == 2);
+    assert!(holds.set(peer_b, false));
+    a.ring();
+    assert_eq!(message(&mut a), (peer_b, 1));
+}
+
+#[test]
+fn one_partner_is_held_and_no_other() {
+    with_wire("one_partner_is_held_and_no_other", held);
 }
 
 fn frames() {
