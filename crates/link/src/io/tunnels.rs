@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::{Progress, Served};
 
@@ -47,6 +48,8 @@ struct Seat {
     ups: u64,
     /// The peer was not told of an address, because there were too many.
     untold: bool,
+    /// Of what is said of it: guests may change their addresses as often as they like.
+    log: LogLimit,
 }
 
 /// What a tunnel told of addresses.
@@ -143,6 +146,7 @@ impl TunnelSocket {
                     up: false,
                     ups: 0,
                     untold: false,
+                    log: LogLimit::default(),
                 };
                 self.seats.insert(number, seat);
                 number
@@ -221,10 +225,11 @@ impl TunnelSocket {
             Some(epoch) => {
                 let full = tunnel.announce(now, vni, mac, epoch).is_err();
                 if let Some(seat) = self.seats.get_mut(&number).filter(|_| full) {
-                    if !seat.untold {
-                        log::error!(link = id.0; "a peer is told of no more addresses");
+                    if !std::mem::replace(&mut seat.untold, true)
+                        && let Some(more) = seat.log.admit(now)
+                    {
+                        log::error!(link = id.0, suppressed = more; "a peer is told of no more addresses");
                     }
-                    seat.untold = true;
                 }
             }
             None => tunnel.withdraw(now, vni, mac),
