@@ -224,12 +224,12 @@ impl TunnelSocket {
         match epoch {
             Some(epoch) => {
                 let full = tunnel.announce(now, vni, mac, epoch).is_err();
-                if let Some(seat) = self.seats.get_mut(&number).filter(|_| full) {
-                    if !std::mem::replace(&mut seat.untold, true)
-                        && let Some(more) = seat.log.admit(now)
-                    {
-                        log::error!(link = id.0, suppressed = more; "a peer is told of no more addresses");
-                    }
+                if let Some(seat) = self.seats.get_mut(&number).filter(|_| full)
+                    && !std::mem::replace(&mut seat.untold, true)
+                    && let Some(more) = seat.log.admit(now)
+                {
+                    let link = id.0;
+                    log::error!(link, suppressed = more; "a peer is told of no more addresses");
                 }
             }
             None => tunnel.withdraw(now, vni, mac),
