@@ -7,7 +7,9 @@ use backend::script::{
 };
 use backend::{MS, Told, address, nic};
 use causeway_message::backend::{Dropped, Taken};
-use causeway_message::limits::{CONNECTS_MAX, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, SENDS_MAX};
+use causeway_message::limits::{
+    CONNECTS_MAX, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, SENDS_MAX,
+};
 use causeway_message::split::{Address, Event, Handle, PeerId, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
 use causeway_wire::mxoe::{
@@ -360,7 +362,11 @@ fn hostile_connects_of_one_board_are_bounded() {
     let mut script = Script::new();
     for n in 0..10_000_u32 {
         let ends = Ends { destination: OURS, source: (n % 256) as u8 };
-        // Each is another session, as if the endpoint were opened anew.
+        // Each is another session, as if the endpoint were opened anew, and none is taken for a
+        // late one of before.
+        if n % 256 == 0 {
+            script.pass(QUIET_NS + 1);
+        }
         let packet = connect(ends, n, (n / 256) as u8, KEY);
         let _ = script.say(&packet);
     }

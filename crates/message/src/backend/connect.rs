@@ -227,8 +227,11 @@ impl Endpoint {
             let anew = match partner.session {
                 None => false,
                 Some(known) if known == session => partner.is_newer(number) && !same_generation,
-                // Late, from before it began anew.
-                Some(_) if past.is_some() => return Err(Dropped::Session),
+                // Late, from before it began anew: one that we know, or one so short that this is
+                // the first of it. Who is there asks again.
+                Some(_) if past.is_some() || !partner.is_quiet(env.now) => {
+                    return Err(Dropped::Session);
+                }
                 Some(_) => true,
             };
             if anew {

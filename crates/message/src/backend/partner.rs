@@ -200,6 +200,11 @@ impl Partner {
         self.connect_seen.is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127))
     }
 
+    /// Whether it was not heard of for longer than packets of those before it may be late.
+    pub(super) fn is_quiet(&self, now: u64) -> bool {
+        now.saturating_sub(self.heard_at) > QUIET_NS
+    }
+
     /// It said which session it has, and which number it expects. `before`: the generation of the
     /// numbers that the partner before it was sent.
     pub(super) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {

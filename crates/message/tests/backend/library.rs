@@ -1,6 +1,6 @@
 //! Libraries that send each other messages of all lengths, and know what must come of it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use causeway_message::backend::Taken;
 use causeway_message::limits::MEDIUM_BYTES_MAX;
@@ -72,7 +72,8 @@ pub struct Library {
 /// All libraries of a world, and what came of every letter.
 #[derive(Debug, Default)]
 pub struct Libraries {
-    pub all: HashMap<Place, Library>,
+    /// In order, so that a seed gives the same world again.
+    pub all: BTreeMap<Place, Library>,
     /// Letters that came, by receiver and its life.
     pub came: HashMap<(Place, u32), Vec<Letter>>,
     pub ended: HashMap<Letter, Status>,
@@ -110,8 +111,7 @@ impl Libraries {
     /// sent.
     pub fn crash(&mut self, world: &mut World, board: usize) {
         world.crash(board);
-        let mut places: Vec<_> = self.all.keys().copied().collect();
-        places.sort_unstable();
+        let places: Vec<_> = self.all.keys().copied().collect();
         for place in places.into_iter().filter(|place| place.0 == board) {
             world.boards[board].open(place.1, KEY, &mut world.sides[board]).unwrap();
             let old = self.all.remove(&place).unwrap();
@@ -147,8 +147,7 @@ impl Libraries {
                 self.hear(world, (board, endpoint), told);
             }
         }
-        let mut places: Vec<_> = self.all.keys().copied().collect();
-        places.sort_unstable();
+        let places: Vec<_> = self.all.keys().copied().collect();
         for place in places {
             self.act(world, place);
         }

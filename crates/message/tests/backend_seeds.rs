@@ -1,0 +1,151 @@
+//! A thousand worlds of boards, each from its number alone: networks that lose, double, delay,
+//! reorder and damage, boards that crash and begin anew, partners that part and meet again.
+//!
+//! `CAUSEWAY_SEED=N` plays one of them, `CAUSEWAY_SEEDS=N` so many.
+
+mod backend;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use backend::library::{Libraries, Place};
+use backend::{MS, Rng, Weather, World};
+
+const WORLDS: u64 = 1_000;
+/// Lengths around limits; others are drawn.
+const EDGES: &[usize] = &[0, 1, 4, 32, 33, 128, 129, 4096, 4097, 32_768, 32_769, 36_864];
+/// In which world and how far each seed comes; two plays of it agree.
+type Trace = (u64, u64, usize, usize);
+
+/// What may happen between two plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Temper {
+    /// Nothing: all arrives.
+    Calm,
+    /// A board loses all that it knew, and its libraries with it.
+    Crashes,
+    /// A library forgets a partner.
+    Parts,
+    /// Any of these.
+    Both,
+}
+
+fn weather(draw: &mut Rng) -> Weather {
+    match draw.below(4) {
+        0 => Weather::default(),
+        1 => Weather { lost: 20, doubled: 10, late: 25, damaged: 4 },
+        _ => Weather {
+            lost: draw.below(8),
+            doubled: draw.below(8),
+            late: draw.below(10),
+            damaged: draw.below(4),
+        },
+    }
+}
+
+fn places(draw: &mut Rng) -> &'static [Place] {
+    match draw.below(4) {
+        0 | 1 => &[(0, 0), (1, 3)],
+        2 => &[(0, 0), (1, 1), (2, 2)],
+        _ => &[(0, 0), (0, 1), (1, 0), (1, 1)],
+    }
+}
+
+fn lens(draw: &mut Rng, most: u64) -> Vec<usize> {
+    let mut len = || match draw.below(12) {
+        0..=5 => EDGES[draw.below(EDGES.len() as u64) as usize],
+        6 | 7 => draw.below(200) as usize,
+        8 | 9 => draw.below(10_000) as usize,
+        10 => draw.below(60_000) as usize,
+        _ => draw.below(300_000) as usize,
+    };
+    (0..4 + most / 2).map(|_| len()).collect()
+}
+
+/// Plays a world to its end. Panics where a promise is broken.
+fn play(seed: u64) -> Trace {
+    let mut draw = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6d78_6f65);
+    let places = places(&mut draw);
+    let boards = places.iter().map(|place| place.0 + 1).max().unwrap_or(0);
+    let temper = match draw.below(4) {
+        0 => Temper::Calm,
+        1 => Temper::Crashes,
+        2 => Temper::Parts,
+        _ => Temper::Both,
+    };
+    let mut world = World::new(draw.number(), boards);
+    world.weather = weather(&mut draw);
+    let mut libraries = Libraries::default();
+    libraries.crashes = temper != Temper::Calm;
+    libraries.open(&mut world, places);
+    for _ in 0..1 + draw.below(4) {
+        let most = draw.below(16);
+        libraries.plan(&lens(&mut draw, most));
+        let until = world.now + draw.below(200 * MS);
+        while world.now < until {
+            libraries.play(&mut world);
+            world.step(until.min(world.now + MS));
+        }
+        disturb(&mut draw, temper, places, &mut world, &mut libraries);
+    }
+    libraries.finish(&mut world, 600_000 * MS);
+    libraries.check();
+    // Whoever is there hears everybody else, whatever was before.
+    let before = libraries.ended.len();
+    libraries.plan(&[10]);
+    libraries.finish(&mut world, 600_000 * MS);
+    libraries.check();
+    assert_eq!(libraries.ended.len(), before + places.len() * (places.len() - 1));
+    (world.now, world.came, world.dropped.len(), libraries.ended.len())
+}
+
+fn disturb(
+    draw: &mut Rng,
+    temper: Temper,
+    places: &[Place],
+    world: &mut World,
+    libraries: &mut Libraries,
+) {
+    let any = |draw: &mut Rng| draw.below(places.len() as u64) as usize;
+    let crashes = match temper {
+        Temper::Calm => return,
+        Temper::Crashes => true,
+        Temper::Parts => false,
+        Temper::Both => draw.chance(50),
+    };
+    if crashes {
+        // What a library was told came to it, also where it dies before it looks.
+        libraries.play(world);
+        libraries.crash(world, places[any(draw)].0);
+        return;
+    }
+    let one = any(draw);
+    let other = (one + 1 + draw.below(places.len() as u64 - 1) as usize) % places.len();
+    libraries.disconnect(world, places[one], places[other]);
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn a_thousand_worlds_deliver_each_message_once_and_in_order_or_say_that_they_did_not() {
+    if let Some(seed) = number("CAUSEWAY_SEED") {
+        eprintln!("seed {seed}: {:?}", play(seed));
+        return;
+    }
+    let worlds = number("CAUSEWAY_SEEDS").unwrap_or(WORLDS);
+    let broken: Vec<String> = (0..worlds)
+        .filter(|seed| catch_unwind(AssertUnwindSafe(|| play(*seed))).is_err())
+        .map(|seed| {
+            format!("CAUSEWAY_SEED={seed} cargo test -p causeway-message --test backend_seeds")
+        })
+        .collect();
+    assert!(broken.is_empty(), "{} of {worlds} broken:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    for seed in 0..20 {
+        assert_eq!(play(seed), play(seed), "seed {seed}");
+    }
+}
