@@ -98,9 +98,11 @@ impl Host {
     }
 
     fn without_boards() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()));
+        Self::at(folder())
+    }
+
+    /// Without boards, their sockets in this folder.
+    pub fn at(dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).unwrap();
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
@@ -135,6 +137,11 @@ impl Host {
         self.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind }))
     }
 
+    /// Where its boards' sockets are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// What a board counted.
     pub fn counters(&self, board: &str) -> BTreeMap<String, u64> {
         match self.handle.call(Control::PortShow(board.parse().unwrap())) {
@@ -150,15 +157,32 @@ impl Host {
         boards: &[&str],
         arguments: &[&str],
     ) -> Running {
-        let sockets: Vec<String> =
-            boards.iter().map(|board| self.dir.join(board).display().to_string()).collect();
-        let child = Command::new(program)
-            .args(arguments)
-            .env("CAUSEWAY_MX", sockets.join(":"))
-            .stdout(Stdio::piped())
-            .spawn();
-        Running(child.unwrap())
+        start(&self.dir, program, boards, arguments)
     }
+}
+
+/// A folder of a test's own.
+pub fn folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()))
+}
+
+/// Starts a program as a process of boards, whose sockets are in `dir`.
+pub fn start(
+    dir: &Path,
+    program: impl AsRef<std::ffi::OsStr>,
+    boards: &[&str],
+    arguments: &[&str],
+) -> Running {
+    let sockets: Vec<String> =
+        boards.iter().map(|board| dir.join(board).display().to_string()).collect();
+    let child = Command::new(program)
+        .args(arguments)
+        .env("CAUSEWAY_MX", sockets.join(":"))
+        .stdout(Stdio::piped())
+        .spawn();
+    Running(child.unwrap())
 }
 
 impl Drop for Host {

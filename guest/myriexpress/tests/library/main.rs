@@ -2,6 +2,7 @@
 
 mod abi;
 mod common;
+mod killed;
 mod remote;
 mod tool;
 
