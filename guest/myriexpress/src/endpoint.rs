@@ -246,7 +246,7 @@ impl Endpoint {
     /// What rang is known.
     pub fn hush(&mut self) {
         let Self { ears, way, .. } = self;
-        ears.hush(|bell| way.hush(bell));
+        ears.hush(|bell| way.heard(bell));
     }
 
     /// A thread that waited leaves: if nobody leads those who still wait, one is called to.

@@ -82,6 +82,8 @@ pub struct Way {
     pub conversation: Conversation,
     /// What partners ring for us, all together.
     bells: OwnedFd,
+    /// Who rang since we slept last.
+    rung: Vec<PeerId>,
     /// The daemon is gone: channels go on, nothing new comes.
     pub parted: bool,
     connects: BTreeMap<u64, Wish>,
@@ -134,6 +136,7 @@ impl Way {
             rings,
             conversation,
             bells: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            rung: Vec::new(),
             parted: false,
             connects: BTreeMap::new(),
             remote: VecDeque::new(),
@@ -338,13 +341,23 @@ impl Way {
         }
     }
 
-    /// A partner rang, and we are awake.
-    pub fn hush(&mut self, bell: u64) {
-        let Ok(peer) = u32::try_from(bell).map(PeerId) else { return };
-        let Some(Some(known)) = self.peers.get(place(peer)) else { return };
-        if !known.bell.hush() {
-            let channels: &mut Ways = &mut self.channels;
-            channels.broken(peer);
+    /// A partner rang, and we are awake: its bell is quiet again before we sleep, when there is
+    /// time for it.
+    pub fn heard(&mut self, bell: u64) {
+        let peer = u32::try_from(bell).map_or(PeerId::NONE, PeerId);
+        if !self.rung.contains(&peer) {
+            self.rung.push(peer);
+        }
+    }
+
+    fn hush(&mut self) {
+        while let Some(peer) = self.rung.pop() {
+            if let Some(Some(known)) = self.peers.get(place(peer))
+                && !known.bell.hush()
+            {
+                let channels: &mut Ways = &mut self.channels;
+                channels.broken(peer);
+            }
         }
     }
 
@@ -382,6 +395,8 @@ impl Way {
 
     /// Before sleeping; see [`Channels::arm`].
     pub fn arm(&mut self) -> bool {
+        // First: what is rung for from now on is seen below, or rings again.
+        self.hush();
         let mut idle = self.notes.is_empty() & self.channels.arm();
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();
