@@ -72,7 +72,7 @@ impl Underlay {
     }
 
     /// Runs both sides at once; the first begins a little later.
-    fn both<T: Send>(
+    pub fn both<T: Send>(
         &self,
         send: impl FnOnce() -> std::io::Result<()> + Send,
         receive: impl FnOnce() -> std::io::Result<T> + Send,

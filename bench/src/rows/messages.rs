@@ -9,6 +9,8 @@ use causeway_fabric::Mac;
 use causeway_fabric::spec::{MxSpec, PortKind};
 
 use crate::effort::Effort;
+use crate::inner::busy_ns;
+use crate::peers::frames::frame_round_us;
 use crate::peers::messages::{open_mpi_us, ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::process::{Program, command, run};
 use crate::peers::underlay::{Underlay, Way, tcp_gbits, udp_round_us};
@@ -103,7 +105,62 @@ impl Test {
         self.between(effort, [(&socket, None), (&socket, None)], "bench1", &[])
     }
 
+    /// Over so many pairs of endpoints at a time, all together.
+    fn in_pairs(&self, effort: &Effort, pairs: usize) -> Result<Vec<f64>, String> {
+        let rig = Rig::new(Duration::ZERO);
+        let socket = board(&rig, 1, None);
+        let serve = |endpoint: usize| {
+            let mut server = tool(&socket, None)?;
+            server.args(["serve", "--blocking", "--endpoint", &endpoint.to_string()]);
+            Program::start(server.args(["--core", &SERVER.to_string()]))
+        };
+        let _servers: Vec<Program> = (0..pairs).map(serve).collect::<Result<_, _>>()?;
+        std::thread::sleep(BEGUN);
+        let count = (effort.rounds(self.count) / pairs as u64).max(1).to_string();
+        let one = |endpoint: usize| {
+            let mut client = tool(&socket, None)?;
+            client.args(self.words).args(["bench1", "--json", "--blocking"]);
+            client.args(["--core", &CLIENT.to_string(), "--endpoint", &endpoint.to_string()]);
+            client.args(["--sizes", &self.len.to_string(), "--count", &count]);
+            figure(&run(&mut client)?, self.figure).map(|figure| figure * self.factor)
+        };
+        effort.each(|| {
+            std::thread::scope(|scope| {
+                let one = &one;
+                let all: Vec<_> =
+                    (0..pairs).map(|endpoint| scope.spawn(move || one(endpoint))).collect();
+                let died = |_| Err("a thread died".to_owned());
+                all.into_iter().map(|thread| thread.join().unwrap_or_else(died)).sum()
+            })
+        })
+    }
+
+    /// Processor time of everybody who has a part in it, in microseconds for each MiB. Who serves
+    /// is only known to have cost something once it has ended, so each run has one of its own.
+    fn cost(&self, effort: &Effort, hosts: bool) -> Result<Vec<f64>, String> {
+        let once = Effort { runs: 1, ..*effort };
+        let mib = effort.rounds(self.count) as f64 * self.len as f64 / f64::from(1 << 20);
+        effort.each(|| {
+            let (ours, children) = (busy_ns(), children_us()?);
+            // Threads that ended meanwhile are not seen: those of the daemons have not.
+            let threads = match hosts {
+                true => self.hosts(&once)?.1,
+                false => {
+                    self.on_one_host(&once)?;
+                    ours
+                }
+            };
+            let daemons = threads.saturating_sub(ours) as f64 / 1e3;
+            Ok((children_us()? - children + daemons) / mib)
+        })
+    }
+
     fn between_hosts(&self, effort: &Effort) -> Result<Vec<f64>, String> {
+        self.hosts(effort).map(|(figures, _)| figures)
+    }
+
+    /// The figures, and how long the threads of this process, the daemons' among them, ran.
+    fn hosts(&self, effort: &Effort) -> Result<(Vec<f64>, u64), String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {
             underlay.at(host, move || {
@@ -123,8 +180,18 @@ impl Test {
         std::thread::sleep(Duration::from_secs(2));
         let ends = [(&*asks, Some(spaces[0])), (&*serves, Some(spaces[1]))];
         // A process that never sleeps would keep its daemon from the core that they share.
-        self.between(effort, ends, "bench2", &["--blocking"])
+        Ok((self.between(effort, ends, "bench2", &["--blocking"])?, busy_ns()))
     }
+}
+
+/// Processor time of processes that we started and that have ended, in microseconds.
+fn children_us() -> Result<f64, String> {
+    let text = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
+    // Behind the name, which may have blanks in it: what children took is the 14th and 15th word.
+    let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let ticks = behind.split_whitespace().skip(13).take(2);
+    let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Ok(ticks * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 const LATENCY: &[&str] = &["us", "median"];
@@ -181,7 +248,30 @@ pub fn plans() -> Vec<Plan> {
             round.between_hosts(e)
         })
         .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, false))
+        .beside("raw veth, frames", |e| frame_round_us(e, false))
+        .aim(Against::Peer("raw veth, frames"), 0.9)
         .note("Each host on one core: its process and its daemon wake each other there."),
+    );
+    let pairs = Test { len: 65_536, count: 80_000, ..stream };
+    plans.push(
+        Plan::new("MX stream of 16 endpoints in pairs, 64 KiB", "GB/s", Guest::Native, move |e| {
+            pairs.in_pairs(e, 8)
+        })
+        .beside("one pair", move |e| pairs.in_pairs(e, 1))
+        .aim(Against::Peer("one pair"), 1.0)
+        .note("All of them sleep while they wait, those who send on one core, the others on the other."),
+    );
+    let cost = Test { count: 4_000, ..stream };
+    plans.push(
+        Plan::new("MX processor time of 1 MiB", "us", Guest::Native, move |e| cost.cost(e, false))
+            .note("Of both processes, which look again and again, with their beginnings."),
+    );
+    let far = Test { count: 1_000, ..stream };
+    plans.push(
+        Plan::new("MX between hosts, processor time of 1 MiB", "us", Guest::Native, move |e| {
+            far.cost(e, true)
+        })
+        .note("Of both processes and both daemons, with their beginnings."),
     );
     let wide = Test { count: 1_000, factor: 8e-3, ..stream };
     plans.push(
