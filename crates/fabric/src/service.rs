@@ -203,6 +203,13 @@ impl Context<'_> {
         self.poller.watch(fd, token, When::Either).map(ServiceWatch)
     }
 
+    /// As [`Self::watch`], for reading alone: who writes rarely waits for room, and is not called
+    /// each time that the other side has read.
+    pub fn watch_heard(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        let token = Token::Service { value };
+        self.poller.watch(fd, token, When::Heard).map(ServiceWatch)
+    }
+
     /// Watches what is served like a queue: [`Service::serve_source`] is called with `value` from
     /// when `fd` becomes readable until it says that there is no more.
     pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {

@@ -65,6 +65,8 @@ pub(crate) enum When {
     Readable,
     /// Once for each ring of a doorbell. Its counter need never be read.
     Rung,
+    /// Once whenever there is more to read, or the other side hangs up.
+    Heard,
     /// Once whenever reading or writing becomes possible, or the other side hangs up.
     Either,
 }
@@ -74,6 +76,7 @@ impl When {
         match self {
             Self::Readable => epoll::EventFlags::IN,
             Self::Rung => epoll::EventFlags::IN | epoll::EventFlags::ET,
+            Self::Heard => epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET,
             Self::Either => {
                 epoll::EventFlags::IN
                     | epoll::EventFlags::OUT

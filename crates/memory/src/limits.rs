@@ -22,7 +22,8 @@ pub const CACHE_LINE_BYTES: usize = 64;
 pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
 /// Frames that are sent to an interface in one system call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
-/// How often the socket of an empty ring is asked whether the interface is still there; 1 ms.
-pub const ASK_NS: u64 = 1_000_000;
+/// How often the socket of an empty ring is asked whether the interface is still there; 100 ms. Who
+/// is woken for nothing asks as well.
+pub const ASK_NS: u64 = 100_000_000;
 /// Least time between two rings that are made anew; 100 ms: what disturbs one may come often.
 pub const RENEW_NS: u64 = 100_000_000;

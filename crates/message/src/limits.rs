@@ -77,6 +77,9 @@ pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
+/// How long a partner has to be heard of again that is said to be gone, by a refusal or by a connect
+/// of another session, in ns: anybody may say so.
+pub const DOUBT_NS: u64 = 20_000_000;
 /// How long nothing is sent to a partner that began anew with numbers that were in use before, in
 /// ns: longer than packets are on their way.
 pub const QUIET_NS: u64 = 60_000_000;

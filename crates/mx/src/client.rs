@@ -1,10 +1,10 @@
 //! A process that is attached.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use causeway_attach::local::{Ended, Local, Received};
-use causeway_fabric::{PortId, ServiceWatch};
+use causeway_fabric::{Context, PortId, ServiceWatch};
 use causeway_wire::local::{Ask, Tell};
 
 use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
@@ -16,6 +16,8 @@ pub struct Client {
     local: Local,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
+    /// While it has not read all that it is told: to hear of room for that.
+    room: Option<ServiceWatch>,
     /// Whether it has said which version it speaks.
     pub greeted: bool,
     /// The user whose it is.
@@ -31,7 +33,18 @@ pub struct Client {
 impl Client {
     pub fn new(port: PortId, local: Local, watch: ServiceWatch, uid: Option<u32>) -> Self {
         let gone = VecDeque::new();
-        Self { port, local, watch, greeted: false, uid, paid_ns: 0, gone, ended: None }
+        let room = None;
+        Self { port, local, watch, room, greeted: false, uid, paid_ns: 0, gone, ended: None }
+    }
+
+    /// Hears of room in its socket from now on, if something waits for that.
+    pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) {
+        if self.local.backlog() == 0 {
+            self.room = None;
+        } else if self.room.is_none() {
+            // Without a descriptor now: when it is looked at next.
+            self.room = cx.watch(self.local.as_fd(), value).ok();
+        }
     }
 
     /// Whether it reads what it is told: others may give it more to read.

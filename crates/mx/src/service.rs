@@ -179,6 +179,7 @@ impl Messages {
         {
             self.part(cx, value);
         }
+        self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
     }
 
     /// Does what a board's network noted.
@@ -333,7 +334,7 @@ impl Service for Messages {
         }
         // Without it there is only more room than is needed.
         let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD_BYTES);
-        match cx.watch(stream.as_fd(), value) {
+        match cx.watch_heard(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
                 self.clients.insert(value, Client::new(port, Local::accepted(stream), watch, uid));

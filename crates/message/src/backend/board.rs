@@ -450,6 +450,13 @@ impl Endpoint {
     fn peer_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         partner.alarm.rang();
+        if let Some(doubt) = partner.doubt.filter(|doubt| doubt.ends() <= env.now) {
+            if partner.heard_at <= doubt.since {
+                self.end_peer(env, peer, doubt.status);
+                return;
+            }
+            partner.doubt = None;
+        }
         if partner.receive.ack_at.is_some_and(|at| at <= env.now) {
             self.send_ack(env, peer);
         }

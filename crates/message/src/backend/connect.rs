@@ -12,7 +12,7 @@ use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
 use super::time::{Owner, RoundTrip};
-use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
+use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, DOUBT_NS, ENDPOINTS_MAX};
 use crate::split::{Address, Event, PeerId, Token};
 use crate::status::Status;
 
@@ -26,6 +26,8 @@ pub(super) struct Connecting {
     again_at: u64,
     tries: u32,
     ends_at: u64,
+    /// What it ends with then.
+    ends_with: Status,
 }
 
 impl Endpoint {
@@ -59,6 +61,7 @@ impl Endpoint {
             again_at: env.now,
             tries: 0,
             ends_at,
+            ends_with: Status::Timeout,
         });
         self.connects_due(env);
         Taken::Yes
@@ -70,7 +73,7 @@ impl Endpoint {
         while let Some(connecting) = self.connects.get_mut(at) {
             if connecting.ends_at <= env.now {
                 let ended = self.connects.swap_remove(at);
-                self.connect_ended(env, &ended, Status::Timeout);
+                self.connect_ended(env, &ended, ended.ends_with);
                 continue;
             }
             at = at.saturating_add(1);
@@ -138,6 +141,29 @@ impl Endpoint {
         let ended = self.connects.swap_remove(at);
         self.connect_ended(env, &ended, Status::Cancelled);
         true
+    }
+
+    /// Connects to an address were refused, by whomever: they are asked once more, and end soon if
+    /// nothing else is heard. Whether there were some.
+    pub(super) fn connect_doubted(
+        &mut self,
+        env: &mut Env<'_>,
+        address: (u16, u8),
+        status: Status,
+    ) -> bool {
+        let mut some = false;
+        for connect in self.connects.iter_mut().filter(|connect| connect.address == address) {
+            some = true;
+            if connect.ends_with == Status::Timeout {
+                connect.ends_with = status;
+                connect.ends_at = connect.ends_at.min(env.now.saturating_add(DOUBT_NS));
+                connect.again_at = env.now.saturating_add(1);
+            }
+        }
+        if some {
+            self.rearm_connects(env);
+        }
+        some
     }
 
     /// Connects to an address were refused: whether there were some.
@@ -232,7 +258,13 @@ impl Endpoint {
                 Some(_) if past.is_some() || !partner.is_quiet(env.now) => {
                     return Err(Dropped::Session);
                 }
-                Some(_) => true,
+                // It asks again when it is known that the one before is gone.
+                Some(_) => {
+                    if let Some(peer) = peer {
+                        self.doubt(env, peer, Status::EndpointUnreachable);
+                    }
+                    return Err(Dropped::Session);
+                }
             };
             if anew {
                 peer = self.replace(env, address);

@@ -82,6 +82,8 @@ counters! {
         no_partner,
         /// Partners that began anew.
         restarts,
+        /// Partners that were said to be gone.
+        doubts,
         /// Partners that were given up.
         gone,
         /// Packets for another session.

@@ -6,7 +6,7 @@ use super::connect::Connecting;
 use super::counters::{EndpointCounters, PeerCounters};
 use super::env::{Env, count};
 use super::offers::{Offers, State};
-use super::partner::{Content, Message, Peers};
+use super::partner::{Content, Doubt, Message, Peers};
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
 use crate::limits::{
@@ -236,7 +236,8 @@ impl Endpoint {
         let quiet = |until: &u64| *until > env.now && !send.queue.is_empty();
         let quiet_until = send.quiet_until.filter(quiet);
         let times = [partner.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
-        times.into_iter().flatten().for_each(|time| due = due.min(time));
+        let doubt = partner.doubt.map(Doubt::ends);
+        times.into_iter().chain([doubt]).flatten().for_each(|time| due = due.min(time));
         for handle in &partner.pulling.active {
             if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
                 due = due.min(pull.due);

@@ -7,9 +7,10 @@ use super::counters::PeerCounters;
 use super::number::Number;
 use super::time::{Alarm, RoundTrip};
 use crate::limits::{
-    ASK_AGAIN_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
+    ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
 };
 use crate::split::{Handle, PeerId, Token, Window};
+use crate::status::Status;
 
 /// A message to be sent, until it is known to be there.
 #[derive(Debug)]
@@ -127,6 +128,21 @@ pub(super) struct Pulling {
     pub(super) breadth: Breadth,
 }
 
+/// It is said that a partner is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Doubt {
+    pub(super) since: u64,
+    /// What it is gone with, unless it is heard of.
+    pub(super) status: Status,
+}
+
+impl Doubt {
+    /// When it is known.
+    pub(super) const fn ends(self) -> u64 {
+        self.since.saturating_add(DOUBT_NS)
+    }
+}
+
 /// One partner.
 #[derive(Debug)]
 pub(super) struct Partner {
@@ -139,6 +155,7 @@ pub(super) struct Partner {
     /// The latest of its requests to connect.
     pub(super) connect_seen: Option<u8>,
     pub(super) heard_at: u64,
+    pub(super) doubt: Option<Doubt>,
     pub(super) alarm: Alarm,
     pub(super) send: Sending,
     pub(super) receive: Receiving,
@@ -156,6 +173,7 @@ impl Partner {
             told: false,
             connect_seen: None,
             heard_at: now,
+            doubt: None,
             alarm: Alarm::default(),
             send: Sending {
                 first: Number::first(0),

@@ -6,6 +6,8 @@ use super::board::Dropped;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
+use super::partner::Doubt;
+use crate::split::PeerId;
 use crate::status::Status;
 
 /// What a refusal means for who is refused; none if nobody knows.
@@ -50,6 +52,18 @@ impl Endpoint {
         env.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
     }
 
+    /// It is said that a partner is gone. Whoever is on the network can say so: it is asked, and
+    /// gone only if it is not heard of.
+    pub(super) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        if partner.doubt.is_none() {
+            partner.doubt = Some(Doubt { since: env.now, status });
+            count(&mut self.counters.doubts);
+            self.ask_whether_there(env, peer);
+            self.rearm(env, peer);
+        }
+    }
+
     /// Something that was sent was refused: a connect, or a message that is in flight.
     pub(super) fn refused(
         &mut self,
@@ -63,7 +77,7 @@ impl Endpoint {
             count(&mut self.counters.nacks_strange);
             return Err(Dropped::Refusal);
         };
-        if nack.sequence == 0 && self.connect_refused(env, address, status) {
+        if nack.sequence == 0 && self.connect_doubted(env, address, status) {
             return Ok(());
         }
         let peer = self.peers.at(address);
@@ -76,7 +90,7 @@ impl Endpoint {
         });
         match peer.filter(|_| in_flight) {
             Some(peer) => {
-                self.end_peer(env, peer, status);
+                self.doubt(env, peer, status);
                 Ok(())
             }
             None => {

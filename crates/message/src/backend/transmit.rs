@@ -273,6 +273,12 @@ impl Endpoint {
             self.end_peer(env, peer, Status::EndpointUnreachable);
             return;
         }
+        self.ask_whether_there(env, peer);
+    }
+
+    /// Sends the last message that a partner had once more, without what it said.
+    pub(super) fn ask_whether_there(&mut self, env: &mut Env<'_>, peer: PeerId) {
+        let Some(partner) = self.peers.get_mut(peer) else { return };
         let Some(way) = Way::to(self.id, partner) else { return };
         let content = Content::Eager { match_info: 0, data: Vec::new() };
         way.put(env, partner.send.first.before(), &content);
