@@ -199,6 +199,8 @@ pub struct MxSpec {
     /// What peers call it, 1 to [`HOSTNAME_BYTES_MAX`] bytes: by custom `host:board`.
     pub hostname: String,
     /// The interface of this host by which boards of other hosts are reached; none: they are not.
+    /// MXoE's frames do not say of which group they are: all boards on the network behind it reach
+    /// each other, so groups that are to be apart need an interface each, as of a VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Datagrams to other hosts, in place of an interface.
