@@ -10,6 +10,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 /// Doorbells of partners that are heard at a time.
 const RINGS: usize = 64;
 
+/// What rang while a thread slept.
+#[derive(Debug, Clone, Copy)]
+pub struct Rung {
+    bell: bool,
+    bells: bool,
+}
+
 /// See above. Who sleeps has a share of it: the endpoint may be closed meanwhile.
 #[derive(Debug)]
 pub struct Ears {
@@ -28,8 +35,9 @@ impl Ears {
         })
     }
 
-    /// Sleeps until there is something, at most so long. `parted`: the daemon is gone.
-    pub fn listen(&self, parted: bool, time: Duration) {
+    /// Sleeps until there is something, at most so long; says what rang, to be hushed. `parted`: the
+    /// daemon is gone.
+    pub fn listen(&self, parted: bool, time: Duration) -> Rung {
         let mut all =
             [&self.bell, &self.bells, &self.daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
         let heard = if parted { all.split_last_mut().map(|(_, rest)| rest) } else { None };
@@ -38,6 +46,8 @@ impl Ears {
             Some(heard) => poll(heard, time.as_ref()),
             None => poll(&mut all, time.as_ref()),
         };
+        let [bell, bells, _] = all.map(|fd| !fd.revents().is_empty());
+        Rung { bell, bells }
     }
 
     /// Whether the doorbell was rung.
@@ -54,9 +64,14 @@ impl Ears {
     }
 
     /// What it was rung for is known. Says whose bells were: `rung_by` hears them.
-    pub fn hush(&self, mut rung_by: impl FnMut(u64)) {
+    pub fn hush(&self, rung: Rung, mut rung_by: impl FnMut(u64)) {
         let mut count = [0_u8; 8];
-        let _ = rustix::io::read(&self.bell, &mut count);
+        if rung.bell {
+            let _ = rustix::io::read(&self.bell, &mut count);
+        }
+        if !rung.bells {
+            return;
+        }
         let mut rung: Vec<epoll::Event> = Vec::with_capacity(RINGS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut rung);

@@ -14,7 +14,7 @@ use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
 use crate::address::{Own, pack, unpack};
 use crate::board::Conversation;
 use crate::code::Return;
-use crate::ears::Ears;
+use crate::ears::{Ears, Rung};
 use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
 use crate::way::Way;
@@ -244,9 +244,9 @@ impl Endpoint {
     }
 
     /// What rang is known.
-    pub fn hush(&mut self) {
+    pub fn hush(&mut self, rung: Rung) {
         let Self { ears, way, .. } = self;
-        ears.hush(|bell| way.heard(bell));
+        ears.hush(rung, |bell| way.heard(bell));
     }
 
     /// A thread that waited leaves: if nobody leads those who still wait, one is called to.
@@ -273,8 +273,8 @@ impl Endpoint {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
             if self.library.progress(&mut self.way) == Step::Idle {
                 if self.way.arm() {
-                    self.ears.listen(self.way.parted, left);
-                    self.hush();
+                    let rung = self.ears.listen(self.way.parted, left);
+                    self.hush(rung);
                 }
                 self.way.disarm();
                 self.way.hear();

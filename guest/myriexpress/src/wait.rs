@@ -225,10 +225,11 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     if idle {
         endpoint.led = true;
         let (ears, parted) = (Arc::clone(&endpoint.ears), endpoint.way.parted);
-        (locked, ()) = locked.unlocked(|| ears.listen(parted, time))?;
+        let rung;
+        (locked, rung) = locked.unlocked(|| ears.listen(parted, time))?;
         let endpoint = locked.endpoint();
         endpoint.led = false;
-        endpoint.hush();
+        endpoint.hush(rung);
     }
     let endpoint = locked.endpoint();
     endpoint.way.disarm();
