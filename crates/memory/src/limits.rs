@@ -25,5 +25,7 @@ pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// How often the socket of an empty ring is asked whether the interface is still there; 100 ms. Who
 /// is woken for nothing asks as well.
 pub const ASK_NS: u64 = 100_000_000;
+/// How often it is asked while nobody polls and nothing is missed; 1 s.
+pub const ASK_IDLE_NS: u64 = 1_000_000_000;
 /// Least time between two rings that are made anew; 100 ms: what disturbs one may come often.
 pub const RENEW_NS: u64 = 100_000_000;

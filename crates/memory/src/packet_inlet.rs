@@ -9,7 +9,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::limits::{ASK_NS, RENEW_NS};
+use crate::limits::{ASK_IDLE_NS, ASK_NS, RENEW_NS};
 use crate::packet::{Packet, PacketSocket};
 use crate::packet_ring::{PacketRing, Slots};
 
@@ -20,7 +20,8 @@ pub struct PacketInlet {
     /// When the socket was last asked, and whether a frame came since.
     asked_ns: u64,
     came: bool,
-    /// Frames that the host lost since one came last, and when the ring was made anew.
+    /// Frames that the host lost, if none is known to have come since, and when the ring was made
+    /// anew.
     missed: u64,
     renewed_ns: u64,
     /// Frames that the host had no room for.
@@ -72,16 +73,23 @@ impl PacketInlet {
         }
     }
 
+    /// When it is to be looked whether frames are lost, though nobody was woken: where the host has
+    /// lost its place it wakes nobody.
+    pub fn deadline(&self) -> u64 {
+        let pause = if self.missed > 0 { ASK_NS } else { ASK_IDLE_NS };
+        self.ring.as_ref().map_or(u64::MAX, |_| self.asked_ns.saturating_add(pause))
+    }
+
     /// Nothing is in the ring: makes a new one if that is because the host lost its place in it:
     /// it loses frames, and none came since it was last asked.
     fn revive(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         let lost = u64::from(ring.lost(socket)?);
         self.lost = self.lost.saturating_add(lost);
-        // Where frames come as well, there was no room for all of them.
-        let full = std::mem::take(&mut self.came);
-        self.missed = if full { 0 } else { self.missed.saturating_add(lost) };
-        if self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
+        let came = std::mem::take(&mut self.came);
+        // Those that came may have come before those that were lost: that is known the next time.
+        self.missed = if came && lost == 0 { 0 } else { self.missed.saturating_add(lost) };
+        if came || self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
             return Ok(());
         }
         (self.renewed_ns, self.missed) = (now_ns, 0);

@@ -386,6 +386,28 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
 }
 
 #[test]
+fn a_partner_whose_generations_came_round_while_it_was_not_heard_is_answered() {
+    let mut script = Script::new();
+    // It began anew once; then three times unheard, so that it is where it was first.
+    for (number, generation) in [(1, 0), (2, 1), (5, 0)] {
+        let request = script.request(number, THEIR_SESSION, generation << 14 | 1, KEY);
+        assert_eq!(script.say(&request), Ok(()));
+        let frames = script.sent();
+        let Some(Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. })) =
+            packets(&frames).first().copied()
+        else {
+            panic!("{:?}", packets(&frames));
+        };
+        let message = eager(script.session, expected);
+        assert_eq!(script.say(&Packet::Tiny(message)), Ok(()));
+        script.pass(QUIET_NS * 2);
+        let frames = script.sent();
+        let acks = |packet: &Packet<'_>| matches!(packet, Packet::Ack(ack) if ack.session == THEIR_SESSION);
+        assert!(packets(&frames).iter().any(acks), "{:?}", packets(&frames));
+    }
+}
+
+#[test]
 fn hostile_connects_of_one_board_are_bounded() {
     let mut script = Script::new();
     for n in 0..10_000_u32 {

@@ -41,6 +41,9 @@ pub const FRAME_ROOM: usize = 16_384;
 pub const FRAMES_WAITING_MAX: usize = 1024;
 /// How long they wait until it is asked again; 200 us.
 pub const FULL_NS: u64 = 200_000;
+/// How long the first of them waits before it is lost, so that others go on; 10 ms. Hosts say that
+/// there is no room also of a frame that is too long for the other end of a cable.
+pub const STUCK_NS: u64 = 10_000_000;
 /// Frames that are looked at before it is done what is due: as many as the host keeps.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.

@@ -139,7 +139,9 @@ impl Slabs {
         let size = len.next_multiple_of(SLAB_BYTES);
         while self.full || self.bytes().saturating_add(size) > STAGING_BYTES_MAX {
             if !self.drop_idle() {
-                // What is in use is free one day; where there is nothing, nothing comes.
+                // What is in use is free one day; where there is nothing, nothing comes, but others
+                // may have given theirs back when it is asked for next.
+                self.full &= !self.slabs.is_empty();
                 return if self.slabs.is_empty() { Err(never) } else { Ok(()) };
             }
         }

@@ -248,9 +248,10 @@ impl Endpoint {
         }
         let past = self.peers.past(address, session);
         let mut peer = self.peers.at_or_new(address, env.now);
+        let mut anew = false;
         if let Some(partner) = peer.and_then(|peer| self.peers.get(peer)) {
             let same_generation = Number(expected).generation() == partner.send.first.generation();
-            let anew = match partner.session {
+            anew = match partner.session {
                 None => false,
                 Some(known) if known == session => partner.is_newer(number) && !same_generation,
                 // Late, from before it began anew: one that we know, or one so short that this is
@@ -281,8 +282,9 @@ impl Endpoint {
             partner.connect_seen = Some(number);
         }
         // Who does not know yet that we began anew may have kept what was sent before: it is told
-        // by the answer, and asks again.
-        let unaware = past == Some(Number(expected).generation());
+        // by the answer, and asks again. Not one that began anew itself: its generations may have
+        // come round to the one before.
+        let unaware = !anew && past == Some(Number(expected).generation());
         if partner.session.is_none() && !unaware {
             partner.adopt(session, expected, env.now, before);
         }

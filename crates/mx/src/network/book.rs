@@ -102,8 +102,9 @@ impl Book {
         }
         if let Some(claim) = &mut known.claim {
             let asked = now_ns.saturating_sub(claim.asked_ns);
-            if claim.at == from && asked < ASKED_NS {
-                claim.answered |= answers(frame, claim.magic);
+            if claim.at == from {
+                claim.answered |= asked < ASKED_NS && answers(frame, claim.magic);
+                // An answer stays true: whoever is heard where it was takes the claim back by that.
                 if claim.answered && asked >= MOVES_NS && room {
                     *known = new;
                     return Heard::Here;
@@ -198,5 +199,13 @@ mod tests {
         assert_eq!(book.heard(BOARD, at(2), &answer(5), now + 1, || 6), Heard::Elsewhere);
         assert_eq!(book.heard(BOARD, at(2), b"", now + MOVES_NS, || 6), Heard::Here);
         assert_eq!(book.place(BOARD), Some(at(2)));
+    }
+
+    #[test]
+    fn a_board_that_moved_and_says_little_is_found_all_the_same() {
+        let (mut book, now) = silent();
+        assert!(matches!(book.heard(BOARD, at(2), b"", now, || 5), Heard::Ask { .. }));
+        assert_eq!(book.heard(BOARD, at(2), &answer(5), now + 1, || 6), Heard::Elsewhere);
+        assert_eq!(book.heard(BOARD, at(2), b"", now + 3 * ASKED_NS, || 6), Heard::Here);
     }
 }

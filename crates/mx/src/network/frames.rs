@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::carried::Exit;
 
-use crate::limits::{FRAMES_WAITING_MAX, FULL_NS};
+use crate::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
 
 const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
 
@@ -23,6 +23,8 @@ pub struct Frames {
     left: usize,
     /// When it is tried again, if the host had no room.
     pub again_ns: Option<u64>,
+    /// Since when the host has had no room for the first that waits.
+    stuck_ns: Option<u64>,
     /// Frames that left, and system calls that it took.
     pub sent: u64,
     pub calls: u64,
@@ -39,6 +41,7 @@ impl Frames {
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             left: 0,
             again_ns: None,
+            stuck_ns: None,
             sent: 0,
             calls: 0,
             no_room: 0,
@@ -81,7 +84,8 @@ impl Frames {
 
     /// Whether one more finds room; it is lost else, as frames may be.
     fn has_room(&mut self) -> bool {
-        if self.ends.len().saturating_sub(self.left) >= FRAMES_PER_CALL_MAX {
+        let waiting = self.ends.len().saturating_sub(self.left);
+        if waiting >= FRAMES_PER_CALL_MAX || self.ends.len() >= FRAMES_WAITING_MAX {
             self.send_some();
         }
         let room = self.ends.len() < FRAMES_WAITING_MAX;
@@ -97,7 +101,17 @@ impl Frames {
         if self.ends.is_empty() {
             return;
         }
+        let before = self.left;
         self.send_some();
+        if self.ends.is_empty() || self.left != before {
+            self.stuck_ns = None;
+        } else if now_ns.saturating_sub(*self.stuck_ns.get_or_insert(now_ns)) >= STUCK_NS {
+            // The host says that it has no room also of what it will never take.
+            self.left = self.left.saturating_add(1);
+            self.no_room = self.no_room.wrapping_add(1);
+            self.stuck_ns = None;
+            self.send_some();
+        }
         self.again_ns = (!self.ends.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
     }
 

@@ -156,11 +156,14 @@ impl RawLink {
 
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
-        self.again_ns.unwrap_or(u64::MAX)
+        self.again_ns.unwrap_or(u64::MAX).min(self.inlet.deadline())
     }
 
-    /// Tries the interface again.
+    /// Tries the interface again, or looks whether the host still finds its way in the ring.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.inlet.deadline() <= cx.now_ns {
+            cx.wake_source(self.source);
+        }
         if self.again_ns.is_some_and(|at| at <= cx.now_ns) && self.bind(cx).is_ok() {
             self.stands();
             let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
