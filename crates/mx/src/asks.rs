@@ -237,10 +237,12 @@ impl Messages {
         // Nor do all of a user, together.
         let its = self.of_same_user(value);
         let of_user = |end: &Address| self.at(*end).is_some_and(|(_, e)| its(e.client));
-        let uid = self.clients.get(&other.client).and_then(|client| client.uid);
-        if self.ways.of(to).filter(of_user).count() >= WAYS_OF_USER_MAX
-            || self.unread_of(uid) >= UNREAD_DESCRIPTORS_OF_USER_MAX
-        {
+        let client = self.clients.get(&other.client);
+        // Who reads all adds nothing to what its user leaves unread.
+        let unread = client.is_some_and(|client| client.unread_descriptors() > 0)
+            && self.unread_of(client.and_then(|client| client.uid))
+                >= UNREAD_DESCRIPTORS_OF_USER_MAX;
+        if self.ways.of(to).filter(of_user).count() >= WAYS_OF_USER_MAX || unread {
             return Connected::Ended(Status::NoResources);
         }
         // To each the memory, and its end of the doorbell.
