@@ -4,12 +4,16 @@
 mod common;
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_ethernet::Ethernet;
 use causeway_fabric::{Fabric, Maker, Options};
 use causeway_socket::Socket;
 use common::{Control, serve};
+
+/// Held while the tool runs. The dispatchers are threads of this process: what another test forks
+/// holds their sockets until it is the tool, and an address that was left is in use that long.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Host {
     control: Control,
@@ -44,6 +48,7 @@ impl Host {
     }
 
     fn output(&self, words: &str) -> (i32, String) {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let output = Command::new(env!("CARGO_BIN_EXE_causeway"))
             .env("CAUSEWAY_CONTROL", &self.control.socket)
             .args(words.split_whitespace())
