@@ -91,7 +91,13 @@ impl Endpoint {
         self.acknowledged(env, peer, Number(acknowledged), false);
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
-        match Number(sequence).ahead_of(partner.receive.next).map(usize::from) {
+        let ahead = Number(sequence).ahead_of(partner.receive.next).map(usize::from);
+        let ours = ahead.is_some_and(|ahead| !(EARLY_MAX + 1..HALF).contains(&ahead));
+        if ours && partner.adopt_unaware(acknowledged, env.now) {
+            self.pump(env, peer);
+        }
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        match ahead {
             None => {
                 count(&mut partner.counters.wrong_number);
                 self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);

@@ -282,11 +282,13 @@ impl Endpoint {
             partner.connect_seen = Some(number);
         }
         // Who does not know yet that we began anew may have kept what was sent before: it is told
-        // by the answer, and asks again. Not one that began anew itself: its generations may have
-        // come round to the one before.
+        // by the answer, and asks again; or sends, if it has kept nothing. Not one that began anew
+        // itself: its generations may have come round to the one before.
         let unaware = !anew && past == Some(Number(expected).generation());
-        if partner.session.is_none() && !unaware {
-            partner.adopt(session, expected, env.now, before);
+        match partner.session {
+            None if unaware => partner.is_unaware(session, env.now),
+            None => partner.adopt(session, expected, env.now, before),
+            Some(_) => {}
         }
         let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
         self.greet(env, peer, number, session, greeting);

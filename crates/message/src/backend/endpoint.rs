@@ -200,7 +200,8 @@ impl Endpoint {
         }
         let (mac, _) = env.hosts.get(partner.host)?;
         let address = Address { nic: NicId::of(mac), endpoint: partner.endpoint };
-        let session = partner.session.unwrap_or(0);
+        let unaware = partner.unaware.map(|unaware| unaware.session);
+        let session = partner.session.or(unaware).unwrap_or(0);
         partner.told = true;
         Some(Event::PeerSeen { peer, address, session })
     }

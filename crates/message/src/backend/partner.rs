@@ -143,6 +143,13 @@ impl Doubt {
     }
 }
 
+/// A partner that asked to connect and seemed not to know that we began anew.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unaware {
+    pub(super) session: u32,
+    pub(super) since: u64,
+}
+
 /// One partner.
 #[derive(Debug)]
 pub(super) struct Partner {
@@ -150,6 +157,8 @@ pub(super) struct Partner {
     pub(super) endpoint: u8,
     /// Its session, when it said so.
     pub(super) session: Option<u32>,
+    /// Its session, while it seems not to know yet that we began anew.
+    pub(super) unaware: Option<Unaware>,
     /// Whether the library heard of it.
     pub(super) told: bool,
     /// The latest of its requests to connect.
@@ -170,6 +179,7 @@ impl Partner {
             host,
             endpoint,
             session: None,
+            unaware: None,
             told: false,
             connect_seen: None,
             heard_at: now,
@@ -223,10 +233,32 @@ impl Partner {
         now.saturating_sub(self.heard_at) > QUIET_NS
     }
 
+    /// It seems not to know that we began anew.
+    pub(super) fn is_unaware(&mut self, session: u32, now: u64) {
+        if self.unaware.is_none_or(|unaware| unaware.session != session) {
+            self.unaware = Some(Unaware { session, since: now });
+        }
+    }
+
+    /// It sends us numbers of now, so it knows after all; or it never knew of the one that we were
+    /// before. `acknowledged` is what it expects, and stays so: what we sent before we began anew
+    /// does not come to it any more, nor came after it said this. Whether it is adopted.
+    pub(super) fn adopt_unaware(&mut self, acknowledged: u16, now: u64) -> bool {
+        let Some(Unaware { session, since }) = self.unaware.filter(|_| self.session.is_none())
+        else {
+            return false;
+        };
+        let sure = now.saturating_sub(since) > QUIET_NS.saturating_mul(2);
+        if sure {
+            self.adopt(session, acknowledged, now, None);
+        }
+        sure
+    }
+
     /// It said which session it has, and which number it expects. `before`: the generation of the
     /// numbers that the partner before it was sent.
     pub(super) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
-        self.session = Some(session);
+        (self.session, self.unaware) = (Some(session), None);
         self.send.first = Number(expected);
         if before == Some(self.send.first.generation()) {
             self.send.quiet_until = Some(now.saturating_add(QUIET_NS));

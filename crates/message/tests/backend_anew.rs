@@ -1,0 +1,102 @@
+//! Partners that begin anew, or do not know that we did: both directions go on.
+
+mod backend;
+
+use backend::script::{KEY, Script, THEIR_SESSION, TO_US, packets};
+use backend::{MS, Told, nic};
+use causeway_message::backend::{Dropped, Taken};
+use causeway_message::limits::QUIET_NS;
+use causeway_message::split::{Event, PeerId, Request, Token};
+use causeway_message::status::Status;
+use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet};
+
+/// The peer asks to connect: what we expect, if we answer.
+fn asks(script: &mut Script, number: u8, expected: u16) -> Option<u16> {
+    let request = script.request(number, THEIR_SESSION, expected, KEY);
+    let _ = script.say(&request);
+    let frames = script.sent();
+    packets(&frames).iter().find_map(|packet| match packet {
+        Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. }) => {
+            Some(*expected)
+        }
+        _ => None,
+    })
+}
+
+/// The peer asks until it is answered.
+fn insists(script: &mut Script, number: u8, expected: u16) -> u16 {
+    for _ in 0..20 {
+        if let Some(answer) = asks(script, number, expected) {
+            return answer;
+        }
+        script.pass(40 * MS);
+    }
+    panic!("not answered");
+}
+
+fn says(script: &mut Script, sequence: u16, acknowledged: u16) -> Result<(), Dropped> {
+    let (session, match_info, data) = (script.session, 1, b"data");
+    let ends = TO_US;
+    script.say(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
+}
+
+fn acks(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Dropped> {
+    let session = script.session;
+    script.say(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
+}
+
+/// What the peer was acknowledged since.
+fn acknowledged(script: &mut Script) -> Option<u16> {
+    let frames = script.sent();
+    let packets = packets(&frames);
+    let one = |packet: &Packet<'_>| match packet {
+        Packet::Ack(ack) if ack.session == THEIR_SESSION => Some(ack.acknowledged),
+        _ => None,
+    };
+    packets.iter().filter_map(one).next_back()
+}
+
+/// We send something: the numbers that it has on the wire until `ns` passed.
+fn sends(script: &mut Script, peer: PeerId, token: u64, ns: u64) -> Vec<u16> {
+    let request = Request::Eager { peer, token: Token(token), match_info: 2, data: b"answer" };
+    assert_eq!(script.ask(&request), Taken::Yes);
+    script.pass(ns);
+    let frames = script.sent();
+    let one = |packet: &Packet<'_>| match packet {
+        Packet::Tiny(eager) => Some(eager.sequence),
+        _ => None,
+    };
+    packets(&frames).iter().filter_map(one).collect()
+}
+
+fn is_sent(script: &mut Script, token: u64) -> bool {
+    let sent = Event::Sent { token: Token(token), status: Status::Success, taken: 6 };
+    script.told().contains(&Told::Event(sent))
+}
+
+#[test]
+fn a_partner_that_was_not_answered_before_we_ended_it_is_acknowledged() {
+    let mut script = Script::new();
+    let lost = asks(&mut script, 1, 1);
+    assert_eq!(lost, Some(1));
+    script.board.host_remove(script.now, nic(1), &mut script.side);
+    script.board.host_add(nic(1)).unwrap();
+    let next = insists(&mut script, 1, 1);
+    assert_ne!(next, 1, "we began anew");
+    // It sends again and again, and hears at last that it is there.
+    let heard = (0..40).find_map(|_| {
+        let _ = says(&mut script, next, 1);
+        script.pass(40 * MS);
+        acknowledged(&mut script)
+    });
+    assert_eq!(heard, Some(next + 1));
+    let seen = script.told();
+    let is_known = |told: &Told| matches!(told, Told::Event(Event::PeerSeen { session, .. }) if *session == THEIR_SESSION);
+    assert!(seen.iter().any(is_known), "{seen:?}");
+    let messages = seen.iter().filter(|told| matches!(told, Told::Message { .. })).count();
+    assert_eq!(messages, 1);
+    // And the other way.
+    assert_eq!(sends(&mut script, PeerId(0), 7, QUIET_NS * 2).first(), Some(&1));
+    acks(&mut script, 2, 1).unwrap();
+    assert!(is_sent(&mut script, 7));
+}
