@@ -100,3 +100,62 @@ fn a_partner_that_was_not_answered_before_we_ended_it_is_acknowledged() {
     acks(&mut script, 2, 1).unwrap();
     assert!(is_sent(&mut script, 7));
 }
+
+/// A partner that sent one message and had three of ours.
+fn acquainted(script: &mut Script) -> PeerId {
+    assert_eq!(asks(script, 1, 1), Some(1));
+    says(script, 1, 1).unwrap();
+    for (token, number) in [(1, 1), (2, 2), (3, 3)] {
+        assert_eq!(sends(script, PeerId(0), token, 0), [number]);
+        acks(script, number + 1, number.into()).unwrap();
+        assert!(is_sent(script, token));
+    }
+    PeerId(0)
+}
+
+/// A partner began anew and asks to connect: both directions go on.
+fn goes_on(script: &mut Script, number: u8, expected: u16) {
+    let next = insists(script, number, expected);
+    let gone = |told: &Told| matches!(told, Told::Event(Event::PeerGone { .. }));
+    assert!(script.told().iter().any(gone), "what was before is over");
+    says(script, next, expected).unwrap();
+    let told = script.told();
+    let peer = told.iter().find_map(|told| match told {
+        Told::Message { peer, .. } => Some(PeerId(*peer)),
+        _ => None,
+    });
+    assert_eq!(sends(script, peer.unwrap(), 9, QUIET_NS * 2).first(), Some(&expected));
+    acks(script, expected + 1, 1).unwrap();
+    assert!(is_sent(script, 9));
+}
+
+#[test]
+fn a_partner_whose_generations_came_round_while_we_kept_it_hears_us() {
+    let mut script = Script::new();
+    acquainted(&mut script);
+    // Four times anew, unheard.
+    goes_on(&mut script, 5, 1);
+}
+
+#[test]
+fn a_partner_that_connected_to_many_others_meanwhile_hears_us() {
+    // By its number, this request might be one of before.
+    for generation in 1..4 {
+        let mut script = Script::new();
+        acquainted(&mut script);
+        goes_on(&mut script, 200, generation << 14 | 1);
+    }
+}
+
+#[test]
+fn a_late_request_of_a_partner_ends_nothing() {
+    for (number, expected) in [(1, 1), (2, 1), (0, 0xc001), (250, 0x8001)] {
+        let mut script = Script::new();
+        let peer = acquainted(&mut script);
+        let _ = asks(&mut script, number, expected);
+        script.pass(QUIET_NS / 2);
+        let _ = asks(&mut script, number, expected);
+        assert_eq!(script.told(), [], "{number} {expected:#x}");
+        assert_eq!(sends(&mut script, peer, 8, 0), [4]);
+    }
+}

@@ -11,6 +11,7 @@ use super::board::Dropped;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
+use super::partner::Life;
 use super::time::{Owner, RoundTrip};
 use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, DOUBT_NS, ENDPOINTS_MAX};
 use crate::split::{Address, Event, PeerId, Token};
@@ -250,10 +251,16 @@ impl Endpoint {
         let mut peer = self.peers.at_or_new(address, env.now);
         let mut anew = false;
         if let Some(partner) = peer.and_then(|peer| self.peers.get(peer)) {
-            let same_generation = Number(expected).generation() == partner.send.first.generation();
+            let newer = partner.is_newer(number);
             anew = match partner.session {
                 None => false,
-                Some(known) if known == session => partner.is_newer(number) && !same_generation,
+                Some(known) if known == session => {
+                    match partner.life(Number(expected), newer, env.now) {
+                        Life::Same => false,
+                        Life::Anew => true,
+                        Life::Unknown => return Err(Dropped::Session),
+                    }
+                }
                 // Late, from before it began anew: one that we know, or one so short that this is
                 // the first of it. Who is there asks again.
                 Some(_) if past.is_some() || !partner.is_quiet(env.now) => {
@@ -322,13 +329,16 @@ impl Endpoint {
             return Ok(());
         }
         let peer = self.peers.at(address);
-        let fits = peer.and_then(|peer| self.peers.get(peer)).is_some_and(|partner| {
-            let first = partner.send.first;
-            partner.session.is_none()
-                || partner.session == Some(session)
-                    && first.generation() == Number(expected).generation()
+        let partner = peer.and_then(|peer| self.peers.get(peer));
+        let life = partner.map(|partner| match partner.session {
+            None => Life::Same,
+            Some(known) if known == session => partner.life(Number(expected), true, env.now),
+            Some(_) => Life::Anew,
         });
-        let Some(peer) = peer.filter(|_| fits) else {
+        if life == Some(Life::Unknown) {
+            return Err(Dropped::Session);
+        }
+        let Some(peer) = peer.filter(|_| life == Some(Life::Same)) else {
             // It began anew between. What it was told is of before: it is asked again.
             self.replace(env, address);
             self.connects_due(env);

@@ -150,6 +150,16 @@ pub(super) struct Unaware {
     pub(super) since: u64,
 }
 
+/// Whether one that connects is still the partner that we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Same,
+    /// It began anew.
+    Anew,
+    /// What it says may be late: who is there says it again.
+    Unknown,
+}
+
 /// One partner.
 #[derive(Debug)]
 pub(super) struct Partner {
@@ -226,6 +236,21 @@ impl Partner {
     /// Whether a request to connect is not one of before.
     pub(super) fn is_newer(&self, number: u8) -> bool {
         self.connect_seen.is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127))
+    }
+
+    /// What one with this session is that expects this number. `newer`: it says so later than all
+    /// that it said before.
+    pub(super) fn life(&self, expected: Number, newer: bool, now: u64) -> Life {
+        let first = self.send.first;
+        let ahead = expected.ahead_of(first).map(usize::from);
+        match ahead {
+            Some(ahead) if ahead <= self.send.flight.len() => Life::Same,
+            // It had the first already, so its generations came round; or this is late.
+            Some(_) if expected != Number::first(first.generation()) => Life::Same,
+            None if newer => Life::Anew,
+            _ if self.is_quiet(now) => Life::Anew,
+            _ => Life::Unknown,
+        }
     }
 
     /// Whether it was not heard of for longer than packets of those before it may be late.
