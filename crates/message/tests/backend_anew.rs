@@ -159,3 +159,49 @@ fn a_late_request_of_a_partner_ends_nothing() {
         assert_eq!(sends(&mut script, peer, 8, 0), [4]);
     }
 }
+
+#[test]
+fn a_late_acknowledgement_of_a_former_life_does_not_deafen() {
+    let mut script = Script::new();
+    acquainted(&mut script);
+    script.told();
+    let next = insists(&mut script, 2, 0x4001);
+    // Of before, the thousandth.
+    let _ = acks(&mut script, 4, 1_000);
+    says(&mut script, next, 0x4001).unwrap();
+    let told = script.told();
+    let Some(Told::Message { peer, .. }) = told.last() else { panic!("{told:?}") };
+    assert_eq!(sends(&mut script, PeerId(*peer), 9, QUIET_NS * 2).first(), Some(&0x4001));
+    acks(&mut script, 0x4002, 1).unwrap();
+    assert!(is_sent(&mut script, 9));
+}
+
+#[test]
+fn an_acknowledgement_whose_number_was_damaged_does_not_deafen() {
+    let mut script = Script::new();
+    acquainted(&mut script);
+    acks(&mut script, 4, 4 | 1 << 30).unwrap();
+    assert_eq!(sends(&mut script, PeerId(0), 9, 0), [4]);
+    acks(&mut script, 5, 5).unwrap();
+    assert!(is_sent(&mut script, 9));
+}
+
+#[test]
+fn an_acknowledgement_that_comes_again_and_again_is_one() {
+    let mut script = Script::new();
+    acquainted(&mut script);
+    let many = [sends(&mut script, PeerId(0), 8, 0), sends(&mut script, PeerId(0), 9, 0)].concat();
+    assert_eq!(many, [4, 5]);
+    let resent = |script: &mut Script| {
+        let frames = script.sent();
+        packets(&frames).iter().any(|packet| matches!(packet, Packet::Tiny(_)))
+    };
+    for _ in 0..10 {
+        let _ = acks(&mut script, 4, 4);
+    }
+    assert!(!resent(&mut script), "one that came ten times says that nothing is missing");
+    for number in 5..8 {
+        acks(&mut script, 4, number).unwrap();
+    }
+    assert!(resent(&mut script));
+}

@@ -325,13 +325,23 @@ impl Endpoint {
         };
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
-        let newer = ack.number.wrapping_sub(partner.send.heard);
-        if newer == 0 || newer > u32::MAX / 2 {
+        let send = &mut partner.send;
+        let number = Number(ack.acknowledged);
+        let ahead = number.ahead_of(send.first).map(usize::from);
+        let newer = matches!(ack.number.wrapping_sub(send.heard), 1..=0x7fff_ffff);
+        // Whatever its own number is, one that says more is later. One that says nothing of what is
+        // in flight may be of a former life of the partner's, or of ours, and its number too.
+        let counts = match ahead {
+            Some(0) => newer && send.quiet_until.is_none_or(|until| until <= env.now),
+            Some(more) => more <= send.flight.len(),
+            None => false,
+        };
+        if !counts {
             return Err(Dropped::Number);
         }
-        partner.send.heard = ack.number;
+        send.heard = ack.number;
         count(&mut partner.counters.acks_received);
-        self.acknowledged(env, peer, Number(ack.acknowledged), true);
+        self.acknowledged(env, peer, number, true);
         Ok(())
     }
 }

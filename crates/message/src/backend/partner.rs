@@ -63,7 +63,7 @@ pub(super) struct Sending {
     /// Acknowledgements that said nothing new.
     pub(super) duplicates: u32,
     pub(super) resent_early_at: u64,
-    /// The latest acknowledgement on its own.
+    /// The number of the latest acknowledgement on its own.
     pub(super) heard: u32,
     /// Whether it waits for a window.
     pub(super) waits: bool,
