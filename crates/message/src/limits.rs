@@ -127,6 +127,9 @@ pub const ASIDE_ALL_MAX: usize = 1 << 16;
 /// See [`ASIDE_ALL_MAX`].
 pub const ASIDE_ALL_BYTES_MAX: usize = 64 << 20;
 
+/// Events that are taken from the rings when the backend half is gone: as many as they hold.
+pub const EVENTS_AFTER_END_MAX: usize = 256;
+
 // Discovery.
 
 /// Announcements in a row, and the time between them in ns: Open-MX's.

@@ -371,3 +371,19 @@ fn names_that_nobody_gave_out_do_no_harm() {
     lone.say(Arrival::PeerSeen { peer, address: ADDRESS, session: 1 });
     assert_eq!(lone.way.told.last(), Some(&Told::Broken(peer)));
 }
+
+#[test]
+fn sends_to_who_is_not_reached_any_more_end_and_what_it_sent_is_taken() {
+    let mut lone = Lone::new();
+    let (offered, (_, _back)) = (lone.send(1000), lone.receive(1000));
+    lone.way.room = 0;
+    let waiting = lone.send(10);
+    lone.say(Arrival::Unreached { peer: PEER, status: Status::EndpointUnreachable });
+    for id in [offered, waiting] {
+        assert_eq!(lone.status(id), Status::EndpointUnreachable);
+    }
+    lone.way.say_message(PEER, 71, b"whole");
+    lone.run();
+    assert!(lone.library.is_reached(FIRST), "it is not gone");
+    assert!(lone.way.arrivals.is_empty());
+}

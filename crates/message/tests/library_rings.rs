@@ -285,7 +285,9 @@ fn what_came_before_the_daemon_went_is_taken_first() {
     assert!(!ours.arm());
     assert_eq!(next(&mut ours), came(OTHER, 3));
     assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }), "no offer");
-    // Of the other nothing waits.
+    // Nothing reaches the one whose messages wait; of the other nothing does.
+    let status = Status::EndpointUnreachable;
+    assert_eq!(next(&mut ours), Arrival::Unreached { peer: PEER, status }, "said once");
     let gone = |peer| Arrival::PeerGone { peer, status: Status::EndpointUnreachable };
     assert_eq!(way(&mut ours).next(), Some(gone(OTHER)));
     way(&mut ours).forget(OTHER);
@@ -323,6 +325,49 @@ fn connects_that_nobody_answers_any_more_fail() {
     assert_eq!(next(&mut ours), Arrival::Connected { token: Token(3), status, peer });
     assert_eq!(way(&mut ours).next(), None);
     assert!(ours.arm());
+}
+
+#[test]
+fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    let data = vec![1; 20_000];
+    // As much as may be set aside, and more in the ring.
+    for _ in 0..80 {
+        let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
+        while write_event(&mut backend.sender, &event).unwrap() {}
+        if way(&mut ours).next().is_some() {
+            way(&mut ours).defer();
+        }
+    }
+    let to = Address { nic: NicId(0x0200_0000_0009), endpoint: 2 };
+    way(&mut ours).connect(Token(3), to, 4, None).unwrap();
+    ours.end();
+    let mut told = Vec::new();
+    for _ in 0..300 {
+        match way(&mut ours).next() {
+            Some(Arrival::Message { .. }) => way(&mut ours).defer(),
+            Some(arrival) => {
+                told.push(arrival);
+                way(&mut ours).done();
+            }
+            None => {}
+        }
+    }
+    let (status, peer) = (Status::EndpointUnreachable, PeerId::NONE);
+    let connected = Arrival::Connected { token: Token(3), status, peer };
+    assert_eq!(told, [connected, Arrival::Unreached { peer: PEER, status }]);
+    assert!(ours.arm(), "the rest waits for the application");
+    // A daemon that goes on writing is not read for ever.
+    let mut written = 0;
+    for _ in 0..1000 {
+        let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
+        written += u32::from(write_event(&mut backend.sender, &event).unwrap());
+        if way(&mut ours).next().is_some() {
+            way(&mut ours).defer();
+        }
+    }
+    assert!(written < 300, "{written} messages were taken");
 }
 
 #[test]

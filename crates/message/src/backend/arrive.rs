@@ -6,8 +6,8 @@ use super::board::Dropped;
 use super::endpoint::Endpoint;
 use super::env::{Env, add, count};
 use super::number::Number;
-use super::partner::{Incoming, Offered, Partner};
-use crate::limits::{ACK_DELAY_NS, EARLY_MAX, PARKED_BYTES_OF_PARTNER_MAX, UNACKED_MAX};
+use super::partner::{Incoming, Offered};
+use crate::limits::{ACK_DELAY_NS, EARLY_MAX, UNACKED_MAX};
 use crate::split::{Event, PeerId};
 
 /// Numbers that are so far ahead were behind.
@@ -65,6 +65,11 @@ fn all(count: usize) -> u32 {
 impl Incoming {
     fn is_whole(&self) -> bool {
         !matches!(self, Self::Message { missing: 1.., .. })
+    }
+
+    /// Bytes that wait with it.
+    pub(super) fn len(&self) -> usize {
+        if let Self::Message { data, .. } = self { data.len() } else { 0 }
     }
 }
 
@@ -193,17 +198,17 @@ impl Endpoint {
         ahead: usize,
         brought: &Brought<'_>,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get(peer) else { return Err(Dropped::Stranger) };
         if !matches!(partner.receive.early.get(ahead), Some(Some(_))) {
             let incoming = match *brought {
                 Brought::Whole(match_info, data) => {
-                    take_room(&mut self.parking, partner, ahead, data.len())?;
+                    self.take_room(env, peer, ahead, data.len())?;
                     let data = env.pool.with(data);
                     Incoming::Message { match_info, data, missing: 0, pipeline: 0 }
                 }
                 Brought::Fragment(match_info, place, _) => {
                     let len = usize::from(place.message_len);
-                    take_room(&mut self.parking, partner, ahead, len)?;
+                    self.take_room(env, peer, ahead, len)?;
                     let mut data = env.pool.take(len);
                     data.resize(len, 0);
                     let (missing, pipeline) = (all(place.count()), place.pipeline);
@@ -212,6 +217,7 @@ impl Endpoint {
                 Brought::Offer(offered) => Incoming::Offer(offered),
                 Brought::Notify { .. } => Incoming::Notified,
             };
+            let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
             if ahead > 0 {
                 count(&mut partner.counters.early);
             }
@@ -222,6 +228,7 @@ impl Endpoint {
                 return Ok(());
             }
         }
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         let fresh = match (partner.receive.early.get_mut(ahead), brought) {
             (Some(Some(incoming)), Brought::Fragment(match_info, place, data)) => {
                 incoming.fill(*match_info, *place, data)
@@ -366,21 +373,4 @@ impl Incoming {
         *missing &= !bit;
         true
     }
-}
-
-/// Takes room for a message that is parked.
-fn take_room(
-    parking: &mut super::endpoint::Parking,
-    partner: &mut Partner,
-    ahead: usize,
-    len: usize,
-) -> Result<(), Dropped> {
-    let bytes = partner.receive.bytes.saturating_add(len);
-    let too_many = ahead > 0 && bytes > PARKED_BYTES_OF_PARTNER_MAX;
-    if too_many || !parking.take(partner.host, len) {
-        count(&mut partner.counters.no_room);
-        return Err(Dropped::NoRoom);
-    }
-    partner.receive.bytes = bytes;
-    Ok(())
 }

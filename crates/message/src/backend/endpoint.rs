@@ -1,18 +1,16 @@
 //! One endpoint: what it keeps, how it tells its library, and how partners end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::connect::Connecting;
 use super::counters::{EndpointCounters, PeerCounters};
 use super::env::{Env, count};
 use super::offers::{Offers, State};
 use super::partner::{Content, Doubt, Message, Peers};
+use super::room::Parking;
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
-use crate::limits::{
-    LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MIN, PROBE_NS,
-    REGIONS_MAX,
-};
+use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX};
 use crate::split::{Address, Event, NicId, PeerId, Token};
 use crate::status::Status;
 
@@ -49,40 +47,6 @@ impl Outbox {
     /// Whether requests are to wait too.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= OUTBOX_MAX
-    }
-}
-
-/// Bytes of messages that wait for their turn or for the library.
-#[derive(Debug, Default)]
-pub(super) struct Parking {
-    total: usize,
-    of_host: HashMap<u16, usize>,
-}
-
-impl Parking {
-    /// Takes room for messages of a board: whether there was. However much others have taken,
-    /// another one finds half of what is left.
-    pub(super) fn take(&mut self, host: u16, len: usize) -> bool {
-        let total = self.total.saturating_add(len);
-        let more = self.of_host.get(&host).copied().unwrap_or(0).saturating_add(len);
-        let left = PARKED_BYTES_MAX.saturating_sub(total);
-        if more > left && more > PARKED_BYTES_OF_HOST_MIN {
-            return false;
-        }
-        self.total = total;
-        self.of_host.insert(host, more);
-        true
-    }
-
-    /// Gives room back.
-    pub(super) fn give(&mut self, host: u16, len: usize) {
-        self.total = self.total.saturating_sub(len);
-        if let Some(of_host) = self.of_host.get_mut(&host) {
-            *of_host = of_host.saturating_sub(len);
-            if *of_host == 0 {
-                self.of_host.remove(&host);
-            }
-        }
     }
 }
 
@@ -389,33 +353,5 @@ impl Endpoint {
             })
         };
         self.peers.all().filter_map(state).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::HOSTS_MAX;
-
-    fn fill(parking: &mut Parking, host: u16) -> usize {
-        (0..).take_while(|_| parking.take(host, 1024)).count() * 1024
-    }
-
-    #[test]
-    fn hostile_boards_together_leave_room_for_others() {
-        let mut parking = Parking::default();
-        assert_eq!(fill(&mut parking, 1), PARKED_BYTES_MAX / 2);
-        let second = fill(&mut parking, 2);
-        assert!((PARKED_BYTES_MAX / 4..=PARKED_BYTES_MAX / 3).contains(&second), "{second}");
-        for host in 3..HOSTS_MAX as u16 {
-            assert!(fill(&mut parking, host) >= PARKED_BYTES_OF_HOST_MIN, "{host}");
-        }
-        let most = PARKED_BYTES_MAX + HOSTS_MAX * PARKED_BYTES_OF_HOST_MIN;
-        assert!(parking.total <= most, "{}", parking.total);
-        for host in 1..HOSTS_MAX as u16 {
-            let has = parking.of_host[&host];
-            parking.give(host, has);
-        }
-        assert!(parking.total == 0 && parking.of_host.is_empty());
     }
 }

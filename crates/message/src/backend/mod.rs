@@ -26,6 +26,7 @@ mod pool;
 mod pull;
 mod refuse;
 mod request;
+mod room;
 mod serve;
 mod time;
 mod transmit;

@@ -92,9 +92,15 @@ impl<B: Buffer> Library<B> {
 
     /// Ends all that waits for a partner, which is not reached any more.
     pub(super) fn part(&mut self, peer: PeerId, status: Status) {
-        let Some(known) = self.partners.get_mut(peer) else { return };
-        known.alive = false;
-        let epoch = known.epoch;
+        if let Some(known) = self.partners.get_mut(peer) {
+            known.alive = false;
+        }
+        self.end_all(peer, status);
+    }
+
+    /// Ends all that waits for a partner; what it sent is still taken, if it is not gone.
+    pub(super) fn end_all(&mut self, peer: PeerId, status: Status) {
+        let Some(epoch) = self.partners.get(peer).map(|known| known.epoch) else { return };
         let gone = Partner { peer, epoch };
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };

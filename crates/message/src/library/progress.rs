@@ -189,6 +189,7 @@ impl<B: Buffer> Library<B> {
                     way.broken(peer);
                 }
             }
+            Arrival::Unreached { peer, status } => self.end_all(peer, status),
             Arrival::PeerGone { peer, status } => {
                 self.part(peer, status);
                 way.forget(peer);

@@ -35,6 +35,8 @@ pub enum Arrival {
     PeerSeen { peer: PeerId, address: Address, session: u32 },
     /// The partner is not reached any more. Answered by [`Transport::forget`].
     PeerGone { peer: PeerId, status: Status },
+    /// Nothing reaches the partner any more; what came of it before is still to be taken.
+    Unreached { peer: PeerId, status: Status },
     /// A connect ended.
     Connected { token: Token, status: Status, peer: PeerId },
     /// A message, whole: `len` bytes go with it.

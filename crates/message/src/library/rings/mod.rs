@@ -9,7 +9,8 @@
 //! and what it says of our own requests, goes on.
 //!
 //! When the backend half is gone, what it gave before is taken first: its sender may know it to be
-//! here. Then what was asked of it fails, and its partners are gone.
+//! here. Then what was asked of it fails, and its partners are gone; those of which messages are set
+//! aside only when these are taken, but nothing that was sent to them waits for that.
 //!
 //! Partners behind rings have odd numbers here, so that those of channels, which are even, are
 //! apart from them.
@@ -17,12 +18,13 @@
 mod aside;
 mod way;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};
+use crate::limits::EVENTS_AFTER_END_MAX;
 use crate::rings::{Holds, Wrong, read_event, write_request};
 use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
@@ -112,6 +114,10 @@ pub struct Rings<D, S> {
     /// other half heard of it.
     aside: Aside,
     end: End,
+    /// Events that are taken after that, however much is set aside.
+    left: usize,
+    /// Partners that were said not to be reached.
+    unreached: HashSet<PeerId>,
 }
 
 impl<D: Bell, S: Staging> Rings<D, S> {
@@ -131,6 +137,8 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             holds,
             aside: Aside::default(),
             end: End::NotYet,
+            left: EVENTS_AFTER_END_MAX,
+            unreached: HashSet::new(),
         }
     }
 
@@ -159,8 +167,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             return false;
         }
         if self.ended() {
-            return self.aside.is_stuffed()
-                || (self.end == End::Broken || !self.receiver.ready()) && !self.has_last();
+            return !(self.takes_more() && self.receiver.ready()) && !self.has_last();
         }
         let arrived = self.receiver.ask() && !self.aside.is_stuffed();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
@@ -259,10 +266,21 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         self.written(written, len)
     }
 
+    /// Whether events are taken from the ring. Of a backend half that is gone all are: they may be
+    /// of any partner, or say how anything ended.
+    #[inline]
+    fn takes_more(&self) -> bool {
+        match self.end {
+            End::NotYet => !self.aside.is_stuffed(),
+            End::Gone => self.left > 0,
+            End::Broken => false,
+        }
+    }
+
     /// Looks at the next event.
     #[inline]
     fn look(&mut self) -> Option<Arrival> {
-        while !self.aside.is_stuffed() {
+        while self.takes_more() {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
@@ -403,6 +421,9 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     #[inline]
     fn take(&mut self, event: channel::Event) {
         self.current = Current::Nothing;
+        if self.ended() {
+            self.left = self.left.saturating_sub(1);
+        }
         if self.receiver.advance(&event) {
             self.bell.ring();
         }
@@ -419,21 +440,28 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         connects.map(|(token, _)| *token).next()
     }
 
+    /// A partner of which messages are still to be taken, and that was not said not to be reached.
+    fn last_unreached(&self) -> Option<PeerId> {
+        let new = |peer: &&PeerId| self.aside.has(**peer) && !self.unreached.contains(*peer);
+        self.peers.iter().find(new).copied()
+    }
+
     fn has_last(&self) -> bool {
-        self.last_peer().is_some() || self.last_connect().is_some()
+        self.last_peer().is_some()
+            || self.last_connect().is_some()
+            || self.last_unreached().is_some()
     }
 
     /// The rings are of no use: what was asked fails and partners go, one after the other.
     #[cold]
     fn next_last(&mut self) -> Option<Arrival> {
-        // What lies in the ring may be of any partner.
-        if self.end == End::Gone && self.aside.is_stuffed() {
-            return None;
-        }
         let status = Status::EndpointUnreachable;
         self.arrival = if let Some(token) = self.last_connect() {
             self.underway.remove(&token);
             Arrival::Connected { token, status, peer: PeerId::NONE }
+        } else if let Some(peer) = self.last_unreached() {
+            self.unreached.insert(peer);
+            Arrival::Unreached { peer, status }
         } else {
             Arrival::PeerGone { peer: self.last_peer()?, status }
         };

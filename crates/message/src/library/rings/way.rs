@@ -1,6 +1,6 @@
 //! Rings as a [`Transport`].
 
-use super::{Bell, Current, End, Rings, Staging, Underway, handle, inner};
+use super::{Bell, Current, Rings, Staging, Underway, handle, inner};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 use crate::rings::eager;
@@ -106,6 +106,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     fn forget(&mut self, peer: PeerId) {
         self.orphan(peer);
         self.peers.retain(|other| *other != peer);
+        self.unreached.remove(&peer);
         self.holds.set(inner(peer), false);
         self.owe(super::Owed::Forget(peer));
     }
@@ -130,8 +131,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
             self.pay();
         }
         // What was deferred is given again after all else was.
-        let next = if self.end == End::Broken { None } else { self.look() };
-        let next = next.or_else(|| self.next_aside());
+        let next = self.look().or_else(|| self.next_aside());
         if next.is_none() && self.ended() { self.next_last() } else { next }
     }
 
