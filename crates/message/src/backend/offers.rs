@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use causeway_wire::mxoe::{FRAGMENT_LEN, PULL_FRAMES_MAX};
 
 use super::partner::Offered;
-use crate::limits::OFFERS_MAX;
+use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_MAX};
 use crate::split::{Handle, PeerId, Token, Window};
 
 /// Bits of a handle that say which slot.
@@ -56,6 +56,8 @@ pub(super) struct Block {
     pub(super) asked_at: u64,
     /// Whether it was asked for again.
     pub(super) again: bool,
+    /// Whether what is missing is taken for lost, and to be asked for again.
+    pub(super) lost: bool,
 }
 
 /// Frames of a block, as the wire has them.
@@ -110,9 +112,32 @@ impl Pull {
         (left > 0).then(|| mask.to_le_bytes()[0])
     }
 
-    /// Blocks that were asked for and are not all there.
+    /// Blocks that were asked for and may still come.
     pub(super) fn asked(&self) -> usize {
-        self.blocks.iter().filter(|block| block.missing != 0).count()
+        self.blocks.iter().filter(|block| block.missing != 0 && !block.lost).count()
+    }
+
+    /// All that is missing is taken for lost.
+    pub(super) fn lose(&mut self) {
+        for block in self.blocks.iter_mut().filter(|block| block.missing != 0) {
+            (block.lost, block.again) = (true, true);
+        }
+    }
+
+    /// The place of the next block to be asked for: one that was lost, else a new one.
+    pub(super) fn next_block(&mut self, now: u64) -> Option<usize> {
+        let lost = |block: &Block| block.lost && block.missing != 0;
+        if let Some(at) = self.blocks.iter().position(lost) {
+            self.blocks.get_mut(at)?.lost = false;
+            return Some(at);
+        }
+        let at = self.blocks.len();
+        let missing = self.whole(self.first.saturating_add(u32::try_from(at).ok()?))?;
+        if at >= BLOCKS_SPAN_MAX {
+            return None;
+        }
+        self.blocks.push_back(Block { missing, asked_at: now, again: false, lost: false });
+        Some(at)
     }
 
     /// Lets go of the first blocks, as far as they are there; says whether that is all there is.
@@ -272,7 +297,12 @@ mod tests {
         assert_eq!(pull.whole(1), Some(0xff));
         assert_eq!(pull.whole(2), Some(7));
         assert_eq!(pull.whole(3), None);
-        pull.blocks.push_back(Block { missing: 0b0010_0100, asked_at: 0, again: false });
+        pull.blocks.push_back(Block {
+            missing: 0b0010_0100,
+            asked_at: 0,
+            again: false,
+            lost: false,
+        });
         assert_eq!(pull.hole(0), Some((10, 4)));
         assert!(pull.missing(8).is_none() && pull.missing(2).is_none());
         let (at, block, bit) = pull.missing(10).unwrap();

@@ -8,7 +8,7 @@ use causeway_wire::mxoe::{Ends, Packet, Pull as Ask, PullNack, PullReply};
 use super::board::Dropped;
 use super::endpoint::Endpoint;
 use super::env::{Env, add, count};
-use super::offers::{Block, Layout, Pull, State};
+use super::offers::{Layout, Pull, State};
 use super::partner::{Content, Message, Offered, Partner};
 use super::refuse::status_of;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
@@ -136,8 +136,8 @@ impl Endpoint {
         self.rearm(env, peer);
     }
 
-    /// Asks a partner for the next blocks of what is pulled from it, as many as may be asked for:
-    /// at least one of each pull, else of those that began first.
+    /// Asks a partner for the next blocks of what is pulled from it, as many as may be asked for;
+    /// what was lost comes first. At least one of each pull, else of those that began first.
     fn ask_more(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let id = self.id;
         let Some(partner) = self.peers.get_mut(peer) else { return };
@@ -153,13 +153,14 @@ impl Endpoint {
             let offered = offer.offered;
             let State::Pulling(pull) = &mut offer.state else { continue };
             let mut of_pull = pull.asked();
-            while (asked < partner.pulling.breadth.blocks() || of_pull == 0)
-                && pull.blocks.len() < BLOCKS_SPAN_MAX
+            // Who does not answer is asked for less.
+            let most = if pull.tries > 2 { 0 } else { partner.pulling.breadth.blocks() };
+            while (asked < most || of_pull == 0)
+                && let Some(at) = pull.next_block(env.now)
             {
-                let at = pull.blocks.len();
-                let number = pull.first.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
-                let Some(missing) = pull.whole(number) else { break };
-                pull.blocks.push_back(Block { missing, asked_at: env.now, again: false });
+                if pull.blocks.get(at).is_some_and(|block| block.again) {
+                    count(&mut partner.counters.blocks_asked_again);
+                }
                 pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
                 ask(env, id, partner, offered, handle, pull, at);
                 (asked, of_pull) = (asked.saturating_add(1), of_pull.saturating_add(1));
@@ -248,14 +249,11 @@ impl Endpoint {
 
     /// Nothing came of pulls of a partner for too long: what is missing is asked for again.
     pub(super) fn pulls_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let id = self.id;
-        let mut index = 0_usize;
-        loop {
-            let Some(partner) = self.peers.get_mut(peer) else { return };
-            let Some(handle) = partner.pulling.active.get(index).copied() else { return };
+        let (mut index, mut lost) = (0_usize, false);
+        while let Some(partner) = self.peers.get_mut(peer) {
+            let Some(handle) = partner.pulling.active.get(index).copied() else { break };
             index = index.saturating_add(1);
             let Some(offer) = self.offers.get(handle) else { continue };
-            let offered = offer.offered;
             let State::Pulling(pull) = &mut offer.state else { continue };
             if pull.due > env.now {
                 continue;
@@ -267,21 +265,13 @@ impl Endpoint {
             }
             pull.tries = pull.tries.saturating_add(1);
             pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
+            pull.lose();
             let trip_ns = partner.pulling.trip.smoothed();
             partner.pulling.breadth.lost(env.now, trip_ns);
-            // Who does not answer is asked for less.
-            let most = if pull.tries > 2 { 1 } else { partner.pulling.breadth.blocks() };
-            let mut asked = 0_usize;
-            for at in 0..pull.blocks.len() {
-                let Some(block) = pull.blocks.get_mut(at) else { break };
-                if block.missing == 0 || asked >= most {
-                    continue;
-                }
-                asked = asked.saturating_add(1);
-                block.again = true;
-                count(&mut partner.counters.blocks_asked_again);
-                ask(env, id, partner, offered, handle, pull, at);
-            }
+            lost = true;
+        }
+        if lost {
+            self.ask_more(env, peer);
         }
     }
 
