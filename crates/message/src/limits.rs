@@ -78,7 +78,8 @@ pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
 /// How long a partner has to be heard of again that is said to be gone, by a refusal or by a connect
-/// of another session, in ns: anybody may say so.
+/// of another session, in ns: anybody may say so. Three round trips where those are longer, up to
+/// the longest wait until a message is sent again.
 pub const DOUBT_NS: u64 = 20_000_000;
 /// How long nothing is sent to a partner that began anew with numbers that were in use before, in
 /// ns: longer than packets are on their way.

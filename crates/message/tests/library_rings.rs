@@ -288,6 +288,7 @@ fn what_came_before_the_daemon_went_is_taken_first() {
     // Nothing reaches the one whose messages wait; of the other nothing does.
     let status = Status::EndpointUnreachable;
     assert_eq!(next(&mut ours), Arrival::Unreached { peer: PEER, status }, "said once");
+    deferred(&mut ours, came(PEER, 1));
     let gone = |peer| Arrival::PeerGone { peer, status: Status::EndpointUnreachable };
     assert_eq!(way(&mut ours).next(), Some(gone(OTHER)));
     way(&mut ours).forget(OTHER);
