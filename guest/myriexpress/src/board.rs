@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use causeway_attach::local::{Ended, Local, Received};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, poll};
 
 use crate::code::Return;
+use crate::ears::Awaited;
 use crate::limits::{ANSWER_MAX, BOARDS_MAX};
 use crate::lock::{Guarded, Lock};
 
@@ -139,6 +140,15 @@ impl Conversation {
         }
     }
 
+    /// What it waits for.
+    pub fn awaited(&self) -> Awaited {
+        match self.local.backlog() {
+            0 => Awaited::Words,
+            _ if self.local.is_stuck() => Awaited::Descriptors,
+            _ => Awaited::Room,
+        }
+    }
+
     /// Waits until the daemon tells something.
     pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Return> {
         let since = Instant::now();
@@ -147,8 +157,9 @@ impl Conversation {
                 return Ok(told);
             }
             let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Return::NoDriver)?;
+            let (wanted, left) = self.awaited().poll(left);
             let left = rustix::event::Timespec::try_from(left).map_err(|_| Return::NoDriver)?;
-            let _ = poll(&mut [PollFd::new(&self.local, PollFlags::IN)], Some(&left));
+            let _ = poll(&mut [PollFd::new(&self.local, wanted)], Some(&left));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::STUCK_MAX;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 /// Doorbells of partners that are heard at a time.
@@ -15,6 +16,30 @@ const RINGS: usize = 64;
 pub struct Rung {
     bell: bool,
     bells: bool,
+}
+
+/// What is waited for of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// It is gone.
+    Nothing,
+    /// What it says.
+    Words,
+    /// Also room for what it is to be asked.
+    Room,
+    /// Also that the host lets more descriptors pass, which nothing tells.
+    Descriptors,
+}
+
+impl Awaited {
+    /// What its socket is polled for, and for how long at most.
+    pub fn poll(self, time: Duration) -> (PollFlags, Duration) {
+        match self {
+            Self::Room => (PollFlags::IN | PollFlags::OUT, time),
+            Self::Descriptors => (PollFlags::IN, time.min(STUCK_MAX)),
+            Self::Nothing | Self::Words => (PollFlags::IN, time),
+        }
+    }
 }
 
 /// See above. Who sleeps has a share of it: the endpoint may be closed meanwhile.
@@ -35,12 +60,13 @@ impl Ears {
         })
     }
 
-    /// Sleeps until there is something, at most so long; says what rang, to be hushed. `parted`: the
-    /// daemon is gone.
-    pub fn listen(&self, parted: bool, time: Duration) -> Rung {
-        let mut all =
-            [&self.bell, &self.bells, &self.daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
-        let heard = if parted { all.split_last_mut().map(|(_, rest)| rest) } else { None };
+    /// Sleeps until there is something, at most so long; says what rang, to be hushed.
+    pub fn listen(&self, awaited: Awaited, time: Duration) -> Rung {
+        let (of_daemon, time) = awaited.poll(time);
+        let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon, of_daemon));
+        let mut all = [PollFd::new(&self.bell, rung), PollFd::new(&self.bells, rung), daemon];
+        let gone = awaited == Awaited::Nothing;
+        let heard = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
         let _ = match heard {
             Some(heard) => poll(heard, time.as_ref()),

@@ -273,7 +273,7 @@ impl Endpoint {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
             if self.library.progress(&mut self.way) == Step::Idle {
                 if self.way.arm() {
-                    let rung = self.ears.listen(self.way.parted, left);
+                    let rung = self.ears.listen(self.way.awaited(), left);
                     self.hush(rung);
                 }
                 self.way.disarm();

@@ -26,6 +26,8 @@ pub const LOOKS_OF_TEST: u32 = 6;
 pub const GLANCES: u32 = 24;
 /// Longest sleep. Whatever a thread waits for wakes it.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// Longest sleep while the host lets no more descriptors pass.
+pub const STUCK_MAX: Duration = Duration::from_millis(10);
 /// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
 /// counter, about 20 us while a connect goes on, and about 200 us else.
 pub const RARELY_TICKS: (u64, u64) = (50_000, 500_000);

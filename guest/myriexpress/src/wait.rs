@@ -224,9 +224,9 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.way.arm();
     if idle {
         endpoint.led = true;
-        let (ears, parted) = (Arc::clone(&endpoint.ears), endpoint.way.parted);
+        let (ears, awaited) = (Arc::clone(&endpoint.ears), endpoint.way.awaited());
         let rung;
-        (locked, rung) = locked.unlocked(|| ears.listen(parted, time))?;
+        (locked, rung) = locked.unlocked(|| ears.listen(awaited, time))?;
         let endpoint = locked.endpoint();
         endpoint.led = false;
         endpoint.hush(rung);

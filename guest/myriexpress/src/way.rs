@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use rustix::fs::SealFlags;
 
 use crate::board::Conversation;
+use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::memory::Segments;
 use crate::staging::Slabs;
@@ -172,6 +173,11 @@ impl Way {
             heard = true;
         }
         heard
+    }
+
+    /// What is waited for of the daemon.
+    pub fn awaited(&self) -> Awaited {
+        if self.parted { Awaited::Nothing } else { self.conversation.awaited() }
     }
 
     fn part(&mut self) {

@@ -7,10 +7,11 @@ use std::thread;
 use causeway_attach::local::Local;
 use causeway_message::library::{Refused, Transport as _};
 use causeway_message::split::{Address, NicId, Token};
-use causeway_wire::local::{Name, Tell, VERSION};
+use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use super::*;
 use crate::board::Conversation;
+use crate::ears::Awaited;
 use crate::endpoint::Opening;
 
 /// Far less than a sleep, and more than anything else takes.
@@ -132,4 +133,33 @@ fn who_follows_tells_who_leads() {
     let mut locked = sleep(locked, Patience::Endless).unwrap();
     release.join().unwrap();
     assert!(locked.endpoint().ears.is_rung(), "it does not know what we wait for");
+}
+
+#[test]
+fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let conversation = &mut locked.endpoint().way.conversation;
+    let mut asked = 0_u32;
+    while conversation.awaited() == Awaited::Words {
+        conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+        asked += 1;
+    }
+    conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+    assert_eq!(conversation.awaited(), Awaited::Room);
+    let reads = thread::spawn(move || {
+        let since = Instant::now();
+        let mut heard = 0;
+        while heard <= asked {
+            heard += u32::from(daemon.receive().unwrap().is_some());
+            assert!(since.elapsed() < PATIENCE, "the rest is not sent: {heard} of {asked} are");
+        }
+        daemon
+    });
+    let since = Instant::now();
+    while locked.endpoint().way.awaited() != Awaited::Words {
+        locked = lead(locked, SLEEP_MAX).unwrap();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    drop(reads.join().unwrap());
 }
