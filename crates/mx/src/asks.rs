@@ -14,9 +14,8 @@ use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use crate::board::channel;
 use crate::client::Client;
 use crate::limits::{
-    ENDPOINTS_PER_USER_MAX, REGION_BYTES_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_PER_BOARD_MAX,
-    REGIONS_PER_CLIENT_MAX, REGIONS_PER_USER_MAX, UNREAD_DESCRIPTORS_OF_USER_MAX,
-    WAYS_OF_CLIENT_MAX, WAYS_OF_USER_MAX, WAYS_PER_ENDPOINT_MAX,
+    ENDPOINTS_PER_USER_MAX, REGION_BYTES_MAX, REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX,
+    UNREAD_DESCRIPTORS_OF_USER_MAX, WAYS_OF_CLIENT_MAX, WAYS_OF_USER_MAX, WAYS_PER_ENDPOINT_MAX,
 };
 use crate::network::Unlent;
 use crate::service::{Messages, Source, host, random};
@@ -93,6 +92,7 @@ impl Messages {
                     && let Some(network) = &mut board.network
                 {
                     network.give_back(cx.now_ns, endpoint, RegionId(region));
+                    client.lent.is(network.regions_of(|client| client == value));
                 }
             }
         }
@@ -175,18 +175,21 @@ impl Messages {
         memory: &OwnedFd,
         len: u64,
     ) -> Result<RegionId, Unlent> {
-        let its = self.of_same_user(value);
         let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));
         let network = board.and_then(|board| board.network.as_mut()).ok_or(Unlent::Rule)?;
-        let (regions, bytes) = network.regions_of(its);
         if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
             || network.regions_of(|_| true).0 >= REGIONS_PER_BOARD_MAX
-            || regions >= REGIONS_PER_USER_MAX
-            || bytes.saturating_add(len.min(REGION_BYTES_MAX)) > REGION_BYTES_PER_USER_MAX
         {
             return Err(Unlent::Limit);
         }
-        network.lend(endpoint, memory, len)
+        // Before it is mapped: others of its user may lend at the same time.
+        let client = self.clients.get_mut(&value).ok_or(Unlent::Rule)?;
+        if !client.lent.add(len.min(REGION_BYTES_MAX)) {
+            return Err(Unlent::Limit);
+        }
+        let lent = network.lend(endpoint, memory, len);
+        client.lent.is(network.regions_of(|client| client == value));
+        lent
     }
 
     /// Makes a way.

@@ -34,6 +34,8 @@ pub struct Board {
     pub opened_total: u64,
     pub ways_total: u64,
     pub refused_total: u64,
+    /// Questions of processes that were answered.
+    pub asked_total: u64,
 }
 
 /// The memory of a new channel.
@@ -58,6 +60,7 @@ impl Board {
             opened_total: 0,
             ways_total: 0,
             refused_total: 0,
+            asked_total: 0,
         }
     }
 

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::{Context, PortId, ServiceWatch};
 use causeway_wire::local::{Ask, Tell};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::lent::Lent;
 use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
 
 /// See above.
@@ -22,6 +24,8 @@ pub struct Client {
     pub greeted: bool,
     /// The user whose it is.
     pub uid: Option<u32>,
+    /// The memory that it lent.
+    pub lent: Lent,
     /// What it asked for is paid by then.
     pub paid_ns: u64,
     /// Ways that closed while it left much unread: at most as many as it had.
@@ -33,8 +37,8 @@ pub struct Client {
 impl Client {
     pub fn new(port: PortId, local: Local, watch: ServiceWatch, uid: Option<u32>) -> Self {
         let gone = VecDeque::new();
-        let room = None;
-        Self { port, local, watch, room, greeted: false, uid, paid_ns: 0, gone, ended: None }
+        let (room, lent) = (None, Lent::nothing(uid));
+        Self { port, local, watch, room, greeted: false, uid, lent, paid_ns: 0, gone, ended: None }
     }
 
     /// Hears of room in its socket from now on, if something waits for that.
@@ -55,6 +59,15 @@ impl Client {
     /// Whether it is listened to: who does not read what it is told asks for no more.
     pub fn is_heard(&self) -> bool {
         self.local.backlog() < UNREAD_MAX
+    }
+
+    /// Whether it is gone: that is seen without taking what it asked before.
+    pub fn is_gone(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut socket = [PollFd::new(&self.local, PollFlags::empty())];
+        let seen = poll(&mut socket, Some(&now));
+        let [socket] = socket;
+        seen == Ok(1) && socket.revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// How many descriptors it has not read.

@@ -25,6 +25,7 @@
 mod asks;
 mod board;
 mod client;
+mod lent;
 pub mod limits;
 mod network;
 mod service;

@@ -50,6 +50,11 @@ pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time between two looks whether an interface is there again; 1 s.
 pub const AGAIN_NS: u64 = 1_000_000_000;
+/// Most bytes of datagrams that are sent in one system call.
+pub const SEND_BYTES: usize = 65_000;
+/// Runs of datagrams that leave one by one, where the kernel did not send them together, before it
+/// is asked to again.
+pub const ALONE_RUNS: u32 = 4_096;
 /// Boards that are behind one address, where frames are carried in datagrams.
 pub const BOARDS_PER_ADDRESS_MAX: usize = 256;
 /// A board that was silent for so long may be behind another address; 30 s.
@@ -64,11 +69,13 @@ pub const REGION_BYTES_MAX: u64 = 1 << 30;
 pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 2 << 30;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
-/// Regions of one board, and those of one user there.
+/// Regions of one board.
 pub const REGIONS_PER_BOARD_MAX: usize = 8192;
-/// See [`REGIONS_PER_BOARD_MAX`].
+/// Regions of one user, on all boards of the daemon: some are left for others.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
-/// All regions of one user on one board, in bytes; 64 GiB.
+/// Regions of all users on all boards: half of what the daemon maps.
+pub const REGIONS_MAX: usize = 32_768;
+/// All regions of one user, on all boards, in bytes; 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

@@ -46,6 +46,8 @@ pub struct Messages {
     paid_ns: BTreeMap<Option<u32>, u64>,
     /// Processes that rest, and when they have their turn again.
     resting: BTreeSet<u32>,
+    /// The process that the host worked for last: of those that rest the next has its turn first.
+    worked_for: u32,
     rested_ns: Option<u64>,
     /// The last time that was told.
     now_ns: u64,
@@ -139,7 +141,13 @@ impl Messages {
         }
         let address = board.address(number);
         board.endpoints.remove(&number);
-        let source = board.network.as_mut().and_then(|network| network.close(now, number));
+        let mut source = None;
+        if let Some(network) = &mut board.network {
+            source = network.close(now, number);
+            if let Some(client) = self.clients.get_mut(&value) {
+                client.lent.is(network.regions_of(|client| client == value));
+            }
+        }
         if let Some(source) = source {
             self.sources.remove(&source);
         }
@@ -228,14 +236,23 @@ impl Messages {
             };
             let paid = self.paid_ns.get(&client.uid).copied().unwrap_or(0);
             if let Some(until) = client.rests_until(cx.now_ns, paid) {
-                self.rest(value, until);
+                // Who is gone asks nothing any more, and others wait for what it has.
+                if client.is_gone() {
+                    client.end(Ended::Closed);
+                } else {
+                    self.rest(value, until);
+                }
                 break;
             }
             let Some(asked) = client.next() else { break };
             served.progress = Progress::Worked;
             served.count = served.count.saturating_add(1);
+            if let Some(board) = self.boards.get_mut(&port) {
+                board.asked_total = board.asked_total.wrapping_add(1);
+            }
             if is_work(&asked.0) {
                 self.pay(value);
+                self.worked_for = value;
             }
             if let Err(ended) = self.answer(cx, value, asked)
                 && let Some(client) = self.clients.get_mut(&value)
@@ -287,6 +304,12 @@ impl Messages {
         cx.wake_source(source);
         Ok(Some(network))
     }
+}
+
+/// Numbers in order, those after `last` first.
+fn in_turn(mut all: BTreeSet<u32>, last: u32) -> impl Iterator<Item = u32> {
+    let after = last.checked_add(1).map(|after| all.split_off(&after)).unwrap_or_default();
+    after.into_iter().chain(all)
 }
 
 /// Whether a question makes the host work: a process that asks such ones alone is to cost others
@@ -433,7 +456,7 @@ impl Service for Messages {
         self.now_ns = cx.now_ns;
         if self.rested_ns.is_some_and(|at| at <= cx.now_ns) {
             self.rested_ns = None;
-            for value in std::mem::take(&mut self.resting) {
+            for value in in_turn(std::mem::take(&mut self.resting), self.worked_for) {
                 self.flush(cx, value, true);
             }
         }
@@ -458,9 +481,25 @@ impl Service for Messages {
             ("endpoints_opened_total", board.opened_total),
             ("ways_total", board.ways_total),
             ("refused_total", board.refused_total),
+            ("asked_total", board.asked_total),
         ];
         let mut all = board.network.as_ref().map(Network::counters).unwrap_or_default();
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_not_served_last_has_the_next_turn() {
+        let all = || BTreeSet::from([2, 5, 9]);
+        let turns = |last| in_turn(all(), last).collect::<Vec<_>>();
+        assert_eq!(turns(0), [2, 5, 9]);
+        assert_eq!(turns(2), [5, 9, 2]);
+        assert_eq!(turns(7), [9, 2, 5]);
+        assert_eq!((turns(9), turns(u32::MAX)), (vec![2, 5, 9], vec![2, 5, 9]));
     }
 }

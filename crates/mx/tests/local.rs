@@ -306,6 +306,26 @@ fn hostile_floods_of_questions_that_are_work_are_slowed() {
 }
 
 #[test]
+fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
+    let host = Host::new();
+    // A question that has no answer, and more of it than is answered soon.
+    let unanswered = (0..20).any(|_| {
+        let before = host.counter("a", "asked_total");
+        let mut flood = host.attach("a");
+        let (mut asked, since) = (1, Instant::now());
+        while flood.0.backlog() == 0 && since.elapsed() < common::PATIENCE {
+            flood.ask(Ask::Unregion { endpoint: 1, region: 1 });
+            asked += 1;
+        }
+        asked -= flood.0.backlog() as u64;
+        drop(flood);
+        host.wait("a", "processes", 0);
+        host.counter("a", "asked_total") - before < asked
+    });
+    assert!(unanswered, "all that it asked was answered first");
+}
+
+#[test]
 fn hostile_users_leave_endpoints_to_others() {
     let host = Host::new();
     let mut processes: Vec<_> = (0..4).map(|_| host.attach("a")).collect();

@@ -1,0 +1,110 @@
+//! What users' processes lent, on all boards of this daemon, whatever group they are of: mappings
+//! are the daemon's, and as scarce for one board as for another.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limits::{REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX};
+
+/// Regions, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    regions: usize,
+    bytes: u64,
+}
+
+impl Sum {
+    fn plus(self, other: Self) -> Self {
+        let regions = self.regions.saturating_add(other.regions);
+        Self { regions, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        let regions = self.regions.saturating_sub(other.regions);
+        Self { regions, bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+}
+
+static USERS: Mutex<BTreeMap<Option<u32>, Sum>> = Mutex::new(BTreeMap::new());
+
+fn users() -> MutexGuard<'static, BTreeMap<Option<u32>, Sum>> {
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one process lent: a part of what its user did.
+#[derive(Debug)]
+pub struct Lent {
+    uid: Option<u32>,
+    own: Sum,
+}
+
+impl Lent {
+    /// Nothing yet.
+    pub fn nothing(uid: Option<u32>) -> Self {
+        Self { uid, own: Sum::default() }
+    }
+
+    /// One region more, if its user and all users together may.
+    pub fn add(&mut self, bytes: u64) -> bool {
+        let mut users = users();
+        let all = users.values().fold(0_usize, |sum, user| sum.saturating_add(user.regions));
+        let user = users.entry(self.uid).or_default();
+        let one = Sum { regions: 1, bytes };
+        let then = user.plus(one);
+        let fits = all < REGIONS_MAX
+            && then.regions <= REGIONS_PER_USER_MAX
+            && then.bytes <= REGION_BYTES_PER_USER_MAX;
+        if fits {
+            *user = then;
+            self.own = self.own.plus(one);
+        }
+        fits
+    }
+
+    /// It is so much now.
+    pub fn is(&mut self, (regions, bytes): (usize, u64)) {
+        let mut users = users();
+        let now = Sum { regions, bytes };
+        let user = users.entry(self.uid).or_default();
+        *user = user.minus(self.own).plus(now);
+        self.own = now;
+        if *user == Sum::default() {
+            users.remove(&self.uid);
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.is((0, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_lends_so_much_on_all_boards_and_leaves_some_to_others() {
+        // As many processes as there may be of it, on many boards.
+        let of = |uid| (0..20).map(|_| Lent::nothing(Some(uid))).collect::<Vec<_>>();
+        let (mut one, mut other) = (of(1), of(2));
+        let lend = |all: &mut Vec<Lent>| (0..10_000).filter(|at| all[at % 20].add(4096)).count();
+        assert_eq!(lend(&mut one), REGIONS_PER_USER_MAX);
+        assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "it has its own");
+        one[3].is((1, 4096));
+        let given = REGIONS_PER_USER_MAX.div_ceil(20) - 1;
+        assert!((given - 1..=given).contains(&lend(&mut one)), "what it gave back it may lend");
+        drop(one);
+        let mut again = Lent::nothing(Some(1));
+        assert!(again.add(REGION_BYTES_PER_USER_MAX) && !again.add(1), "and so many bytes");
+        again.is((0, 0));
+        // All users together leave some of what the daemon may map.
+        let mut many = (10..200).map(of).collect::<Vec<_>>();
+        let lent = many.iter_mut().map(lend).sum::<usize>();
+        assert_eq!(lent, REGIONS_MAX - REGIONS_PER_USER_MAX);
+        assert!(REGIONS_MAX <= causeway_memory::limits::MAPPINGS_MAX / 2);
+        drop((other, many));
+        assert!(users().is_empty(), "nothing is left behind");
+    }
+}
