@@ -12,8 +12,8 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-use crate::inlet;
 use crate::limits::RINGS_BYTES;
+use crate::{inlet, reaper};
 
 /// One end.
 #[derive(Debug)]
@@ -46,13 +46,16 @@ impl Doorbell {
     pub fn hush(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
         let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
-        !odd && fds.is_empty() && !got.is_ok_and(|got| got.cut)
+        let none = fds.is_empty();
+        // Of any kind: a Unix socket too takes as long to close as what lies in it unread.
+        fds.into_iter().for_each(reaper::close);
+        !odd && none && !got.is_ok_and(|got| got.cut)
     }
 
     /// Before it is closed: what the other end sent is not closed with it, here.
     pub fn part(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
-        inlet::drain(&self.0);
+        inlet::drain_elsewhere(&self.0);
     }
 }
 
@@ -117,17 +120,52 @@ mod tests {
         one.ring();
     }
 
+    fn send(by: &Doorbell, fd: std::os::fd::BorrowedFd<'_>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let vectors = [io::IoSlice::new(&[1])];
+        sendmsg(&by.0, &vectors, &mut control, SendFlags::empty()).unwrap();
+    }
+
+    /// A Unix socket in which a TCP connection lies unread that takes long to close: its peer reads
+    /// nothing, and it lingers.
+    #[test]
+    fn hostile_descriptors_that_take_long_to_close_hold_up_nobody() {
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let patience = std::time::Duration::from_secs(20);
+        let slow = || {
+            let lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let silent = listener.accept().unwrap();
+            lingers.set_nonblocking(true).unwrap();
+            while std::io::Write::write(&mut &lingers, &[0; 65536]).is_ok() {}
+            rustix::net::sockopt::set_socket_linger(&lingers, Some(patience)).unwrap();
+            let [inner, outer] = bells();
+            send(&inner, lingers.as_fd());
+            (outer, silent)
+        };
+        let since = std::time::Instant::now();
+        let [one, other] = bells();
+        let (first, _silent) = slow();
+        send(&one, first.as_fd());
+        drop(first);
+        assert!(!other.hush());
+        let (second, _silent) = slow();
+        send(&one, second.as_fd());
+        drop(second);
+        other.part();
+        drop(other);
+        assert!(since.elapsed() < patience / 2, "they were closed by who was rung");
+    }
+
     #[test]
     fn hostile_descriptors_are_noticed() {
         let [one, other] = bells();
         let file: OwnedFd = std::fs::File::open("/").unwrap().into();
         for fd in [file.as_fd(), one.as_fd()] {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            let fds = [fd];
-            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-            let vectors = [io::IoSlice::new(&[1])];
-            sendmsg(&one.0, &vectors, &mut control, SendFlags::empty()).unwrap();
+            send(&one, fd);
             assert!(!other.hush());
         }
         one.ring();

@@ -53,11 +53,20 @@ pub fn receive(
 
 /// Receives what was sent and not received, before the socket is closed.
 pub fn drain(socket: &OwnedFd) {
+    drain_with(socket, drop);
+}
+
+/// As [`drain`]; all descriptors are closed elsewhere, whatever they are.
+pub fn drain_elsewhere(socket: &OwnedFd) {
+    drain_with(socket, reaper::close);
+}
+
+fn drain_with(socket: &OwnedFd, close: impl Fn(OwnedFd)) {
     let mut part = [0; PAYLOAD_BYTES_MAX];
     let (mut fds, mut odd) = (Vec::new(), false);
     for _ in 0..DRAINED_MESSAGES_MAX {
         let got = receive(socket, &mut part, &mut fds, &mut odd);
-        fds.clear();
+        fds.drain(..).for_each(&close);
         if got.is_err() || got.is_ok_and(|got| got.bytes == 0) {
             break;
         }
