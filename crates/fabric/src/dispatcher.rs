@@ -20,7 +20,7 @@ use rustix::event::EventfdFlags;
 use crate::bell::{self, Home};
 use crate::control::CommandError;
 use crate::limits::{
-    COST_PER_LOOK, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SHARD_SERVES_MAX,
+    COST_PER_LOOK, COST_PER_YIELD, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SHARD_SERVES_MAX,
 };
 use crate::load::{Load, Meter};
 use crate::shard::{Shard, Turn};
@@ -306,6 +306,8 @@ pub(crate) struct Dispatcher {
     events: Vec<Event>,
     /// Cost that turns may have until the next look.
     left: usize,
+    /// Cost of turns in vain since something was done, or others had the processor.
+    vain: usize,
     /// Since the last look, and since the window of the loads began.
     turned: Turn,
     meter: Meter,
@@ -336,6 +338,7 @@ impl Dispatcher {
             scheduler: Scheduler::default(),
             events: Vec::new(),
             left: 0,
+            vain: 0,
             turned: Turn::default(),
             meter: Meter::default(),
             window_ns: 0,
@@ -380,10 +383,28 @@ impl Dispatcher {
         let turn = self.roster.turns(self.left);
         self.left = self.left.saturating_sub(turn.cost());
         self.turned.add(turn);
-        if turn.worked == 0 && std::mem::take(&mut self.roster.lets_in) {
+        self.yield_in_vain(turn);
+        Ok(true)
+    }
+
+    /// Lets others have the processor, if nothing was done: at once who was told something, else
+    /// after a while where processors are scarce.
+    fn yield_in_vain(&mut self, turn: Turn) {
+        if turn.worked > 0 {
+            self.vain = 0;
+            return;
+        }
+        let told = std::mem::take(&mut self.roster.lets_in);
+        if self.roster.busy.is_empty() {
+            // It is going to sleep.
+            self.vain = 0;
+            return;
+        }
+        self.vain = self.vain.saturating_add(turn.cost());
+        if told || self.vain >= COST_PER_YIELD && self.roster.share.scarce() {
+            self.vain = 0;
             std::thread::yield_now();
         }
-        Ok(true)
     }
 
     fn elapsed(&self) -> u64 {

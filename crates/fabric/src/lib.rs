@@ -40,6 +40,7 @@ pub mod service;
 pub mod shard;
 mod share;
 pub mod spec;
+pub mod udp;
 mod watch;
 
 pub use fabric::{Fabric, Handle, Maker, Options, Turned};

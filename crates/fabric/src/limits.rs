@@ -31,6 +31,14 @@ pub const SERVE_COST: u32 = 8;
 /// What a dispatcher spends between two looks at the kernel's events, in looks at an empty queue:
 /// 32 queues with work, or some microseconds of polling in vain.
 pub const COST_PER_LOOK: usize = 256;
+/// What an idle dispatcher spends until it lets others have the processor, where processors are
+/// scarce, in looks at an empty queue: a few microseconds.
+pub const COST_PER_YIELD: usize = 32;
+/// A source that gives something within so long after it gave something is waited for, in
+/// nanoseconds; 500 us: a message to another host and back, where all sleep between.
+pub const SOON_NS: u64 = 500_000;
+/// How often in a row that is to be so before it is waited for.
+pub const SOON_TIMES: u8 = 4;
 /// Queues of one shard served before the next shard has its turn.
 pub const SHARD_SERVES_MAX: usize = 4;
 /// Orders waiting for a dispatcher; a caller beyond that waits.
@@ -99,3 +107,9 @@ pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30)
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
 /// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
 pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
+/// Flows that are received from in one system call, where datagrams are.
+pub const UDP_RECEIVE_BUFFERS: usize = 8;
+/// Room for what comes from one flow in one call, in bytes: the kernel puts at most that together.
+pub const UDP_RECEIVE_BYTES: usize = 65_536;
+/// What a socket of datagrams holds in each direction, in bytes; 4 MiB.
+pub const UDP_SOCKET_BYTES: usize = 4 << 20;

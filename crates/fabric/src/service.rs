@@ -151,7 +151,20 @@ pub struct Context<'a> {
 
 /// A descriptor that a service watches; unwatched when dropped.
 #[derive(Debug)]
-pub struct ServiceWatch(#[expect(dead_code, reason = "held for its drop")] Watch);
+pub struct ServiceWatch(Watch);
+
+impl ServiceWatch {
+    /// Has it heard of no more, but of errors, while it is looked at anyway: who writes to it does
+    /// not pay for waking us. False: the host fails us, and it is heard of as before.
+    pub fn hush(&self) -> bool {
+        self.0.hush().is_ok()
+    }
+
+    /// Has it heard of again, and at once of what is there. False: the host fails us.
+    pub fn listen(&self) -> bool {
+        self.0.listen().is_ok()
+    }
+}
 
 impl Context<'_> {
     /// Reports that used entries were pushed to a queue, so that they are published.
@@ -246,6 +259,12 @@ impl Context<'_> {
     /// Whether a source that gives nothing is to be polled on.
     pub fn polls_source(&self, value: u32) -> bool {
         self.sources.polled(value, self.pacing, self.now_ns, self.spin_ns)
+    }
+
+    /// As [`Self::polls_source`], and also whether a source gives its answers so soon that it is
+    /// waited for, however scarce processors are.
+    pub fn awaits_source(&self, value: u32) -> bool {
+        self.polls_source(value) || self.sources.awaited(value, self.pacing, self.now_ns)
     }
 
     /// Watches a listener: [`Service::ready`] is called with `value` again and again while

@@ -110,7 +110,7 @@ impl Poller {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         let data = epoll::EventData::new_u64(token.pack());
         epoll::add(&*self.0, &fd, data, when.flags())?;
-        Ok(Watch { poller: self.clone(), fd })
+        Ok(Watch { poller: self.clone(), fd, token, when })
     }
 
     /// Waits for events: `None` for ever, else at most that many nanoseconds.
@@ -155,6 +155,25 @@ impl AsFd for Poller {
 pub(crate) struct Watch {
     poller: Poller,
     fd: OwnedFd,
+    token: Token,
+    when: When,
+}
+
+impl Watch {
+    /// Reports nothing but errors from now on.
+    pub(crate) fn hush(&self) -> io::Result<()> {
+        self.report(epoll::EventFlags::ET)
+    }
+
+    /// Reports again, and at once what is there.
+    pub(crate) fn listen(&self) -> io::Result<()> {
+        self.report(self.when.flags())
+    }
+
+    fn report(&self, flags: epoll::EventFlags) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(self.token.pack());
+        Ok(epoll::modify(&*self.poller.0, &self.fd, data, flags)?)
+    }
 }
 
 impl Drop for Watch {
@@ -166,6 +185,27 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hushed_descriptor_is_not_heard_until_it_is_listened_to() {
+        let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
+        let flags = rustix::event::EventfdFlags::NONBLOCK;
+        let bell = rustix::event::eventfd(0, flags).unwrap();
+        let watch = poller.watch(bell.as_fd(), Token::Source { value: 4 }, When::Rung).unwrap();
+        let ring = || rustix::io::write(&bell, &1_u64.to_ne_bytes()).unwrap();
+        let mut heard = || {
+            poller.wait(&mut events, 4, Some(0)).unwrap();
+            events.iter().map(|event| event.token).collect::<Vec<_>>()
+        };
+        watch.hush().unwrap();
+        ring();
+        assert_eq!(heard(), []);
+        watch.listen().unwrap();
+        assert_eq!(heard(), [Token::Source { value: 4 }]);
+        assert_eq!(heard(), [], "once");
+        ring();
+        assert_eq!(heard(), [Token::Source { value: 4 }]);
+    }
 
     #[test]
     fn tokens_survive_packing() {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use causeway_fabric::carrier::{LinkId, Pool};
 use causeway_fabric::mailbox::mailbox;
+use causeway_fabric::udp::{Cut, Udp};
 use causeway_link::Moment;
 use causeway_link::io::inbox::Inbox;
 use causeway_link::io::tunnels::TunnelSocket;
-use causeway_link::io::udp::{Cut, Udp};
 use causeway_link::limits::ADDRESSES_MAX;
 
 fn at<R>(now: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {

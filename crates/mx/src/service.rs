@@ -411,7 +411,7 @@ impl Service for Messages {
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
         self.now_ns = cx.now_ns;
-        let polled = cx.polls_source(value);
+        let polled = cx.awaits_source(value);
         let now = cx.now_ns;
         let parked = Served { progress: Progress::Parked, count: 0 };
         let served = match self.sources.get(&value).copied() {

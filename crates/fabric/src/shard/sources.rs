@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::bell::Bells;
-use crate::pace::{Mode, Pace, Pacing};
+use crate::limits::{SOON_NS, SOON_TIMES};
+use crate::pace::{Mode, Pace, Pacing, Policy};
 use crate::service::{Progress, Served};
 
 /// What is known of one.
@@ -15,6 +16,8 @@ struct Source {
     pace: Pace,
     /// Frames it gave; wraps.
     taken: u32,
+    /// How often in a row it gave something soon after it had, as far as that matters.
+    soon: u8,
 }
 
 /// All sources of a shard, by the service's values, which are few and used again.
@@ -54,6 +57,10 @@ impl Sources {
         let Some(source) = self.all.get_mut(&value) else { return };
         source.taken = source.taken.wrapping_add(served.count);
         source.pace.judge(pacing, now_ns, source.taken);
+        if served.count > 0 {
+            let soon = now_ns.saturating_sub(source.worked_ns) <= SOON_NS;
+            source.soon = if soon { source.soon.saturating_add(1).min(SOON_TIMES) } else { 0 };
+        }
         if served.count > 0 || served.progress == Progress::Worked {
             source.worked_ns = now_ns;
         }
@@ -66,12 +73,45 @@ impl Sources {
             source.pace.mode(pacing) == Mode::VmmDriven && idle < spin_ns
         })
     }
+
+    /// Whether it gave something just now, and the last times soon after that again: as in talks
+    /// of question and answer.
+    pub(crate) fn awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
+        self.all.get(&value).is_some_and(|source| {
+            pacing.policy != Policy::GuestDriven
+                && source.soon >= SOON_TIMES
+                && now_ns.saturating_sub(source.worked_ns) < SOON_NS.min(pacing.spin_ns)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::Policy;
+
+    #[test]
+    fn a_source_that_answers_soon_is_waited_for_and_no_other() {
+        let (mut sources, pacing) = (Sources::default(), Pacing::default());
+        sources.wake(3);
+        let one = Served { progress: Progress::Worked, count: 1 };
+        let mut now = 10 * SOON_NS;
+        sources.count(3, one, &pacing, now);
+        for _ in 0..SOON_TIMES {
+            assert!(!sources.awaited(3, &pacing, now), "it may be chance");
+            now += SOON_NS;
+            sources.count(3, one, &pacing, now);
+        }
+        assert!(sources.awaited(3, &pacing, now + SOON_NS - 1));
+        assert!(!sources.awaited(3, &pacing, now + SOON_NS), "nothing came");
+        for policy in [Policy::GuestDriven, Policy::VmmDriven] {
+            let waits = sources.awaited(3, &Pacing { policy, ..pacing }, now + 1);
+            assert_eq!(waits, policy == Policy::VmmDriven, "{policy:?}");
+        }
+        assert!(!sources.awaited(3, &Pacing { spin_ns: 0, ..pacing }, now), "nothing is");
+        now += SOON_NS + 1;
+        sources.count(3, one, &pacing, now);
+        assert!(!sources.awaited(3, &pacing, now), "it took long");
+    }
 
     #[test]
     fn a_source_is_listed_once_and_polled_while_it_is_busy() {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
 };
+use causeway_fabric::udp::{Burst, Cut, Receiver, Udp};
 use causeway_fabric::{Progress, Served};
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::vxlan;
@@ -29,7 +30,6 @@ use super::inbox::Inbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::tally::{Loss, Tally};
 use super::together::Together;
-use super::udp::{Burst, Cut, Receiver, Udp};
 use crate::unfinished::left_to_do;
 
 /// What stands before each frame.

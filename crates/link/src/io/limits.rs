@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-/// Flows that are received from in one system call.
-pub const RECEIVE_BUFFERS: usize = 8;
-/// Room for what comes from one flow in one call, in bytes: the kernel puts at most that together.
-pub const RECEIVE_BYTES: usize = 65_536;
 /// What a socket holds in each direction, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Most bytes that are sent in one system call.

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`service`] | links opened, closed, shown, served |
 //! | `addresses` | which addresses are where, told between groups and peers |
-//! | [`udp`] | many datagrams in one system call |
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
@@ -31,5 +30,4 @@ pub mod tally;
 pub mod tls;
 mod together;
 pub mod tunnels;
-pub mod udp;
 mod view;

@@ -8,6 +8,7 @@ use causeway_fabric::Context;
 use causeway_fabric::carrier::{Carrier, LinkId};
 use causeway_fabric::control::CommandError;
 use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TunnelSpec, UdpSpec};
+use causeway_fabric::udp::{Cut, Udp};
 use zeroize::Zeroizing;
 
 use super::bare::{BareSocket, Encapsulation};
@@ -18,7 +19,6 @@ use super::service::{Links, Receives, Source, at_moment};
 use super::stream::{Listener, StreamLink};
 use super::tls::Security;
 use super::tunnels::{Taken, TunnelSocket};
-use super::udp::{Cut, Udp};
 use crate::keys::{PrivateKey, PublicKey};
 
 /// What links that share a socket have in common.

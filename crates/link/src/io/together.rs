@@ -6,10 +6,10 @@
 use std::io;
 use std::net::SocketAddr;
 
+use causeway_fabric::udp::{Udp, is_too_much};
 use rustix::io::Errno;
 
 use super::limits::ALONE_BATCHES;
-use super::udp::Udp;
 
 /// See the module.
 #[derive(Debug)]
@@ -65,10 +65,4 @@ impl Together {
         }
         lost
     }
-}
-
-/// Whether the host refused because of how many there were: longer than it cuts at a time, or an
-/// interface that cannot.
-fn is_too_much(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }

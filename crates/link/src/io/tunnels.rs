@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
+use causeway_fabric::limits::UDP_RECEIVE_BYTES;
+use causeway_fabric::udp::{Burst, Receiver, Udp};
 use causeway_fabric::{Progress, Served};
 
 use super::inbox::Inbox;
-use super::limits::RECEIVE_BYTES;
 use super::service::at_moment;
 use super::tally::{Loss, Tally};
 use super::together::Together;
-use super::udp::{Burst, Receiver, Udp};
 use crate::event::{Event, What};
 use crate::flood;
 use crate::hub::{AddError, Hub};
@@ -367,7 +367,7 @@ impl TunnelSocket {
                 other.copy(bytes, arrival);
             }
         }
-        let room = self.pool.take(RECEIVE_BYTES).into_bytes();
+        let room = self.pool.take(UDP_RECEIVE_BYTES).into_bytes();
         let bytes = self.pool.adopt(self.sink.take_bytes(room));
         main.put(Arrivals { link: main.id, bytes, frames });
     }

@@ -77,6 +77,14 @@ impl Carrier {
         }
     }
 
+    /// Nothing more is there; see [`Interface::rest`].
+    pub fn rest(&mut self, polled: bool) -> bool {
+        match self {
+            Self::Interface(interface) => interface.rest(polled),
+            Self::Udp(udp) => udp.rest(polled),
+        }
+    }
+
     /// When [`Self::again`] is to be called.
     pub fn again_ns(&self) -> Option<u64> {
         match self {

@@ -9,15 +9,18 @@ use super::carried::Exit;
 
 use crate::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
 
-const FRAME_ROOM: usize = FINISH_BYTES + FRAME_LEN_MAX;
+/// What is kept to put frames into, in bytes: as much as leaves in one call.
+const BYTES_KEPT: usize = (FINISH_BYTES + FRAME_LEN_MAX) * FRAMES_PER_CALL_MAX;
 
 /// Frames that leave together.
 #[derive(Debug)]
 pub struct Frames {
     /// Where they leave; none while the interface is down.
     pub exit: Option<Exit>,
-    /// One behind the other, each behind what says that nothing is left to be done for it.
+    /// One behind the other; where an interface takes them, each behind what says that nothing is
+    /// left to be done for it. Only the first `used` bytes mean something.
     bytes: Vec<u8>,
+    used: usize,
     ends: Vec<usize>,
     /// How many of them left.
     left: usize,
@@ -37,7 +40,8 @@ impl Frames {
     pub fn new() -> Self {
         Self {
             exit: None,
-            bytes: Vec::with_capacity(FRAME_ROOM.saturating_mul(FRAMES_PER_CALL_MAX)),
+            bytes: Vec::new(),
+            used: 0,
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             left: 0,
             again_ns: None,
@@ -49,14 +53,18 @@ impl Frames {
         }
     }
 
+    /// What stands before each frame.
+    fn before(&self) -> usize {
+        if matches!(self.exit, Some(Exit::Udp(_))) { 0 } else { FINISH_BYTES }
+    }
+
     /// Puts a frame, in two parts, behind the others.
     pub fn push(&mut self, head: &[u8], data: &[u8]) {
-        if self.has_room() {
-            self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
-            self.bytes.extend_from_slice(head);
-            self.bytes.extend_from_slice(data);
-            self.ends.push(self.bytes.len());
-        }
+        let put = |room: &mut [u8]| {
+            room.copy_from_slice(data);
+            Ok::<(), ()>(())
+        };
+        let _ = self.push_with(head, data.len(), put);
     }
 
     /// As [`Self::push`], with `len` bytes behind the head that are put there by `fill`, if it can.
@@ -69,17 +77,21 @@ impl Frames {
         if !self.has_room() {
             return Ok(());
         }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; FINISH_BYTES]);
-        self.bytes.extend_from_slice(head);
-        let at = self.bytes.len();
-        self.bytes.resize(at.saturating_add(len), 0);
-        let filled = fill(self.bytes.get_mut(at..).unwrap_or(&mut []));
-        match &filled {
-            Ok(()) => self.ends.push(self.bytes.len()),
-            Err(_) => self.bytes.truncate(start),
+        let before = self.before();
+        let whole = before.saturating_add(head.len()).saturating_add(len);
+        let end = self.used.saturating_add(whole);
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
-        filled
+        let room = self.bytes.get_mut(self.used..end).unwrap_or(&mut []);
+        let (finish, room) = room.split_at_mut_checked(before).unwrap_or_default();
+        let (first, rest) = room.split_at_mut_checked(head.len()).unwrap_or_default();
+        finish.fill(0);
+        first.copy_from_slice(head);
+        fill(rest)?;
+        self.ends.push(end);
+        self.used = end;
+        Ok(())
     }
 
     /// Whether one more finds room; it is lost else, as frames may be.
@@ -126,7 +138,7 @@ impl Frames {
             self.calls = self.calls.wrapping_add(1);
             let sent = match &exit {
                 Exit::Interface(socket) => socket.send(&self.bytes, &self.ends, self.left),
-                Exit::Udp(udp) => udp.send(self.frame(self.left)).map(|()| 1),
+                Exit::Udp(udp) => udp.send(&self.bytes, &self.ends, self.left),
             };
             match sent {
                 Ok(sent) if sent > 0 => {
@@ -149,17 +161,12 @@ impl Frames {
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
+        self.used = 0;
         self.ends.clear();
         self.left = 0;
-    }
-
-    /// A frame, by its number.
-    fn frame(&self, number: usize) -> &[u8] {
-        let before = number.checked_sub(1).and_then(|before| self.ends.get(before));
-        let start = before.copied().unwrap_or(0).saturating_add(FINISH_BYTES);
-        let end = self.ends.get(number).copied().unwrap_or(0);
-        self.bytes.get(start..end).unwrap_or(&[])
+        if self.bytes.len() > BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
     }
 }
 
@@ -174,15 +181,15 @@ mod tests {
         frames.push(&[1; 60], &[2; 100]);
         frames
             .push_with(&[3; 16], 50, |room| {
-                assert_eq!(room, [0; 50]);
                 room.fill(4);
                 Ok::<(), PacketError>(())
             })
             .unwrap();
-        let before = frames.bytes.len();
+        let before = frames.used;
         assert_eq!(frames.push_with(&[5; 16], 50, |_| Err(7)), Err(7));
-        assert_eq!((frames.bytes.len(), frames.ends.len()), (before, 2));
-        assert_eq!(frames.frame(1), [&[3; 16][..], &[4; 50]].concat());
+        assert_eq!((frames.used, frames.ends.len()), (before, 2));
+        let second = [&[0; FINISH_BYTES][..], &[3; 16], &[4; 50]].concat();
+        assert_eq!(frames.bytes[frames.ends[0]..frames.ends[1]], second);
         frames.flush(5);
         assert_eq!((frames.down, frames.again_ns, frames.ends.len()), (2, None, 0));
     }

@@ -21,8 +21,18 @@ const ETHERNET_LEN: usize = 14;
 #[derive(Debug)]
 struct Open {
     socket: Arc<PacketSocket>,
-    #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
+    /// It is looked at anyway, and is not to wake us.
+    hushed: bool,
+}
+
+/// Nothing more is there: whoever sends wakes us, or not where it is `polled`. False: it does not
+/// yet.
+pub fn rest(watch: &ServiceWatch, hushed: &mut bool, polled: bool) -> bool {
+    if *hushed != polled && (if polled { watch.hush() } else { watch.listen() }) {
+        *hushed = polled;
+    }
+    polled || !*hushed
 }
 
 /// See above.
@@ -99,13 +109,20 @@ impl Interface {
             let interface = self.name.as_str();
             log::warn!(interface, error:%; "no ring: a system call for each frame");
         }
-        self.open = Some(Open { socket: Arc::new(socket), watch });
+        self.open = Some(Open { socket: Arc::new(socket), watch, hushed: false });
         Ok(())
     }
 
     /// When [`Self::bind`] is to be called again.
     pub fn again_ns(&self) -> Option<u64> {
         self.again_ns
+    }
+
+    /// Nothing more is there. `polled`: it is looked at again anyway, so that whoever sends need
+    /// not wake us for each frame. False: it is to be looked at again.
+    pub fn rest(&mut self, polled: bool) -> bool {
+        let Some(open) = &mut self.open else { return true };
+        rest(&open.watch, &mut open.hushed, polled)
     }
 
     /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for

@@ -334,35 +334,44 @@ impl Network {
         u32::try_from(more.saturating_add(1)).ok()
     }
 
-    /// Serves what carries frames.
+    /// Serves what carries frames. `polled`: whether it is looked at again without a cause.
     pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
-        let (mut count, mut progress) = (0_u32, Progress::Worked);
+        let (count, last) = self.take_frames(now, budget, polled);
+        let progress = match last {
+            Came::Nothing if self.carrier.rest(polled) => {
+                if polled {
+                    Progress::Idle
+                } else {
+                    Progress::Parked
+                }
+            }
+            Came::Down => Progress::Parked,
+            _ => Progress::Worked,
+        };
+        self.settle(now);
+        Served { progress, count }
+    }
+
+    /// Takes so many frames at most: how many came, and what the last look came to.
+    fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, Came) {
+        let (mut count, mut last) = (0_u32, Came::Odd);
         while (count as usize) < budget {
-            match self.carrier.receive(&mut self.frame, now, !polled && count == 0) {
-                Came::Frame(len) => {
-                    count = count.saturating_add(1);
-                    self.arrive(now, len);
-                }
-                Came::Odd => {
-                    count = count.saturating_add(1);
-                    self.count("drop_odd_total");
-                }
-                Came::Nothing => {
-                    progress = if polled { Progress::Idle } else { Progress::Parked };
-                    break;
-                }
+            last = self.carrier.receive(&mut self.frame, now, !polled && count == 0);
+            match last {
+                Came::Frame(len) => self.arrive(now, len),
+                Came::Odd => self.count("drop_odd_total"),
+                Came::Nothing => break,
                 Came::Down => {
                     self.outlet.frames.exit = None;
-                    progress = Progress::Parked;
                     break;
                 }
             }
+            count = count.saturating_add(1);
         }
         if count > 0 {
             self.outlet.retry(&mut self.notes);
         }
-        self.settle(now);
-        Served { progress, count }
+        (count, last)
     }
 
     fn arrive(&mut self, now: u64, len: usize) {
@@ -409,7 +418,7 @@ impl Network {
         }
         if self.is_due(now) {
             // What is waited for may be here: who was kept from looking is not to take it for lost.
-            self.serve_carrier(now, FRAMES_BEFORE_DUE_MAX, true);
+            self.take_frames(now, FRAMES_BEFORE_DUE_MAX, true);
         }
         if self.is_due(now) {
             self.board.tick(now, &mut self.outlet);

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use causeway_fabric::rate::Bucket;
+use causeway_fabric::udp::canonical;
 
 use super::super::limits::{ACCEPTS_PER_SECOND_MAX, ACCEPTS_PER_TURN_MAX};
-use super::super::udp::canonical;
 
 /// A socket that takes connections, shared by the links whose peers connect there.
 #[derive(Debug)]

@@ -3,18 +3,19 @@
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow; at most
-//! [`RECEIVE_BUFFERS`] flows at a time.
+//! [`UDP_RECEIVE_BUFFERS`] flows at a time.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_fabric::carrier::{Buffer, Pool};
-use causeway_fabric::room::hold_received;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
-use super::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES, SOCKET_BYTES};
+use crate::carrier::{Buffer, Pool};
+use crate::limits::{UDP_RECEIVE_BUFFERS, UDP_RECEIVE_BYTES, UDP_SOCKET_BYTES};
+use crate::room::hold_received;
 
 /// A socket.
 #[derive(Debug)]
@@ -66,8 +67,8 @@ impl Udp {
                 }
             }
         }
-        hold_received(&socket, SOCKET_BYTES);
-        let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        hold_received(&socket, UDP_SOCKET_BYTES);
+        let _ = sockopt::set_socket_send_buffer_size(&socket, UDP_SOCKET_BYTES);
         // Asked once: the library gives up for ever what one way has refused once.
         let batch = state.max_gso_segments().max(1);
         Ok(Self { socket, state, batch })
@@ -150,18 +151,18 @@ impl Receiver {
         Self { pool, buffers: Vec::new() }
     }
 
-    /// Receives what is there, [`RECEIVE_BUFFERS`] bursts at most, behind what is in `out`. Says
+    /// Receives what is there, [`UDP_RECEIVE_BUFFERS`] bursts at most, behind what is in `out`. Says
     /// whether there may be more; if not, the socket is rung for what comes. Never waits.
     ///
     /// # Errors
     /// What an earlier datagram met, told once, or the host fails us.
     pub fn receive(&mut self, udp: &Udp, out: &mut Vec<Burst>) -> io::Result<bool> {
-        while self.buffers.len() < RECEIVE_BUFFERS {
-            self.buffers.push(self.pool.take(RECEIVE_BYTES));
+        while self.buffers.len() < UDP_RECEIVE_BUFFERS {
+            self.buffers.push(self.pool.take(UDP_RECEIVE_BYTES));
         }
-        let mut metas = [RecvMeta::default(); RECEIVE_BUFFERS];
+        let mut metas = [RecvMeta::default(); UDP_RECEIVE_BUFFERS];
         let mut rooms = self.buffers.iter_mut();
-        let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] = std::array::from_fn(|_| {
+        let mut slices: [IoSliceMut<'_>; UDP_RECEIVE_BUFFERS] = std::array::from_fn(|_| {
             IoSliceMut::new(rooms.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
         });
         let count = match udp.state.recv((&udp.socket).into(), &mut slices, &mut metas) {
@@ -174,8 +175,14 @@ impl Receiver {
             out.push(Burst { from: canonical(meta.addr), buffer, len, stride: meta.stride });
         }
         // The kernel stops short only of an empty socket.
-        Ok(count == RECEIVE_BUFFERS)
+        Ok(count == UDP_RECEIVE_BUFFERS)
     }
+}
+
+/// Whether the host refused because of how many there were: longer than it cuts at a time, or an
+/// interface that cannot. One by one they may leave.
+pub fn is_too_much(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }
 
 /// An IPv4 address as such, also where it is written as an IPv6 one.
