@@ -77,6 +77,12 @@ pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
+/// How often in a row, and for how long in ns, a partner may acknowledge what it cannot have, or lack
+/// what it had: late packets do.
+pub const CONTRADICTIONS: (u32, u64) = (4, 1_000_000_000);
+/// Packets of a message that do not belong to what came of it before, until that is thrown away:
+/// more than a message has.
+pub const STRANGE_PACKETS_MAX: u8 = 8;
 /// How long a partner has to be heard of again that is said to be gone, by a refusal or by a connect
 /// of another session, in ns: anybody may say so. Three round trips where those are longer, up to
 /// the longest wait until a message is sent again.

@@ -294,6 +294,8 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     ignored(THEIR_MAC, Packet::PullNack(PullNack { handle: handle ^ 1, ..pull_refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { magic: magic ^ 0x100, ..pull_refusal }));
     assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
+    assert_eq!(script.told(), [], "it is asked once more");
+    assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
     assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
     script.pass(DOUBT_NS);
     let status = Status::BadSession;

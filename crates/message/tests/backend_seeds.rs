@@ -11,6 +11,7 @@ use backend::library::{Libraries, Place};
 use backend::{MS, Rng, Weather, World};
 
 const WORLDS: u64 = 1_000;
+const GARBLED_WORLDS: u64 = 1_000;
 /// Lengths around limits; others are drawn.
 const EDGES: &[usize] = &[0, 1, 4, 32, 33, 128, 129, 4096, 4097, 32_768, 32_769, 36_864];
 /// In which world and how far each seed comes; two plays of it agree.
@@ -61,8 +62,9 @@ fn lens(draw: &mut Rng, most: u64) -> Vec<usize> {
     (0..4 + most / 2).map(|_| len()).collect()
 }
 
-/// Plays a world to its end. Panics where a promise is broken.
-fn play(seed: u64) -> Trace {
+/// Plays a world to its end, in which so many percent of the frames have a wrong head. Panics where
+/// a promise is broken.
+fn play(seed: u64, garbling: u64) -> Trace {
     let mut draw = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6d78_6f65);
     let places = places(&mut draw);
     let boards = places.iter().map(|place| place.0 + 1).max().unwrap_or(0);
@@ -75,7 +77,8 @@ fn play(seed: u64) -> Trace {
     let mut world = World::new(draw.number(), boards);
     world.weather = weather(&mut draw);
     let mut libraries = Libraries::default();
-    libraries.crashes = temper != Temper::Calm;
+    (world.garbling, libraries.garbled) = (garbling, garbling > 0);
+    libraries.crashes = temper != Temper::Calm || garbling > 0;
     libraries.open(&mut world, places);
     for _ in 0..1 + draw.below(4) {
         let most = draw.below(16);
@@ -90,6 +93,7 @@ fn play(seed: u64) -> Trace {
     libraries.finish(&mut world, 600_000 * MS);
     libraries.check();
     // Whoever is there hears everybody else, whatever was before.
+    world.garbling = 0;
     let before = libraries.ended.len();
     libraries.plan(&[10]);
     libraries.finish(&mut world, 600_000 * MS);
@@ -129,16 +133,25 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn a_thousand_worlds_deliver_each_message_once_and_in_order_or_say_that_they_did_not() {
+    play_all("a_thousand", WORLDS, |_| 0);
+}
+
+#[test]
+fn heads_that_are_damaged_unnoticed_neither_hang_nor_reach_another() {
+    play_all("heads", GARBLED_WORLDS, |seed| 1 + seed % 3);
+}
+
+/// Plays worlds of all seeds, with so many wrong heads.
+fn play_all(test: &str, worlds: u64, garbling: impl Fn(u64) -> u64) {
     if let Some(seed) = number("CAUSEWAY_SEED") {
-        eprintln!("seed {seed}: {:?}", play(seed));
+        eprintln!("seed {seed}: {:?}", play(seed, garbling(seed)));
         return;
     }
-    let worlds = number("CAUSEWAY_SEEDS").unwrap_or(WORLDS);
+    let worlds = number("CAUSEWAY_SEEDS").unwrap_or(worlds);
+    let command = "cargo test -p causeway-message --test backend_seeds";
     let broken: Vec<String> = (0..worlds)
-        .filter(|seed| catch_unwind(AssertUnwindSafe(|| play(*seed))).is_err())
-        .map(|seed| {
-            format!("CAUSEWAY_SEED={seed} cargo test -p causeway-message --test backend_seeds")
-        })
+        .filter(|seed| catch_unwind(AssertUnwindSafe(|| play(*seed, garbling(*seed)))).is_err())
+        .map(|seed| format!("CAUSEWAY_SEED={seed} {command} {test}"))
         .collect();
     assert!(broken.is_empty(), "{} of {worlds} broken:\n{}", broken.len(), broken.join("\n"));
 }
@@ -146,6 +159,6 @@ fn a_thousand_worlds_deliver_each_message_once_and_in_order_or_say_that_they_did
 #[test]
 fn a_seed_gives_the_same_world_again() {
     for seed in 0..20 {
-        assert_eq!(play(seed), play(seed), "seed {seed}");
+        assert_eq!(play(seed, seed % 2), play(seed, seed % 2), "seed {seed}");
     }
 }

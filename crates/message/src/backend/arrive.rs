@@ -7,8 +7,9 @@ use super::endpoint::Endpoint;
 use super::env::{Env, add, count};
 use super::number::Number;
 use super::partner::{Incoming, Offered};
-use crate::limits::{ACK_DELAY_NS, EARLY_MAX, UNACKED_MAX};
+use crate::limits::{ACK_DELAY_NS, EARLY_MAX, STRANGE_PACKETS_MAX, UNACKED_MAX};
 use crate::split::{Event, PeerId};
+use crate::status::Status;
 
 /// Numbers that are so far ahead were behind.
 const HALF: usize = 8192;
@@ -67,6 +68,32 @@ impl Incoming {
         !matches!(self, Self::Message { missing: 1.., .. })
     }
 
+    /// Whether what came of this number before is to be thrown away, because what comes now is of
+    /// another message: one of them has a wrong number, and only the other comes again. What is
+    /// not whole would wait for ever; but it is not for one strange packet to say so.
+    fn is_doubtful(&mut self, brought: &Brought<'_>) -> bool {
+        match (self, brought) {
+            (Self::Message { match_info, data, missing, pipeline, strange }, brought) => {
+                let same = match brought {
+                    Brought::Fragment(info, place, _) => {
+                        info == match_info
+                            && (*missing == 0 || place.pipeline == *pipeline)
+                            && usize::from(place.message_len) == data.len()
+                    }
+                    Brought::Whole(info, whole) => {
+                        *missing == 0 && info == match_info && whole == data
+                    }
+                    Brought::Offer(_) | Brought::Notify { .. } => false,
+                };
+                *strange = strange.saturating_add(u8::from(!same));
+                !same && *missing == 0 || *strange > STRANGE_PACKETS_MAX
+            }
+            (Self::Offer(offered), Brought::Offer(other)) => offered != other,
+            (Self::Notified, Brought::Notify { .. }) => false,
+            (Self::Offer(_) | Self::Notified, _) => true,
+        }
+    }
+
     /// Bytes that wait with it.
     pub(super) fn len(&self) -> usize {
         if let Self::Message { data, .. } = self { data.len() } else { 0 }
@@ -93,6 +120,7 @@ impl Endpoint {
             self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
             return Err(Dropped::Stranger);
         };
+        self.at_one(env, peer, Number(acknowledged))?;
         self.acknowledged(env, peer, Number(acknowledged), false);
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
@@ -115,10 +143,22 @@ impl Endpoint {
             }
             Some(_) => {
                 count(&mut partner.counters.wrong_number);
+                // So that it is known which is expected.
+                self.send_ack(env, peer);
                 return Err(Dropped::Number);
             }
         }
         self.rearm(env, peer);
+        Ok(())
+    }
+
+    /// A partner that goes on to say of our numbers what cannot be is to begin anew.
+    fn at_one(&mut self, env: &mut Env<'_>, peer: PeerId, number: Number) -> Result<(), Dropped> {
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        if partner.session.is_some() && partner.send.contradicts(number, env.now) {
+            self.end_peer(env, peer, Status::EndpointUnreachable);
+            return Err(Dropped::Number);
+        }
         Ok(())
     }
 
@@ -136,6 +176,15 @@ impl Endpoint {
             early.resize_with(ahead.saturating_add(1), || None);
         }
         let gap = early.len() > 1;
+        if let Some(place) = early.get_mut(ahead)
+            && place.as_mut().is_some_and(|parked| parked.is_doubtful(brought))
+        {
+            let len = place.take().map_or(0, |parked| parked.len());
+            self.parking.give(partner.host, len);
+            partner.receive.bytes = partner.receive.bytes.saturating_sub(len);
+            return Err(Dropped::Number);
+        }
+        let early = &partner.receive.early;
         let known = matches!(early.get(ahead), Some(Some(_)));
         // What it ends is not to wait for the messages before it, which may have to.
         if let Brought::Notify { total_len, window, window_sequence } = *brought
@@ -204,7 +253,7 @@ impl Endpoint {
                 Brought::Whole(match_info, data) => {
                     self.take_room(env, peer, ahead, data.len())?;
                     let data = env.pool.with(data);
-                    Incoming::Message { match_info, data, missing: 0, pipeline: 0 }
+                    Incoming::Message { match_info, data, missing: 0, pipeline: 0, strange: 0 }
                 }
                 Brought::Fragment(match_info, place, _) => {
                     let len = usize::from(place.message_len);
@@ -212,7 +261,7 @@ impl Endpoint {
                     let mut data = env.pool.take(len);
                     data.resize(len, 0);
                     let (missing, pipeline) = (all(place.count()), place.pipeline);
-                    Incoming::Message { match_info, data, missing, pipeline }
+                    Incoming::Message { match_info, data, missing, pipeline, strange: 0 }
                 }
                 Brought::Offer(offered) => Incoming::Offer(offered),
                 Brought::Notify { .. } => Incoming::Notified,
@@ -332,8 +381,10 @@ impl Endpoint {
         };
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
-        let send = &mut partner.send;
         let number = Number(ack.acknowledged);
+        self.at_one(env, peer, number)?;
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let send = &mut partner.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
         let newer = matches!(ack.number.wrapping_sub(send.heard), 1..=0x7fff_ffff);
         // Whatever its own number is, one that says more is later. One that says nothing of what is
@@ -356,7 +407,7 @@ impl Endpoint {
 impl Incoming {
     /// Puts a fragment in its place: whether it was missing.
     fn fill(&mut self, info: u64, place: FragmentPlace, part: &[u8]) -> bool {
-        let Self::Message { match_info, data, missing, pipeline } = self else { return false };
+        let Self::Message { match_info, data, missing, pipeline, .. } = self else { return false };
         let same = *match_info == info
             && *pipeline == place.pipeline
             && data.len() == usize::from(place.message_len);

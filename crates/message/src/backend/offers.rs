@@ -46,6 +46,8 @@ pub(super) struct Pull {
     pub(super) due: u64,
     pub(super) tries: u32,
     pub(super) heard_at: u64,
+    /// Whether it was refused since.
+    pub(super) refused: bool,
 }
 
 /// A block that was asked for.
@@ -293,6 +295,7 @@ mod tests {
             due: 0,
             tries: 0,
             heard_at: 0,
+            refused: false,
         };
         assert_eq!(pull.whole(1), Some(0xff));
         assert_eq!(pull.whole(2), Some(7));

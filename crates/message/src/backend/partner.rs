@@ -7,7 +7,8 @@ use super::counters::PeerCounters;
 use super::number::Number;
 use super::time::{Alarm, RoundTrip};
 use crate::limits::{
-    ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
+    ASK_AGAIN_NS, CONTRADICTIONS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS,
+    WINDOW_PACKETS,
 };
 use crate::split::{Handle, PeerId, Token, Window};
 use crate::status::Status;
@@ -65,6 +66,8 @@ pub(super) struct Sending {
     pub(super) resent_early_at: u64,
     /// The number of the latest acknowledgement on its own.
     pub(super) heard: u32,
+    /// Since when and how often it said only what cannot be of what it has.
+    pub(super) contradicted: Option<(u64, u32)>,
     /// Whether it waits for a window.
     pub(super) waits: bool,
     /// Windows that are open for it.
@@ -79,12 +82,13 @@ pub(super) struct Sending {
 /// What came, until the library has it.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// `missing`: a bit for each fragment.
+    /// `missing`: a bit for each fragment. `strange`: packets that do not belong to it.
     Message {
         match_info: u64,
         data: Vec<u8>,
         missing: u32,
         pipeline: u8,
+        strange: u8,
     },
     Offer(Offered),
     /// What it ends has ended.
@@ -92,7 +96,7 @@ pub(super) enum Incoming {
 }
 
 /// What a rendezvous said.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offered {
     pub(super) match_info: u64,
     pub(super) len: u32,
@@ -182,6 +186,23 @@ pub(super) struct Partner {
     pub(super) counters: PeerCounters,
 }
 
+impl Sending {
+    /// It says that it has every message before this number. What cannot be is late, once or twice;
+    /// where nothing else is said for long, it and we are not at one about the numbers, and never
+    /// will be: whether that is so.
+    pub(super) fn contradicts(&mut self, number: Number, now: u64) -> bool {
+        let ahead = number.ahead_of(self.first).map(usize::from);
+        if ahead.is_some_and(|ahead| ahead <= self.flight.len()) {
+            self.contradicted = None;
+            return false;
+        }
+        let (since, times) = self.contradicted.get_or_insert((now, 0));
+        *times = times.saturating_add(1);
+        let (most, ns) = CONTRADICTIONS;
+        *times > most && now.saturating_sub(*since) > ns
+    }
+}
+
 impl Partner {
     fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
         let (window, ..) = WINDOW_PACKETS;
@@ -208,6 +229,7 @@ impl Partner {
                 duplicates: 0,
                 resent_early_at: 0,
                 heard: 0,
+                contradicted: None,
                 waits: false,
                 windows: 0,
                 probe_at: None,

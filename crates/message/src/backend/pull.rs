@@ -129,6 +129,7 @@ impl Endpoint {
                 due: 0,
                 tries: 0,
                 heard_at: env.now,
+                refused: false,
             });
             partner.pulling.active.push(handle);
         }
@@ -217,7 +218,7 @@ impl Endpoint {
         add(&mut partner.counters.bytes_pulled, reply.data.len());
         block.missing &= !bit;
         let block = *block;
-        (pull.heard_at, pull.tries) = (env.now, 0);
+        (pull.heard_at, pull.tries, pull.refused) = (env.now, 0, false);
         let wait = partner.pulling.trip.wait(0);
         pull.due = env.now.saturating_add(wait);
         if block.missing == 0 {
@@ -298,14 +299,20 @@ impl Endpoint {
             count(&mut self.counters.nacks_strange);
             return Err(Dropped::Refusal);
         };
-        let peer = self.offers.get(handle).map(|offer| offer.peer);
-        if let Some(token) = self.take_pull(handle) {
-            self.tell(env, Event::Pulled { token, status });
+        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
+        let peer = offer.peer;
+        if let State::Pulling(pull) = &mut offer.state
+            && !pull.refused
+        {
+            // It may have been another by a bit: it is asked for once more.
+            pull.refused = true;
+            pull.lose();
+            self.ask_more(env, peer);
+            self.rearm(env, peer);
+            return Ok(());
         }
-        // Others that wait have their turn.
-        if let Some(peer) = peer {
-            self.begin_pulls(env, peer);
-        }
+        // Who offered it hears so, lest it wait for ever.
+        self.end_pull(env, handle, status);
         Ok(())
     }
 

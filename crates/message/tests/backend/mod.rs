@@ -176,6 +176,10 @@ pub struct World {
     pub boards: Vec<Board>,
     pub sides: Vec<Side>,
     pub weather: Weather,
+    /// Of frames whose head is another one, by a bit, and which are not told by Ethernet's checksum,
+    /// in percent; and how many there were.
+    pub garbling: u64,
+    pub garbled: u64,
     underway: BinaryHeap<Underway>,
     order: u64,
     /// Frames that came, and those that changed nothing.
@@ -206,6 +210,8 @@ impl World {
             boards: Vec::new(),
             sides,
             weather: Weather::default(),
+            garbling: 0,
+            garbled: 0,
             underway: BinaryHeap::new(),
             order: 0,
             came: 0,
@@ -272,6 +278,9 @@ impl World {
                 if self.rng.chance(self.weather.damaged) {
                     self.damage(&mut frame);
                 }
+                if self.garbling > 0 && self.rng.chance(self.garbling) {
+                    self.garble(&mut frame);
+                }
                 self.order += 1;
                 self.underway.push(Reverse((self.now + way, self.order, to, frame)));
             }
@@ -285,6 +294,26 @@ impl World {
         } else {
             let at = self.rng.below(14) as usize;
             frame[at] ^= 1 << self.rng.below(8);
+        }
+    }
+
+    /// Damage to what the packet says of itself; of what it brings, none. Nor of whose message it is
+    /// and which, nor of which window: packets say so once, and nothing else in them tells.
+    fn garble(&mut self, frame: &mut [u8]) {
+        let (head, message) = match frame.get(16) {
+            Some(35) => (28, false),
+            Some(36 | 41) => (32, false),
+            Some(37 | 38) => (24, true),
+            Some(39) => (32, true),
+            Some(40) => (28, true),
+            Some(43) => (8, true),
+            _ => (16, false),
+        };
+        let at = self.rng.below(2 + head) as usize;
+        let (bit, only) = (self.rng.below(8), message && matches!(at, 4 | 10 | 11));
+        if let Some(byte) = frame.get_mut(14 + at).filter(|_| !only) {
+            *byte ^= 1 << bit;
+            self.garbled += 1;
         }
     }
 
