@@ -16,6 +16,8 @@ const RINGS: usize = 64;
 pub struct Rung {
     bell: bool,
     bells: bool,
+    /// The daemon said something, or has room.
+    pub daemon: bool,
 }
 
 /// What is waited for of the daemon.
@@ -72,8 +74,8 @@ impl Ears {
             Some(heard) => poll(heard, time.as_ref()),
             None => poll(&mut all, time.as_ref()),
         };
-        let [bell, bells, _] = all.map(|fd| !fd.revents().is_empty());
-        Rung { bell, bells }
+        let [bell, bells, daemon] = all.map(|fd| !fd.revents().is_empty());
+        Rung { bell, bells, daemon: daemon && !gone }
     }
 
     /// Whether the doorbell was rung.

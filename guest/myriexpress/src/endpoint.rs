@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use causeway_message::library::{
-    Asked, Completion, Library, Options, Partner, RequestId, Step, Transport,
+    Asked, Completion, Counters, Library, Options, Partner, RequestId, Step, Transport,
 };
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
@@ -18,6 +18,18 @@ use crate::ears::{Ears, Rung};
 use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
 use crate::way::Way;
+
+/// How much is counted of an endpoint.
+pub const COUNTERS: usize = Counters::COUNT + 2;
+
+/// Its counters, with their names.
+pub fn counted(messages: &Counters, asked: u64, lent: u64) -> [(&'static str, u64); COUNTERS] {
+    let mut all = [("", 0); COUNTERS];
+    let memory = [("buffer_checks", asked), ("regions_lent", lent)];
+    let named = messages.named().into_iter().chain(memory);
+    all.iter_mut().zip(named).for_each(|(to, from)| *to = from);
+    all
+}
 
 /// How an endpoint is opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -205,12 +217,16 @@ impl Endpoint {
     /// Looks at the daemon's socket and the clock. Says whether there was something.
     #[cold]
     pub fn look(&mut self) -> bool {
-        let heard = self.way.hear();
+        self.way.hear() | self.look_at_clock()
+    }
+
+    /// Looks at the clock. Says whether anything was due.
+    pub fn look_at_clock(&mut self) -> bool {
         let deadline = self.library.deadline();
         if deadline.is_some() {
             self.tell_time();
         }
-        heard || self.library.deadline() != deadline
+        self.library.deadline() != deadline
     }
 
     /// Before a request gets a limit, and when one is over.
@@ -309,6 +325,11 @@ impl Endpoint {
     #[inline]
     pub fn request(&self, handle: *mut std::ffi::c_void) -> Result<RequestId, Return> {
         self.own.request(handle).ok_or(Return::BadRequest)
+    }
+
+    /// What was counted here: names and values.
+    pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
+        counted(&self.library.counters(), self.known.asked, self.way.lent())
     }
 
     /// How a request ended, as the application is told.

@@ -3,6 +3,10 @@
 //! Whether a buffer is memory at all is asked of the kernel, once: pages that were found are known
 //! for a while. An application that unmaps memory and then passes it again is its own fault
 //! unless it says so (`mx__regcache_clean`), as with MX's registration cache.
+//!
+//! That is all that is left of it here: the memory of the application is never registered. Messages
+//! to other hosts are copied by way of memory that is ours ([`crate::staging`]), which is lent once
+//! and used again. `MX_RCACHE=0` turns this cache off: the kernel is asked of every buffer.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -94,11 +98,21 @@ pub struct Known {
     pages: [usize; KNOWN_PAGES],
     runs: [(usize, usize); KNOWN_RUNS],
     cleaned: u32,
+    /// Whether what was found is known from then on.
+    keeps: bool,
+    /// How often the kernel was asked.
+    pub asked: u64,
 }
 
 impl Known {
-    pub const fn new() -> Self {
-        Self { pages: [0; KNOWN_PAGES], runs: [(0, 0); KNOWN_RUNS], cleaned: 0 }
+    /// Nothing yet; and nothing later where `MX_RCACHE` is 0.
+    pub fn new() -> Self {
+        Self::keeping(std::env::var_os("MX_RCACHE").is_none_or(|kept| kept != "0"))
+    }
+
+    const fn keeping(keeps: bool) -> Self {
+        let (pages, runs) = ([0; KNOWN_PAGES], [(0, 0); KNOWN_RUNS]);
+        Self { pages, runs, cleaned: 0, keeps, asked: 0 }
     }
 
     /// The memory of a message, checked. `write`: it is written to.
@@ -167,14 +181,17 @@ impl Known {
         }
         let cleaned = CLEANED.load(Ordering::Relaxed);
         if cleaned != self.cleaned {
-            *self = Self { cleaned, ..Self::new() };
+            *self = Self { cleaned, asked: self.asked, ..Self::keeping(self.keeps) };
         }
         let start = ptr.addr() & !(PAGE.wrapping_sub(1));
         let end = ptr.addr().checked_add(len).ok_or(Return::BadSegMem)?;
         let tag = start | usize::from(write);
         if end.wrapping_sub(start) <= PAGE {
+            self.asked = self.asked.wrapping_add(1);
             ask(start, PAGE, write)?;
-            if let Some(place) = self.pages.get_mut((start / PAGE) % KNOWN_PAGES) {
+            if let Some(place) = self.pages.get_mut((start / PAGE) % KNOWN_PAGES)
+                && self.keeps
+            {
                 *place = tag;
             }
             return Ok(());
@@ -203,8 +220,11 @@ impl Known {
         if place.as_deref().is_some_and(|&(known, size)| known == tag && size >= len) {
             return Ok(());
         }
+        self.asked = self.asked.wrapping_add(1);
         ask(start, len, write)?;
-        if let Some(place) = place {
+        if let Some(place) = place
+            && self.keeps
+        {
             *place = (tag, len);
         }
         Ok(())

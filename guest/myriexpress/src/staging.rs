@@ -78,6 +78,8 @@ pub struct Slabs {
     slabs: Vec<Slab>,
     last: u32,
     pub orders: VecDeque<Order>,
+    /// How often memory was lent.
+    pub lent: u64,
     /// The daemon takes no more.
     full: bool,
 }
@@ -90,7 +92,8 @@ fn rounded(len: u32) -> u64 {
 impl Slabs {
     /// For the rings of an endpoint.
     pub fn new(endpoint: u8) -> Self {
-        Self { endpoint, slabs: Vec::new(), last: 0, orders: VecDeque::new(), full: false }
+        let (slabs, orders) = (Vec::new(), VecDeque::new());
+        Self { endpoint, slabs, last: 0, orders, lent: 0, full: false }
     }
 
     /// Whether the daemon is yet to answer.
@@ -146,6 +149,7 @@ impl Slabs {
             }
         }
         self.last = self.last.wrapping_add(1);
+        self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
         let (slab, file) = Slab::new(tag, size).ok_or(never)?;
         self.slabs.push(slab);

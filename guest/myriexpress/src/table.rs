@@ -139,6 +139,13 @@ fn used() -> impl Iterator<Item = &'static Slot> {
     SLOTS.iter().take(USED.load(Ordering::Acquire))
 }
 
+/// Does something with each endpoint of this process, one after the other. No lock may be held.
+pub fn each(mut run: impl FnMut(&mut Endpoint)) {
+    for mut locked in used().filter_map(|slot| slot.locked().ok()) {
+        run(locked.endpoint());
+    }
+}
+
 /// Takes all locks, so that what a child of this process gets is whole. One of the two below
 /// comes after it, in the same thread.
 pub fn take_all() {

@@ -213,7 +213,8 @@ fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
 
 fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     let endpoint = locked.endpoint();
-    if endpoint.look() {
+    // What the daemon said wakes at once.
+    if endpoint.look_at_clock() {
         // What it came to is not looked at yet.
         return Ok(locked);
     }
@@ -230,10 +231,13 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
         let endpoint = locked.endpoint();
         endpoint.led = false;
         endpoint.hush(rung);
+        if rung.daemon {
+            endpoint.way.hear_one();
+        }
     }
     let endpoint = locked.endpoint();
     endpoint.way.disarm();
-    endpoint.look();
+    endpoint.look_at_clock();
     Ok(locked)
 }
 

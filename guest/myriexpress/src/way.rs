@@ -175,6 +175,18 @@ impl Way {
         heard
     }
 
+    /// As [`Self::hear`], one thing that is known to be there: who sleeps is woken by the next.
+    pub fn hear_one(&mut self) {
+        if self.parted {
+            return;
+        }
+        match self.conversation.hear() {
+            Ok(Some((tell, fds))) => self.told(tell, fds),
+            Ok(None) => {}
+            Err(_) => self.part(),
+        }
+    }
+
     /// What is waited for of the daemon.
     pub fn awaited(&self) -> Awaited {
         if self.parted { Awaited::Nothing } else { self.conversation.awaited() }
@@ -397,6 +409,11 @@ impl Way {
         if let Some(rings) = &mut self.rings {
             rings.stir();
         }
+    }
+
+    /// How often memory was lent to the daemon.
+    pub fn lent(&self) -> u64 {
+        self.rings.as_ref().map_or(0, |rings| rings.staging.lent)
     }
 
     /// Before sleeping; see [`Channels::arm`].

@@ -29,6 +29,7 @@ mod buffer;
 mod channels;
 mod complete;
 mod contexts;
+mod counters;
 mod error;
 mod failed;
 mod partner;
@@ -45,6 +46,7 @@ mod unexpected;
 
 pub use buffer::{Buffer, fill, pieces};
 pub use channels::{Bell, Channel, Channels};
+pub use counters::Counters;
 pub use error::Error;
 pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
@@ -60,7 +62,7 @@ use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 use contexts::Contexts;
 use partners::Partners;
-use request::{Request, State};
+use request::{Kind, Request, State};
 use slab::{List, Slab};
 use unexpected::Unexpected;
 
@@ -108,6 +110,7 @@ pub struct Library<B> {
     now: u64,
     deadline: u64,
     send_timeout: Option<u64>,
+    counters: Counters,
 }
 
 impl<B: Buffer> Library<B> {
@@ -136,12 +139,18 @@ impl<B: Buffer> Library<B> {
             now: 0,
             deadline: u64::MAX,
             send_timeout: None,
+            counters: Counters::default(),
         })
     }
 
     /// Its own address.
     pub fn address(&self) -> Address {
         self.options.address
+    }
+
+    /// What was counted. Sends count when they are made, receives when they end with a message.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// How many requests there are, in whatever state.
@@ -195,6 +204,11 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.buffer = None;
         request.status = status;
+        match (request.kind, status) {
+            (Kind::Receive, Status::Success) => self.counters.received.count(request.at),
+            (_, Status::Success) => {}
+            (kind, status) => self.counters.ended_ill(kind, status, request.at),
+        }
         request.code = status as u32;
         request.deadline = u64::MAX;
         if status != Status::Success && self.raises && !request.hidden {

@@ -27,6 +27,7 @@ impl<B: Buffer> Library<B> {
             request.deadline = self.now.saturating_add(timeout);
             self.deadline = self.deadline.min(request.deadline);
         }
+        self.counters.connects = self.counters.connects.wrapping_add(1);
         let own = to == self.options.address;
         request.set_partner(own.then_some(Partner::SELF));
         let at = self.add(request)?;

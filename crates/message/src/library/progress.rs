@@ -272,6 +272,7 @@ impl<B: Buffer> Library<B> {
             known.kept.messages = known.kept.messages.saturating_add(1);
             known.kept.bytes = known.kept.bytes.saturating_add(content.bytes());
         }
+        self.counters.unexpected = self.counters.unexpected.wrapping_add(1);
         let order = self.unexpected.next_order();
         let message = Message { partner, match_info, len, content, order };
         if let Some(at) = self.unexpected.messages.insert(message)

@@ -45,6 +45,7 @@ impl<B: Buffer> Library<B> {
     ) -> Result<RequestId, Error> {
         let len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
         let name = self.requests.next_name().ok_or(Error::NoResources)?;
+        self.counters.sent.count(len);
         // The partner waits for the message, and nobody for the request.
         let handed = way.eager(to.peer, Token(name), match_info, &data);
         let at = self.requests.insert_with(|| {
@@ -105,6 +106,7 @@ impl<B: Buffer> Library<B> {
         request.set_partner(Some(to));
         request.buffer = Some(data);
         if to == Partner::SELF {
+            self.counters.sent.count(request.len);
             let at = self.add(request)?;
             self.send_to_self(at);
             return Ok(self.id(at));
@@ -117,6 +119,7 @@ impl<B: Buffer> Library<B> {
             request.deadline = self.now.saturating_add(timeout);
             self.deadline = self.deadline.min(request.deadline);
         }
+        self.counters.sent.count(request.len);
         let at = self.add(request)?;
         let id = self.id(at);
         if !alive {

@@ -2,20 +2,42 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use causeway_message::library::Counters;
 use causeway_message::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX};
 
 use super::ended;
 use super::lifecycle::initialized;
 use crate::abi::{get_at, put, put_bytes, text};
 use crate::code::{Code, Return};
+use crate::endpoint::{COUNTERS, counted};
 use crate::{board, errors, table};
 
 /// Longest name, with its zero.
 const HOSTNAME_MAX: usize = 80;
 /// Length of strings and labels.
 const STRING_BYTES: usize = 128;
-/// Counters of a board: none that the daemon tells processes.
-const COUNTERS: u32 = 0;
+
+/// `MX_COUNTERS_LABELS`, `MX_COUNTERS_VALUES`.
+const COUNTERS_LABELS: u32 = 6;
+/// See [`COUNTERS_LABELS`].
+const COUNTERS_VALUES: u32 = 7;
+
+/// What is asked about.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Process,
+    Endpoint { board: u32, counters: [(&'static str, u64); COUNTERS] },
+}
+
+impl Of {
+    /// The board, where an endpoint says it.
+    fn board(self) -> Option<u32> {
+        match self {
+            Self::Process => None,
+            Self::Endpoint { board, .. } => Some(board),
+        }
+    }
+}
 
 /// What `mx_get_info` is asked with.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +78,36 @@ impl Query {
         if number < board::count() { Ok(number) } else { Err(Return::BoardUnknown) }
     }
 
-    fn answer(&self, of_endpoint: Option<u32>) -> Result<(), Return> {
+    /// What was counted: of the endpoint, or of all that this process has on the board.
+    fn counters(&self, of: Of) -> Result<(), Return> {
+        let board = self.board(of.board())?;
+        let mut all = counted(&Counters::default(), 0, 0);
+        match of {
+            Of::Endpoint { counters, .. } => all = counters,
+            Of::Process => table::each(|endpoint| {
+                if endpoint.board == board {
+                    all.iter_mut().zip(endpoint.counters()).for_each(|(sum, (_, value))| {
+                        sum.1 = sum.1.wrapping_add(value);
+                    });
+                }
+            }),
+        }
+        let mut bytes = Vec::new();
+        for (label, value) in all {
+            if self.key == COUNTERS_LABELS {
+                let end = bytes.len().saturating_add(STRING_BYTES);
+                bytes.extend(label.as_bytes());
+                bytes.resize(end, 0);
+            } else {
+                // They go round.
+                bytes.extend((value as u32).to_ne_bytes());
+            }
+        }
+        self.bytes(&bytes)
+    }
+
+    fn answer(&self, of: Of) -> Result<(), Return> {
+        let of_endpoint = of.board();
         match self.key {
             1 => self.number(board::count()),
             2 => {
@@ -69,8 +120,8 @@ impl Query {
             }
             3 => self.number(u32::from(crate::limits::ENDPOINT_ANY)),
             4 => self.number(u32::MAX),
-            5 => self.number(COUNTERS),
-            6 | 7 => self.board(of_endpoint).and_then(|_| self.bytes(&[])),
+            5 => self.number(u32::try_from(COUNTERS).unwrap_or(u32::MAX)),
+            COUNTERS_LABELS | COUNTERS_VALUES => self.counters(of),
             8..=10 => self.board(of_endpoint).and_then(|_| self.string("N/A (Causeway)")),
             11 => self.board(of_endpoint).and_then(|_| self.number(1)),
             12 => self.number(u32::try_from(SMALL_BYTES_MAX).unwrap_or(u32::MAX)),
@@ -96,11 +147,15 @@ pub extern "C" fn mx_get_info(
 ) -> Code {
     let look = || {
         initialized()?;
-        let of_endpoint = match handle.is_null() {
-            true => None,
-            false => Some(table::lock(handle)?.endpoint().board),
+        let of = match handle.is_null() {
+            true => Of::Process,
+            false => {
+                let mut locked = table::lock(handle)?;
+                let endpoint = locked.endpoint();
+                Of::Endpoint { board: endpoint.board, counters: endpoint.counters() }
+            }
         };
-        Query { key, value, len, into, room }.answer(of_endpoint)
+        Query { key, value, len, into, room }.answer(of)
     };
     ended(handle, c"mx_get_info", look())
 }

@@ -61,6 +61,14 @@ fn requests_that_fail_are_put_to_the_error_handler_first() {
 }
 
 #[test]
+fn counters_are_told_and_buffers_are_known_unless_they_are_not_to_be() {
+    let program = compile("counters.c");
+    let host = Host::new();
+    host.start(&program, &["a", "b"], &[]).end();
+    host.start(&program, &["a", "b"], &["off"]).end();
+}
+
+#[test]
 fn children_of_a_process_have_none_of_its_endpoints() {
     let program = compile("child.c");
     let host = Host::new();

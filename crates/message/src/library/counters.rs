@@ -1,0 +1,81 @@
+//! What an endpoint counts of its messages, whichever way they go.
+
+use super::request::Kind;
+use crate::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX};
+use crate::status::Status;
+
+/// Lengths of messages: tiny, small, medium, large.
+const CLASSES: usize = 4;
+
+/// Messages of one direction, by length, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Messages {
+    by_class: [u64; CLASSES],
+    bytes: u64,
+}
+
+impl Messages {
+    /// One more.
+    #[inline]
+    pub(super) fn count(&mut self, len: u32) {
+        let size = len as usize;
+        let class = usize::from(size > TINY_BYTES_MAX)
+            .wrapping_add(usize::from(size > SMALL_BYTES_MAX))
+            .wrapping_add(usize::from(size > MEDIUM_BYTES_MAX));
+        if let Some(counter) = self.by_class.get_mut(class) {
+            *counter = counter.wrapping_add(1);
+        }
+        self.bytes = self.bytes.wrapping_add(len.into());
+    }
+}
+
+/// See above.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub(super) sent: Messages,
+    pub(super) received: Messages,
+    pub(super) unexpected: u64,
+    pub(super) truncated: u64,
+    pub(super) failed: u64,
+    pub(super) connects: u64,
+}
+
+impl Counters {
+    /// How many there are.
+    pub const COUNT: usize = 14;
+
+    /// A request ended other than well; so many bytes were transferred.
+    #[cold]
+    pub(super) fn ended_ill(&mut self, kind: Kind, status: Status, bytes: u32) {
+        if status == Status::Truncated {
+            self.truncated = self.truncated.wrapping_add(1);
+            if kind == Kind::Receive {
+                self.received.count(bytes);
+            }
+        } else {
+            self.failed = self.failed.wrapping_add(1);
+        }
+    }
+
+    /// Names and values, always in the same order.
+    pub fn named(&self) -> [(&'static str, u64); Self::COUNT] {
+        let ([tiny, small, medium, large], bytes) = (self.sent.by_class, self.sent.bytes);
+        let [its_tiny, its_small, its_medium, its_large] = self.received.by_class;
+        [
+            ("sends_tiny", tiny),
+            ("sends_small", small),
+            ("sends_medium", medium),
+            ("sends_large", large),
+            ("bytes_sent", bytes),
+            ("receives_tiny", its_tiny),
+            ("receives_small", its_small),
+            ("receives_medium", its_medium),
+            ("receives_large", its_large),
+            ("bytes_received", self.received.bytes),
+            ("unexpected", self.unexpected),
+            ("truncated", self.truncated),
+            ("failed", self.failed),
+            ("connects", self.connects),
+        ]
+    }
+}
