@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_ring::Rescue;
 use rustix::event::EventfdFlags;
@@ -20,7 +20,8 @@ use rustix::event::EventfdFlags;
 use crate::bell::{self, Home};
 use crate::control::CommandError;
 use crate::limits::{
-    COST_PER_LOOK, COST_PER_YIELD, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX, SHARD_SERVES_MAX,
+    COST_PER_LOOK, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX,
+    SHARD_SERVES_MAX, TAKEN_NS,
 };
 use crate::load::{Load, Meter};
 use crate::shard::{Shard, Turn};
@@ -111,6 +112,8 @@ pub(crate) struct Roster {
     share: Share,
     /// A process was told something, and the processor was not let go since.
     lets_in: bool,
+    /// Until then others have work for our processor.
+    crowded_ns: u64,
     /// Of the dispatcher, for bells.
     number: u16,
 }
@@ -128,6 +131,7 @@ impl Roster {
             now_ns: 0,
             share,
             lets_in: false,
+            crowded_ns: 0,
             number: 0,
         }
     }
@@ -135,7 +139,8 @@ impl Roster {
     /// A seat whose shard is about to be called: it has the time and the spin of now.
     fn seat(&mut self, index: usize) -> Option<&mut Seat> {
         let seat = self.seats.get_mut(index)?.as_mut()?;
-        seat.shard.set_clock(self.now_ns, self.share.spin_ns());
+        let awaits = self.now_ns >= self.crowded_ns;
+        seat.shard.set_clock(self.now_ns, self.share.spin_ns(), awaits);
         Some(seat)
     }
 
@@ -403,7 +408,11 @@ impl Dispatcher {
         self.vain = self.vain.saturating_add(turn.cost());
         if told || self.vain >= COST_PER_YIELD && self.roster.share.scarce() {
             self.vain = 0;
+            let since = Instant::now();
             std::thread::yield_now();
+            if since.elapsed() >= Duration::from_nanos(TAKEN_NS) {
+                self.roster.crowded_ns = self.elapsed().saturating_add(CROWDED_NS);
+            }
         }
     }
 

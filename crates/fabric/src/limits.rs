@@ -39,6 +39,11 @@ pub const COST_PER_YIELD: usize = 32;
 pub const SOON_NS: u64 = 500_000;
 /// How often in a row that is to be so before it is waited for.
 pub const SOON_TIMES: u8 = 4;
+/// Who lets others have the processor and gets it back only after so long does not wait for
+/// sources awake, in nanoseconds; 150 us: others have work for it...
+pub const TAKEN_NS: u64 = 150_000;
+/// ... for so long, in nanoseconds; 20 ms. Who sleeps and is woken gets it sooner.
+pub const CROWDED_NS: u64 = 20_000_000;
 /// Queues of one shard served before the next shard has its turn.
 pub const SHARD_SERVES_MAX: usize = 4;
 /// Orders waiting for a dispatcher; a caller beyond that waits.

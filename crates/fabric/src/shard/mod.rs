@@ -127,8 +127,9 @@ impl Shard {
         &mut self.rules
     }
 
-    /// Sets the time, and how long queues may be polled in vain.
-    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64) {
+    /// Sets the time, how long queues may be polled in vain, and whether sources may be awaited.
+    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, awaits: bool) {
+        self.sources.awaits = awaits;
         self.now_ns = now_ns;
         self.spin_ns = spin_ns.min(self.pacing.spin_ns);
     }

@@ -28,6 +28,8 @@ pub(crate) struct Sources {
     pub(crate) bells: Bells,
     /// Somebody was told something who may wait for the processor.
     pub(crate) let_in: bool,
+    /// Whether any may be awaited.
+    pub(crate) awaits: bool,
 }
 
 impl Sources {
@@ -78,7 +80,8 @@ impl Sources {
     /// of question and answer.
     pub(crate) fn awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
-            pacing.policy != Policy::GuestDriven
+            self.awaits
+                && pacing.policy != Policy::GuestDriven
                 && source.soon >= SOON_TIMES
                 && now_ns.saturating_sub(source.worked_ns) < SOON_NS.min(pacing.spin_ns)
         })
@@ -92,6 +95,7 @@ mod tests {
     #[test]
     fn a_source_that_answers_soon_is_waited_for_and_no_other() {
         let (mut sources, pacing) = (Sources::default(), Pacing::default());
+        sources.awaits = true;
         sources.wake(3);
         let one = Served { progress: Progress::Worked, count: 1 };
         let mut now = 10 * SOON_NS;
@@ -103,6 +107,9 @@ mod tests {
         }
         assert!(sources.awaited(3, &pacing, now + SOON_NS - 1));
         assert!(!sources.awaited(3, &pacing, now + SOON_NS), "nothing came");
+        sources.awaits = false;
+        assert!(!sources.awaited(3, &pacing, now), "others have work for the processor");
+        sources.awaits = true;
         for policy in [Policy::GuestDriven, Policy::VmmDriven] {
             let waits = sources.awaited(3, &Pacing { policy, ..pacing }, now + 1);
             assert_eq!(waits, policy == Policy::VmmDriven, "{policy:?}");
