@@ -388,6 +388,38 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
 }
 
 #[test]
+fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twice() {
+    const TRIP: u64 = DOUBT_NS - DOUBT_NS / 4;
+    let (mut script, peer) = Script::connected();
+    let send = |number| Request::Eager { peer, token: Token(number), match_info: 1, data: b"x" };
+    assert_eq!(script.ask(&send(1)), Taken::Yes);
+    script.pass(TRIP);
+    let session = script.session;
+    let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
+    assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
+    assert_eq!(script.told().len(), 1);
+    assert_eq!(script.ask(&send(2)), Taken::Yes);
+    script.sent();
+    let status = Status::EndpointClosed;
+    let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 2 };
+    assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+    let asked = |frames: &[Vec<u8>]| {
+        let empty =
+            |packet: &Packet<'_>| matches!(packet, Packet::Tiny(tiny) if tiny.data.is_empty());
+        packets(frames).iter().filter(|packet| empty(packet)).count()
+    };
+    assert_eq!(asked(&script.sent()), 1);
+    script.pass(TRIP);
+    assert_eq!(asked(&script.sent()), 0);
+    script.pass(TRIP);
+    assert_eq!((asked(&script.sent()), script.told()), (1, vec![]), "the first may be lost");
+    script.pass(TRIP);
+    let gone =
+        [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
+    assert_eq!((asked(&script.sent()), script.told()), (0, gone.map(Told::Event).to_vec()));
+}
+
+#[test]
 fn a_partner_whose_generations_came_round_while_it_was_not_heard_is_answered() {
     let mut script = Script::new();
     // It began anew once; then three times unheard, so that it is where it was first.
@@ -424,7 +456,7 @@ fn hostile_connects_of_one_board_are_bounded() {
     }
     assert!(script.board.partners(OURS).len() <= 256);
     assert_eq!(script.told(), [], "none of it concerns the library");
-    assert!(script.sent().len() <= 10_000, "an answer each, or a question whether it is there");
+    assert!(script.sent().len() <= 20_000, "an answer each, or two questions whether it is there");
     let (counters, _) = script.board.endpoint_counters(OURS).unwrap();
     assert_eq!((counters.connects_received, counters.restarts), (10_000, 0));
     // And another board connects.

@@ -456,7 +456,14 @@ impl Endpoint {
                 return;
             }
             partner.doubt = None;
+        } else if let Some(doubt) = &mut partner.doubt
+            && !doubt.asked_again
+            && doubt.again() <= env.now
+        {
+            doubt.asked_again = true;
+            self.ask_whether_there(env, peer);
         }
+        let Some(partner) = self.peers.get_mut(peer) else { return };
         if partner.receive.ack_at.is_some_and(|at| at <= env.now) {
             self.send_ack(env, peer);
         }

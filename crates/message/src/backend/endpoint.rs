@@ -201,7 +201,7 @@ impl Endpoint {
         let quiet = |until: &u64| *until > env.now && !send.queue.is_empty();
         let quiet_until = send.quiet_until.filter(quiet);
         let times = [partner.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
-        let doubt = partner.doubt.map(Doubt::ends);
+        let doubt = partner.doubt.map(Doubt::due);
         times.into_iter().chain([doubt]).flatten().for_each(|time| due = due.min(time));
         for handle in &partner.pulling.active {
             if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {

@@ -138,12 +138,33 @@ pub(super) struct Doubt {
     pub(super) since: u64,
     /// What it is gone with, unless it is heard of.
     pub(super) status: Status,
+    /// How long it has to be heard of.
+    pub(super) lasts: u64,
+    /// Whether it was asked a second time.
+    pub(super) asked_again: bool,
 }
 
 impl Doubt {
+    /// Since now; `trip` is what is known of the way there and back.
+    pub(super) fn new(now: u64, status: Status, trip: u64) -> Self {
+        let (_, most) = RESEND_NS;
+        let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, most);
+        Self { since: now, status, lasts, asked_again: false }
+    }
+
     /// When it is known.
     pub(super) const fn ends(self) -> u64 {
-        self.since.saturating_add(DOUBT_NS)
+        self.since.saturating_add(self.lasts)
+    }
+
+    /// When it is asked again: the first question, or its answer, may be lost.
+    pub(super) const fn again(self) -> u64 {
+        self.since.saturating_add(self.lasts / 2)
+    }
+
+    /// When something is to be done.
+    pub(super) const fn due(self) -> u64 {
+        if self.asked_again { self.ends() } else { self.again() }
     }
 }
 
