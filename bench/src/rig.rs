@@ -109,6 +109,25 @@ impl Rig {
         }
     }
 
+    /// Waits until a board of another host has answered.
+    ///
+    /// # Errors
+    /// None does.
+    pub fn wait_peer(&self) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            match self.call(Command::PeerList) {
+                Answer::Peers(peers) if peers.iter().any(|peer| peer.state == "answers") => {
+                    return Ok(());
+                }
+                _ if since.elapsed() > Duration::from_secs(10) => {
+                    return Err("the boards do not find each other".into());
+                }
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
     fn call(&self, command: Command) -> Answer {
         self.handle.call(command).expect("the dispatcher agrees")
     }

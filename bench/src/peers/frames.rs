@@ -1,13 +1,16 @@
 //! Bare frames over a veth pair between two namespaces: what `AF_PACKET` itself takes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use causeway_fabric::room::{hold_received, hold_sent};
+use causeway_memory::limits::FRAMES_PER_CALL_MAX;
 use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_memory::packet_ring::{PacketRing, Slots};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::underlay::Underlay;
 use crate::effort::Effort;
-use crate::pin::{CLIENT, pin};
+use crate::pin::{CLIENT, SERVER, pin};
 
 /// EtherType for experiments, of IEEE 802.
 const ETHERTYPE: u16 = 0x88b5;
@@ -43,7 +46,7 @@ fn receive(socket: &PacketSocket, spin: bool) -> std::io::Result<()> {
 pub fn frame_round_us(effort: &Effort, spin: bool) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     let rounds = effort.rounds(30_000);
-    let far_core = if spin { crate::pin::SERVER } else { CLIENT };
+    let far_core = if spin { SERVER } else { CLIENT };
     let open = || PacketSocket::open_for("eth0", ETHERTYPE, None).map_err(std::io::Error::other);
     let send = |socket: &PacketSocket| rustix::io::write(socket, &frame()).map(drop);
     effort.each(|| {
@@ -74,4 +77,59 @@ pub fn frame_round_us(effort: &Effort, spin: bool) -> Result<Vec<f64>, String> {
         underlay.both(ask, echo)?;
         Ok(round_us)
     })
+}
+
+/// Bytes of data in each frame of a stream, as MXoE has them.
+const DATA: usize = 4096;
+/// What a socket holds in each direction, in bytes.
+const HELD: usize = 4 << 20;
+/// Without a frame for so long, none comes, or all have come.
+const QUIET: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(100)];
+
+/// A stream of frames of [`DATA`] bytes each, in Gbit/s of what came: many in
+/// one call out, by the host's ring in, each end on a core of its own and never asleep.
+pub fn frame_gbits(effort: &Effort, total: u64) -> Result<Vec<f64>, String> {
+    let underlay = Underlay::new()?;
+    for host in 0..2 {
+        let set = ["-n", underlay.name(host)?, "link", "set", "eth0", "mtu", "9000"];
+        super::process::run(super::process::command("ip").args(set))?;
+    }
+    let count = effort.rounds(total) / DATA as u64;
+    let open = || PacketSocket::open_for("eth0", ETHERTYPE, None).map_err(std::io::Error::other);
+    let receive = || {
+        pin(SERVER);
+        let socket = open()?;
+        hold_received(&socket, HELD);
+        let mut ring = PacketRing::new(&socket, Slots::LONG)?;
+        let mut room = vec![0; FINISH_BYTES + 2 * DATA];
+        let (mut came, mut first, mut last) = (0_u64, None, Instant::now());
+        while last.elapsed() < QUIET[usize::from(came > 0)] {
+            if ring.receive(&socket, &mut room).is_ok() {
+                came += 1;
+                last = Instant::now();
+                first.get_or_insert(last);
+            }
+        }
+        let first = first.ok_or(std::io::ErrorKind::TimedOut)?;
+        let time = last.duration_since(first);
+        Ok(came as f64 * DATA as f64 * 8.0 / time.as_secs_f64() / 1e9)
+    };
+    let send = || {
+        pin(CLIENT);
+        let socket = open()?;
+        hold_sent(&socket, HELD);
+        let one = [&frame()[..FINISH_BYTES + 14], &[7; DATA]].concat();
+        let bytes = one.repeat(FRAMES_PER_CALL_MAX);
+        let ends: Vec<usize> = (1..=FRAMES_PER_CALL_MAX).map(|n| n * one.len()).collect();
+        let mut sent = 0;
+        while sent < count {
+            match socket.send(&bytes, &ends, 0) {
+                Ok(more) => sent += more as u64,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    effort.each(|| underlay.both(send, receive))
 }

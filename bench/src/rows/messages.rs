@@ -10,10 +10,10 @@ use causeway_fabric::spec::{MxSpec, PortKind};
 
 use crate::effort::Effort;
 use crate::inner::busy_ns;
-use crate::peers::frames::frame_round_us;
+use crate::peers::frames::{frame_gbits, frame_round_us};
 use crate::peers::messages::{open_mpi_us, ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::process::{Program, command, run};
-use crate::peers::underlay::{Underlay, Way, tcp_gbits, udp_round_us};
+use crate::peers::underlay::{Underlay, Way, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
@@ -174,10 +174,10 @@ impl Test {
             // MXoE's frames are longer than Ethernet's usual 1500 B.
             run(command("ip").args(["-n", space, "link", "set", "eth0", "mtu", "9000"]))?;
         }
-        let (_near, asks) = host(0, CLIENT)?;
-        let (_far, serves) = host(1, SERVER)?;
-        // Boards find each other.
-        std::thread::sleep(Duration::from_secs(2));
+        let (near, asks) = host(0, CLIENT)?;
+        let (far, serves) = host(1, SERVER)?;
+        near.wait_peer()?;
+        far.wait_peer()?;
         let ends = [(&*asks, Some(spaces[0])), (&*serves, Some(spaces[1]))];
         // A process that never sleeps would keep its daemon from the core that they share.
         Ok((self.between(effort, ends, "bench2", &["--blocking"])?, busy_ns()))
@@ -242,7 +242,7 @@ pub fn plans() -> Vec<Plan> {
             .beside("UCX", |e| ucx_gb_s(e, 1 << 20, 5_000))
             .aim(Against::Peer("UCX"), 1.0),
     );
-    let round = Test { words: &["pingpong"], len: 8, count: 20_000, figure: LATENCY, factor: 2.0 };
+    let round = Test { words: &["pingpong"], len: 8, count: 10_000, figure: LATENCY, factor: 2.0 };
     plans.push(
         Plan::new("MX between hosts, round trip of 8 B", "us", Guest::Native, move |e| {
             round.between_hosts(e)
@@ -266,19 +266,23 @@ pub fn plans() -> Vec<Plan> {
         Plan::new("MX processor time of 1 MiB", "us", Guest::Native, move |e| cost.cost(e, false))
             .note("Of both processes, which look again and again, with their beginnings."),
     );
-    let far = Test { count: 1_000, ..stream };
+    let far = Test { count: 500, ..stream };
     plans.push(
         Plan::new("MX between hosts, processor time of 1 MiB", "us", Guest::Native, move |e| {
             far.cost(e, true)
         })
         .note("Of both processes and both daemons, with their beginnings."),
     );
-    let wide = Test { count: 1_000, factor: 8e-3, ..stream };
+    let wide = Test { count: 500, factor: 8e-3, ..stream };
     plans.push(
         Plan::new("MX between hosts, stream of 1 MiB", "Gbit/s", Guest::Native, move |e| {
             wide.between_hosts(e)
         })
-        .beside("raw veth, TCP", |e| tcp_gbits(e, Way::Veth))
+        .beside("raw veth, TCP", |e| {
+            Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
+        })
+        .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30))
+        .aim(Against::Peer("raw veth, frames"), 0.9)
         .note("Each host on one core: its process and its daemon take turns there."),
     );
     plans
