@@ -137,8 +137,15 @@ impl Messages {
                 random(&mut session);
                 return Ok((endpoint, u32::from_ne_bytes(session), Vec::new()));
             };
-            let (session, fds) =
-                network.open(cx, endpoint, (value, source), key).map_err(|_| NO_RESOURCES)?;
+            let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
+            if !client.lent.open() {
+                return Err(NO_RESOURCES);
+            }
+            let opened = network.open(cx, endpoint, (value, source), key);
+            if opened.is_err() {
+                client.lent.close();
+            }
+            let (session, fds) = opened.map_err(|_| NO_RESOURCES)?;
             self.sources.insert(source, Source::Endpoint(port, endpoint));
             // It asks to be rung.
             cx.wake_source(source);

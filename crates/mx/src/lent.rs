@@ -1,27 +1,33 @@
-//! What users' processes lent, on all boards of this daemon, whatever group they are of: mappings
-//! are the daemon's, and as scarce for one board as for another.
+//! What users' processes have of the daemon's, on all its boards, whatever group they are of:
+//! mappings of what they lent, and what it keeps of messages of their endpoints. Both are as scarce
+//! for one board as for another.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limits::{REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX};
+use crate::limits::{
+    ENDPOINTS_HELD_PER_USER_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX,
+};
 
-/// Regions, and their bytes.
+/// Regions, and their bytes; and endpoints that are on a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
     regions: usize,
     bytes: u64,
+    endpoints: usize,
 }
 
 impl Sum {
     fn plus(self, other: Self) -> Self {
         let regions = self.regions.saturating_add(other.regions);
-        Self { regions, bytes: self.bytes.saturating_add(other.bytes) }
+        let endpoints = self.endpoints.saturating_add(other.endpoints);
+        Self { regions, bytes: self.bytes.saturating_add(other.bytes), endpoints }
     }
 
     fn minus(self, other: Self) -> Self {
         let regions = self.regions.saturating_sub(other.regions);
-        Self { regions, bytes: self.bytes.saturating_sub(other.bytes) }
+        let endpoints = self.endpoints.saturating_sub(other.endpoints);
+        Self { regions, bytes: self.bytes.saturating_sub(other.bytes), endpoints }
     }
 }
 
@@ -49,7 +55,7 @@ impl Lent {
         let mut users = users();
         let all = users.values().fold(0_usize, |sum, user| sum.saturating_add(user.regions));
         let user = users.entry(self.uid).or_default();
-        let one = Sum { regions: 1, bytes };
+        let one = Sum { regions: 1, bytes, ..Sum::default() };
         let then = user.plus(one);
         let fits = all < REGIONS_MAX
             && then.regions <= REGIONS_PER_USER_MAX
@@ -61,10 +67,31 @@ impl Lent {
         fits
     }
 
-    /// It is so much now.
-    pub fn is(&mut self, (regions, bytes): (usize, u64)) {
+    /// One endpoint more on a network, if its user may: the daemon keeps messages of each.
+    pub fn open(&mut self) -> bool {
         let mut users = users();
-        let now = Sum { regions, bytes };
+        let user = users.entry(self.uid).or_default();
+        let fits = user.endpoints < ENDPOINTS_HELD_PER_USER_MAX;
+        if fits {
+            let one = Sum { endpoints: 1, ..Sum::default() };
+            (*user, self.own) = (user.plus(one), self.own.plus(one));
+        }
+        fits
+    }
+
+    /// One endpoint less.
+    pub fn close(&mut self) {
+        let one = Sum { endpoints: 1, ..Sum::default() };
+        self.set(self.own.minus(one));
+    }
+
+    /// So much is lent now.
+    pub fn is(&mut self, (regions, bytes): (usize, u64)) {
+        self.set(Sum { regions, bytes, ..self.own });
+    }
+
+    fn set(&mut self, now: Sum) {
+        let mut users = users();
         let user = users.entry(self.uid).or_default();
         *user = user.minus(self.own).plus(now);
         self.own = now;
@@ -76,7 +103,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.is((0, 0));
+        self.set(Sum::default());
     }
 }
 
@@ -103,8 +130,16 @@ mod tests {
         let mut many = (10..200).map(of).collect::<Vec<_>>();
         let lent = many.iter_mut().map(lend).sum::<usize>();
         assert_eq!(lent, REGIONS_MAX - REGIONS_PER_USER_MAX);
-        assert!(REGIONS_MAX <= causeway_memory::limits::MAPPINGS_MAX / 2);
+        const { assert!(REGIONS_MAX <= causeway_memory::limits::MAPPINGS_MAX / 2) };
         drop((other, many));
+        // Endpoints, likewise.
+        let mut processes = of(3);
+        let opened = (0..1000).filter(|at| processes[at % 20].open()).count();
+        assert_eq!(opened, ENDPOINTS_HELD_PER_USER_MAX);
+        processes[0].close();
+        assert!(processes[1].open() && !processes[1].open());
+        assert!(Lent::nothing(Some(4)).open(), "others may");
+        drop(processes);
         assert!(users().is_empty(), "nothing is left behind");
     }
 }

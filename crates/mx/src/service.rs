@@ -145,6 +145,7 @@ impl Messages {
         if let Some(network) = &mut board.network {
             source = network.close(now, number);
             if let Some(client) = self.clients.get_mut(&value) {
+                client.lent.close();
                 client.lent.is(network.regions_of(|client| client == value));
             }
         }

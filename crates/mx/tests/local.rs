@@ -313,7 +313,14 @@ fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
         let before = host.counter("a", "asked_total");
         let mut flood = host.attach("a");
         let (mut asked, since) = (1, Instant::now());
-        while flood.0.backlog() == 0 && since.elapsed() < common::PATIENCE {
+        // More than it may ask at once, and then as much as there is room for.
+        while flood.0.backlog() == 0 || asked < 2 * limits::WORK_AHEAD_NS / limits::WORK_NS {
+            assert!(since.elapsed() < common::PATIENCE);
+            if flood.0.backlog() > 0 {
+                flood.0.flush().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                continue;
+            }
             flood.ask(Ask::Unregion { endpoint: 1, region: 1 });
             asked += 1;
         }

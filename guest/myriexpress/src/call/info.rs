@@ -22,20 +22,14 @@ const COUNTERS_LABELS: u32 = 6;
 /// See [`COUNTERS_LABELS`].
 const COUNTERS_VALUES: u32 = 7;
 
-/// What is asked about.
+/// What is asked about: an endpoint, its board and what it counted; or what the process has.
 #[derive(Debug, Clone, Copy)]
-enum Of {
-    Process,
-    Endpoint { board: u32, counters: [(&'static str, u64); COUNTERS] },
-}
+struct Of(Option<(u32, [(&'static str, u64); COUNTERS])>);
 
 impl Of {
     /// The board, where an endpoint says it.
     fn board(self) -> Option<u32> {
-        match self {
-            Self::Process => None,
-            Self::Endpoint { board, .. } => Some(board),
-        }
+        self.0.map(|(board, _)| board)
     }
 }
 
@@ -82,9 +76,9 @@ impl Query {
     fn counters(&self, of: Of) -> Result<(), Return> {
         let board = self.board(of.board())?;
         let mut all = counted(&Counters::default(), 0, 0);
-        match of {
-            Of::Endpoint { counters, .. } => all = counters,
-            Of::Process => table::each(|endpoint| {
+        match of.0 {
+            Some((_, counters)) => all = counters,
+            None => table::each(|endpoint| {
                 if endpoint.board == board {
                     all.iter_mut().zip(endpoint.counters()).for_each(|(sum, (_, value))| {
                         sum.1 = sum.1.wrapping_add(value);
@@ -148,11 +142,11 @@ pub extern "C" fn mx_get_info(
     let look = || {
         initialized()?;
         let of = match handle.is_null() {
-            true => Of::Process,
+            true => Of(None),
             false => {
                 let mut locked = table::lock(handle)?;
                 let endpoint = locked.endpoint();
-                Of::Endpoint { board: endpoint.board, counters: endpoint.counters() }
+                Of(Some((endpoint.board, endpoint.counters())))
             }
         };
         Query { key, value, len, into, room }.answer(of)

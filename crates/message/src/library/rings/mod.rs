@@ -167,7 +167,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             return false;
         }
         if self.ended() {
-            return !(self.takes_more() && self.receiver.ready()) && !self.has_last();
+            return !(self.has_last() || self.takes_more() && self.receiver.ready());
         }
         let arrived = self.receiver.ask() && !self.aside.is_stuffed();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
