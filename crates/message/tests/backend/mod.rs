@@ -298,7 +298,7 @@ impl World {
     }
 
     /// Damage to what the packet says of itself; of what it brings, none. Nor of whose message it is
-    /// and which, nor of which window: packets say so once, and nothing else in them tells.
+    /// and which, or which is next, nor of which window: packets say so once, and nothing else in them tells.
     fn garble(&mut self, frame: &mut [u8]) {
         let (head, message) = match frame.get(16) {
             Some(35) => (28, false),
@@ -310,7 +310,9 @@ impl World {
             _ => (16, false),
         };
         let at = self.rng.below(2 + head) as usize;
-        let (bit, only) = (self.rng.below(8), message && matches!(at, 4 | 10 | 11));
+        let greeting = frame.get(16) == Some(&36);
+        let only = message && matches!(at, 4 | 10 | 11) || greeting && matches!(at, 26 | 27);
+        let bit = self.rng.below(8);
         if let Some(byte) = frame.get_mut(14 + at).filter(|_| !only) {
             *byte ^= 1 << bit;
             self.garbled += 1;
