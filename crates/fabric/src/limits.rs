@@ -42,8 +42,9 @@ pub const SOON_TIMES: u8 = 4;
 /// Who lets others have the processor and gets it back only after so long does not wait for
 /// sources awake, in nanoseconds; 150 us: others have work for it...
 pub const TAKEN_NS: u64 = 150_000;
-/// ... for so long, in nanoseconds; 20 ms. Who sleeps and is woken gets it sooner.
-pub const CROWDED_NS: u64 = 20_000_000;
+/// ... for so long, in nanoseconds; 100 ms: each look whether it is so still costs a slice of the
+/// scheduler's, some 3 ms. Who sleeps and is woken gets the processor sooner.
+pub const CROWDED_NS: u64 = 100_000_000;
 /// Queues of one shard served before the next shard has its turn.
 pub const SHARD_SERVES_MAX: usize = 4;
 /// Orders waiting for a dispatcher; a caller beyond that waits.
