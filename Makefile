@@ -44,7 +44,7 @@ lint: setup
 	scripts/licences.sh
 
 test: lint build
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 # The downloaded kernel and the initramfs; the next run makes them anew.
 clean-guests:

@@ -117,5 +117,8 @@ pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
 pub const UDP_RECEIVE_BUFFERS: usize = 8;
 /// Room for what comes from one flow in one call, in bytes: the kernel puts at most that together.
 pub const UDP_RECEIVE_BYTES: usize = 65_536;
+/// How often a polled socket that has just given all is left alone: while what came is delivered,
+/// and once more, while the answer leaves.
+pub const UDP_REST_TURNS: u8 = 2;
 /// What a socket of datagrams holds in each direction, in bytes; 4 MiB.
 pub const UDP_SOCKET_BYTES: usize = 4 << 20;

@@ -3,7 +3,8 @@
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow; at most
-//! [`UDP_RECEIVE_BUFFERS`] flows at a time.
+//! [`UDP_RECEIVE_BUFFERS`] flows at a time. A polled socket that gave all it had costs none for
+//! [`UDP_REST_TURNS`], in which what it gave is delivered and often answered.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
 use crate::carrier::{Buffer, Pool};
-use crate::limits::{UDP_RECEIVE_BUFFERS, UDP_RECEIVE_BYTES, UDP_SOCKET_BYTES};
+use crate::limits::{UDP_RECEIVE_BUFFERS, UDP_RECEIVE_BYTES, UDP_REST_TURNS, UDP_SOCKET_BYTES};
 use crate::room::hold_received;
 
 /// A socket.
@@ -143,20 +144,28 @@ impl Burst {
 pub struct Receiver {
     pool: Pool,
     buffers: Vec<Buffer>,
+    /// How often a socket that is polled is not looked at, for it has just given all.
+    rest: u8,
 }
 
 impl Receiver {
     /// Takes its buffers from `pool`.
     pub fn new(pool: Pool) -> Self {
-        Self { pool, buffers: Vec::new() }
+        Self { pool, buffers: Vec::new(), rest: 0 }
     }
 
     /// Receives what is there, [`UDP_RECEIVE_BUFFERS`] bursts at most, behind what is in `out`. Says
-    /// whether there may be more; if not, the socket is rung for what comes. Never waits.
+    /// whether there may be more; if not, the socket is rung for what comes, or is looked at again
+    /// soon if it is `polled`. Never waits.
     ///
     /// # Errors
     /// What an earlier datagram met, told once, or the host fails us.
-    pub fn receive(&mut self, udp: &Udp, out: &mut Vec<Burst>) -> io::Result<bool> {
+    pub fn receive(&mut self, udp: &Udp, out: &mut Vec<Burst>, polled: bool) -> io::Result<bool> {
+        if let (true, Some(rest)) = (polled, self.rest.checked_sub(1)) {
+            self.rest = rest;
+            return Ok(false);
+        }
+        self.rest = 0;
         while self.buffers.len() < UDP_RECEIVE_BUFFERS {
             self.buffers.push(self.pool.take(UDP_RECEIVE_BYTES));
         }
@@ -175,7 +184,11 @@ impl Receiver {
             out.push(Burst { from: canonical(meta.addr), buffer, len, stride: meta.stride });
         }
         // The kernel stops short only of an empty socket.
-        Ok(count == UDP_RECEIVE_BUFFERS)
+        let more = count == UDP_RECEIVE_BUFFERS;
+        if !more {
+            self.rest = UDP_REST_TURNS;
+        }
+        Ok(more)
     }
 }
 
@@ -211,7 +224,7 @@ mod tests {
         let (mut bursts, mut got, mut count) = (Vec::new(), Vec::new(), 0);
         while count < 11 {
             wait(&b);
-            receiver.receive(&b, &mut bursts).unwrap();
+            receiver.receive(&b, &mut bursts, false).unwrap();
             for burst in bursts.drain(..) {
                 assert_eq!(burst.from.port(), a.local().unwrap().port());
                 for at in burst.datagrams() {
@@ -221,7 +234,7 @@ mod tests {
             }
         }
         assert_eq!(got, sent);
-        assert!(!receiver.receive(&b, &mut bursts).unwrap(), "nothing is left");
+        assert!(!receiver.receive(&b, &mut bursts, false).unwrap(), "nothing is left");
         assert!(bursts.is_empty());
     }
 
@@ -236,6 +249,35 @@ mod tests {
     }
 
     #[test]
+    fn a_polled_socket_that_gave_all_is_left_alone_for_some_turns_and_loses_nothing() {
+        let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let (a, b) =
+            (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
+        let to = b.local().unwrap();
+        let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+        let mut look = |polled| {
+            bursts.clear();
+            assert!(!receiver.receive(&b, &mut bursts, polled).unwrap());
+            bursts.first().map(|burst| burst.len)
+        };
+        assert_eq!(look(true), None, "nothing has come");
+        for bytes in [&[][..], &[1], &[1; 2]] {
+            a.send(to, bytes, 1400).unwrap();
+            wait(&b);
+            assert_eq!(look(false), Some(bytes.len()));
+        }
+        a.send(to, &[1; 3], 1400).unwrap();
+        wait(&b);
+        for _ in 0..UDP_REST_TURNS {
+            assert_eq!(look(true), None, "it has just given all");
+        }
+        assert_eq!(look(true), Some(3));
+        a.send(to, &[1; 4], 1400).unwrap();
+        wait(&b);
+        assert_eq!(look(false), Some(4), "who was rung looks at once");
+    }
+
+    #[test]
     fn ipv6_cuts_what_is_longer_than_the_path_where_it_may() {
         let local: SocketAddr = "[::1]:0".parse().unwrap();
         let to = Udp::bind(local, Cut::Allowed).unwrap();
@@ -247,7 +289,7 @@ mod tests {
         cut.send(to.local().unwrap(), &sent, sent.len()).unwrap();
         wait(&to);
         let mut bursts = Vec::new();
-        Receiver::new(Pool::default()).receive(&to, &mut bursts).unwrap();
+        Receiver::new(Pool::default()).receive(&to, &mut bursts, false).unwrap();
         let from: Vec<_> = bursts.iter().map(|burst| (burst.from, burst.len)).collect();
         assert_eq!(from, [(cut.local().unwrap(), sent.len())]);
     }

@@ -166,12 +166,12 @@ impl BareSocket {
         }
     }
 
-    /// Takes what came, about `budget` frames.
-    pub fn serve(&mut self, budget: usize) -> Served {
+    /// Takes what came, about `budget` frames; of a socket that is `polled`, or rung.
+    pub fn serve(&mut self, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget {
             let mut bursts = std::mem::take(&mut self.bursts);
-            let received = self.receiver.receive(&self.udp, &mut bursts);
+            let received = self.receiver.receive(&self.udp, &mut bursts, polled);
             for burst in bursts.drain(..) {
                 count = count.saturating_add(self.take(burst));
             }

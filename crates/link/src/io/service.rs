@@ -222,19 +222,18 @@ impl Service for Links {
         let Some(source) = self.sources.get_mut(&value) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
+        let polled = cx.polls_source(value);
         let served = match &mut source.receives {
-            Receives::Bare(socket) => socket.serve(budget),
-            Receives::Tunnels(socket) => socket.serve(budget, cx.now_ns),
+            Receives::Bare(socket) => socket.serve(budget, polled),
+            Receives::Tunnels(socket) => socket.serve(budget, cx.now_ns, polled),
             Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
-            Receives::Raw(raw) => raw.serve(cx.now_ns, budget, cx.polls_source(value)),
+            Receives::Raw(raw) => raw.serve(cx.now_ns, budget, polled),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.hear();
         // A source that has given all is rung when more comes.
         match served.progress {
-            Progress::Idle if !cx.polls_source(value) => {
-                Served { progress: Progress::Parked, ..served }
-            }
+            Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
             _ => served,
         }
     }

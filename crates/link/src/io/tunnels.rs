@@ -276,12 +276,12 @@ impl TunnelSocket {
         self.empty();
     }
 
-    /// Takes what came, about `budget` frames.
-    pub fn serve(&mut self, budget: usize, now_ns: u64) -> Served {
+    /// Takes what came, about `budget` frames; of a socket that is `polled`, or rung.
+    pub fn serve(&mut self, budget: usize, now_ns: u64, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget {
             let mut bursts = std::mem::take(&mut self.bursts);
-            let received = self.receiver.receive(&self.udp, &mut bursts);
+            let received = self.receiver.receive(&self.udp, &mut bursts, polled);
             for burst in bursts.drain(..) {
                 // Only now: a socket that is polled in vain costs no look at the clock.
                 count = count.saturating_add(at_moment(now_ns, |moment| self.take(&burst, moment)));

@@ -166,7 +166,7 @@ impl Udp {
                 return Ok(None);
             }
             let mut came = Vec::new();
-            self.drained = !self.receiver.receive(&self.exit.socket, &mut came)?;
+            self.drained = !self.receiver.receive(&self.exit.socket, &mut came, false)?;
             self.bursts.extend(came);
             self.at = 0;
         }
