@@ -70,6 +70,8 @@ struct Test {
     figure: &'static [&'static str],
     /// What turns it into the row's unit.
     factor: f64,
+    /// Whether buffers that were found mapped are known again.
+    cached: bool,
 }
 
 impl Test {
@@ -81,14 +83,15 @@ impl Test {
         peer: &str,
         also: &[&str],
     ) -> Result<Vec<f64>, String> {
+        let kept = if self.cached { "1" } else { "0" };
         let mut server = tool(serves.0, serves.1)?;
-        server.args(["serve", "--core", &SERVER.to_string()]).args(also);
+        server.env("MX_RCACHE", kept).args(["serve", "--core", &SERVER.to_string()]).args(also);
         let _server = Program::start(&mut server)?;
         std::thread::sleep(BEGUN);
         let count = effort.rounds(self.count).to_string();
         effort.each(|| {
             let mut client = tool(asks.0, asks.1)?;
-            client.args(self.words).args(also).args([
+            client.env("MX_RCACHE", kept).args(self.words).args(also).args([
                 peer,
                 "--json",
                 "--core",
@@ -206,7 +209,7 @@ pub fn plans() -> Vec<Plan> {
         ("1 MiB", 1 << 20, 51.0, 4_000),
     ] {
         let (words, factor) = (&["pingpong"][..], 1.0);
-        let test = Test { words, len, count, figure: LATENCY, factor };
+        let test = Test { words, len, count, figure: LATENCY, factor, cached: true };
         let title = format!("MX half round trip, {name}");
         plans.push(
             Plan::new(title, "us", Guest::Native, move |e| test.on_one_host(e))
@@ -224,6 +227,7 @@ pub fn plans() -> Vec<Plan> {
         count: 5_000_000,
         figure: &["messages_per_s"],
         factor: 1e-6,
+        cached: true,
     };
     plans.push(
         Plan::new("MX message rate, 8 B", "M/s", Guest::Native, move |e| rate.on_one_host(e))
@@ -236,13 +240,15 @@ pub fn plans() -> Vec<Plan> {
         count: 5_000,
         figure: &["mb_per_s"],
         factor: 1e-3,
+        cached: true,
     };
     plans.push(
         Plan::new("MX stream, 1 MiB", "GB/s", Guest::Native, move |e| stream.on_one_host(e))
             .beside("UCX", |e| ucx_gb_s(e, 1 << 20, 5_000))
             .aim(Against::Peer("UCX"), 1.0),
     );
-    let round = Test { words: &["pingpong"], len: 8, count: 10_000, figure: LATENCY, factor: 2.0 };
+    let (words, factor) = (&["pingpong"][..], 2.0);
+    let round = Test { words, len: 8, count: 10_000, figure: LATENCY, factor, cached: true };
     plans.push(
         Plan::new("MX between hosts, round trip of 8 B", "us", Guest::Native, move |e| {
             round.between_hosts(e)
@@ -274,10 +280,12 @@ pub fn plans() -> Vec<Plan> {
         .note("Of both processes and both daemons, with their beginnings."),
     );
     let wide = Test { count: 500, factor: 8e-3, ..stream };
+    let plain = Test { cached: false, ..wide };
     plans.push(
         Plan::new("MX between hosts, stream of 1 MiB", "Gbit/s", Guest::Native, move |e| {
             wide.between_hosts(e)
         })
+        .beside("buffers asked for each time", move |e| plain.between_hosts(e))
         .beside("raw veth, TCP", |e| {
             Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
         })

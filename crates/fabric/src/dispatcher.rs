@@ -408,6 +408,8 @@ impl Dispatcher {
         self.vain = self.vain.saturating_add(turn.cost());
         if told || self.vain >= COST_PER_YIELD && self.roster.share.scarce() {
             self.vain = 0;
+            // It may be long until we go on: then what came meanwhile is looked at first.
+            self.left = 0;
             let since = Instant::now();
             std::thread::yield_now();
             if since.elapsed() >= Duration::from_nanos(TAKEN_NS) {

@@ -16,7 +16,7 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
 use crate::carrier::{Buffer, Pool};
 use crate::limits::{UDP_RECEIVE_BUFFERS, UDP_RECEIVE_BYTES, UDP_REST_TURNS, UDP_SOCKET_BYTES};
-use crate::room::hold_received;
+use crate::room::{hold_received, hold_sent};
 
 /// A socket.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Udp {
             }
         }
         hold_received(&socket, UDP_SOCKET_BYTES);
-        let _ = sockopt::set_socket_send_buffer_size(&socket, UDP_SOCKET_BYTES);
+        hold_sent(&socket, UDP_SOCKET_BYTES);
         // Asked once: the library gives up for ever what one way has refused once.
         let batch = state.max_gso_segments().max(1);
         Ok(Self { socket, state, batch })

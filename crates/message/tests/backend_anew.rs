@@ -2,13 +2,13 @@
 
 mod backend;
 
-use backend::script::{KEY, Script, THEIR_SESSION, TO_US, packets};
+use backend::script::{KEY, OURS, Script, THEIR_SESSION, TO_US, packets};
 use backend::{MS, Told, nic};
 use causeway_message::backend::{Dropped, Taken};
 use causeway_message::limits::QUIET_NS;
-use causeway_message::split::{Event, PeerId, Request, Token};
+use causeway_message::split::{Event, PeerId, Request, Token, Window};
 use causeway_message::status::Status;
-use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet};
+use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet, Rendezvous};
 
 /// The peer asks to connect: what we expect, if we answer.
 fn asks(script: &mut Script, number: u8, expected: u16) -> Option<u16> {
@@ -101,6 +101,43 @@ fn a_partner_that_was_not_answered_before_we_ended_it_is_acknowledged() {
     assert!(is_sent(&mut script, 7));
 }
 
+#[test]
+fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
+    let mut script = Script::new();
+    assert_eq!(asks(&mut script, 1, 1), Some(1));
+    script.board.host_remove(script.now, nic(1), &mut script.side);
+    script.board.host_add(nic(1)).unwrap();
+    let sequence = insists(&mut script, 1, 1);
+    let offer = Rendezvous {
+        ends: TO_US,
+        sequence,
+        acknowledged: 1,
+        match_info: 1,
+        session: script.session,
+        message_len: 40_000,
+        window: 7,
+        window_sequence: 8,
+        offset: 0,
+    };
+    script.told();
+    script.say(&Packet::Rendezvous(offer)).unwrap();
+    let told = script.told();
+    let Some(Told::Event(Event::Offered { handle, .. })) = told.last() else { panic!("{told:?}") };
+    let region = script.board.region_add(OURS, 40_000).unwrap();
+    script.side.regions.insert((OURS, region.0), vec![0; 40_000]);
+    let into = Window { region, offset: 0, len: 40_000 };
+    let pull = Request::Pull { handle: *handle, token: Token(9), into };
+    assert_eq!(script.ask(&pull), Taken::Yes);
+    // It is not acknowledged, and offers the same again.
+    let pulled = (0..40).any(|_| {
+        let _ = script.say(&Packet::Rendezvous(offer));
+        script.pass(40 * MS);
+        let frames = script.sent();
+        packets(&frames).iter().any(|packet| matches!(packet, Packet::Pull(_)))
+    });
+    assert!(pulled);
+}
+
 /// A partner that sent one message and had three of ours.
 fn acquainted(script: &mut Script) -> PeerId {
     assert_eq!(asks(script, 1, 1), Some(1));
@@ -156,6 +193,24 @@ fn a_late_request_of_a_partner_ends_nothing() {
         script.pass(QUIET_NS / 2);
         let _ = asks(&mut script, number, expected);
         assert_eq!(script.told(), [], "{number} {expected:#x}");
+        assert_eq!(sends(&mut script, peer, 8, 0), [4]);
+    }
+}
+
+#[test]
+fn a_late_request_of_a_partner_that_is_silent_and_there_ends_nothing() {
+    for (number, expected) in [(1, 1), (2, 1), (0, 0xc001), (250, 0x8001)] {
+        let mut script = Script::new();
+        let peer = acquainted(&mut script);
+        script.pass(QUIET_NS * 2);
+        script.sent();
+        let _ = asks(&mut script, number, expected);
+        // It may have been asked whether it is there.
+        script.pass(MS);
+        let _ = acks(&mut script, 4, 4);
+        script.pass(QUIET_NS * 2);
+        assert_eq!(script.told(), [], "{number} {expected:#x}");
+        script.sent();
         assert_eq!(sends(&mut script, peer, 8, 0), [4]);
     }
 }

@@ -231,7 +231,8 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
         let endpoint = locked.endpoint();
         endpoint.led = false;
         endpoint.hush(rung);
-        if rung.daemon {
+        // What had no room in its socket is tried again, whether or not it said something.
+        if rung.daemon || awaited == crate::ears::Awaited::Descriptors {
             endpoint.way.hear_one();
         }
     }

@@ -173,7 +173,8 @@ impl BareSocket {
             let mut bursts = std::mem::take(&mut self.bursts);
             let received = self.receiver.receive(&self.udp, &mut bursts, polled);
             for burst in bursts.drain(..) {
-                count = count.saturating_add(self.take(burst));
+                // An empty one was a look as well.
+                count = count.saturating_add(self.take(burst).max(1));
             }
             self.bursts = bursts;
             match received {

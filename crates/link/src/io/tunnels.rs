@@ -284,7 +284,9 @@ impl TunnelSocket {
             let received = self.receiver.receive(&self.udp, &mut bursts, polled);
             for burst in bursts.drain(..) {
                 // Only now: a socket that is polled in vain costs no look at the clock.
-                count = count.saturating_add(at_moment(now_ns, |moment| self.take(&burst, moment)));
+                let taken = at_moment(now_ns, |moment| self.take(&burst, moment));
+                // An empty one was a look as well.
+                count = count.saturating_add(taken.max(1));
                 self.empty();
             }
             self.bursts = bursts;

@@ -128,6 +128,8 @@ impl Endpoint {
         let ours = ahead.is_some_and(|ahead| !(EARLY_MAX + 1..HALF).contains(&ahead));
         if ours && partner.adopt_unaware(acknowledged, env.now) {
             self.pump(env, peer);
+            // They were asked for before it was known which session it has.
+            self.begin_pulls(env, peer);
         }
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         match ahead {

@@ -450,7 +450,9 @@ impl Endpoint {
     fn peer_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         partner.alarm.rang();
-        if let Some(doubt) = partner.doubt.filter(|doubt| doubt.ends() <= env.now) {
+        if let Some(doubt) =
+            partner.doubt.filter(|doubt| doubt.asked_again && doubt.ends() <= env.now)
+        {
             if partner.heard_at <= doubt.since {
                 self.end_peer(env, peer, doubt.status);
                 return;
@@ -460,7 +462,7 @@ impl Endpoint {
             && !doubt.asked_again
             && doubt.again() <= env.now
         {
-            doubt.asked_again = true;
+            doubt.ask_again(env.now);
             self.ask_whether_there(env, peer);
         }
         let Some(partner) = self.peers.get_mut(peer) else { return };

@@ -250,15 +250,25 @@ impl Endpoint {
         let past = self.peers.past(address, session);
         let mut peer = self.peers.at_or_new(address, env.now);
         let mut anew = false;
-        if let Some(partner) = peer.and_then(|peer| self.peers.get(peer)) {
+        if let Some((id, partner)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?))) {
             let newer = partner.is_newer(number);
             anew = match partner.session {
+                // What came early is of another one than asks now.
+                None if partner.unaware.is_some_and(|unaware| unaware.session != session) => {
+                    peer = self.replace(env, address);
+                    false
+                }
                 None => false,
                 Some(known) if known == session => {
                     match partner.life(Number(expected), newer, env.now) {
                         Life::Same => false,
                         Life::Anew => true,
-                        Life::Unknown => return Err(Dropped::Session),
+                        Life::Round if partner.insists(env.now) => true,
+                        Life::Round | Life::Unknown => return Err(Dropped::Session),
+                        Life::Other => {
+                            self.doubt(env, id, Status::EndpointUnreachable);
+                            return Err(Dropped::Session);
+                        }
                     }
                 }
                 // Late, from before it began anew: one that we know, or one so short that this is
@@ -268,9 +278,7 @@ impl Endpoint {
                 }
                 // It asks again when it is known that the one before is gone.
                 Some(_) => {
-                    if let Some(peer) = peer {
-                        self.doubt(env, peer, Status::EndpointUnreachable);
-                    }
+                    self.doubt(env, id, Status::EndpointUnreachable);
                     return Err(Dropped::Session);
                 }
             };
@@ -300,6 +308,7 @@ impl Endpoint {
         let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
         self.greet(env, peer, number, session, greeting);
         self.pump(env, peer);
+        self.begin_pulls(env, peer);
         self.connects_due(env);
         Ok(())
     }
@@ -331,6 +340,7 @@ impl Endpoint {
         let peer = self.peers.at(address);
         let partner = peer.and_then(|peer| self.peers.get(peer));
         let life = partner.map(|partner| match partner.session {
+            None if partner.unaware.is_some_and(|unaware| unaware.session != session) => Life::Anew,
             None => Life::Same,
             Some(known) if known == session => partner.life(Number(expected), true, env.now),
             Some(_) => Life::Anew,
@@ -354,6 +364,7 @@ impl Endpoint {
         }
         self.tell_of(env, peer, Event::Connected { token, status: Status::Success, peer });
         self.pump(env, peer);
+        self.begin_pulls(env, peer);
         Ok(())
     }
 }

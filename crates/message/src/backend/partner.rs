@@ -162,6 +162,13 @@ impl Doubt {
         self.since.saturating_add(self.lasts / 2)
     }
 
+    /// It is asked again, perhaps late: then it has as long to answer as if it were not.
+    pub(super) fn ask_again(&mut self, now: u64) {
+        let late = now.saturating_sub(self.again());
+        self.lasts = self.lasts.saturating_add(late);
+        self.asked_again = true;
+    }
+
     /// When something is to be done.
     pub(super) const fn due(self) -> u64 {
         if self.asked_again { self.ends() } else { self.again() }
@@ -183,6 +190,11 @@ pub(super) enum Life {
     Anew,
     /// What it says may be late: who is there says it again.
     Unknown,
+    /// As [`Self::Unknown`], but it was quiet for so long that it may well have begun anew, and
+    /// its generations have come round to the one that we know.
+    Round,
+    /// As [`Self::Round`], in another generation.
+    Other,
 }
 
 /// One partner.
@@ -194,6 +206,8 @@ pub(super) struct Partner {
     pub(super) session: Option<u32>,
     /// Its session, while it seems not to know yet that we began anew.
     pub(super) unaware: Option<Unaware>,
+    /// When it first asked to connect as if it had begun anew.
+    asked_at: Option<u64>,
     /// Whether the library heard of it.
     pub(super) told: bool,
     /// The latest of its requests to connect.
@@ -232,6 +246,7 @@ impl Partner {
             endpoint,
             session: None,
             unaware: None,
+            asked_at: None,
             told: false,
             connect_seen: None,
             heard_at: now,
@@ -291,9 +306,20 @@ impl Partner {
             // It had the first already, so its generations came round; or this is late.
             Some(_) if expected != Number::first(first.generation()) => Life::Same,
             None if newer => Life::Anew,
-            _ if self.is_quiet(now) => Life::Anew,
+            Some(_) if self.is_quiet(now) => Life::Round,
+            None if self.is_quiet(now) => Life::Other,
             _ => Life::Unknown,
         }
+    }
+
+    /// It asks to connect as if it had begun anew. Not by one request, which may be late: whether
+    /// it did so before, longer ago than a packet may be late, and nothing was heard since.
+    pub(super) fn insists(&mut self, now: u64) -> bool {
+        let before = self.asked_at.filter(|at| *at > self.heard_at);
+        if before.is_none() {
+            self.asked_at = Some(now);
+        }
+        before.is_some_and(|at| now.saturating_sub(at) > QUIET_NS)
     }
 
     /// Whether it was not heard of for longer than packets of those before it may be late.

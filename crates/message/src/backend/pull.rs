@@ -110,7 +110,7 @@ impl Endpoint {
     }
 
     /// Begins pulls that wait, as many as may be.
-    fn begin_pulls(&mut self, env: &mut Env<'_>, peer: PeerId) {
+    pub(super) fn begin_pulls(&mut self, env: &mut Env<'_>, peer: PeerId) {
         while let Some(partner) = self.peers.get_mut(peer) {
             if partner.pulling.active.len() >= PULLS_OF_PARTNER_MAX || partner.session.is_none() {
                 break;

@@ -77,6 +77,21 @@ impl Carrier {
         }
     }
 
+    /// What comes is looked for anew: what the last look found may be old.
+    pub fn look(&mut self) {
+        if let Self::Udp(udp) = self {
+            udp.look();
+        }
+    }
+
+    /// By which it is served.
+    pub fn source(&self) -> u32 {
+        match self {
+            Self::Interface(interface) => interface.source,
+            Self::Udp(udp) => udp.source,
+        }
+    }
+
     /// Nothing more is there; see [`Interface::rest`].
     pub fn rest(&mut self, polled: bool) -> bool {
         match self {

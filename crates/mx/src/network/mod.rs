@@ -354,11 +354,17 @@ impl Network {
 
     /// Takes so many frames at most: how many came, and what the last look came to.
     fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, Came) {
-        let (mut count, mut last) = (0_u32, Came::Odd);
-        while (count as usize) < budget {
-            last = self.carrier.receive(&mut self.frame, now, !polled && count == 0);
+        let (mut looked, mut count, mut last) = (0_usize, 0_u32, Came::Odd);
+        self.carrier.look();
+        while looked < budget {
+            last = self.carrier.receive(&mut self.frame, now, !polled && looked == 0);
+            looked = looked.saturating_add(1);
             match last {
-                Came::Frame(len) => self.arrive(now, len),
+                Came::Frame(len) => {
+                    self.arrive(now, len);
+                    count = count.saturating_add(1);
+                }
+                // Strangers do not keep us awake.
                 Came::Odd => self.count("drop_odd_total"),
                 Came::Nothing => break,
                 Came::Down => {
@@ -366,7 +372,6 @@ impl Network {
                     break;
                 }
             }
-            count = count.saturating_add(1);
         }
         if count > 0 {
             self.outlet.retry(&mut self.notes);
@@ -418,7 +423,11 @@ impl Network {
         }
         if self.is_due(now) {
             // What is waited for may be here: who was kept from looking is not to take it for lost.
-            self.take_frames(now, FRAMES_BEFORE_DUE_MAX, true);
+            let (_, last) = self.take_frames(now, FRAMES_BEFORE_DUE_MAX, true);
+            if !matches!(last, Came::Nothing | Came::Down) {
+                // What was taken from the kernel and is not looked at yet rings no more.
+                self.notes.push(Note::Serve(self.carrier.source()));
+            }
         }
         if self.is_due(now) {
             self.board.tick(now, &mut self.outlet);

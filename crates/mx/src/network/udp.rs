@@ -113,6 +113,8 @@ pub struct Udp {
     at: usize,
     /// Nothing more was there: it is not asked again before that was said.
     drained: bool,
+    /// By which it is served.
+    pub source: u32,
     /// Datagrams from addresses that nobody named, and frames of boards that are elsewhere.
     pub strangers: u64,
     pub elsewhere: u64,
@@ -144,6 +146,7 @@ impl Udp {
             bursts: VecDeque::new(),
             at: 0,
             drained: false,
+            source,
             strangers: 0,
             elsewhere: 0,
         })
@@ -157,6 +160,12 @@ impl Udp {
     /// Nothing more is there; see [`super::interface::Interface::rest`].
     pub fn rest(&mut self, polled: bool) -> bool {
         super::interface::rest(&self.watch, &mut self.hushed, polled)
+    }
+
+    /// What comes is looked for anew. It rang when it came, if it came since the last look, and does
+    /// so once.
+    pub fn look(&mut self) {
+        self.drained = false;
     }
 
     /// The next datagram, put at the beginning of `room`: its length and where it came from.
