@@ -90,6 +90,27 @@ impl From<Error> for Return {
     }
 }
 
+impl From<causeway_endpoint::Error> for Return {
+    fn from(error: causeway_endpoint::Error) -> Self {
+        use causeway_endpoint::Error;
+        match error {
+            Error::NoBoard => Self::NoDev,
+            Error::UnknownBoard => Self::BoardUnknown,
+            Error::NoDaemon => Self::NoDriver,
+            Error::NoPermission => Self::NoPerm,
+            Error::Version => Self::BadKernelVersion,
+            Error::DaemonGone => Self::NicDead,
+            Error::NoResources => Self::NoResources,
+            Error::EndpointNumber => Self::BadEndpointId,
+            Error::Taken => Self::Busy,
+            Error::HostUnknown => Self::HostNotFound,
+            Error::HostName => Self::BadHostnameArgs,
+            Error::NicUnknown => Self::NicNotFound,
+            Error::Engine(error) => error.into(),
+        }
+    }
+}
+
 /// What a connect that ended so returns.
 pub fn of_connect(status: Status) -> Result<(), Return> {
     Err(match status {

@@ -1,23 +1,16 @@
-//! One endpoint: the library half of the engine, the way to partners, and who waits.
+//! One endpoint as the MX API has it: with its handlers, and who waits.
 
-use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
-use std::time::Instant;
 
-use causeway_message::library::{
-    Asked, Completion, Counters, Library, Options, Partner, RequestId, Step, Transport,
-};
-use causeway_message::split::{Address, NicId};
-use causeway_wire::local::{Ask, Tell};
+use causeway_endpoint::board::Conversation;
+use causeway_endpoint::ears::Rung;
+use causeway_endpoint::{Endpoint as Core, Opening as Begin};
+use causeway_message::library::{Asked, Completion, Counters, Partner, RequestId, Step};
 
 use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
 use crate::address::{Own, pack, unpack};
-use crate::board::Conversation;
 use crate::code::Return;
-use crate::ears::{Ears, Rung};
-use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
 use crate::memory::{Known, Segments};
-use crate::way::Way;
 
 /// How much is counted of an endpoint.
 pub const COUNTERS: usize = Counters::COUNT + 2;
@@ -53,9 +46,7 @@ pub struct Handler {
 pub struct Endpoint {
     pub own: Own,
     pub board: u32,
-    pub library: Library<Segments>,
-    pub way: Way,
-    pub ears: Arc<Ears>,
+    pub core: Core<Segments>,
     pub known: Known,
     pub errors: Option<ErrorHandler>,
     pub handler: Option<Handler>,
@@ -73,29 +64,6 @@ pub struct Endpoint {
     pub followers: u32,
     /// How often those that wait were told to stop.
     pub wakeups: u64,
-    calls: u32,
-    looked: u64,
-}
-
-/// Nanoseconds since whenever.
-pub fn now() -> u64 {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    let since = BEGIN.get_or_init(Instant::now).elapsed();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The processor's counter: cheap, and good enough for how often to look.
-#[inline]
-fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every 64-bit processor has the counter, and reading it changes nothing.
-        unsafe { std::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        now()
-    }
 }
 
 impl Endpoint {
@@ -106,42 +74,20 @@ impl Endpoint {
 
     /// Opens one by a conversation of its own.
     pub fn open_over(
-        mut conversation: Conversation,
+        conversation: Conversation,
         own: Own,
         board: u32,
         wanted: u8,
         opening: Opening,
     ) -> Result<Self, Return> {
-        conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
-        let (told, fds) = conversation.wait()?;
-        let Tell::Opened { code, session, endpoint, .. } = told else {
-            return Err(Return::NoDriver);
-        };
-        match code {
-            0 => {}
-            15 => return Err(Return::NoResources),
-            32 => return Err(Return::BadEndpointId),
-            _ => return Err(Return::Busy),
-        }
-        let nic = NicId(conversation.board.nic);
-        let way = Way::new(endpoint, conversation, fds).map_err(|_| Return::NoResources)?;
-        let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Return::NoResources)?;
-        let mut library = Library::new(Options {
-            address: Address { nic, endpoint },
-            session,
-            key: opening.key,
-            context_bits: opening.context_bits,
-            context_shift: opening.context_shift,
-        })?;
-        library.set_raises(true);
+        let Opening { key, errors, context_bits, context_shift } = opening;
+        let begin = Begin { key, context_bits, context_shift, raises: true };
         Ok(Self {
             own,
             board,
-            library,
-            way,
-            ears: Arc::new(ears),
+            core: Core::open_over(conversation, wanted, begin)?,
             known: Known::new(),
-            errors: opening.errors,
+            errors,
             handler: None,
             asked: None,
             handling: None,
@@ -150,8 +96,6 @@ impl Endpoint {
             led: false,
             followers: 0,
             wakeups: 0,
-            calls: 0,
-            looked: 0,
         })
     }
 
@@ -161,15 +105,9 @@ impl Endpoint {
         if self.disabled > 0 {
             return Step::Idle;
         }
-        let step = self.library.progress(&mut self.way);
-        let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
-        self.calls = self.calls.wrapping_add(weight);
-        if self.calls >= RARELY_CALLS {
-            self.calls = 0;
-            self.rarely();
-        }
-        if step == Step::Worked {
-            // What others wait for may have ended.
+        let (step, stirs) = self.core.step();
+        if stirs {
+            // What others wait for may have ended; or who sleeps would not hear of it any more.
             self.wake();
         }
         step
@@ -186,60 +124,17 @@ impl Endpoint {
                     self.asked = Some(asked);
                     return false;
                 }
-                Step::Idle if left > 1 && !self.stays_quiet() => left = left.saturating_sub(1),
-                _ => return !self.library.has_failed(),
+                Step::Idle if left > 1 && !self.core.stays_quiet() => left = left.saturating_sub(1),
+                _ => return !self.core.library.has_failed(),
             }
         }
-    }
-
-    /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
-    /// False: something did, or it is not seen so.
-    #[inline]
-    fn stays_quiet(&self) -> bool {
-        (0..GLANCES).all(|_| !self.way.more())
-    }
-
-    /// What is not looked at each time, if it is time.
-    #[inline]
-    fn rarely(&mut self) {
-        let ticks = ticks();
-        let (soon, later) = RARELY_TICKS;
-        let due = if self.way.connecting() { soon } else { later };
-        if ticks.wrapping_sub(self.looked) >= due {
-            self.looked = ticks;
-            if self.look() {
-                // The one who sleeps would not hear of it any more.
-                self.wake();
-            }
-        }
-    }
-
-    /// Looks at the daemon's socket and the clock. Says whether there was something.
-    #[cold]
-    pub fn look(&mut self) -> bool {
-        self.way.hear() | self.look_at_clock()
-    }
-
-    /// Looks at the clock. Says whether anything was due.
-    pub fn look_at_clock(&mut self) -> bool {
-        let deadline = self.library.deadline();
-        if deadline.is_some() {
-            self.tell_time();
-        }
-        self.library.deadline() != deadline
-    }
-
-    /// Before a request gets a limit, and when one is over.
-    #[cold]
-    pub fn tell_time(&mut self) {
-        self.library.tick(&mut self.way, now());
     }
 
     /// Requests that are made now may have limits: it must know the time.
     #[inline]
     pub fn before_send(&mut self) {
-        if self.library.limits_sends() {
-            self.tell_time();
+        if self.core.library.limits_sends() {
+            self.core.tell_time();
         }
     }
 
@@ -254,15 +149,14 @@ impl Endpoint {
     #[cold]
     fn wake_all(&self) {
         if self.led {
-            self.ears.ring();
+            self.core.ears.ring();
         }
         self.call(self.followers);
     }
 
     /// What rang is known.
     pub fn hush(&mut self, rung: Rung) {
-        let Self { ears, way, .. } = self;
-        ears.hush(rung, |bell| way.heard(bell));
+        self.core.hush(rung);
     }
 
     /// A thread that waited leaves: if nobody leads those who still wait, one is called to.
@@ -281,28 +175,9 @@ impl Endpoint {
         }
     }
 
-    /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
-    pub fn finish(&mut self) {
-        let since = Instant::now();
-        self.library.set_handler(false);
-        while self.library.unconfirmed() > 0 {
-            let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
-            if self.library.progress(&mut self.way) == Step::Idle {
-                if self.way.arm() {
-                    let rung = self.ears.listen(self.way.awaited(), left);
-                    self.hush(rung);
-                }
-                self.way.disarm();
-                self.way.hear();
-            }
-        }
-        self.way.end();
-    }
-
     /// In a child process: it is the parent's. Nobody is told anything.
     pub fn abandon(self) {
-        let Self { ears, .. } = self;
-        ears.abandon();
+        self.core.abandon();
     }
 
     /// The partner of an address of this endpoint.
@@ -317,7 +192,7 @@ impl Endpoint {
     /// A partner as the application holds it.
     #[inline]
     pub fn address(&self, partner: Partner) -> EndpointAddr {
-        let session = self.library.session(partner).unwrap_or(0);
+        let session = self.core.library.session(partner).unwrap_or(0);
         pack(self.own, partner, session)
     }
 
@@ -329,7 +204,7 @@ impl Endpoint {
 
     /// What was counted here: names and values.
     pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
-        counted(&self.library.counters(), self.known.asked, self.way.lent())
+        counted(&self.core.library.counters(), self.known.asked, self.core.way.lent())
     }
 
     /// How a request ended, as the application is told.

@@ -7,7 +7,9 @@
 use std::ffi::c_int;
 use std::sync::Once;
 
-use crate::{board, table};
+use causeway_endpoint::board;
+
+use crate::table;
 
 unsafe extern "C" {
     fn pthread_atfork(

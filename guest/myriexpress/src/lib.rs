@@ -3,9 +3,9 @@
 //!
 //! A C program calls the functions of [`call`]; each checks what it was given, takes the lock of
 //! its endpoint ([`table`]), and uses the library half of the engine
-//! ([`causeway_message::library`]) over channels to partners of this host ([`way`]). The daemon is
-//! asked for endpoints and channels by its board's socket ([`board`]) and is not on the path of a
-//! message.
+//! ([`causeway_message::library`]) over channels to partners of this host
+//! ([`causeway_endpoint`]). The daemon is asked for endpoints and channels by its board's socket and
+//! is not on the path of a message.
 //!
 //! Nothing goes on but in calls of the application. Calls that wait look for a moment and then
 //! sleep on the endpoint's doorbell ([`wait`]).
@@ -23,17 +23,12 @@
 
 mod abi;
 mod address;
-mod board;
 mod call;
 mod code;
-mod ears;
 mod endpoint;
 mod errors;
 mod fork;
 mod limits;
-mod lock;
 mod memory;
-mod staging;
 mod table;
 mod wait;
-mod way;

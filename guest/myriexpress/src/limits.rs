@@ -4,49 +4,17 @@ use std::time::Duration;
 
 /// Endpoints of one process: their number must fit beside a request's name.
 pub const ENDPOINTS_MAX: usize = 1024;
-/// Boards of one process.
-pub const BOARDS_MAX: usize = 64;
-/// Endpoint numbers of one board: 0 to 254; 255 asks for any.
-pub const ENDPOINT_ANY: u8 = 255;
-/// Connects that the daemon was asked for and has not answered: it does not listen to who does not
-/// read what it is told.
-pub const CONNECTS_ASKED_MAX: usize = 256;
-/// How long an answer of the daemon may take.
-pub const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long an endpoint that is closed waits for messages on their way to other hosts.
-pub const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
 /// How often it looks before it lets other threads in, in calls' worth.
 pub const LOOKS_AT_ONCE: u32 = 8;
 /// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
 pub const LOOKS_OF_TEST: u32 = 6;
-/// How often it only glances whether something comes, which it does instead of looking again where
-/// it can: some two nanoseconds each.
-pub const GLANCES: u32 = 24;
 /// Longest sleep. Whatever a thread waits for wakes it.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Longest sleep while the host lets no more descriptors pass.
-pub const STUCK_MAX: Duration = Duration::from_millis(10);
-/// How often the daemon's socket and the clock are looked at, at most: in ticks of the processor's
-/// counter, about 20 us while a connect goes on, and about 200 us else.
-pub const RARELY_TICKS: (u64, u64) = (50_000, 500_000);
-/// How often nothing is found, or something is, before that counter is looked at.
-pub const IDLE_WEIGHT: u32 = 8;
-/// See [`IDLE_WEIGHT`].
-pub const RARELY_CALLS: u32 = 64;
-/// Largest channel that is mapped, in bytes.
-pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// Pages of the application that are known to be mapped, and runs of many pages.
 pub const KNOWN_PAGES: usize = 256;
 /// See [`KNOWN_PAGES`].
 pub const KNOWN_RUNS: usize = 64;
 /// From so many pages on, a buffer is known as a run.
 pub const RUN_PAGES: usize = 4;
-/// Least memory for large messages to other hosts that is lent to the daemon at a time, in bytes,
-/// and what it is a multiple of; 4 MiB.
-pub const SLAB_BYTES: u64 = 4 << 20;
-/// All such memory of one endpoint, in bytes; 1 GiB: what finds no place waits.
-pub const STAGING_BYTES_MAX: u64 = 1 << 30;
-/// Such memory that is kept although no message is in it, in bytes; 64 MiB.
-pub const STAGING_IDLE_MAX: u64 = 64 << 20;

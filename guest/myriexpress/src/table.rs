@@ -11,7 +11,7 @@ use crate::address::Own;
 use crate::code::Return;
 use crate::endpoint::Endpoint;
 use crate::limits::ENDPOINTS_MAX;
-use crate::lock::{Lock, Room};
+use causeway_endpoint::lock::{Lock, Room};
 
 /// A place, on cache lines of its own.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::abi::EndpointAddr;
 use crate::code::Return;
-use crate::endpoint::{Endpoint, Handler, now};
+use crate::endpoint::{Endpoint, Handler};
 use crate::errors::raise_status;
 use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, Locked};
+use causeway_endpoint::now;
 use causeway_message::library::{Action, Asked};
 
 /// How long a call waits.
@@ -60,7 +61,7 @@ fn ask_all(mut locked: Locked) -> Result<Locked, Return> {
 /// Puts requests that failed to the error handler, which says what their status is.
 #[inline]
 pub fn settle(mut locked: Locked) -> Result<Locked, Return> {
-    if locked.endpoint().library.has_failed() { raise_all(locked) } else { Ok(locked) }
+    if locked.endpoint().core.library.has_failed() { raise_all(locked) } else { Ok(locked) }
 }
 
 #[cold]
@@ -73,12 +74,12 @@ fn raise_all(mut locked: Locked) -> Result<Locked, Return> {
         let endpoint = locked.endpoint();
         let handler = endpoint.errors;
         let code;
-        if let Some((id, status)) = endpoint.library.next_failed() {
+        if let Some((id, status)) = endpoint.core.library.next_failed() {
             (locked, code) = locked.unlocked(|| raise_status(handler, status))?;
             let endpoint = locked.endpoint();
-            endpoint.library.tell_failed(id, code);
+            endpoint.core.library.tell_failed(id, code);
             endpoint.wake();
-        } else if let Some(status) = endpoint.library.take_lost() {
+        } else if let Some(status) = endpoint.core.library.take_lost() {
             // Of a send that ended well before: there is nobody else to tell.
             (locked, _) = locked.unlocked(|| raise_status(handler, status))?;
         } else {
@@ -95,7 +96,7 @@ fn ask(mut locked: Locked, asked: Asked) -> Result<Locked, Return> {
     let source = endpoint.address(asked.partner);
     let handler = endpoint.handler;
     let mut bytes = vec![0_u8; if asked.whole { asked.len as usize } else { 0 }];
-    endpoint.library.asked_bytes(&endpoint.way, &mut bytes);
+    endpoint.core.library.asked_bytes(&endpoint.core.way, &mut bytes);
     endpoint.handling = Some(std::thread::current().id());
     let Some(handler) = handler else { return Ok(answer(locked, Action::Continue)) };
     let (locked, action) = locked.unlocked(|| run(handler, source, asked, &mut bytes))?;
@@ -114,7 +115,7 @@ fn run(handler: Handler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -
 fn answer(mut locked: Locked, action: Action) -> Locked {
     let endpoint = locked.endpoint();
     endpoint.handling = None;
-    endpoint.library.answer(&mut endpoint.way, action);
+    endpoint.core.library.answer(&mut endpoint.core.way, action);
     endpoint.wake();
     locked
 }
@@ -193,7 +194,7 @@ fn sleep(mut locked: Locked, patience: Patience) -> Result<Locked, Return> {
     let endpoint = locked.endpoint();
     if endpoint.led {
         // It does not know yet what we wait for: room, or a moment.
-        endpoint.ears.ring();
+        endpoint.core.ears.ring();
         follow(locked, time)
     } else {
         lead(locked, time)
@@ -214,31 +215,31 @@ fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
 fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     let endpoint = locked.endpoint();
     // What the daemon said wakes at once.
-    if endpoint.look_at_clock() {
+    if endpoint.core.look_at_clock() {
         // What it came to is not looked at yet.
         return Ok(locked);
     }
-    let deadline = endpoint.library.deadline();
+    let deadline = endpoint.core.library.deadline();
     let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
     let time = time.min(left.unwrap_or(time));
     // Without progress there is nothing to look at; who allows it again rings.
-    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.way.arm();
+    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.way.arm();
     if idle {
         endpoint.led = true;
-        let (ears, awaited) = (Arc::clone(&endpoint.ears), endpoint.way.awaited());
+        let (ears, awaited) = (Arc::clone(&endpoint.core.ears), endpoint.core.way.awaited());
         let rung;
         (locked, rung) = locked.unlocked(|| ears.listen(awaited, time))?;
         let endpoint = locked.endpoint();
         endpoint.led = false;
         endpoint.hush(rung);
         // What had no room in its socket is tried again, whether or not it said something.
-        if rung.daemon || awaited == crate::ears::Awaited::Descriptors {
-            endpoint.way.hear_one();
+        if rung.daemon || awaited == causeway_endpoint::ears::Awaited::Descriptors {
+            endpoint.core.way.hear_one();
         }
     }
     let endpoint = locked.endpoint();
-    endpoint.way.disarm();
-    endpoint.look_at_clock();
+    endpoint.core.way.disarm();
+    endpoint.core.look_at_clock();
     Ok(locked)
 }
 

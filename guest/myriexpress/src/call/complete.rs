@@ -38,7 +38,7 @@ fn one(
     checked(result)?;
     let named = get(request, Return::BadRequest)?;
     let seen = until(handle, patience, |endpoint: &mut Endpoint| {
-        let ended = endpoint.library.test(endpoint.request(named)?)?;
+        let ended = endpoint.core.library.test(endpoint.request(named)?)?;
         Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
     })?;
     if report(seen, result)? {
@@ -80,7 +80,7 @@ fn any(
 ) -> Result<(), Return> {
     checked(result)?;
     let seen = until(handle, patience, |endpoint: &mut Endpoint| {
-        let ended = endpoint.library.test_any(info, mask)?;
+        let ended = endpoint.core.library.test_any(info, mask)?;
         Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
     })?;
     report(seen, result).map(drop)
@@ -121,7 +121,7 @@ fn first(
 ) -> Result<(), Return> {
     checked(result)?;
     let found = until(handle, patience, |endpoint: &mut Endpoint| {
-        Ok(endpoint.library.ipeek().map(|id| endpoint.own.handle(id)))
+        Ok(endpoint.core.library.ipeek().map(|id| endpoint.own.handle(id)))
     })?;
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
     found.map_or(Ok(()), |found| put(request, found, Return::BadRequest))
@@ -157,7 +157,7 @@ fn unexpected(
 ) -> Result<(), Return> {
     checked(result)?;
     let seen = until(handle, patience, |endpoint: &mut Endpoint| {
-        let probed = endpoint.library.iprobe(info, mask)?;
+        let probed = endpoint.core.library.iprobe(info, mask)?;
         let probed = probed.map(|probed| MxStatus {
             code: 0,
             source: endpoint.address(probed.partner),
@@ -206,7 +206,7 @@ pub extern "C" fn mx_context(request: *mut *mut c_void, into: *mut *mut c_void) 
         let slot = table::slot(crate::address::slot_of(named)).ok_or(Return::BadRequest)?;
         let mut locked = slot.locked().map_err(|_| Return::BadRequest)?;
         let endpoint = locked.endpoint();
-        let context = endpoint.library.context(endpoint.request(named)?)?;
+        let context = endpoint.core.library.context(endpoint.request(named)?)?;
         put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
     };
     crate::errors::ended(c"mx_context", look())
@@ -220,6 +220,6 @@ pub(super) fn decomposed(address: EndpointAddr) -> Result<(u64, u32, u32), Retur
     if !endpoint.own.made(own) {
         return Err(Return::BadEndpoint);
     }
-    let (address, session) = endpoint.library.decompose(partner).ok_or(Return::BadEndpoint)?;
+    let (address, session) = endpoint.core.library.decompose(partner).ok_or(Return::BadEndpoint)?;
     Ok((address.nic.0, address.endpoint.into(), session))
 }

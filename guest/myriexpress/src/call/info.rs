@@ -10,7 +10,9 @@ use super::lifecycle::initialized;
 use crate::abi::{get_at, put, put_bytes, text};
 use crate::code::{Code, Return};
 use crate::endpoint::{COUNTERS, counted};
-use crate::{board, errors, table};
+use causeway_endpoint::board;
+
+use crate::{errors, table};
 
 /// Longest name, with its zero.
 const HOSTNAME_MAX: usize = 80;
@@ -112,7 +114,7 @@ impl Query {
                 ids.extend([0; 8]);
                 self.bytes(&ids)
             }
-            3 => self.number(u32::from(crate::limits::ENDPOINT_ANY)),
+            3 => self.number(u32::from(causeway_endpoint::limits::ENDPOINT_ANY)),
             4 => self.number(u32::MAX),
             5 => self.number(u32::try_from(COUNTERS).unwrap_or(u32::MAX)),
             COUNTERS_LABELS | COUNTERS_VALUES => self.counters(of),

@@ -7,9 +7,11 @@ use super::ended;
 use crate::abi::{ErrorHandler, Param, get_at, put};
 use crate::code::{Code, Return};
 use crate::endpoint::{Endpoint, Opening};
-use crate::limits::ENDPOINT_ANY;
 use crate::table::{self, Locked};
-use crate::{board, errors, fork, lock, wait};
+use causeway_endpoint::limits::ENDPOINT_ANY;
+use causeway_endpoint::{board, lock};
+
+use crate::{errors, fork, wait};
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// `MX_ANY_NIC`, `MX_ANY_ENDPOINT`.
@@ -132,7 +134,7 @@ pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
     let close = || {
         let locked = settled(table::lock(handle)?, Return::CloseInHandler)?;
         let mut closed = locked.remove().ok_or(Return::BadEndpoint)?;
-        closed.finish();
+        closed.core.finish();
         closed.wake();
         Ok(())
     };

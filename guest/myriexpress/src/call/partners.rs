@@ -11,9 +11,9 @@ use crate::abi::{EndpointAddr, UnexpHandler, put, put_if};
 use crate::address::unpack;
 use crate::code::{Code, Return, of_connect};
 use crate::endpoint::{Endpoint, Handler};
-use crate::limits::ENDPOINT_ANY;
 use crate::wait::{Patience, until};
 use crate::{errors, table, wait};
+use causeway_endpoint::limits::ENDPOINT_ANY;
 
 /// Whom to connect to.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +37,12 @@ fn begin(
     }
     let timeout = Some(u64::from(timeout_ms).saturating_mul(1_000_000)).filter(|&t| t != 0);
     if timeout.is_some() {
-        endpoint.tell_time();
+        endpoint.core.tell_time();
     } else {
         endpoint.before_send();
     }
     let address = Address { nic: NicId(to.nic), endpoint: number };
-    let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
     let id = library.iconnect(way, address, to.key, info, context.addr() as u64, timeout)?;
     endpoint.wake();
     Ok(id)
@@ -62,10 +62,10 @@ fn connect(
     let id = begin(endpoint, to, 0, std::ptr::null_mut(), timeout_ms)?;
     // A request of our own: the application is told by what this call returns, and sees no other
     // trace of it.
-    endpoint.library.hide(id)?;
+    endpoint.core.library.hide(id)?;
     drop(wait::settle(locked)?);
     let look = |endpoint: &mut Endpoint| -> Result<Option<(Completion, EndpointAddr)>, Return> {
-        let ended = endpoint.library.test(id)?;
+        let ended = endpoint.core.library.test(id)?;
         Ok(ended
             .map(|ended| (ended, ended.partner.map(|p| endpoint.address(p)).unwrap_or_default())))
     };
@@ -77,7 +77,7 @@ fn connect(
         None => {
             let mut locked = table::lock(handle)?;
             let endpoint = locked.endpoint();
-            let _ = endpoint.library.cancel(&mut endpoint.way, id);
+            let _ = endpoint.core.library.cancel(&mut endpoint.core.way, id);
             Err(Return::Timeout)
         }
     }
@@ -114,7 +114,7 @@ pub extern "C" fn mx_iconnect(
         let endpoint = locked.endpoint();
         let id = begin(endpoint, to, info, context, 0)?;
         if into.is_null() {
-            endpoint.library.forget(id)?;
+            endpoint.core.library.forget(id)?;
             return wait::settle(locked).map(drop);
         }
         put(into, endpoint.own.handle(id), Return::BadRequest)?;
@@ -130,7 +130,7 @@ pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> C
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         let partner = endpoint.partner(address)?;
-        let parted = endpoint.library.disconnect(&mut endpoint.way, partner);
+        let parted = endpoint.core.library.disconnect(&mut endpoint.core.way, partner);
         parted.map_err(|_| Return::BadEndpoint)?;
         // What waited for it has ended.
         endpoint.wake();
@@ -200,7 +200,7 @@ pub extern "C" fn mx_set_endpoint_addr_context(
 ) -> Code {
     let context = context.addr() as u64;
     let set = with(address, |endpoint, partner| {
-        endpoint.library.set_partner_context(partner, context).then_some(())
+        endpoint.core.library.set_partner_context(partner, context).then_some(())
     });
     errors::ended(c"mx_set_endpoint_addr_context", set)
 }
@@ -211,7 +211,7 @@ pub extern "C" fn mx_get_endpoint_addr_context(
     address: EndpointAddr,
     into: *mut *mut c_void,
 ) -> Code {
-    let context = with(address, |endpoint, partner| endpoint.library.partner_context(partner));
+    let context = with(address, |endpoint, partner| endpoint.core.library.partner_context(partner));
     let got = context.and_then(|context| {
         put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
     });
@@ -229,7 +229,7 @@ pub extern "C" fn mx_register_unexp_handler(
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         endpoint.handler = handler.map(|run| Handler { run, context: context.addr() });
-        endpoint.library.set_handler(handler.is_some());
+        endpoint.core.library.set_handler(handler.is_some());
         wait::progress(locked).map(drop)
     };
     ended(handle, c"mx_register_unexp_handler", register())

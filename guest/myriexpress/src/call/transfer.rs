@@ -16,7 +16,7 @@ fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Resul
     // It may have ended already, and others wait for any.
     endpoint.wake();
     if into.is_null() {
-        return Ok(endpoint.library.forget(id)?);
+        return Ok(endpoint.core.library.forget(id)?);
     }
     put(into, endpoint.own.handle(id), Return::BadRequest)
 }
@@ -40,7 +40,7 @@ fn send(handle: *mut c_void, send: Send, into: *mut *mut c_void) -> Result<(), R
     let data = endpoint.known.segments(send.list, send.count, false)?;
     endpoint.before_send();
     let context = send.context.addr() as u64;
-    let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
     let id = if send.sync {
         library.issend(way, to, send.info, context, data)?
     } else {
@@ -96,7 +96,7 @@ pub extern "C" fn mx_irecv(
         let endpoint = locked.endpoint();
         let data = endpoint.known.segments(list, count, true)?;
         let context = context.addr() as u64;
-        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
         let id = library.irecv(way, info, mask, context, data)?;
         way.stir();
         give(endpoint, id, into)?;
@@ -116,10 +116,10 @@ pub extern "C" fn mx_cancel(
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
-        if endpoint.library.ibuffered(id).is_ok() {
+        if endpoint.core.library.ibuffered(id).is_ok() {
             return Err(Return::CancelNotSupported);
         }
-        let cancelled = endpoint.library.cancel(&mut endpoint.way, id)?;
+        let cancelled = endpoint.core.library.cancel(&mut endpoint.core.way, id)?;
         endpoint.wake();
         put(result, u32::from(cancelled), Return::BadParamVal)?;
         if cancelled {
@@ -137,7 +137,7 @@ pub extern "C" fn mx_forget(handle: *mut c_void, request: *mut *mut c_void) -> C
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
-        endpoint.library.forget(id)?;
+        endpoint.core.library.forget(id)?;
         put(request, std::ptr::null_mut(), Return::BadRequest)
     };
     ended(handle, c"mx_forget", forget())
@@ -157,10 +157,10 @@ pub extern "C" fn mx_set_request_timeout(
             true => None,
             false => Some(endpoint.request(request)?),
         };
-        endpoint.tell_time();
+        endpoint.core.tell_time();
         // 0 is MX_INFINITE.
         let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
-        endpoint.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
+        endpoint.core.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
         // Who sleeps may have to wake sooner.
         endpoint.wake();
         wait::settle(locked).map(drop)
@@ -179,7 +179,7 @@ pub extern "C" fn mx_ibuffered(
         let mut locked = wait::progress(table::lock(handle)?)?;
         let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;
-        let free = endpoint.library.ibuffered(id)?;
+        let free = endpoint.core.library.ibuffered(id)?;
         put(result, u32::from(free), Return::BadParamVal)
     };
     ended(handle, c"mx_ibuffered", look())

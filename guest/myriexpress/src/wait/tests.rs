@@ -5,14 +5,15 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use causeway_attach::local::Local;
-use causeway_message::library::{Refused, Transport as _};
+use causeway_message::library::{Refused, Transport};
 use causeway_message::split::{Address, NicId, Token};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use super::*;
-use crate::board::Conversation;
-use crate::ears::Awaited;
 use crate::endpoint::Opening;
+use crate::memory::Segments;
+use causeway_endpoint::board::Conversation;
+use causeway_endpoint::ears::Awaited;
 
 /// Far less than a sleep, and more than anything else takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,10 +48,14 @@ fn open() -> (*mut c_void, Local) {
     (opened.unwrap(), daemon.join().unwrap())
 }
 
+fn way(endpoint: &mut Endpoint) -> &mut dyn Transport<Segments> {
+    &mut endpoint.core.way
+}
+
 /// Asks for a connect that is not answered yet.
 fn connect(endpoint: &mut Endpoint) {
     let to = Address { nic: NicId(8), endpoint: 1 };
-    endpoint.way.connect(Token(0), to, 1, None).unwrap();
+    way(endpoint).connect(Token(0), to, 1, None).unwrap();
 }
 
 /// The answer to it.
@@ -64,16 +69,16 @@ fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
     let (handle, _daemon) = open();
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
-    endpoint.tell_time();
+    endpoint.core.tell_time();
     let nothing = endpoint.known.segments(std::ptr::null(), 0, true).unwrap();
-    let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
     let id = library.irecv(way, 1, u64::MAX, 0, nothing).unwrap();
     library.set_timeout(Some(id), Some(1)).unwrap();
     thread::sleep(Duration::from_millis(1));
     let since = Instant::now();
     let mut locked = lead(locked, SLEEP_MAX).unwrap();
     assert!(since.elapsed() < PATIENCE);
-    assert_eq!(locked.endpoint().library.deadline(), None, "it is over");
+    assert_eq!(locked.endpoint().core.library.deadline(), None, "it is over");
 }
 
 #[test]
@@ -84,33 +89,33 @@ fn who_hears_in_passing_wakes_who_sleeps() {
     connect(endpoint);
     refuse(&mut daemon);
     endpoint.led = true;
-    assert!(!endpoint.ears.is_rung());
+    assert!(!endpoint.core.ears.is_rung());
     let since = Instant::now();
-    while endpoint.way.connecting() {
+    while endpoint.core.way.connecting() {
         assert!(since.elapsed() < PATIENCE);
         endpoint.step();
     }
-    assert!(endpoint.ears.is_rung(), "it would not hear it any more");
+    assert!(endpoint.core.ears.is_rung(), "it would not hear it any more");
 }
 
 #[test]
 fn many_connects_wait_until_others_are_answered() {
     let (handle, mut daemon) = open();
     let mut locked = table::lock(handle).unwrap();
-    let way = &mut locked.endpoint().way;
+    let endpoint = locked.endpoint();
     let to = Address { nic: NicId(8), endpoint: 1 };
     let mut asked = 0;
-    while way.connect(Token(asked), to, 1, None).is_ok() {
+    while way(endpoint).connect(Token(asked), to, 1, None).is_ok() {
         asked += 1;
         assert!(asked < 10_000, "the daemon would not be listened to");
     }
-    assert_eq!(way.connect(Token(asked), to, 1, None), Err(Refused::Full));
+    assert_eq!(way(endpoint).connect(Token(asked), to, 1, None), Err(Refused::Full));
     refuse(&mut daemon);
     let since = Instant::now();
-    while !way.hear() {
+    while !endpoint.core.way.hear() {
         assert!(since.elapsed() < PATIENCE);
     }
-    assert!(way.connect(Token(asked), to, 1, None).is_ok());
+    assert!(way(endpoint).connect(Token(asked), to, 1, None).is_ok());
 }
 
 #[test]
@@ -132,14 +137,14 @@ fn who_follows_tells_who_leads() {
     });
     let mut locked = sleep(locked, Patience::Endless).unwrap();
     release.join().unwrap();
-    assert!(locked.endpoint().ears.is_rung(), "it does not know what we wait for");
+    assert!(locked.endpoint().core.ears.is_rung(), "it does not know what we wait for");
 }
 
 #[test]
 fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
     let (handle, mut daemon) = open();
     let mut locked = table::lock(handle).unwrap();
-    let conversation = &mut locked.endpoint().way.conversation;
+    let conversation = &mut locked.endpoint().core.way.conversation;
     let mut asked = 0_u32;
     while conversation.awaited() == Awaited::Words {
         conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
@@ -157,7 +162,7 @@ fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
         daemon
     });
     let since = Instant::now();
-    while locked.endpoint().way.awaited() != Awaited::Words {
+    while locked.endpoint().core.way.awaited() != Awaited::Words {
         locked = lead(locked, SLEEP_MAX).unwrap();
         assert!(since.elapsed() < PATIENCE);
     }

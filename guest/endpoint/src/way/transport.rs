@@ -1,22 +1,24 @@
 //! The way as a [`Transport`]: by the number of a partner it is known which of both leads there.
 
-use causeway_message::library::{Arrival, Channels, Handed, Refused, Transport, is_remote};
+use causeway_message::library::{
+    Arrival, Buffer, Channels, Handed, Refused, Rings, Transport, is_remote,
+};
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
 use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
-use super::{Between, Shown, Way, Ways, Wish};
+use super::{Between, OfDaemon, Shown, Way, Ways, Wish};
 use crate::limits::CONNECTS_ASKED_MAX;
-use crate::memory::Segments;
+use crate::staging::Slabs;
 
 type Local = Channels<Between>;
 
 impl Way {
     /// The rings, if they lead to that partner.
     #[inline]
-    fn rings_to(&mut self, peer: PeerId) -> Option<&mut Ways> {
-        if is_remote(peer) { self.rings.as_mut().map(|rings| rings as &mut Ways) } else { None }
+    fn rings_to(&mut self, peer: PeerId) -> Option<&mut Rings<OfDaemon, Slabs>> {
+        if is_remote(peer) { self.rings.as_mut() } else { None }
     }
 
     /// What the rings have.
@@ -31,7 +33,8 @@ impl Way {
     /// What channels and the daemon have.
     #[inline]
     fn next_of_host(&mut self) -> Option<Arrival> {
-        let next = <Local as Transport<Segments>>::next(&mut self.channels);
+        let channels: &mut Ways = &mut self.channels;
+        let next = channels.next();
         // A partner is seen before it is said that the connect to it ended.
         let first = matches!(next, Some(Arrival::PeerSeen { .. } | Arrival::PeerGone { .. }));
         if !self.notes.is_empty() && !first {
@@ -58,7 +61,7 @@ impl Way {
     }
 }
 
-impl Transport<Segments> for Way {
+impl<B: Buffer> Transport<B> for Way {
     #[inline]
     fn eager_max(&self, peer: PeerId) -> usize {
         match &self.rings {
@@ -66,7 +69,7 @@ impl Transport<Segments> for Way {
                 let rings: &Ways = rings;
                 rings.eager_max(peer)
             }
-            _ => <Local as Transport<Segments>>::eager_max(&self.channels, peer),
+            _ => <Local as Transport<B>>::eager_max(&self.channels, peer),
         }
     }
 
@@ -76,7 +79,7 @@ impl Transport<Segments> for Way {
         peer: PeerId,
         token: Token,
         match_info: u64,
-        data: &Segments,
+        data: &B,
     ) -> Result<Handed, Refused> {
         match self.rings_to(peer) {
             Some(rings) => rings.eager(peer, token, match_info, data),
@@ -90,7 +93,7 @@ impl Transport<Segments> for Way {
         peer: PeerId,
         token: Token,
         match_info: u64,
-        data: &Segments,
+        data: &B,
     ) -> Result<(), Refused> {
         let Some(rings) = self.rings_to(peer) else {
             return self.channels.offer(peer, token, match_info, data);
@@ -105,7 +108,7 @@ impl Transport<Segments> for Way {
         peer: PeerId,
         offer: u64,
         token: Token,
-        into: Option<&mut Segments>,
+        into: Option<&mut B>,
         len: u32,
     ) -> Result<Handed, Refused> {
         let Some(rings) = self.rings_to(peer) else {
@@ -120,7 +123,7 @@ impl Transport<Segments> for Way {
         &mut self,
         peer: PeerId,
         to: u64,
-        data: &Segments,
+        data: &B,
         at: usize,
         end: usize,
     ) -> Result<usize, Refused> {
@@ -160,7 +163,7 @@ impl Transport<Segments> for Way {
 
     fn disconnect(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
-            Some(rings) => rings.disconnect(peer),
+            Some(rings) => (rings as &mut Ways).disconnect(peer),
             None => {
                 let channels: &mut Ways = &mut self.channels;
                 channels.disconnect(peer);
@@ -171,7 +174,7 @@ impl Transport<Segments> for Way {
 
     fn forget(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
-            Some(rings) => rings.forget(peer),
+            Some(rings) => (rings as &mut Ways).forget(peer),
             None => {
                 let channels: &mut Ways = &mut self.channels;
                 channels.forget(peer);
@@ -191,7 +194,7 @@ impl Transport<Segments> for Way {
 
     fn broken(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
-            Some(rings) => rings.broken(peer),
+            Some(rings) => (rings as &mut Ways).broken(peer),
             None => {
                 let channels: &mut Ways = &mut self.channels;
                 channels.broken(peer);
@@ -214,20 +217,20 @@ impl Transport<Segments> for Way {
         if self.shown != Shown::Nothing || self.rings_first || !self.notes.is_empty() {
             return None;
         }
-        <Local as Transport<Segments>>::short(&self.channels)
+        <Local as Transport<B>>::short(&self.channels)
     }
 
     #[inline]
     fn short_done(&mut self) {
         self.rings_first = self.rings.is_some();
-        <Local as Transport<Segments>>::short_done(&mut self.channels);
+        <Local as Transport<B>>::short_done(&mut self.channels);
     }
 
     #[inline]
     fn more(&self) -> bool {
         self.rings.is_some()
             || !self.notes.is_empty()
-            || <Local as Transport<Segments>>::more(&self.channels)
+            || <Local as Transport<B>>::more(&self.channels)
     }
 
     #[inline]
@@ -237,7 +240,7 @@ impl Transport<Segments> for Way {
                 let rings: &Ways = rings;
                 rings.copy(at, into)
             }
-            _ => <Local as Transport<Segments>>::copy(&self.channels, at, into),
+            _ => <Local as Transport<B>>::copy(&self.channels, at, into),
         }
     }
 
@@ -252,7 +255,7 @@ impl Transport<Segments> for Way {
                 }
                 self.send_orders();
             }
-            Shown::Channels => <Local as Transport<Segments>>::done(&mut self.channels),
+            Shown::Channels => <Local as Transport<B>>::done(&mut self.channels),
             Shown::Nothing => {}
         }
     }
@@ -266,7 +269,7 @@ impl Transport<Segments> for Way {
                     rings.defer();
                 }
             }
-            Shown::Channels => <Local as Transport<Segments>>::defer(&mut self.channels),
+            Shown::Channels => <Local as Transport<B>>::defer(&mut self.channels),
             Shown::Note | Shown::Nothing => {}
         }
     }

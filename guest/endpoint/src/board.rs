@@ -9,8 +9,8 @@ use causeway_attach::local::{Ended, Local, Received};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
 
-use crate::code::Return;
 use crate::ears::Awaited;
+use crate::error::Error;
 use crate::limits::{ANSWER_MAX, BOARDS_MAX};
 use crate::lock::{Guarded, Lock};
 
@@ -20,7 +20,9 @@ const DIRECTORY: &str = "/run/causeway";
 /// A board.
 #[derive(Debug, Clone)]
 pub struct Board {
+    /// Its address.
     pub nic: u64,
+    /// Its name.
     pub name: String,
 }
 
@@ -74,34 +76,35 @@ fn look() -> Vec<PathBuf> {
 #[derive(Debug)]
 pub struct Conversation {
     local: Local,
+    /// Whose it is.
     pub board: Board,
 }
 
 impl Conversation {
     /// With the daemon of a board.
-    pub fn new(number: u32) -> Result<Self, Return> {
+    pub fn new(number: u32) -> Result<Self, Error> {
         let sockets = sockets();
         if sockets.is_empty() {
-            return Err(Return::NoDev);
+            return Err(Error::NoBoard);
         }
-        let path = sockets.get(number as usize).ok_or(Return::BoardUnknown)?;
+        let path = sockets.get(number as usize).ok_or(Error::UnknownBoard)?;
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Return::NoPerm,
-            _ => Return::NoDriver,
+            std::io::ErrorKind::PermissionDenied => Error::NoPermission,
+            _ => Error::NoDaemon,
         })?;
         Self::over(stream, number)
     }
 
     /// By the socket of a board.
-    pub fn over(stream: UnixStream, number: u32) -> Result<Self, Return> {
+    pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Board { nic: 0, name: String::new() };
         let mut conversation = Self { local: Local::new(stream.into()), board };
         conversation.ask(Ask::Hello { version: VERSION })?;
         let (Tell::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
-            return Err(Return::NoDriver);
+            return Err(Error::NoDaemon);
         };
         if version != VERSION {
-            return Err(Return::BadKernelVersion);
+            return Err(Error::Version);
         }
         conversation.board = Board { nic, name: name.as_str().to_owned() };
         KNOWN.with(|known| {
@@ -117,26 +120,26 @@ impl Conversation {
     }
 
     /// Asks. The answer is heard.
-    pub fn ask(&mut self, ask: Ask) -> Result<(), Return> {
+    pub fn ask(&mut self, ask: Ask) -> Result<(), Error> {
         self.ask_with(ask, Vec::new())
     }
 
     /// Asks, with what belongs to the question.
-    pub fn ask_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), Return> {
-        self.local.send(ask.emit(), fds).map_err(|_| Return::NicDead)
+    pub fn ask_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), Error> {
+        self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
     }
 
     /// What the daemon told, if it did.
-    pub fn hear(&mut self) -> Result<Option<(Tell, Vec<OwnedFd>)>, Return> {
+    pub fn hear(&mut self) -> Result<Option<(Tell, Vec<OwnedFd>)>, Error> {
         let _ = self.local.flush();
         match self.local.receive() {
             Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
                 Ok(tell) => Ok(Some((tell, fds))),
-                Err(_) => Err(Return::NicDead),
+                Err(_) => Err(Error::DaemonGone),
             },
             Ok(None) => Ok(None),
-            Err(Ended::Closed) => Err(Return::NicDead),
-            Err(_) => Err(Return::NicDead),
+            Err(Ended::Closed) => Err(Error::DaemonGone),
+            Err(_) => Err(Error::DaemonGone),
         }
     }
 
@@ -150,15 +153,15 @@ impl Conversation {
     }
 
     /// Waits until the daemon tells something.
-    pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Return> {
+    pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Error> {
         let since = Instant::now();
         loop {
             if let Some(told) = self.hear()? {
                 return Ok(told);
             }
-            let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Return::NoDriver)?;
+            let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Error::NoDaemon)?;
             let (wanted, left) = self.awaited().poll(left);
-            let left = rustix::event::Timespec::try_from(left).map_err(|_| Return::NoDriver)?;
+            let left = rustix::event::Timespec::try_from(left).map_err(|_| Error::NoDaemon)?;
             let _ = poll(&mut [PollFd::new(&self.local, wanted)], Some(&left));
         }
     }
@@ -171,9 +174,9 @@ impl AsFd for Conversation {
 }
 
 /// A board of this host, by number.
-pub fn of(number: u32) -> Result<Board, Return> {
+pub fn of(number: u32) -> Result<Board, Error> {
     if sockets().len() <= number as usize {
-        return Err(Return::BoardUnknown);
+        return Err(Error::UnknownBoard);
     }
     match KNOWN.with(|known| known.boards.get(number as usize).cloned().flatten()) {
         Some(board) => Ok(board),
@@ -192,12 +195,12 @@ pub fn count() -> u32 {
 }
 
 /// Asks the boards one after the other until one knows.
-fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Return> {
-    let mut last = Return::NoDev;
+fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Error> {
+    let mut last = Error::NoBoard;
     for number in 0..count() {
-        last = Return::HostNotFound;
+        last = Error::HostUnknown;
         let Ok(mut conversation) = Conversation::new(number) else { continue };
-        conversation.ask(ask().ok_or(Return::BadHostnameArgs)?)?;
+        conversation.ask(ask().ok_or(Error::HostName)?)?;
         if let (Tell::Host { known: 1, nic, name, .. }, _) = conversation.wait()? {
             return Ok((nic, name.as_str().to_owned()));
         }
@@ -206,15 +209,15 @@ fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Return> {
 }
 
 /// The address of a board, by its name.
-pub fn find(name: &str) -> Result<u64, Return> {
+pub fn find(name: &str) -> Result<u64, Error> {
     let name = if name == "localhost" { of(0)?.name } else { name.to_owned() };
     ask_all(&|| Some(Ask::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)
 }
 
 /// The name of a board, by its address.
-pub fn name(nic: u64) -> Result<String, Return> {
+pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(Ask::Name { tag: 0, nic })) {
         Ok((_, name)) => Ok(name),
-        Err(_) => Err(Return::NicNotFound),
+        Err(_) => Err(Error::NicUnknown),
     }
 }

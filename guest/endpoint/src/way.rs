@@ -22,7 +22,6 @@ use rustix::fs::SealFlags;
 use crate::board::Conversation;
 use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
-use crate::memory::Segments;
 use crate::staging::Slabs;
 
 /// The doorbell between us and a partner.
@@ -78,8 +77,10 @@ enum Shown {
 #[derive(Debug)]
 pub struct Way {
     own: u8,
+    /// To partners of this host.
     pub channels: Channels<Between>,
     rings: Option<Rings<OfDaemon, Slabs>>,
+    /// With the daemon.
     pub conversation: Conversation,
     /// What partners ring for us, all together.
     bells: OwnedFd,
@@ -411,6 +412,12 @@ impl Way {
         }
     }
 
+    /// Whether there may be something to take.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        <Self as Transport<Vec<u8>>>::more(self)
+    }
+
     /// How often memory was lent to the daemon.
     pub fn lent(&self) -> u64 {
         self.rings.as_ref().map_or(0, |rings| rings.staging.lent)
@@ -441,7 +448,8 @@ fn place(peer: PeerId) -> usize {
     (peer.0 / 2) as usize
 }
 
-type Ways = dyn Transport<Segments>;
+/// For what knows no buffer.
+type Ways = dyn Transport<Vec<u8>>;
 
 #[cfg(test)]
 mod tests {

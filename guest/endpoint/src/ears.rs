@@ -54,6 +54,10 @@ pub struct Ears {
 }
 
 impl Ears {
+    /// To be rung by the other threads of the process, by partners and by the daemon.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
     pub fn new(bells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
         Ok(Self {
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -79,7 +83,6 @@ impl Ears {
     }
 
     /// Whether the doorbell was rung.
-    #[cfg(test)]
     pub fn is_rung(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&now)) == Ok(1)

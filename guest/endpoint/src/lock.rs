@@ -47,12 +47,13 @@ fn alone() -> bool {
 }
 
 /// See above.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Lock {
     word: AtomicU32,
 }
 
 impl Lock {
+    /// Free.
     pub const fn new() -> Self {
         Self { word: AtomicU32::new(FREE) }
     }
@@ -108,12 +109,13 @@ impl Lock {
 }
 
 /// Where threads sleep until another calls them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Room {
     calls: AtomicU32,
 }
 
 impl Room {
+    /// Nobody sleeps in it.
     pub const fn new() -> Self {
         Self { calls: AtomicU32::new(0) }
     }
@@ -148,6 +150,7 @@ pub struct Guarded<T> {
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {
+    /// The lock is free.
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), value: UnsafeCell::new(value) }
     }

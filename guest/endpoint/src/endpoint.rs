@@ -1,0 +1,198 @@
+//! One endpoint: the library half of the engine, the way to partners, and what it hears by.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use causeway_message::library::{Buffer, Library, Options, Step};
+use causeway_message::split::{Address, NicId};
+use causeway_wire::local::{Ask, Tell};
+
+use crate::board::Conversation;
+use crate::ears::{Ears, Rung};
+use crate::error::Error;
+use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
+use crate::way::Way;
+
+/// How an endpoint is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Opening {
+    /// What others must know to connect.
+    pub key: u32,
+    /// Bits of the match information that are the context id; 0 for none.
+    pub context_bits: u8,
+    /// Where these bits begin.
+    pub context_shift: u8,
+    /// Whether failures are told of before they are collected.
+    pub raises: bool,
+}
+
+/// See above. `B` is the application's memory.
+#[derive(Debug)]
+pub struct Endpoint<B> {
+    /// Requests and matching.
+    pub library: Library<B>,
+    /// To partners.
+    pub way: Way,
+    /// Whoever sleeps has a share of it.
+    pub ears: Arc<Ears>,
+    calls: u32,
+    looked: u64,
+}
+
+/// Nanoseconds since whenever.
+pub fn now() -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let since = BEGIN.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The processor's counter: cheap, and good enough for how often to look.
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every 64-bit processor has the counter, and reading it changes nothing.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        now()
+    }
+}
+
+impl<B: Buffer> Endpoint<B> {
+    /// Opens the endpoint `wanted` of a board, or any
+    /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)).
+    ///
+    /// # Errors
+    /// There is no such board, its daemon does not answer or refuses.
+    pub fn open(board: u32, wanted: u8, opening: Opening) -> Result<Self, Error> {
+        Self::open_over(Conversation::new(board)?, wanted, opening)
+    }
+
+    /// The same, by a conversation of its own.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn open_over(
+        mut conversation: Conversation,
+        wanted: u8,
+        opening: Opening,
+    ) -> Result<Self, Error> {
+        conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
+        let (told, fds) = conversation.wait()?;
+        let Tell::Opened { code, session, endpoint, .. } = told else {
+            return Err(Error::NoDaemon);
+        };
+        match code {
+            0 => {}
+            15 => return Err(Error::NoResources),
+            32 => return Err(Error::EndpointNumber),
+            _ => return Err(Error::Taken),
+        }
+        let nic = NicId(conversation.board.nic);
+        let way = Way::new(endpoint, conversation, fds).map_err(|_| Error::NoResources)?;
+        let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
+        let mut library = Library::new(Options {
+            address: Address { nic, endpoint },
+            session,
+            key: opening.key,
+            context_bits: opening.context_bits,
+            context_shift: opening.context_shift,
+        })?;
+        library.set_raises(opening.raises);
+        Ok(Self { library, way, ears: Arc::new(ears), calls: 0, looked: 0 })
+    }
+
+    /// Goes on with what came in. Also says whether others that wait for this endpoint are to look
+    /// again: something was done, or the daemon was heard that would have woken them.
+    #[inline]
+    pub fn step(&mut self) -> (Step, bool) {
+        let step = self.library.progress(&mut self.way);
+        let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
+        self.calls = self.calls.wrapping_add(weight);
+        let mut stirs = step == Step::Worked;
+        if self.calls >= RARELY_CALLS {
+            self.calls = 0;
+            stirs |= self.rarely();
+        }
+        (step, stirs)
+    }
+
+    /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
+    /// False: something did, or it is not seen so.
+    #[inline]
+    pub fn stays_quiet(&self) -> bool {
+        (0..GLANCES).all(|_| !self.way.comes())
+    }
+
+    /// What is not looked at each time, if it is time.
+    #[inline]
+    fn rarely(&mut self) -> bool {
+        let ticks = ticks();
+        let (soon, later) = RARELY_TICKS;
+        let due = if self.way.connecting() { soon } else { later };
+        if ticks.wrapping_sub(self.looked) < due {
+            return false;
+        }
+        self.looked = ticks;
+        self.look()
+    }
+
+    /// Looks at the daemon's socket and the clock. Says whether there was something.
+    #[cold]
+    pub fn look(&mut self) -> bool {
+        self.way.hear() | self.look_at_clock()
+    }
+
+    /// Looks at the clock. Says whether anything was due.
+    pub fn look_at_clock(&mut self) -> bool {
+        let deadline = self.library.deadline();
+        if deadline.is_some() {
+            self.tell_time();
+        }
+        self.library.deadline() != deadline
+    }
+
+    /// Before a request gets a limit, and when one is over.
+    #[cold]
+    pub fn tell_time(&mut self) {
+        self.library.tick(&mut self.way, now());
+    }
+
+    /// How long until a request takes too long.
+    pub fn time_left(&self) -> Option<Duration> {
+        let deadline = self.library.deadline()?;
+        Some(Duration::from_nanos(deadline.saturating_sub(now())))
+    }
+
+    /// What rang is known.
+    pub fn hush(&mut self, rung: Rung) {
+        let Self { ears, way, .. } = self;
+        ears.hush(rung, |bell| way.heard(bell));
+    }
+
+    /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
+    pub fn finish(&mut self) {
+        let since = Instant::now();
+        self.library.set_handler(false);
+        while self.library.unconfirmed() > 0 {
+            let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
+            if self.library.progress(&mut self.way) == Step::Idle {
+                if self.way.arm() {
+                    let rung = self.ears.listen(self.way.awaited(), left);
+                    self.hush(rung);
+                }
+                self.way.disarm();
+                self.way.hear();
+            }
+        }
+        self.way.end();
+    }
+
+    /// In a child process: it is the parent's. Nobody is told anything.
+    pub fn abandon(self) {
+        let Self { ears, .. } = self;
+        ears.abandon();
+    }
+}
