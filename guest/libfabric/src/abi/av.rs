@@ -1,0 +1,59 @@
+//! Address vectors.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::FiAddr;
+use super::fabric::Fid;
+use super::ops::tables;
+
+/// `struct fi_av_attr`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiAvAttr {
+    pub kind: u32,
+    pub rx_ctx_bits: c_int,
+    pub count: usize,
+    pub ep_per_node: usize,
+    pub name: *const c_char,
+    pub map_addr: *mut c_void,
+    pub flags: u64,
+}
+
+/// `struct fid_av`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FidAv {
+    pub fid: Fid,
+    pub ops: *const OpsAv,
+}
+
+tables! {
+    /// `struct fi_ops_av`.
+    OpsAv {
+        insert(
+            av: *mut FidAv, addr: *const c_void, count: usize, to: *mut FiAddr, flags: u64,
+            context: *mut c_void,
+        ) -> c_int;
+        insertsvc(
+            av: *mut FidAv, node: *const c_char, service: *const c_char, to: *mut FiAddr,
+            flags: u64, context: *mut c_void,
+        ) -> c_int;
+        insertsym(
+            av: *mut FidAv, node: *const c_char, nodes: usize, service: *const c_char,
+            services: usize, to: *mut FiAddr, flags: u64, context: *mut c_void,
+        ) -> c_int;
+        remove(av: *mut FidAv, which: *mut FiAddr, count: usize, flags: u64) -> c_int;
+        lookup(av: *mut FidAv, which: FiAddr, addr: *mut c_void, len: *mut usize) -> c_int;
+        straddr(
+            av: *mut FidAv, addr: *const c_void, buf: *mut c_char, len: *mut usize,
+        ) -> *const c_char;
+        av_set(
+            av: *mut FidAv, attr: *mut c_void, set: *mut *mut c_void, context: *mut c_void,
+        ) -> c_int;
+    }
+}
+
+// Kinds.
+pub const FI_AV_UNSPEC: u32 = 0;
+pub const FI_AV_MAP: u32 = 1;
+pub const FI_AV_TABLE: u32 = 2;

@@ -1,0 +1,83 @@
+//! Error numbers. Functions return them negated.
+
+/// All is well.
+pub const FI_SUCCESS: i32 = 0;
+
+macro_rules! from_libc {
+    ($($name:ident = $errno:ident;)*) => {
+        $(pub const $name: i32 = libc::$errno;)*
+    };
+}
+
+from_libc! {
+    FI_EPERM = EPERM;
+    FI_ENOENT = ENOENT;
+    FI_EINTR = EINTR;
+    FI_EIO = EIO;
+    FI_E2BIG = E2BIG;
+    FI_EBADF = EBADF;
+    FI_EAGAIN = EAGAIN;
+    FI_ENOMEM = ENOMEM;
+    FI_EACCES = EACCES;
+    FI_EFAULT = EFAULT;
+    FI_EBUSY = EBUSY;
+    FI_ENODEV = ENODEV;
+    FI_EINVAL = EINVAL;
+    FI_EMFILE = EMFILE;
+    FI_ENOSPC = ENOSPC;
+    FI_ENOSYS = ENOSYS;
+    FI_ENOMSG = ENOMSG;
+    FI_ENODATA = ENODATA;
+    FI_EOVERFLOW = EOVERFLOW;
+    FI_EMSGSIZE = EMSGSIZE;
+    FI_ENOPROTOOPT = ENOPROTOOPT;
+    FI_EOPNOTSUPP = EOPNOTSUPP;
+    FI_EADDRINUSE = EADDRINUSE;
+    FI_EADDRNOTAVAIL = EADDRNOTAVAIL;
+    FI_ENETDOWN = ENETDOWN;
+    FI_ENETUNREACH = ENETUNREACH;
+    FI_ECONNABORTED = ECONNABORTED;
+    FI_ECONNRESET = ECONNRESET;
+    FI_ENOBUFS = ENOBUFS;
+    FI_EISCONN = EISCONN;
+    FI_ENOTCONN = ENOTCONN;
+    FI_ESHUTDOWN = ESHUTDOWN;
+    FI_ETIMEDOUT = ETIMEDOUT;
+    FI_ECONNREFUSED = ECONNREFUSED;
+    FI_EHOSTDOWN = EHOSTDOWN;
+    FI_EHOSTUNREACH = EHOSTUNREACH;
+    FI_EALREADY = EALREADY;
+    FI_EINPROGRESS = EINPROGRESS;
+    FI_EREMOTEIO = EREMOTEIO;
+    FI_ECANCELED = ECANCELED;
+    FI_EKEYREJECTED = EKEYREJECTED;
+}
+
+/// Something else.
+pub const FI_EOTHER: i32 = 256;
+/// A buffer is too small.
+pub const FI_ETOOSMALL: i32 = 257;
+/// Not in this state.
+pub const FI_EOPBADSTATE: i32 = 258;
+/// There is an error to be read.
+pub const FI_EAVAIL: i32 = 259;
+/// Flags that are not there.
+pub const FI_EBADFLAGS: i32 = 260;
+/// No event queue is bound.
+pub const FI_ENOEQ: i32 = 261;
+/// Of another domain.
+pub const FI_EDOMAIN: i32 = 262;
+/// No completion queue is bound.
+pub const FI_ENOCQ: i32 = 263;
+/// Damaged on the way.
+pub const FI_ECRC: i32 = 264;
+/// Longer than its buffer.
+pub const FI_ETRUNC: i32 = 265;
+/// There is no such key.
+pub const FI_ENOKEY: i32 = 266;
+/// No address vector is bound.
+pub const FI_ENOAV: i32 = 267;
+/// A queue is full.
+pub const FI_EOVERRUN: i32 = 268;
+/// Nobody receives.
+pub const FI_ENORX: i32 = 269;

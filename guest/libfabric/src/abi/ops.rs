@@ -1,0 +1,61 @@
+//! Tables of functions: how they are declared, and what an entry does that nobody wrote.
+
+use std::ffi::c_char;
+
+use super::errno::FI_ENOSYS;
+
+/// What a function returns that is not there.
+pub trait Absent {
+    /// That value.
+    const ABSENT: Self;
+}
+
+impl Absent for i32 {
+    const ABSENT: Self = -FI_ENOSYS;
+}
+
+impl Absent for isize {
+    const ABSENT: Self = -(FI_ENOSYS as isize);
+}
+
+impl Absent for u64 {
+    const ABSENT: Self = 0;
+}
+
+impl Absent for *const c_char {
+    const ABSENT: Self = std::ptr::null();
+}
+
+/// Declares tables. Each begins with its size, and has a `NONE` whose functions say
+/// `-FI_ENOSYS`; a table with some functions is `Ops { some, ..Ops::NONE }`. No entry is NULL,
+/// because callers only look where the interface says that they do.
+macro_rules! tables {
+    ($(
+        $(#[$doc:meta])*
+        $table:ident { $($name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty;)* }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            #[repr(C)]
+            pub struct $table {
+                pub size: usize,
+                $(pub $name: unsafe extern "C" fn($($arg: $type),*) -> $result,)*
+            }
+
+            impl $table {
+                /// All say that there is no such function.
+                pub const NONE: Self = {
+                    $(
+                        extern "C" fn $name($(_: $type),*) -> $result {
+                            <$result as $crate::abi::ops::Absent>::ABSENT
+                        }
+                    )*
+                    Self { size: size_of::<Self>(), $($name),* }
+                };
+            }
+        )*
+    };
+}
+
+pub(super) use tables;

@@ -1,0 +1,49 @@
+//! What the core is told of a provider.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::fabric::FidFabric;
+use super::info::{FiFabricAttr, FiInfo};
+
+/// `struct fi_context`: room of the application's for an operation.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiContext {
+    pub internal: [*mut c_void; 4],
+}
+
+/// `struct fi_context2`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiContext2 {
+    pub internal: [*mut c_void; 8],
+}
+
+/// `struct fi_recv_context`: what a completion of `FI_MULTI_RECV` was posted with.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiRecvContext {
+    pub ep: *mut c_void,
+    pub context: *mut c_void,
+}
+
+/// `struct fi_provider`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiProvider {
+    pub version: u32,
+    pub fi_version: u32,
+    /// The core's.
+    pub context: FiContext,
+    pub name: *const c_char,
+    pub getinfo: unsafe extern "C" fn(
+        u32,
+        *const c_char,
+        *const c_char,
+        u64,
+        *const FiInfo,
+        *mut *mut FiInfo,
+    ) -> c_int,
+    pub fabric: unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
+    pub cleanup: unsafe extern "C" fn(),
+}

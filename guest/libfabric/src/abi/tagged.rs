@@ -1,0 +1,55 @@
+//! Messages with tags.
+
+use std::ffi::c_void;
+
+use libc::iovec;
+
+use super::FiAddr;
+use super::endpoint::FidEp;
+use super::ops::tables;
+
+/// `struct fi_msg_tagged`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct FiMsgTagged {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub tag: u64,
+    pub ignore: u64,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+tables! {
+    /// `struct fi_ops_tagged`.
+    OpsTagged {
+        recv(
+            ep: *mut FidEp, buf: *mut c_void, len: usize, desc: *mut c_void, from: FiAddr,
+            tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize;
+        recvv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, from: FiAddr,
+            tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize;
+        recvmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64) -> isize;
+        send(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, to: FiAddr,
+            tag: u64, context: *mut c_void,
+        ) -> isize;
+        sendv(
+            ep: *mut FidEp, iov: *const iovec, desc: *mut *mut c_void, count: usize, to: FiAddr,
+            tag: u64, context: *mut c_void,
+        ) -> isize;
+        sendmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64) -> isize;
+        inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize;
+        senddata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, data: u64,
+            to: FiAddr, tag: u64, context: *mut c_void,
+        ) -> isize;
+        injectdata(
+            ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr, tag: u64,
+        ) -> isize;
+    }
+}

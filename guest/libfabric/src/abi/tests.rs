@@ -1,0 +1,1 @@
+//! Our layouts and numbers against those of the installed headers.
