@@ -97,6 +97,7 @@ impl<B: Buffer> Library<B> {
             known.alive = false;
         }
         self.end_all(peer, status);
+        self.end_directed(peer, status);
     }
 
     /// Ends all that waits for a partner; what it sent is still taken, if it is not gone.

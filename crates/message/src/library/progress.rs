@@ -106,7 +106,7 @@ impl<B: Buffer> Library<B> {
     fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> bool {
         let Some((peer, short)) = way.short() else { return false };
         let Some(partner) = self.alive(peer) else { return false };
-        let Some(at) = self.take_posted(short.word) else { return false };
+        let Some(at) = self.take_posted(peer, short.word) else { return false };
         let Some(request) = self.requests.get_mut(at) else { return false };
         let bytes = short.bytes();
         let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, bytes));
@@ -216,7 +216,7 @@ impl<B: Buffer> Library<B> {
     ) -> Verdict {
         let Some(partner) = self.alive(peer) else { return Verdict::Taken };
         let size = len as usize;
-        if let Some(at) = self.take_posted(match_info) {
+        if let Some(at) = self.take_posted(peer, match_info) {
             let Some(request) = self.requests.get_mut(at) else { return Verdict::Taken };
             let into = request.buffer.as_mut();
             let taken = into.map_or(0, |into| fill(into, 0, size, |at, piece| way.copy(at, piece)));
@@ -245,7 +245,7 @@ impl<B: Buffer> Library<B> {
         passed: bool,
     ) -> Verdict {
         let Some(partner) = self.alive(peer) else { return Verdict::Taken };
-        if let Some(at) = self.take_posted(match_info) {
+        if let Some(at) = self.take_posted(peer, match_info) {
             self.match_offer(at, partner, match_info, len, offer);
             self.pull(way, at);
             return Verdict::Taken;
@@ -274,7 +274,8 @@ impl<B: Buffer> Library<B> {
         }
         self.counters.unexpected = self.counters.unexpected.wrapping_add(1);
         let order = self.unexpected.next_order();
-        let message = Message { partner, match_info, len, content, order };
+        let source = self.source(partner.peer).unwrap_or(self.own_source());
+        let message = Message { partner, source, match_info, len, content, order };
         if let Some(at) = self.unexpected.messages.insert(message)
             && let Some(queues) = self.contexts.of_mut(match_info)
         {
@@ -377,7 +378,7 @@ impl<B: Buffer> Library<B> {
             let request = self.requests.get_mut(at)?;
             request.state = State::OwnUnexpected;
             let (match_info, len) = (request.match_info, request.len);
-            if let Some(receive) = self.take_posted(match_info) {
+            if let Some(receive) = self.take_posted(Partner::SELF.peer, match_info) {
                 self.deliver_own(at, receive);
             } else if self.handler {
                 self.asked = Some(Question::Own(at));
@@ -414,7 +415,7 @@ impl<B: Buffer> Library<B> {
             }
             (Some(Question::Own(at)), Action::Continue) => {
                 let info = self.requests.get(at).map_or(0, |request| request.match_info);
-                match self.take_posted(info) {
+                match self.take_posted(Partner::SELF.peer, info) {
                     Some(receive) => self.deliver_own(at, receive),
                     None => self.keep_own(at),
                 }
@@ -430,7 +431,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Pulls nothing of an offer, so that its sender is done.
-    fn turn_down<T: Transport<B>>(
+    pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         way: &mut T,
         peer: PeerId,

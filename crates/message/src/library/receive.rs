@@ -3,7 +3,10 @@
 use super::request::{Kind, Request, State};
 use super::send::fill_from;
 use super::unexpected::{Content, Message};
-use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, check_mask};
+use super::{
+    Buffer, Error, Handed, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
+};
+use crate::split::PeerId;
 use crate::status::Status;
 
 /// What a probe found: a message that no receive has taken yet.
@@ -33,6 +36,19 @@ impl<B: Buffer> Library<B> {
         context: u64,
         into: B,
     ) -> Result<RequestId, Error> {
+        self.receive(way, None, (info, mask), context, into)
+    }
+
+    /// As [`Self::irecv`], from one endpoint only, if it is named.
+    #[inline]
+    pub(super) fn receive<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        from: Option<Source>,
+        (info, mask): (u64, u64),
+        context: u64,
+        into: B,
+    ) -> Result<RequestId, Error> {
         check_mask(info, mask)?;
         if !self.contexts.covers(mask) {
             return Err(Error::BadMatchingForContextIdMask);
@@ -41,13 +57,17 @@ impl<B: Buffer> Library<B> {
             let mut request = Request::new(Kind::Receive, State::Posted, info, context);
             request.mask = mask;
             request.buffer = Some(into);
+            if let Some(Source { address, session }) = from {
+                request.directed = true;
+                (request.other, request.more) = (address.nic.0, (session, address.endpoint));
+            }
             request
         });
         let at = at.ok_or(Error::NoResources)?;
         let id = self.id(at);
         let queues = self.contexts.of(info);
         if !queues.unexpected.is_empty()
-            && let Some(message) = self.first_unexpected(info, mask)
+            && let Some(message) = self.first_unexpected(info, mask, from)
         {
             self.take_unexpected(way, at, message);
         } else if let Some(queues) = self.contexts.of_mut(info) {
@@ -62,7 +82,7 @@ impl<B: Buffer> Library<B> {
     /// `info` has bits that `mask` does not cover.
     pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<Probed>, Error> {
         check_mask(info, mask)?;
-        let found = self.first_unexpected(info, mask);
+        let found = self.first_unexpected(info, mask, None);
         let message = found.and_then(|at| self.unexpected.messages.get(at));
         Ok(message.map(|message| Probed {
             partner: message.partner,
@@ -72,22 +92,31 @@ impl<B: Buffer> Library<B> {
     }
 
     /// The unexpected message that came first of those that match.
-    fn first_unexpected(&self, info: u64, mask: u64) -> Option<u32> {
+    pub(super) fn first_unexpected(
+        &self,
+        info: u64,
+        mask: u64,
+        from: Option<Source>,
+    ) -> Option<u32> {
         let messages = &self.unexpected.messages;
         let firsts = self.contexts.looked_at(info, mask).filter_map(|queues| {
-            messages.iter(&queues.unexpected).find(|(_, m)| m.match_info & mask == info)
+            messages.iter(&queues.unexpected).find(|(_, m)| {
+                m.match_info & mask == info && from.is_none_or(|from| from == m.source)
+            })
         });
         firsts.min_by_key(|(_, message)| message.order).map(|(at, _)| at)
     }
 
     /// Takes the receive that was posted first of those that take a message.
     #[inline]
-    pub(super) fn take_posted(&mut self, match_info: u64) -> Option<u32> {
-        let queues = self.contexts.of_mut(match_info)?;
-        let mut next = queues.posted.first();
+    pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
+        let mut next = self.contexts.of(match_info).posted.first();
         while let Some(at) = next {
             let request = self.requests.get(at)?;
-            if match_info & request.mask == request.match_info {
+            if match_info & request.mask == request.match_info
+                && (!request.directed || self.is_from(request, peer))
+            {
+                let queues = self.contexts.of_mut(match_info)?;
                 self.requests.unlink(&mut queues.posted, at);
                 return Some(at);
             }

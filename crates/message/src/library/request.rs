@@ -90,6 +90,8 @@ pub(super) struct Request<B> {
     pub forgotten: bool,
     /// Only who has its name sees it.
     pub hidden: bool,
+    /// A receive from one endpoint only: `other` and `more` are its address and session.
+    pub directed: bool,
     /// Ended early: the transport still says how it really ended.
     pub unacked: bool,
     pub status: Status,
@@ -104,9 +106,10 @@ pub(super) struct Request<B> {
     /// How much is to be transferred, and how much was.
     pub end: u32,
     pub at: u32,
-    /// The partner's name for it: an offer to pull, or what is fed to. A connect's address.
+    /// The partner's name for it: an offer to pull, or what is fed to. The address of a connect or
+    /// a directed receive.
     pub other: u64,
-    /// A connect's key and endpoint.
+    /// A connect's key and endpoint, or a directed receive's session and endpoint.
     pub more: (u32, u8),
     /// When it ends unless it ended before, in nanoseconds; `u64::MAX` for never.
     pub deadline: u64,
@@ -120,6 +123,7 @@ impl<B> Request<B> {
             state,
             forgotten: false,
             hidden: false,
+            directed: false,
             unacked: false,
             status: Status::Pending,
             code: 0,

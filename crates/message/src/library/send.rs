@@ -196,7 +196,7 @@ impl<B: Buffer> Library<B> {
         let info = request.match_info;
         // Behind those that the handler is to be asked about; and so is this, unless it is taken.
         if self.own.is_empty() && self.asked.is_none() {
-            if let Some(receive) = self.take_posted(info) {
+            if let Some(receive) = self.take_posted(Partner::SELF.peer, info) {
                 self.deliver_own(at, receive);
                 return;
             }
@@ -260,7 +260,8 @@ impl<B: Buffer> Library<B> {
         request.state = State::OwnUnexpected;
         let order = self.unexpected.next_order();
         let content = Content::Own(at, copy);
-        let message = Message { partner: Partner::SELF, match_info: info, len, content, order };
+        let (partner, source) = (Partner::SELF, self.own_source());
+        let message = Message { partner, source, match_info: info, len, content, order };
         if let Some(message) = self.unexpected.messages.insert(message)
             && let Some(queues) = self.contexts.of_mut(info)
         {

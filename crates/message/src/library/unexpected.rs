@@ -1,7 +1,7 @@
 //! Messages that no receive was posted for, in the order in which they came.
 
-use super::Partner;
 use super::slab::Slab;
+use super::{Partner, Source};
 use crate::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX};
 
 /// How buffers are sized: powers of two from 64 bytes.
@@ -34,6 +34,8 @@ impl Content {
 #[derive(Debug)]
 pub(super) struct Message {
     pub partner: Partner,
+    /// Who that was when it came.
+    pub source: Source,
     pub match_info: u64,
     pub len: u32,
     pub content: Content,
