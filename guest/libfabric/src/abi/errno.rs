@@ -81,3 +81,13 @@ pub const FI_ENOAV: i32 = 267;
 pub const FI_EOVERRUN: i32 = 268;
 /// Nobody receives.
 pub const FI_ENORX: i32 = 269;
+
+/// What a function of type `int` returns that failed so.
+pub const fn failed(code: i32) -> i32 {
+    code.wrapping_neg()
+}
+
+/// What a function of type `ssize_t` returns that failed so.
+pub const fn failed_size(code: i32) -> isize {
+    code.wrapping_neg() as isize
+}

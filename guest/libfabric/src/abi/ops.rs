@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::errno::FI_ENOSYS;
+use super::errno::{FI_ENOSYS, failed_size};
 
 /// What a function returns that is not there.
 pub trait Absent {
@@ -15,7 +15,7 @@ impl Absent for i32 {
 }
 
 impl Absent for isize {
-    const ABSENT: Self = -(FI_ENOSYS as isize);
+    const ABSENT: Self = failed_size(FI_ENOSYS);
 }
 
 impl Absent for u64 {

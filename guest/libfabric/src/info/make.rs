@@ -1,0 +1,229 @@
+//! `struct fi_info` as the core frees it: every part by itself, from the C library's heap.
+
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::NonNull;
+
+use super::offer::{
+    COMPLETION_ORDER, FABRIC, ORDER, Offer, PROTOCOL, PROTOCOL_VERSION, TAG_FORMAT,
+};
+use crate::abi::*;
+use crate::address::{self, Address};
+use crate::boards::Board;
+use crate::limits::{
+    DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
+    ORDERED_MAX, PIECES_MAX,
+};
+
+/// A newer core may look at fields that came after ours: there it finds zeroes, in so many bytes.
+const LATER: usize = 128;
+
+/// There is no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// A list that is being made; what is not handed over is freed.
+#[derive(Debug)]
+pub struct List {
+    first: *mut FiInfo,
+    last: *mut FiInfo,
+}
+
+impl List {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self { first: std::ptr::null_mut(), last: std::ptr::null_mut() }
+    }
+
+    /// Adds what is offered over a board.
+    pub fn push(&mut self, board: &Board, offer: &Offer, version: u32) -> Result<(), NoMemory> {
+        let info = allocate::<FiInfo>()?;
+        match NonNull::new(self.last) {
+            // SAFETY: it is one that was put here before.
+            Some(mut last) => unsafe { last.as_mut() }.next = info,
+            None => self.first = info,
+        }
+        self.last = info;
+        // SAFETY: it was allocated in full length, as zeroes, which are values of all its fields;
+        // nobody else has it.
+        let info = unsafe { &mut *info };
+        fill(info, board, offer, version)
+    }
+
+    /// Hands it over.
+    pub fn take(mut self) -> *mut FiInfo {
+        std::mem::replace(&mut self.first, std::ptr::null_mut())
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        while let Some(info) = NonNull::new(self.first) {
+            // SAFETY: it and its parts were allocated here, and not handed over; a part that there
+            // is not is NULL.
+            unsafe {
+                let info = info.as_ptr();
+                self.first = (*info).next;
+                if let Some(domain) = (*info).domain_attr.as_ref() {
+                    libc::free(domain.name.cast());
+                }
+                if let Some(fabric) = (*info).fabric_attr.as_ref() {
+                    libc::free(fabric.name.cast());
+                }
+                for part in [
+                    (*info).src_addr,
+                    (*info).dest_addr,
+                    (*info).tx_attr.cast(),
+                    (*info).rx_attr.cast(),
+                    (*info).ep_attr.cast(),
+                    (*info).domain_attr.cast(),
+                    (*info).fabric_attr.cast(),
+                    info.cast(),
+                ] {
+                    libc::free(part);
+                }
+            }
+        }
+    }
+}
+
+/// Zeroed memory for a structure.
+fn allocate<T>() -> Result<*mut T, NoMemory> {
+    let bytes = const { size_of::<T>().saturating_add(LATER) };
+    // SAFETY: it allocates, no more; what it gives is aligned for anything.
+    let memory = unsafe { libc::calloc(1, bytes) }.cast::<T>();
+    if memory.is_null() { Err(NoMemory) } else { Ok(memory) }
+}
+
+/// A structure of these values.
+fn put<T>(value: T) -> Result<*mut T, NoMemory> {
+    let memory = allocate::<T>()?;
+    // SAFETY: it was allocated for such a value.
+    unsafe { memory.write(value) };
+    Ok(memory)
+}
+
+fn put_text(text: &str) -> Result<*mut c_char, NoMemory> {
+    let text = CString::new(text).unwrap_or_default();
+    // SAFETY: the text ends with a zero.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    if copy.is_null() { Err(NoMemory) } else { Ok(copy) }
+}
+
+fn put_address(address: &Address) -> Result<*mut c_void, NoMemory> {
+    Ok(put(*address)?.cast())
+}
+
+/// Parts are put where they belong at once, so that they are freed if there is no memory for the
+/// next.
+fn fill(info: &mut FiInfo, board: &Board, offer: &Offer, version: u32) -> Result<(), NoMemory> {
+    info.caps = offer.caps;
+    info.addr_format = FI_FORMAT_UNSPEC;
+    info.src_addr = put_address(&address::of_board(board.nic))?;
+    info.src_addrlen = address::BYTES;
+    if let Some(destination) = &offer.destination {
+        info.dest_addr = put_address(destination)?;
+        info.dest_addrlen = address::BYTES;
+    }
+    info.tx_attr = put(tx(offer))?;
+    info.rx_attr = put(rx(offer))?;
+    info.ep_attr = put(ep())?;
+    info.domain_attr = put(domain(offer))?;
+    info.fabric_attr = put(FiFabricAttr {
+        fabric: std::ptr::null_mut(),
+        name: std::ptr::null_mut(),
+        // The core's to fill in.
+        prov_name: std::ptr::null_mut(),
+        prov_version: crate::provider::VERSION,
+        api_version: version,
+    })?;
+    let (domain, fabric) = (put_text(&board.name), put_text(FABRIC));
+    // SAFETY: both were put there above, and nobody else has them.
+    unsafe {
+        (*info.domain_attr).name = domain.unwrap_or(std::ptr::null_mut());
+        (*info.fabric_attr).name = fabric.unwrap_or(std::ptr::null_mut());
+    }
+    domain.and(fabric).map(|_| ())
+}
+
+fn tx(offer: &Offer) -> FiTxAttr {
+    FiTxAttr {
+        caps: offer.tx_caps,
+        mode: 0,
+        op_flags: offer.tx_flags,
+        msg_order: ORDER,
+        comp_order: COMPLETION_ORDER,
+        inject_size: INJECT_MAX,
+        size: OPERATIONS_MAX,
+        iov_limit: PIECES_MAX,
+        rma_iov_limit: PIECES_MAX,
+        tclass: FI_TC_UNSPEC,
+    }
+}
+
+fn rx(offer: &Offer) -> FiRxAttr {
+    FiRxAttr {
+        caps: offer.rx_caps,
+        mode: 0,
+        op_flags: offer.rx_flags,
+        msg_order: ORDER,
+        comp_order: COMPLETION_ORDER,
+        total_buffered_recv: 0,
+        size: OPERATIONS_MAX,
+        iov_limit: PIECES_MAX,
+    }
+}
+
+fn ep() -> FiEpAttr {
+    FiEpAttr {
+        kind: FI_EP_RDM,
+        protocol: PROTOCOL,
+        protocol_version: PROTOCOL_VERSION,
+        max_msg_size: MESSAGE_MAX,
+        msg_prefix_size: 0,
+        max_order_raw_size: ORDERED_MAX,
+        max_order_war_size: ORDERED_MAX,
+        max_order_waw_size: ORDERED_MAX,
+        mem_tag_format: TAG_FORMAT,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        auth_key_size: 0,
+        auth_key: std::ptr::null_mut(),
+    }
+}
+
+fn domain(offer: &Offer) -> FiDomainAttr {
+    FiDomainAttr {
+        domain: std::ptr::null_mut(),
+        name: std::ptr::null_mut(),
+        threading: offer.threading,
+        control_progress: offer.control_progress,
+        data_progress: offer.data_progress,
+        resource_mgmt: FI_RM_ENABLED,
+        av_type: offer.av_type,
+        mr_mode: offer.mr_mode,
+        mr_key_size: KEY_BYTES,
+        cq_data_size: DATA_BYTES,
+        cq_cnt: OBJECTS_MAX,
+        ep_cnt: ENDPOINTS_MAX,
+        tx_ctx_cnt: ENDPOINTS_MAX,
+        rx_ctx_cnt: ENDPOINTS_MAX,
+        max_ep_tx_ctx: 1,
+        max_ep_rx_ctx: 1,
+        max_ep_stx_ctx: 0,
+        max_ep_srx_ctx: 0,
+        cntr_cnt: OBJECTS_MAX,
+        mr_iov_limit: PIECES_MAX,
+        caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
+        mode: 0,
+        auth_key: std::ptr::null_mut(),
+        auth_key_size: 0,
+        max_err_data: 0,
+        mr_cnt: OBJECTS_MAX,
+        tclass: FI_TC_UNSPEC,
+        max_ep_auth_key: 0,
+        max_group_id: 0,
+        max_cntr_value: u64::MAX,
+        max_err_cntr_value: u64::MAX,
+        max_xpu_ctx_cnt: 0,
+    }
+}
