@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "libcauseway_fi.so";
+const NAME: &str = "libcauseway_provider.so";
 /// Providers are called `*-fi.so`, which no Rust library can be.
 const ALIAS: &str = "libcauseway-fi.so";
 
