@@ -1,0 +1,152 @@
+//! A daemon in the test's process, and programs of libfabric's users that find our provider.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_fabric::control::Command as Control;
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_mx::Messages;
+
+/// How long a program may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Boards of one group.
+pub struct Host {
+    handle: Handle,
+    _fabric: Fabric,
+    pub dir: Folder,
+}
+
+/// The address of a board.
+pub fn nic(board: &str) -> u64 {
+    0x0200_0000_0000 | u64::from(board.as_bytes()[0])
+}
+
+impl Host {
+    pub fn new(boards: &[&str]) -> Self {
+        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let host = Self { handle: fabric.handle(), _fabric: fabric, dir: Folder::new() };
+        let group: causeway_fabric::Name = "red".parse().unwrap();
+        host.handle.call(Control::GroupAdd(group.into())).unwrap();
+        for board in boards {
+            let [_, _, mac @ ..] = nic(board).to_be_bytes();
+            let kind = PortKind::Mx(MxSpec::local(Mac(mac), format!("{board}:0")));
+            let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
+            let socket = host.dir.0.join(board);
+            host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
+        }
+        host
+    }
+
+    /// Where the boards' sockets are, as `CAUSEWAY_MX` names them.
+    pub fn sockets(&self, boards: &[&str]) -> String {
+        let paths = boards.iter().map(|board| self.dir.0.join(board).display().to_string());
+        paths.collect::<Vec<_>>().join(":")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+    }
+}
+
+/// A folder of a test's own.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("causeway-fi-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where the provider lies, under the name by which the core finds it.
+pub fn provider() -> Folder {
+    let test = std::env::current_exe().unwrap();
+    let here = test.parent().unwrap();
+    let library = |path: &Path| path.join("libcauseway_provider.so");
+    let found = [here, here.parent().unwrap()].into_iter().map(library).find(|path| path.exists());
+    let folder = Folder::new();
+    let found = found.expect("cargo built the library");
+    std::os::unix::fs::symlink(found, folder.0.join("libcauseway-fi.so")).unwrap();
+    folder
+}
+
+/// Libraries of libfabric to try: this system's, and those in the folders that
+/// `CAUSEWAY_LIBFABRIC` names.
+pub fn cores() -> Vec<Option<PathBuf>> {
+    let more = std::env::var_os("CAUSEWAY_LIBFABRIC").unwrap_or_default();
+    let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
+    std::iter::once(None).chain(more.map(Some)).collect()
+}
+
+/// Whether a program of libfabric's is there.
+pub fn is_there(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !there {
+        eprintln!("{program} is not installed (libfabric-bin): nothing is tested");
+    }
+    there
+}
+
+/// What a program said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub out: String,
+    pub err: String,
+    pub good: bool,
+}
+
+/// A command with our provider, and none of the variables that whoever runs the tests may have.
+pub fn command(program: &str, provider: &Folder, core: Option<&Path>, boards: &str) -> Command {
+    let mut command = Command::new(program);
+    for name in ["FI_PROVIDER", "FI_LOG_LEVEL", "FI_LOG_PROV", "FI_LOG_SUBSYS"] {
+        command.env_remove(name);
+    }
+    command.env("FI_PROVIDER_PATH", &provider.0).env("CAUSEWAY_MX", boards);
+    if let Some(core) = core {
+        command.env("LD_LIBRARY_PATH", core);
+    }
+    command
+}
+
+/// Runs it to its end, or ends it when it takes too long.
+pub fn run(command: &mut Command) -> Said {
+    let folder = Folder::new();
+    let files = ["out", "err"].map(|name| folder.0.join(name));
+    let [out, err] = files.each_ref().map(|path| std::fs::File::create(path).unwrap());
+    let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
+    let status = wait(child);
+    let [out, err] =
+        files.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned());
+    Said { out, err, good: status.is_some_and(|status| status.success()) }
+}
+
+fn wait(mut child: Child) -> Option<std::process::ExitStatus> {
+    let since = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if since.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

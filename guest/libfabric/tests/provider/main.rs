@@ -1,0 +1,155 @@
+//! The provider as libfabric's users see it.
+
+mod common;
+
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+
+use common::{Folder, Host, Said, command, cores, is_there, provider, run};
+
+/// What `fi_info -v` says of one endpoint, in its order; values that differ between versions of it
+/// are not here.
+const VERBOSE: &[&str] = &[
+    "caps: [ FI_MSG, FI_RMA, FI_TAGGED, FI_ATOMIC, FI_READ, FI_WRITE, FI_RECV, FI_SEND, \
+     FI_REMOTE_READ, FI_REMOTE_WRITE, FI_MULTI_RECV, FI_LOCAL_COMM, FI_REMOTE_COMM, FI_SOURCE, \
+     FI_DIRECTED_RECV ]",
+    "mode: [  ]",
+    "addr_format: FI_FORMAT_UNSPEC",
+    "src_addrlen: 24",
+    "dest_addrlen: 0",
+    "fi_tx_attr:",
+    "inject_size: 4096",
+    "size: 1024",
+    "iov_limit: 8",
+    "rma_iov_limit: 8",
+    "fi_rx_attr:",
+    "size: 1024",
+    "iov_limit: 8",
+    "fi_ep_attr:",
+    "type: FI_EP_RDM",
+    "max_msg_size: 4294967231",
+    "mem_tag_format: 0x1555555555555555",
+    "tx_ctx_cnt: 1",
+    "fi_domain_attr:",
+    "name: a:0",
+    "threading: FI_THREAD_SAFE",
+    "resource_mgmt: FI_RM_ENABLED",
+    "mr_mode: [  ]",
+    "mr_key_size: 8",
+    "cq_data_size: 8",
+    "fi_fabric_attr:",
+    "name: causeway",
+    "prov_name: causeway",
+    "prov_version: 0.1",
+];
+
+/// The first of `wanted` that is not in `text`, each after the one before.
+fn missing<'a>(text: &str, wanted: &[&'a str]) -> Option<&'a str> {
+    let mut lines = text.lines().map(str::trim);
+    wanted.iter().find(|&&wanted| !lines.any(|line| line == wanted)).copied()
+}
+
+/// How often a line is there.
+fn count(text: &str, line: &str) -> usize {
+    text.lines().filter(|found| found.trim() == line).count()
+}
+
+#[test]
+fn every_board_is_offered_once_with_all_that_it_has() {
+    if !is_there("fi_info") {
+        return;
+    }
+    let (host, provider) = (Host::new(&["a", "b"]), provider());
+    let boards = host.sockets(&["a", "b"]);
+    for core in cores() {
+        let info = |arguments: &[&str]| {
+            let mut info = command("fi_info", &provider, core.as_deref(), &boards);
+            run(info.args(["-p", "causeway"]).args(arguments))
+        };
+        let short = info(&[]);
+        let expected = ["provider: causeway", "fabric: causeway", "domain: a:0", "domain: b:0"];
+        assert!(short.good && missing(&short.out, &expected).is_none(), "{core:?} {short:?}");
+        assert_eq!(count(&short.out, "provider: causeway"), 2, "{core:?} {short:?}");
+        let verbose = info(&["-v", "-d", "a:0"]);
+        assert_eq!(missing(&verbose.out, VERBOSE), None, "{core:?} {verbose:?}");
+        assert_eq!(count(&verbose.out, "prov_name: causeway"), 1, "{core:?} {verbose:?}");
+        assert_eq!(verbose.err, "", "{core:?}");
+        // What there is not: connections, datagrams, other domains and capabilities.
+        for arguments in [
+            ["-t", "FI_EP_MSG"],
+            ["-t", "FI_EP_DGRAM"],
+            ["-d", "c:0"],
+            ["-f", "other"],
+            ["-c", "FI_MSG|FI_TRIGGER"],
+        ] {
+            let none = info(&arguments);
+            assert!(!none.good && none.out.is_empty(), "{core:?} {arguments:?} {none:?}");
+        }
+        let some = info(&["-t", "FI_EP_RDM", "-c", "FI_TAGGED|FI_DIRECTED_RECV"]);
+        assert!(some.good, "{core:?} {some:?}");
+    }
+}
+
+/// That a program found nothing, and said why in one line with these words.
+fn says_why(said: &Said, words: &[&str]) {
+    let ours: Vec<&str> = said.err.lines().filter(|line| line.contains(":causeway:")).collect();
+    let [line] = ours[..] else { panic!("one line: {said:?}") };
+    assert!(!said.good && words.iter().all(|word| line.contains(word)), "{said:?}");
+}
+
+#[test]
+fn who_wants_us_by_name_is_told_why_we_are_not_there() {
+    if !is_there("fi_info") {
+        return;
+    }
+    let (folder, provider) = (Folder::new(), provider());
+    let nowhere = folder.0.join("mx0.sock").display().to_string();
+    // A socket that nobody listens at any more, as a daemon leaves it that was killed.
+    drop(UnixListener::bind(folder.0.join("dead.sock")).unwrap());
+    let dead = folder.0.join("dead.sock").display().to_string();
+    for core in cores() {
+        let info = |boards: &str| command("fi_info", &provider, core.as_deref(), boards);
+        says_why(&run(info(&nowhere).args(["-p", "causeway"])), &["mx0.sock", "start causewayd"]);
+        let dead = run(info(&dead).env("FI_PROVIDER", "causeway"));
+        says_why(&dead, &["dead.sock", "start causewayd", "CAUSEWAY_MX"]);
+        says_why(&run(info("").args(["-p", "causeway"])), &["port of kind mx"]);
+        let warned = run(info("").env("FI_LOG_LEVEL", "warn").args(["-t", "FI_EP_RDM"]));
+        assert!(warned.err.contains("port of kind mx"), "{warned:?}");
+        // Who wants others hears nothing of us.
+        let others = run(&mut info(&nowhere));
+        assert!(!others.err.contains("causeway"), "{others:?}");
+    }
+}
+
+#[test]
+fn a_board_that_is_not_ours_to_use_is_said_to_be() {
+    if !is_there("fi_info") || !is_root() {
+        return;
+    }
+    let (host, provider) = (Host::new(&["a"]), provider());
+    let socket = host.dir.0.join("a");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&socket, mode).unwrap();
+    let mut info = command("fi_info", &provider, None, &host.sockets(&["a"]));
+    let denied = run(info.args(["-p", "causeway"]).uid(65534).gid(65534));
+    says_why(&denied, &["/a: permission denied", "its mode"]);
+}
+
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
+}
+
+#[test]
+fn a_daemon_that_never_answers_holds_nobody_up_for_long() {
+    if !is_there("fi_info") {
+        return;
+    }
+    let (folder, provider) = (Folder::new(), provider());
+    let sockets = ["mx0.sock", "mx1.sock", "mx2.sock"].map(|name| folder.0.join(name));
+    let _listeners = sockets.each_ref().map(|path| UnixListener::bind(path).unwrap());
+    let boards = sockets.map(|path| path.display().to_string()).join(":");
+    let mut info = command("fi_info", &provider, None, &boards);
+    let info = run(info.args(["-p", "causeway", "-t", "FI_EP_RDM"]));
+    says_why(&info, &["mx0.sock", "does not answer"]);
+}
