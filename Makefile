@@ -18,7 +18,8 @@ setup:
 	@scripts/setup.sh
 
 build: setup
-	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress
+	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
+	    -p causeway-fi
 
 demo: build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)

@@ -7,8 +7,10 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
-# namespaces, taps and dropped privileges; xz-utils: compressed kernel modules.
-packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils)
+# namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
+# its headers and fi_info, against which the provider is tested.
+packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
+    libfabric-dev libfabric-bin)
 
 die() {
     printf 'setup: %s\n' "$@" >&2

@@ -32,8 +32,8 @@ impl std::fmt::Display for Missing {
         write!(f, "{}: ", path.display())?;
         match self.why {
             Error::NoPermission => f.write_str(
-                "permission denied: let this user write to the board's socket, by its group or \
-                 its mode",
+                "permission denied: socket_group and socket_mode of causewayd's configuration say \
+                 who may use the board",
             ),
             Error::Version => f.write_str(
                 "the daemon is of another version: use the library and the daemon of one release",

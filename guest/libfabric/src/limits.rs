@@ -24,3 +24,22 @@ pub const ENDPOINTS_MAX: usize = 255;
 pub const EVENTS_MAX: usize = 1024;
 /// Longest event, in bytes.
 pub const EVENT_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::{DATA_BYTES, INJECT_MAX, MESSAGE_MAX, OPERATIONS_MAX, PIECES_MAX, TAG_BITS};
+
+    #[test]
+    fn the_manual_says_the_same() {
+        let page = include_str!("../fi_causeway.7").replace('\n', " ");
+        for said in [
+            format!("up to {MESSAGE_MAX} bytes in up to {PIECES_MAX} pieces"),
+            format!("{INJECT_MAX} bytes are taken at once"),
+            format!("up to {OPERATIONS_MAX} operations"),
+            format!("{TAG_BITS} bits; a message carries {DATA_BYTES} bytes"),
+            format!("{} bytes, of no format", crate::address::BYTES),
+        ] {
+            assert!(page.contains(&said), "{said}");
+        }
+    }
+}

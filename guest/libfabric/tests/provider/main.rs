@@ -132,7 +132,7 @@ fn a_board_that_is_not_ours_to_use_is_said_to_be() {
     std::fs::set_permissions(&socket, mode).unwrap();
     let mut info = command("fi_info", &provider, None, &host.sockets(&["a"]));
     let denied = run(info.args(["-p", "causeway"]).uid(65534).gid(65534));
-    says_why(&denied, &["/a: permission denied", "its mode"]);
+    says_why(&denied, &["/a: permission denied", "socket_mode"]);
 }
 
 fn is_root() -> bool {
@@ -152,4 +152,40 @@ fn a_daemon_that_never_answers_holds_nobody_up_for_long() {
     let mut info = command("fi_info", &provider, None, &boards);
     let info = run(info.args(["-p", "causeway", "-t", "FI_EP_RDM"]));
     says_why(&info, &["mx0.sock", "does not answer"]);
+}
+
+#[test]
+fn the_library_exports_one_function_and_stays_where_it_was_loaded() {
+    let provider = provider();
+    let path = provider.0.join("libcauseway-fi.so");
+    let symbols = run(std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(&path));
+    let names: Vec<&str> =
+        symbols.out.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(names, ["fi_prov_ini"]);
+    let dynamic = run(std::process::Command::new("readelf").arg("-d").arg(&path)).out;
+    assert!(dynamic.contains("soname: [libcauseway-fi.so]"), "{dynamic}");
+    assert!(dynamic.contains("NODELETE") && !dynamic.contains("libfabric.so"), "{dynamic}");
+}
+
+#[test]
+fn what_is_installed_is_found_by_the_core() {
+    let (host, provider, prefix) = (Host::new(&["a"]), provider(), Folder::new());
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let script = root.join("scripts/install-libfabric.sh");
+    let install = |from: &Folder| {
+        run(std::process::Command::new("sh").arg(&script).args([&prefix.0, &from.0]))
+    };
+    let nothing = install(&prefix);
+    assert!(!nothing.good && nothing.err.contains("cargo build"), "{nothing:?}");
+    let installed = install(&provider);
+    assert!(installed.good, "{installed:?}");
+    let page = std::fs::read_to_string(prefix.0.join("share/man/man7/fi_causeway.7")).unwrap();
+    assert!(page.starts_with(".TH FI_CAUSEWAY 7"), "{page}");
+    if is_there("fi_info") {
+        let mut info = command("fi_info", &provider, None, &host.sockets(&["a"]));
+        let info = run(info
+            .env("FI_PROVIDER_PATH", prefix.0.join("lib/libfabric"))
+            .args(["-p", "causeway"]));
+        assert!(info.good && info.out.contains("domain: a:0"), "{info:?}");
+    }
 }
