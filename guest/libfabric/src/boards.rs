@@ -1,6 +1,7 @@
 //! The boards of this host that are there.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::Error;
@@ -9,6 +10,8 @@ use causeway_endpoint::board::{Conversation, sockets};
 /// A board that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Board {
+    /// By which endpoints of it are opened.
+    pub number: u32,
     pub nic: u64,
     pub name: String,
 }
@@ -49,24 +52,38 @@ impl std::fmt::Display for Missing {
 
 /// Who took so long to answer nothing is not asked for more boards: daemons have several.
 const SLOW: Duration = Duration::from_secs(1);
+/// Nor is it asked again so soon: an MPI library looks ten times when it starts.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Who was slow, and when.
+static SLOWEST: Mutex<Option<(Instant, Missing)>> = Mutex::new(None);
 
 /// All boards that answer now.
 pub fn all() -> Result<Vec<Board>, Missing> {
+    // Whoever looks at the same time waits for what the first finds.
+    let mut slowest = SLOWEST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, missing)) = slowest.as_ref().filter(|(when, _)| when.elapsed() < AGAIN) {
+        return Err(missing.clone());
+    }
+    *slowest = None;
     let sockets = sockets();
     let mut missing = Missing { path: sockets.first().cloned(), why: Error::NoBoard };
-    let mut boards = Vec::new();
+    let mut boards: Vec<Board> = Vec::new();
     for (number, path) in (0_u32..).zip(sockets) {
         let since = Instant::now();
         match Conversation::new(number) {
             Ok(conversation) => {
                 let known = conversation.board;
-                boards.push(Board { nic: known.nic, name: known.name });
+                if boards.iter().all(|board| board.nic != known.nic) {
+                    boards.push(Board { number, nic: known.nic, name: known.name });
+                }
             }
             Err(why) => {
                 if missing.why == Error::NoBoard {
                     missing = Missing { path: Some(path), why };
                 }
                 if since.elapsed() > SLOW {
+                    *slowest = boards.is_empty().then(|| (Instant::now(), missing.clone()));
                     break;
                 }
             }

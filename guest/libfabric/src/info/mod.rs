@@ -12,7 +12,8 @@ use std::ffi::{c_char, c_int};
 use crate::abi::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FiInfo, failed};
 use crate::{boards, say};
 
-pub use offer::FABRIC;
+pub use asked::Asked;
+pub use offer::{FABRIC, Offer, is_wanted};
 
 /// `fi_provider.getinfo`.
 ///
@@ -56,9 +57,26 @@ fn list(asked: &asked::Asked) -> Result<make::List, c_int> {
     })?;
     let mut list = make::List::new();
     let mut none = true;
-    for board in boards.iter().filter(|board| offer::is_wanted(asked, &board.name, board.nic)) {
+    for board in boards.iter().filter(|board| is_wanted(asked, board)) {
         list.push(board, &offer, asked.version).map_err(|_| FI_ENOMEM)?;
         none = false;
     }
     if none { Err(FI_ENODATA) } else { Ok(list) }
+}
+
+/// What an application chose when it opens something: an offer that it may have changed since, so
+/// that it is held once more against what there is.
+///
+/// # Safety
+/// It is NULL, or a list of the application's.
+pub unsafe fn chosen(info: *const FiInfo, version: u32) -> Result<(Asked, Offer), c_int> {
+    if info.is_null() {
+        return Err(FI_EINVAL);
+    }
+    // SAFETY: as the caller says.
+    let asked = unsafe { asked::read(version, std::ptr::null(), std::ptr::null(), 0, info) };
+    match offer::offer(&asked) {
+        Ok(offer) => Ok((asked, offer)),
+        Err(_) => Err(FI_EINVAL),
+    }
 }

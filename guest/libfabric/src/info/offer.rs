@@ -3,6 +3,7 @@
 use super::asked::{Asked, Domain, Ep, Place, Rx, Tx};
 use crate::abi::*;
 use crate::address::{self, Address};
+use crate::boards::Board;
 use crate::limits::{
     DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
     ORDERED_MAX, PIECES_MAX, TAG_BITS,
@@ -237,12 +238,13 @@ fn mr_mode(asked: &Asked) -> Result<i32, Lack> {
 }
 
 /// Whether a board is one of those that are asked for.
-pub fn is_wanted(asked: &Asked, name: &str, nic: u64) -> bool {
-    let named = |wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| wanted == name);
+pub fn is_wanted(asked: &Asked, board: &Board) -> bool {
+    let named =
+        |wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| wanted == board.name);
     named(&asked.domain_name)
         && named(&asked.node)
         && match asked.source {
-            Place::Is(source) => address::board(&source) == nic,
+            Place::Is(source) => address::board(&source) == board.nic,
             _ => true,
         }
 }

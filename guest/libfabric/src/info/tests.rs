@@ -180,10 +180,12 @@ fn memory_is_registered_as_it_is_asked_for() {
 
 #[test]
 fn boards_are_those_that_were_named() {
-    let wanted = |asked: &Asked| {
-        ["a:0", "b:0"]
-            .map(|name| is_wanted(asked, name, 0x0200_0000_0000 | u64::from(name.as_bytes()[0])))
-    };
+    let boards = [("a:0", 0x0200_0000_0061), ("b:0", 0x0200_0000_0062)].map(|(name, nic)| Board {
+        number: 0,
+        nic,
+        name: name.to_owned(),
+    });
+    let wanted = |asked: &Asked| boards.each_ref().map(|board| is_wanted(asked, board));
     let name = || Some("a:0".to_owned());
     assert_eq!(wanted(&asked(|_| {})), [true, true]);
     assert_eq!(wanted(&asked(|asked| asked.domain_name = name())), [true, false]);
@@ -203,7 +205,7 @@ fn boards_are_those_that_were_named() {
 }
 
 fn board() -> Board {
-    Board { nic: 0x0200_0000_0061, name: "a:0".to_owned() }
+    Board { number: 0, nic: 0x0200_0000_0061, name: "a:0".to_owned() }
 }
 
 /// Frees a list as the core does: all parts, one by one.
@@ -240,7 +242,7 @@ fn what_is_handed_over_is_what_can_be_asked_for_again() {
     });
     let mut list = List::new();
     list.push(&board(), &first, version(1, 17)).unwrap();
-    list.push(&Board { nic: 5, name: "z".to_owned() }, &first, version(1, 17)).unwrap();
+    list.push(&Board { number: 1, nic: 5, name: "z".to_owned() }, &first, version(1, 17)).unwrap();
     let info = list.take();
     // SAFETY: the list is there until it is freed.
     let again = unsafe { read(version(1, 17), std::ptr::null(), std::ptr::null(), 0, info) };
@@ -249,9 +251,15 @@ fn what_is_handed_over_is_what_can_be_asked_for_again() {
     assert_eq!(again.fabric_name.as_deref(), Some("causeway"));
     assert_eq!(again.source, Place::Is(of_board(0x0200_0000_0061)));
     assert_eq!((again.tx.msg_order, again.rx.comp_order), (ORDER, COMPLETION_ORDER));
-    assert!(is_wanted(&again, "a:0", 0x0200_0000_0061));
+    assert!(is_wanted(&again, &board()));
+    // SAFETY: as above.
+    let (chosen, offer) = unsafe { super::chosen(info, version(1, 17)) }.unwrap();
+    assert_eq!((&chosen, offer), (&again, first));
     // SAFETY: as above.
     unsafe {
+        (*(*info).ep_attr).max_msg_size = MESSAGE_MAX + 1;
+        assert_eq!(super::chosen(info, version(1, 17)), Err(FI_EINVAL));
+        assert_eq!(super::chosen(std::ptr::null(), version(1, 17)), Err(FI_EINVAL));
         let second = (*info).next;
         assert_eq!(std::ffi::CStr::from_ptr((*(*second).domain_attr).name), c"z");
         assert!((*second).next.is_null());
