@@ -150,3 +150,24 @@ fn wait(mut child: Child) -> Option<std::process::ExitStatus> {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Compiles a program of `tests/c`; none where libfabric's headers are not installed.
+pub fn compile(name: &str) -> Option<Folder> {
+    let preprocessed = Command::new("cc")
+        .args(["-E", "-include", "rdma/fabric.h", "-x", "c", "/dev/null", "-o", "/dev/null"])
+        .stderr(Stdio::null())
+        .status();
+    if !preprocessed.unwrap().success() {
+        eprintln!("libfabric's headers are not installed (libfabric-dev): nothing is tested");
+        return None;
+    }
+    let folder = Folder::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
+    let done = Command::new("cc")
+        .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .args([folder.0.join("program"), source])
+        .arg("-lfabric")
+        .status();
+    assert!(done.unwrap().success(), "{name} compiles");
+    Some(folder)
+}

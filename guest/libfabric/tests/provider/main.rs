@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 
-use common::{Folder, Host, Said, command, cores, is_there, provider, run};
+use common::{Folder, Host, Said, command, compile, cores, is_there, provider, run};
 
 /// What `fi_info -v` says of one endpoint, in its order; values that differ between versions of it
 /// are not here.
@@ -140,18 +140,29 @@ fn is_root() -> bool {
     status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
 }
 
+/// Runs a program of ours.
+fn run_ours(program: &Folder, argument: &str, core: Option<&std::path::Path>, boards: &str) {
+    let (program, provider) = (program.0.join("program"), provider());
+    let mut program = command(program.to_str().unwrap(), &provider, core, boards);
+    let said = run(program.arg(argument));
+    assert!(said.good && said.out == "ok\n", "{core:?} {said:?}");
+}
+
+#[test]
+fn infos_fabrics_and_event_queues_are_what_the_core_takes_them_for() {
+    let (host, Some(program)) = (Host::new(&["a"]), compile("objects.c")) else { return };
+    for core in cores() {
+        run_ours(&program, "", core.as_deref(), &host.sockets(&["a"]));
+    }
+}
+
 #[test]
 fn a_daemon_that_never_answers_holds_nobody_up_for_long() {
-    if !is_there("fi_info") {
-        return;
-    }
-    let (folder, provider) = (Folder::new(), provider());
+    let (folder, Some(program)) = (Folder::new(), compile("objects.c")) else { return };
     let sockets = ["mx0.sock", "mx1.sock", "mx2.sock"].map(|name| folder.0.join(name));
     let _listeners = sockets.each_ref().map(|path| UnixListener::bind(path).unwrap());
     let boards = sockets.map(|path| path.display().to_string()).join(":");
-    let mut info = command("fi_info", &provider, None, &boards);
-    let info = run(info.args(["-p", "causeway", "-t", "FI_EP_RDM"]));
-    says_why(&info, &["mx0.sock", "does not answer"]);
+    run_ours(&program, "slow", None, &boards);
 }
 
 #[test]
