@@ -25,5 +25,6 @@ mod fabric;
 mod info;
 mod limits;
 mod provider;
+mod rdm;
 mod say;
 mod shell;

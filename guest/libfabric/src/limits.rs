@@ -1,5 +1,7 @@
 //! Every bound of this crate, in one place. Most are what [`crate::info`] tells applications.
 
+use std::time::Duration;
+
 /// Longest message, in bytes: 4 GiB, less room for what goes before it.
 pub const MESSAGE_MAX: usize = 0xffff_ffff - 64;
 /// Longest message that is taken at once, so that its buffer may be used again, in bytes.
@@ -24,6 +26,31 @@ pub const ENDPOINTS_MAX: usize = 255;
 pub const EVENTS_MAX: usize = 1024;
 /// Longest event, in bytes.
 pub const EVENT_BYTES_MAX: usize = 4096;
+/// Operations of one endpoint at a time, ours among them: their numbers have 20 bits.
+pub const NUMBERS_MAX: usize = 1 << 20;
+/// Operations of the application that send and have not ended, of one endpoint.
+pub const SENDS_MAX: usize = 1 << 16;
+/// Longest write whose bytes go with the question, and longest operands of an atomic operation, in
+/// bytes: with what is before them they go whole through a channel.
+pub const INLINE_BYTES_MAX: usize = 4096;
+/// Names in one address vector.
+pub const NAMES_MAX: usize = 1 << 20;
+/// Registered pieces of memory of one domain.
+pub const REGIONS_MAX: usize = 1 << 16;
+/// Least room in a buffer for many messages, unless it is said, in bytes.
+pub const MULTI_RECEIVE_MIN: usize = 64;
+/// Where messages in such a buffer begin: at multiples of so many bytes.
+pub const MULTI_RECEIVE_GRAIN: usize = 16;
+/// How often one call goes on at most.
+pub const STEPS_AT_ONCE: usize = 4;
+/// Questions of others that are answered by one call.
+pub const ANSWERS_AT_ONCE: usize = 64;
+/// How long a call that waits looks before it sleeps.
+pub const LOOK: Duration = Duration::from_micros(50);
+/// Longest sleep; whatever is waited for wakes.
+pub const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How long a connect may take, in ns; 10 s.
+pub const CONNECT_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests {

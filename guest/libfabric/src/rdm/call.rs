@@ -1,0 +1,188 @@
+//! Reads, writes and atomic operations, as who asks for them sees them: a question and its reply.
+
+use causeway_message::library::Completion;
+use causeway_message::status::Status;
+
+use super::control::{Kind, Question};
+use super::done::{Done, Report, errno};
+use super::operation::Task;
+use super::parcel::{Parcel, Place};
+use super::receive::matters;
+use super::{BODY, CONTROL, Env, Errno, REPLY, Rdm};
+use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
+use crate::limits::{INLINE_BYTES_MAX, MESSAGE_MAX};
+
+/// Memory of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote {
+    /// Whose, by the number in the book.
+    pub to: u64,
+    /// Its key.
+    pub key: u64,
+    /// Where in it.
+    pub address: u64,
+}
+
+/// An atomic operation.
+#[derive(Debug)]
+pub struct Atomic {
+    /// libfabric's numbers.
+    pub datatype: u8,
+    /// See [`Self::datatype`].
+    pub operation: u8,
+    /// What is applied.
+    pub operands: Vec<u8>,
+    /// What is compared with.
+    pub compare: Option<Vec<u8>>,
+    /// Where what was there goes; none: nobody wants it.
+    pub result: Option<Place>,
+    /// Bytes of memory that it is about.
+    pub len: usize,
+}
+
+impl Rdm {
+    /// Writes to another's memory.
+    ///
+    /// # Errors
+    /// Nobody has the number; too many bytes or operations.
+    pub fn write(
+        &mut self,
+        env: Env<'_>,
+        remote: Remote,
+        report: Report,
+        place: Place,
+        data: Option<u64>,
+    ) -> Result<(), Errno> {
+        let len = self.length(&place)?;
+        let long = place.len() > INLINE_BYTES_MAX;
+        let kind = if long { Kind::WriteLong } else { Kind::Write };
+        let question = Question { kind, data, len, ..blank(remote) };
+        let more = if long { Place::NOWHERE } else { place.to_owned() };
+        let call = self.ask(env, remote, report, question, more.bytes(0), Place::NOWHERE)?;
+        if long {
+            let partner = self.reach(env.book, remote.to)?;
+            let info = BODY | u64::from(self.operations.name(call));
+            // The reply tells how it went.
+            self.send_to(remote.to, partner, info, Task::Ask(call), Parcel::bare(place))?;
+        }
+        Ok(())
+    }
+
+    /// Reads another's memory.
+    ///
+    /// # Errors
+    /// As of [`Self::write`].
+    pub fn read(
+        &mut self,
+        env: Env<'_>,
+        remote: Remote,
+        report: Report,
+        place: Place,
+    ) -> Result<(), Errno> {
+        let len = self.length(&place)?;
+        let question = Question { kind: Kind::Read, len, ..blank(remote) };
+        self.ask(env, remote, report, question, &[], place).map(drop)
+    }
+
+    /// Changes another's memory.
+    ///
+    /// # Errors
+    /// As of [`Self::write`].
+    pub fn atomic(
+        &mut self,
+        env: Env<'_>,
+        remote: Remote,
+        report: Report,
+        atomic: Atomic,
+    ) -> Result<(), Errno> {
+        let Atomic { datatype, operation, mut operands, compare, result, len } = atomic;
+        let kind = match (&compare, &result) {
+            (Some(_), _) => Kind::Compare,
+            (None, Some(_)) => Kind::Fetch,
+            (None, None) => Kind::Atomic,
+        };
+        operands.extend_from_slice(compare.as_deref().unwrap_or_default());
+        if operands.len() > INLINE_BYTES_MAX || len > INLINE_BYTES_MAX {
+            return Err(Errno(FI_EMSGSIZE));
+        }
+        let len = u64::try_from(len).map_err(|_| Errno(FI_EMSGSIZE))?;
+        let question = Question { kind, datatype, operation, len, ..blank(remote) };
+        let into = result.unwrap_or(Place::NOWHERE);
+        self.ask(env, remote, report, question, &operands, into).map(drop)
+    }
+
+    fn length(&self, place: &Place) -> Result<u64, Errno> {
+        let len = Some(place.len()).filter(|&len| len <= MESSAGE_MAX);
+        len.and_then(|len| u64::try_from(len).ok()).ok_or(Errno(FI_EMSGSIZE))
+    }
+
+    /// Asks, and waits for the reply; that comes from who was asked, or fails with it.
+    fn ask(
+        &mut self,
+        env: Env<'_>,
+        remote: Remote,
+        report: Report,
+        mut question: Question,
+        more: &[u8],
+        into: Place,
+    ) -> Result<u32, Errno> {
+        let source = env.book.get(remote.to).ok_or(Errno(FI_EINVAL))?;
+        let partner = self.reach(env.book, remote.to)?;
+        let call = self.begin(Task::Call(report))?;
+        question.name = self.operations.name(call);
+        let matching = (REPLY | u64::from(question.name), u64::MAX);
+        self.post_receive(call, Some(source), matching, into)?;
+        let mut bytes = question.emit(more.len());
+        bytes.extend_from_slice(more);
+        let parcel = Parcel::bare(Place::Owned(bytes.into()));
+        if self.send_to(remote.to, partner, CONTROL, Task::Ask(call), parcel).is_err() {
+            self.drop_call(call);
+            return Err(Errno(FI_EAGAIN));
+        }
+        Ok(call)
+    }
+
+    /// Takes the receive of a reply back. None if it is too late for that.
+    fn drop_call(&mut self, call: u32) -> Option<Report> {
+        let Some(&mut Task::Call(report)) = self.operations.task(call) else { return None };
+        let request = self.operations.request(call)?;
+        let endpoint = &mut self.endpoint;
+        if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {
+            return None;
+        }
+        self.operations.end(call);
+        Some(report)
+    }
+
+    /// The question of a call, or the bytes to it, did not arrive.
+    pub(super) fn fail_call(&mut self, call: u32, err: i32, status: Status) {
+        if let Some(report) = self.drop_call(call) {
+            self.done.push_back(Done::failed(report, err, status));
+        }
+    }
+
+    /// The reply to a call is there, or does not come.
+    pub(super) fn replied(&mut self, report: Report, (err, _): (u64, u64), ended: &Completion) {
+        let failed = |err, status| Done::failed(report, err, status);
+        self.done.push_back(match (ended.status, i32::try_from(err)) {
+            (status, _) if !matters(status) => failed(errno(status), status),
+            (Status::Success, Ok(0)) => Done::well(report),
+            (status, Ok(err)) if err > 0 => failed(err, status),
+            (status, _) => failed(FI_EIO, status),
+        });
+    }
+}
+
+fn blank(remote: Remote) -> Question {
+    let Remote { key, address, .. } = remote;
+    Question {
+        kind: Kind::Read,
+        datatype: 0,
+        operation: 0,
+        name: 0,
+        key,
+        address,
+        len: 0,
+        data: None,
+    }
+}

@@ -1,0 +1,191 @@
+//! An endpoint of kind `FI_EP_RDM`, without the C interface around it.
+//!
+//! # How messages cross
+//! The engine matches 64 bits ([`causeway_message::library`]). The upper two say what a message is
+//! for, each with queues of its own:
+//!
+//! | bits 63, 62 | what | the other bits |
+//! |---|---|---|
+//! | 0 0 | a message with a tag | the tag |
+//! | 0 1 | a message without | 0 |
+//! | 1 0 | a question about memory ([`control`]) | 0 |
+//! | 1 1 | what follows: a long message's bytes, or (bit 61) a reply | its name |
+//!
+//! A message begins with a head of 16 bytes: immediate data, and a word that has no bit 63 if
+//! the message's bytes follow. A message too long for that is a *notice*: its word has bit 63, a name
+//! of 30 bits and the length, and the bytes come as a message of that name. So what waits for a receive is
+//! always there as a whole, with all that `FI_PEEK` is to tell, and long messages lie in the memory
+//! of both sides as the application has it.
+//!
+//! Reads, writes and atomic operations are questions to the other process, which answers when it
+//! makes progress; so there is no memory that others map.
+//!
+//! # Addresses
+//! A name of an endpoint is its address and session; so an endpoint that begins anew at the same
+//! address is another one. It is connected to when something is first sent to it, or received from
+//! it alone.
+
+mod atomic;
+mod book;
+mod call;
+mod control;
+mod done;
+mod multi;
+mod operation;
+mod parcel;
+mod peek;
+mod receive;
+mod regions;
+mod send;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+pub use atomic::{Kind as AtomicKind, valid as atomic_valid};
+pub use book::{Book, NAME_BYTES, Name};
+pub use call::{Atomic, Remote};
+pub use done::{Done, Report};
+pub use parcel::Place;
+pub use receive::Wanted;
+pub use regions::{Region, Regions};
+pub use send::Message;
+
+use std::collections::VecDeque;
+
+use causeway_endpoint::limits::ENDPOINT_ANY;
+use causeway_endpoint::{Endpoint, Opening};
+use causeway_message::library::{Partner, Source, Step};
+
+use crate::limits::STEPS_AT_ONCE;
+use operation::{Operations, Task};
+use parcel::Parcel;
+use send::Peer;
+
+/// What others of the same kind know to connect: an MX program does not.
+const KEY: u32 = u32::from_le_bytes(*b"CWFI");
+/// Where the bits are that say what a message is for.
+const SPACE_SHIFT: u8 = 62;
+/// All of them.
+const SPACES: u64 = 0b11 << SPACE_SHIFT;
+/// A message with a tag, and one without.
+const TAGGED: u64 = 0;
+const PLAIN: u64 = 0b01 << SPACE_SHIFT;
+/// A question about memory.
+const CONTROL: u64 = 0b10 << SPACE_SHIFT;
+/// A long message's bytes.
+const BODY: u64 = 0b11 << SPACE_SHIFT;
+/// A reply to a question.
+const REPLY: u64 = BODY | 1 << 61;
+/// The bits of a tag: `mem_tag_format` says as many.
+pub const TAG_MASK: u64 = (1 << 61) - 1;
+
+/// Why an operation was not begun: one of libfabric's numbers, above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What an endpoint needs of its domain.
+#[derive(Debug, Clone, Copy)]
+pub struct Env<'a> {
+    /// The names that the application knows.
+    pub book: &'a Book,
+    /// The memory that it registered.
+    pub regions: &'a Regions,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Rdm {
+    /// First: it has memory of the operations.
+    pub endpoint: Endpoint<Parcel>,
+    operations: Operations,
+    /// What is known of those whom the book names, by their number there.
+    peers: Vec<Peer>,
+    /// Messages that were peeked at and claimed.
+    claimed: Vec<peek::Claimed>,
+    /// Least room in a buffer for many messages.
+    pub multi_receive_min: usize,
+    /// Sends that have not ended.
+    sending: usize,
+    /// What is over and was not told yet.
+    pub done: VecDeque<Done>,
+}
+
+impl Rdm {
+    /// Opens one of a board of this host, by number.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or refuses.
+    pub fn open(board: u32) -> Result<Self, causeway_endpoint::Error> {
+        let opening =
+            Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
+        Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, opening)?))
+    }
+
+    fn new(endpoint: Endpoint<Parcel>) -> Self {
+        Self {
+            endpoint,
+            operations: Operations::new(),
+            peers: Vec::new(),
+            claimed: Vec::new(),
+            multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
+            sending: 0,
+            done: VecDeque::with_capacity(64),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Name {
+        let own = self.endpoint.library.source_of(Partner::SELF);
+        let address = self.endpoint.library.address();
+        Name(own.unwrap_or(Source { address, session: 0 }))
+    }
+
+    /// Goes on with what came in. True: something was done, and who waits elsewhere for this
+    /// endpoint is to look again.
+    #[inline]
+    pub fn progress(&mut self, env: Env<'_>) -> bool {
+        let mut worked = false;
+        for _ in 0..STEPS_AT_ONCE {
+            let (step, stirs) = self.endpoint.step();
+            worked |= stirs;
+            self.collect(env);
+            if self.endpoint.library.unexpected() > 0 {
+                worked |= self.answer(env);
+            }
+            if step != Step::Worked {
+                break;
+            }
+        }
+        worked
+    }
+
+    /// Looks at what is not looked at each time.
+    pub fn look(&mut self) -> bool {
+        self.endpoint.look()
+    }
+
+    /// Takes note of what ended.
+    #[inline]
+    fn collect(&mut self, env: Env<'_>) {
+        while let Ok(Some(ended)) = self.endpoint.library.test_any(0, 0) {
+            self.ended(env, &ended);
+        }
+    }
+
+    /// The number of a partner in the book.
+    #[inline]
+    fn from(&mut self, book: &Book, partner: Partner) -> u64 {
+        let library = &mut self.endpoint.library;
+        let Some(source) = library.source_of(partner) else { return book::NOBODY };
+        let known = library.partner_context(partner).unwrap_or(0).wrapping_sub(1);
+        if book.get(known) == Some(source) {
+            return known;
+        }
+        let found = book.find(source);
+        library.set_partner_context(partner, found.wrapping_add(1));
+        found
+    }
+}
+
+/// The bits of an operation's name.
+const NAME_MASK: u32 = (1 << 30) - 1;

@@ -1,0 +1,167 @@
+//! Buffers for many messages (`FI_MULTI_RECV`): each message goes behind the one before.
+//!
+//! The engine has one receive at a time of such a buffer, for what is left of it. It is posted again
+//! behind others that are posted, so two buffers take turns.
+
+use causeway_message::library::{Completion, Source};
+use causeway_message::status::Status;
+
+use super::done::{Done, Report, errno};
+use super::operation::Task;
+use super::parcel::Place;
+use super::receive::{Told, Wanted, matters, noticed};
+use super::send::NOTICE;
+use super::{Env, Errno, Rdm};
+use crate::abi::{FI_ECANCELED, FI_EINVAL, FI_MULTI_RECV};
+use crate::limits::MULTI_RECEIVE_GRAIN;
+
+/// See above.
+#[derive(Debug)]
+pub struct Multi {
+    pub report: Report,
+    /// Its memory, and how much of that is used.
+    start: *mut u8,
+    len: usize,
+    used: usize,
+    /// Less room than this is none.
+    min: usize,
+    from: Option<Source>,
+    matching: (u64, u64),
+    /// Long messages on their way into it.
+    parts: usize,
+    /// The engine has a receive for the rest.
+    pub posted: bool,
+    pub cancelled: bool,
+}
+
+// SAFETY: the application gave the memory to the operation, whichever thread ends it.
+unsafe impl Send for Multi {}
+
+impl Multi {
+    /// What is left.
+    fn rest(&self) -> (*mut u8, usize) {
+        (self.start.wrapping_add(self.used), self.len.saturating_sub(self.used))
+    }
+
+    /// So many bytes more are used.
+    fn take(&mut self, len: usize) {
+        let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
+        self.used = used.unwrap_or(self.len).min(self.len);
+    }
+
+    fn is_full(&self) -> bool {
+        self.len.saturating_sub(self.used) < self.min.max(1)
+    }
+}
+
+impl Rdm {
+    /// Receives messages into one piece of memory until that is full.
+    ///
+    /// # Errors
+    /// More pieces; nobody has the number; too many operations.
+    pub fn receive_many(
+        &mut self,
+        env: Env<'_>,
+        wanted: Wanted,
+        place: Place,
+    ) -> Result<(), Errno> {
+        let Place::One(start, len) = place else { return Err(Errno(FI_EINVAL)) };
+        let from = self.source(env, wanted.from)?;
+        let multi = Multi {
+            report: wanted.report,
+            start,
+            len,
+            used: 0,
+            min: self.multi_receive_min,
+            from,
+            matching: wanted.matching(),
+            parts: 0,
+            posted: true,
+            cancelled: false,
+        };
+        if multi.is_full() {
+            return Err(Errno(FI_EINVAL));
+        }
+        let operation = self.begin(Task::Multi(Box::new(multi)))?;
+        self.post_receive(operation, from, wanted.matching(), place)
+    }
+
+    /// The next message for such a buffer is there.
+    pub(super) fn multi_received(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+        let (data, word) = self.operations.words(at);
+        let from = match ended.partner {
+            Some(partner) => self.from(env.book, partner),
+            None => super::book::NOBODY,
+        };
+        let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
+        multi.posted = false;
+        let (start, room) = multi.rest();
+        let report = Report { buf: start.addr(), len: room, ..multi.report };
+        let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
+            multi.cancelled = true;
+            self.done.push_back(Done::failed(report, errno(ended.status), ended.status));
+            self.settle_multi(at);
+            return;
+        };
+        let told = Told::new(report, ended.match_info, (from, data, word), room);
+        if word & NOTICE == 0 {
+            let done = told.short(ended);
+            multi.take(done.len);
+            self.done.push_back(done);
+        } else {
+            let (name, len) = noticed(word);
+            multi.take(len);
+            multi.parts = multi.parts.saturating_add(1);
+            let place = Place::One(start, len.min(room));
+            let told = Told { room: len.min(room), ..told };
+            if let Err(done) = self.fetch(partner, name, Task::Part(at, told, len), place, &told) {
+                self.parted(at, done);
+                return;
+            }
+        }
+        self.settle_multi(at);
+    }
+
+    /// A long message is there.
+    pub(super) fn parted(&mut self, at: u32, done: Done) {
+        self.done.push_back(done);
+        if let Some(Task::Multi(multi)) = self.operations.task(at) {
+            multi.parts = multi.parts.saturating_sub(1);
+        }
+        self.settle_multi(at);
+    }
+
+    /// Posts the rest, or gives the buffer back when nothing more comes into it.
+    pub(super) fn settle_multi(&mut self, at: u32) {
+        let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
+        if multi.posted {
+            return;
+        }
+        if !multi.cancelled && !multi.is_full() {
+            let (start, room) = multi.rest();
+            let (from, matching) = (multi.from, multi.matching);
+            multi.posted = true;
+            let _ = self.post_receive(at, from, matching, Place::One(start, room));
+            return;
+        }
+        if multi.parts > 0 {
+            return;
+        }
+        let (report, cancelled) = (multi.report, multi.cancelled);
+        self.operations.end(at);
+        if cancelled {
+            self.done.push_back(Done::failed(report, FI_ECANCELED, Status::Cancelled));
+            return;
+        }
+        // Its last message says that the buffer is the application's again.
+        match self.done.back_mut() {
+            Some(last) if last.report.context == report.context && last.fault.is_none() => {
+                last.report.flags |= FI_MULTI_RECV;
+            }
+            _ => {
+                let flags = report.flags | FI_MULTI_RECV;
+                self.done.push_back(Done::well(Report { flags, len: 0, ..report }));
+            }
+        }
+    }
+}

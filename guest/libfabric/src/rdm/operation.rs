@@ -1,0 +1,197 @@
+//! Operations: what a request of the engine is made for.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+use causeway_message::library::{RequestId, Source};
+
+use super::done::Report;
+use super::multi::Multi;
+use super::parcel::{HEAD_BYTES, Head, Place};
+use super::receive::Told;
+use crate::limits::NUMBERS_MAX;
+
+/// Heads that are allocated at a time.
+const CHUNK: usize = 256;
+/// Bits of a name that are the number of an operation.
+const NUMBER_BITS: u32 = 20;
+
+/// What is done when a request ends.
+#[derive(Debug)]
+pub enum Task {
+    /// None: the next that is free, or `u32::MAX`.
+    Free(u32),
+    /// A message of the application.
+    Send(Report),
+    /// Something of ours that nobody asks about.
+    Quiet,
+    /// What asks another to do something: if it fails, so does the call of that name.
+    Ask(u32),
+    /// A connect to an address.
+    Connect(u64),
+    /// A receive, where what follows a notice goes, and whom alone it is from.
+    Receive(Report, Place, Option<Source>),
+    /// What follows the notice of a receive: so many bytes.
+    Body(Told, usize),
+    /// A buffer for many messages.
+    Multi(Box<Multi>),
+    /// A long message into such a buffer, by its operation.
+    Part(u32, Told, usize),
+    /// A read, a write or an atomic operation: the reply is waited for.
+    Call(Report),
+    /// Somebody's long write into memory of ours: whose, its name, and its immediate data.
+    Served(Source, u32, Option<u64>),
+}
+
+#[derive(Debug)]
+struct Entry {
+    task: Task,
+    /// How often the place was used.
+    turn: u16,
+    request: RequestId,
+}
+
+#[derive(Debug)]
+struct Chunk(Box<[UnsafeCell<[u8; HEAD_BYTES]>]>);
+
+// SAFETY: heads are reached under the lock of their domain.
+unsafe impl Send for Chunk {}
+
+/// All operations of an endpoint.
+#[derive(Debug)]
+pub struct Operations {
+    entries: Vec<Entry>,
+    heads: Vec<Chunk>,
+    free: u32,
+    used: usize,
+}
+
+impl Operations {
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0 }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Adds one; none if there are too many.
+    #[inline]
+    pub fn add(&mut self, task: Task) -> Option<u32> {
+        let at = if self.free == u32::MAX { self.grow()? } else { self.free };
+        let entry = self.entries.get_mut(at as usize)?;
+        let Task::Free(next) = entry.task else { return None };
+        self.free = next;
+        self.used = self.used.saturating_add(1);
+        entry.task = task;
+        entry.turn = entry.turn.wrapping_add(1);
+        Some(at)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<u32> {
+        let first = self.entries.len();
+        if first >= NUMBERS_MAX {
+            return None;
+        }
+        self.heads.push(Chunk((0..CHUNK).map(|_| UnsafeCell::new([0; HEAD_BYTES])).collect()));
+        let end = first.saturating_add(CHUNK);
+        for at in first..end {
+            let next = at.saturating_add(1);
+            let next = if next < end { u32::try_from(next).ok()? } else { u32::MAX };
+            self.entries.push(Entry { task: Task::Free(next), turn: 0, request: RequestId(0) });
+        }
+        self.free = u32::try_from(first).ok()?;
+        Some(self.free)
+    }
+
+    /// Ends one; gives its task.
+    #[inline]
+    pub fn end(&mut self, at: u32) -> Option<Task> {
+        let entry = self.entries.get_mut(at as usize)?;
+        if matches!(entry.task, Task::Free(_)) {
+            return None;
+        }
+        let task = std::mem::replace(&mut entry.task, Task::Free(self.free));
+        self.free = at;
+        self.used = self.used.saturating_sub(1);
+        Some(task)
+    }
+
+    /// Its task.
+    #[inline]
+    pub fn task(&mut self, at: u32) -> Option<&mut Task> {
+        self.entries.get_mut(at as usize).map(|entry| &mut entry.task)
+    }
+
+    /// The engine's request for it.
+    #[inline]
+    pub fn set_request(&mut self, at: u32, request: RequestId) {
+        if let Some(entry) = self.entries.get_mut(at as usize) {
+            entry.request = request;
+        }
+    }
+
+    /// See [`Self::set_request`].
+    pub fn request(&self, at: u32) -> Option<RequestId> {
+        self.entries.get(at as usize).map(|entry| entry.request)
+    }
+
+    /// A name by which others speak of it: 30 bits, not used again soon.
+    pub fn name(&self, at: u32) -> u32 {
+        let turn = self.entries.get(at as usize).map_or(0, |entry| entry.turn);
+        (u32::from(turn) & 0x3ff) << NUMBER_BITS | at
+    }
+
+    /// The operation of that name.
+    pub fn named(&self, name: u32) -> Option<u32> {
+        let at = name & ((1 << NUMBER_BITS) - 1);
+        (self.name(at) == name).then_some(at)
+    }
+
+    /// The numbers of those that fit.
+    pub fn find(&self, mut fits: impl FnMut(&Task) -> bool) -> Option<u32> {
+        let at = self.entries.iter().position(|entry| fits(&entry.task))?;
+        u32::try_from(at).ok()
+    }
+
+    /// Receives from that endpoint alone.
+    pub fn waiting_for(&self, from: Source) -> Vec<(u32, Report)> {
+        let numbered = (0_u32..).zip(&self.entries);
+        let fits = numbered.filter_map(|(at, entry)| match &entry.task {
+            Task::Receive(report, _, Some(source)) if *source == from => Some((at, *report)),
+            _ => None,
+        });
+        fits.collect()
+    }
+
+    /// Its head, which lies still as long as the endpoint is there.
+    #[inline]
+    pub fn head(&self, at: u32) -> Option<Head> {
+        let chunk = self.heads.get(at as usize / CHUNK)?;
+        chunk.0.get(at as usize % CHUNK).and_then(|head| NonNull::new(head.get()))
+    }
+
+    /// What its head says.
+    #[inline]
+    pub fn words(&self, at: u32) -> (u64, u64) {
+        let Some(head) = self.head(at) else { return (0, 0) };
+        // SAFETY: the request that had it has ended.
+        let bytes = unsafe { head.as_ptr().read() };
+        let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
+        (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest))
+    }
+
+    /// Writes its head, which no request has yet.
+    #[inline]
+    pub fn set_words(&mut self, at: u32, first: u64, second: u64) {
+        let Some(head) = self.head(at) else { return };
+        let mut bytes = [0; HEAD_BYTES];
+        let (low, high) = bytes.split_at_mut(8);
+        low.copy_from_slice(&first.to_le_bytes());
+        high.copy_from_slice(&second.to_le_bytes());
+        // SAFETY: no request has it, and nobody else reaches it.
+        unsafe { head.as_ptr().write(bytes) };
+    }
+}

@@ -1,0 +1,279 @@
+//! Receives, and what becomes of an operation when its request ends.
+
+use causeway_message::library::{Completion, Partner, Source};
+use causeway_message::status::Status;
+
+use super::done::{Done, Fault, Report, errno};
+use super::operation::Task;
+use super::parcel::{HEAD_BYTES, Parcel, Place};
+use super::send::{DATA, NOTICE};
+use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
+use crate::abi::{
+    FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_ENOENT,
+    FI_ETRUNC, FI_REMOTE_CQ_DATA, FI_TAGGED,
+};
+
+/// What a receive takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// From whom, by the number in the book; `FI_ADDR_UNSPEC` for anybody.
+    pub from: u64,
+    /// Bits of the tag that may be anything.
+    pub ignore: u64,
+    /// What is told; `FI_TAGGED` in its flags says that messages with tags are wanted.
+    pub report: Report,
+}
+
+impl Wanted {
+    /// As the engine matches.
+    pub(super) fn matching(&self) -> (u64, u64) {
+        if self.report.flags & FI_TAGGED == 0 {
+            return (PLAIN, u64::MAX);
+        }
+        let mask = SPACES | !self.ignore & TAG_MASK;
+        ((TAGGED | self.report.tag & TAG_MASK) & mask, mask)
+    }
+}
+
+impl Rdm {
+    /// Receives one message.
+    ///
+    /// # Errors
+    /// Nobody has the number; there are too many operations.
+    #[inline]
+    pub fn receive(&mut self, env: Env<'_>, wanted: Wanted, place: Place) -> Result<(), Errno> {
+        let from = self.source(env, wanted.from)?;
+        // One piece is the common case, and nothing to be freed.
+        let again = place.clone();
+        let operation = self.begin(Task::Receive(wanted.report, again, from))?;
+        self.post_receive(operation, from, wanted.matching(), place)
+    }
+
+    /// Whom alone a receive is from. Who is not known yet is connected to: if it is not there, what
+    /// waits for it must not wait for ever.
+    #[inline]
+    pub(super) fn source(&mut self, env: Env<'_>, from: u64) -> Result<Option<Source>, Errno> {
+        if from == FI_ADDR_UNSPEC {
+            return Ok(None);
+        }
+        let source = env.book.get(from).ok_or(Errno(FI_EINVAL))?;
+        self.reach(env.book, from)?;
+        Ok(Some(source))
+    }
+
+    /// Posts a receive of a message with a head.
+    #[inline]
+    pub(super) fn post_receive(
+        &mut self,
+        operation: u32,
+        from: Option<Source>,
+        matching: (u64, u64),
+        place: Place,
+    ) -> Result<(), Errno> {
+        self.operations.set_words(operation, 0, 0);
+        let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+        self.post_bare(operation, from, matching, Parcel::headed(head, place))
+    }
+
+    #[inline]
+    pub(super) fn post_bare(
+        &mut self,
+        operation: u32,
+        from: Option<Source>,
+        matching: (u64, u64),
+        parcel: Parcel,
+    ) -> Result<(), Errno> {
+        let endpoint = &mut self.endpoint;
+        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let made = library.irecv_from(way, from, matching, u64::from(operation), parcel);
+        endpoint.way.stir();
+        match made {
+            Ok(request) => {
+                self.operations.set_request(operation, request);
+                Ok(())
+            }
+            Err(_) => {
+                self.operations.end(operation);
+                Err(Errno(FI_EAGAIN))
+            }
+        }
+    }
+
+    /// Takes a receive back; its completion says so.
+    ///
+    /// # Errors
+    /// There is none with that context, or it has a message already.
+    pub fn cancel(&mut self, context: usize) -> Result<(), Errno> {
+        let found = self.operations.find(|task| match task {
+            Task::Receive(report, ..) => report.context == context,
+            Task::Multi(multi) => multi.report.context == context && multi.posted,
+            _ => false,
+        });
+        let operation = found.ok_or(Errno(FI_ENOENT))?;
+        let request = self.operations.request(operation).ok_or(Errno(FI_ENOENT))?;
+        let endpoint = &mut self.endpoint;
+        if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {
+            return Err(Errno(FI_ENOENT));
+        }
+        match self.operations.task(operation) {
+            Some(Task::Multi(multi)) => {
+                multi.posted = false;
+                multi.cancelled = true;
+                self.settle_multi(operation);
+            }
+            Some(&mut Task::Receive(report, ..)) => {
+                self.operations.end(operation);
+                self.done.push_back(Done::failed(report, FI_ECANCELED, Status::Cancelled));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A request of the engine ended.
+    #[inline]
+    pub(super) fn ended(&mut self, env: Env<'_>, ended: &Completion) {
+        let Ok(at) = u32::try_from(ended.context) else { return };
+        match self.operations.task(at) {
+            Some(Task::Send(_)) => {
+                if let Some(Task::Send(report)) = self.operations.end(at) {
+                    self.sent(report, ended);
+                }
+            }
+            Some(Task::Receive(..)) => self.received(env, at, ended),
+            Some(Task::Multi(_)) => self.multi_received(env, at, ended),
+            Some(Task::Quiet) => drop(self.operations.end(at)),
+            _ => self.ended_rarely(env, at, ended),
+        }
+    }
+
+    #[cold]
+    fn ended_rarely(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+        let words = self.operations.words(at);
+        match self.operations.end(at) {
+            Some(Task::Connect(to)) => self.connected(env, to, ended),
+            Some(Task::Ask(call)) if !matters(ended.status) => {
+                self.fail_call(call, errno(ended.status), ended.status);
+            }
+            Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
+            Some(Task::Part(multi, told, len)) => self.parted(multi, told.long(len, ended)),
+            Some(Task::Call(report)) => self.replied(report, words, ended),
+            Some(Task::Served(source, name, told)) => self.served(env, (source, name), told, ended),
+            _ => {}
+        }
+    }
+
+    /// A receive has a message, or failed.
+    #[inline]
+    fn received(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+        let (data, word) = self.operations.words(at);
+        let Some(Task::Receive(report, place, _)) = self.operations.end(at) else { return };
+        let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
+            self.done.push_back(Done::failed(report, errno(ended.status), ended.status));
+            return;
+        };
+        let from = self.from(env.book, partner);
+        let told = Told::new(report, ended.match_info, (from, data, word), place.len());
+        if word & NOTICE == 0 {
+            self.done.push_back(told.short(ended));
+            return;
+        }
+        let (name, len) = noticed(word);
+        if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
+            self.done.push_back(done);
+        }
+    }
+
+    /// Receives the bytes of that name from somebody who told of them.
+    pub(super) fn fetch(
+        &mut self,
+        partner: Partner,
+        name: u64,
+        task: Task,
+        place: Place,
+        told: &Told,
+    ) -> Result<(), Done> {
+        let failed = |err, status| Done::failed(told.report, err, status);
+        let library = &self.endpoint.library;
+        let matching = (BODY | name, u64::MAX);
+        let source = library.source_of(partner);
+        let comes = library.is_reached(partner)
+            || !matches!(library.probe(source, matching, &mut []), Ok(None));
+        let Some(source) = source.filter(|_| comes) else {
+            return Err(failed(FI_ECONNRESET, Status::EndpointClosed));
+        };
+        let again = failed(FI_EAGAIN, Status::NoResources);
+        let operation = self.begin(task).map_err(|_| again)?;
+        let posted = self.post_bare(operation, Some(source), matching, Parcel::bare(place));
+        posted.map_err(|_| again)
+    }
+}
+
+/// What a notice says: the name of the bytes, and how many they are.
+pub fn noticed(word: u64) -> (u64, usize) {
+    ((word >> 32) & u64::from(NAME_MASK), (word & 0xffff_ffff) as usize)
+}
+
+/// Whether something was received, if not all of it.
+pub fn matters(status: Status) -> bool {
+    matches!(status, Status::Success | Status::Truncated)
+}
+
+/// What is known of a message, before it is all there.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    /// Its tag is the message's.
+    pub report: Report,
+    /// Who sent it, by the number in the book.
+    pub from: u64,
+    /// Immediate data.
+    pub data: u64,
+    /// How many bytes find room.
+    pub room: usize,
+}
+
+impl Told {
+    #[inline]
+    pub fn new(
+        report: Report,
+        info: u64,
+        (from, data, word): (u64, u64, u64),
+        room: usize,
+    ) -> Self {
+        let immediate = if word & DATA != 0 { FI_REMOTE_CQ_DATA } else { 0 };
+        let (flags, tag) = (report.flags | immediate, info & TAG_MASK);
+        Self { report: Report { flags, tag, ..report }, from, data, room }
+    }
+
+    /// A message that came with its head.
+    #[inline]
+    pub fn short(self, ended: &Completion) -> Done {
+        match (ended.msg_length as usize).checked_sub(HEAD_BYTES) {
+            Some(len) => self.of_len(len),
+            // Not one of ours.
+            None => Done::failed(self.report, FI_EIO, ended.status),
+        }
+    }
+
+    /// The bytes that follow a notice are there, or do not come.
+    pub fn long(self, len: usize, ended: &Completion) -> Done {
+        if matters(ended.status) {
+            // More or less than was told is what came.
+            self.of_len(len.min(ended.msg_length as usize))
+        } else {
+            Done::failed(self.report, errno(ended.status), ended.status)
+        }
+    }
+
+    #[inline]
+    pub fn of_len(self, len: usize) -> Done {
+        let Self { report, from, data, room } = self;
+        let mut done = Done { from, data, ..Done::well(report) };
+        done.len = len.min(room);
+        if len > room {
+            let (status, olen) = (Status::Truncated as u32, len.saturating_sub(room));
+            done.fault = Some(Fault { err: FI_ETRUNC, status, olen });
+        }
+        done
+    }
+}

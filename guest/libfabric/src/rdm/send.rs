@@ -1,0 +1,348 @@
+//! Sends, and the connects before them.
+
+use std::collections::VecDeque;
+
+use causeway_message::library::{Completion, Partner, RequestId, Source};
+use causeway_message::status::Status;
+
+use super::done::{Done, Report, errno};
+use super::operation::Task;
+use super::parcel::{HEAD_BYTES, Parcel, Place};
+use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
+use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
+use crate::limits::{CONNECT_NS, MESSAGE_MAX, SENDS_MAX};
+
+/// A head's second word: the bytes come as a message of its own.
+pub const NOTICE: u64 = 1 << 63;
+/// The same: there is immediate data.
+pub const DATA: u64 = 1 << 62;
+
+/// A message to be sent.
+#[derive(Debug)]
+pub struct Message {
+    /// To whom, by the number in the book.
+    pub to: u64,
+    /// What is told when it is gone; `FI_TAGGED` in its flags says that it has a tag.
+    pub report: Report,
+    /// Its bytes.
+    pub place: Place,
+    /// Immediate data.
+    pub data: Option<u64>,
+    /// The memory is the application's again at once.
+    pub inject: bool,
+    /// It is over when it was received, not when it is gone.
+    pub delivered: bool,
+}
+
+/// How far it is to somebody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Reach {
+    #[default]
+    Unknown,
+    Connecting,
+    Known(Partner),
+}
+
+/// Somebody whom the book names.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Who that was when it was connected to.
+    source: Option<Source>,
+    reach: Reach,
+    /// What waits until it is.
+    waiting: VecDeque<Waiting>,
+}
+
+/// What is handed to the engine.
+#[derive(Debug)]
+struct Waiting {
+    operation: u32,
+    info: u64,
+    parcel: Parcel,
+    delivered: bool,
+}
+
+impl Rdm {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Nobody has the number; the message is too long; too much is on its way.
+    #[inline]
+    pub fn send(&mut self, env: Env<'_>, message: Message) -> Result<(), Errno> {
+        let Message { to, report, place, data, inject, delivered } = message;
+        let len = place.len();
+        if len > MESSAGE_MAX {
+            return Err(Errno(FI_EMSGSIZE));
+        }
+        let tagged = report.flags & FI_TAGGED != 0;
+        let info = if tagged { TAGGED | report.tag & TAG_MASK } else { PLAIN };
+        if self.sending >= SENDS_MAX {
+            return Err(Errno(FI_EAGAIN));
+        }
+        let partner = self.reach(env.book, to)?;
+        let long = delivered || len > self.whole_max(partner);
+        let operation = self.begin(Task::Send(report))?;
+        self.sending = self.sending.saturating_add(1);
+        let (info, parcel) = if long {
+            if let Err(errno) = self.notice(to, partner, info, (data, len, operation)) {
+                self.drop_operation(operation);
+                return Err(errno);
+            }
+            (BODY | u64::from(self.operations.name(operation)), Parcel::bare(place))
+        } else {
+            let word = if data.is_some() { DATA } else { 0 };
+            self.operations.set_words(operation, data.unwrap_or(0), word);
+            let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+            (info, Parcel::headed(head, place))
+        };
+        let message = Waiting { operation, info, parcel, delivered };
+        match partner {
+            Some(partner) => self.hand_over(env, partner, message, inject),
+            None => self.queue(to, message, inject),
+        }
+    }
+
+    /// The longest message to somebody whose bytes go with their head.
+    #[inline]
+    fn whole_max(&self, partner: Option<Partner>) -> usize {
+        use causeway_message::library::Transport;
+        use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
+        let way: &dyn Transport<Parcel> = &self.endpoint.way;
+        let known = partner.filter(|partner| *partner != Partner::SELF);
+        let eager = known.map_or(CHANNEL_EAGER_BYTES_MAX, |partner| way.eager_max(partner.peer));
+        eager.saturating_sub(HEAD_BYTES)
+    }
+
+    /// Tells of a long message.
+    fn notice(
+        &mut self,
+        to: u64,
+        partner: Option<Partner>,
+        info: u64,
+        (data, len, of): (Option<u64>, usize, u32),
+    ) -> Result<(), Errno> {
+        let operation = self.begin(Task::Quiet)?;
+        let name = u64::from(self.operations.name(of) & NAME_MASK);
+        let len = u64::try_from(len).unwrap_or(u64::MAX) & 0xffff_ffff;
+        let word = NOTICE | if data.is_some() { DATA } else { 0 };
+        self.operations.set_words(operation, data.unwrap_or(0), word | name << 32 | len);
+        let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+        let parcel = Parcel::headed(head, Place::NOWHERE);
+        let message = Waiting { operation, info, parcel, delivered: false };
+        match partner {
+            Some(partner) => self.post(partner, message).map(drop),
+            None => self.queue(to, message, false),
+        }
+    }
+
+    /// A new operation.
+    #[inline]
+    pub(super) fn begin(&mut self, task: Task) -> Result<u32, Errno> {
+        self.operations.add(task).ok_or(Errno(FI_EAGAIN))
+    }
+
+    /// Gives a message to the engine; takes note at once if it is gone at once.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        env: Env<'_>,
+        partner: Partner,
+        message: Waiting,
+        inject: bool,
+    ) -> Result<(), Errno> {
+        let request = self.post(partner, message)?;
+        let library = &mut self.endpoint.library;
+        match library.test(request) {
+            Ok(Some(ended)) => self.ended(env, &ended),
+            _ if inject => library.with_buffer(request, Parcel::own),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post(&mut self, partner: Partner, message: Waiting) -> Result<RequestId, Errno> {
+        let Waiting { operation, info, parcel, delivered } = message;
+        let endpoint = &mut self.endpoint;
+        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let context = u64::from(operation);
+        let made = if delivered {
+            library.issend(way, partner, info, context, parcel)
+        } else {
+            library.isend(way, partner, info, context, parcel)
+        };
+        match made {
+            Ok(request) => {
+                self.operations.set_request(operation, request);
+                Ok(request)
+            }
+            Err(_) => {
+                self.drop_operation(operation);
+                Err(Errno(FI_EAGAIN))
+            }
+        }
+    }
+
+    /// An operation that was not begun.
+    fn drop_operation(&mut self, at: u32) {
+        if let Some(Task::Send(_)) = self.operations.end(at) {
+            self.sending = self.sending.saturating_sub(1);
+        }
+    }
+
+    /// Sends something of ours: a question or a reply.
+    pub(super) fn send_to(
+        &mut self,
+        to: u64,
+        partner: Option<Partner>,
+        info: u64,
+        task: Task,
+        parcel: Parcel,
+    ) -> Result<u32, Errno> {
+        let operation = self.begin(task)?;
+        let message = Waiting { operation, info, parcel, delivered: false };
+        match partner {
+            Some(partner) => self.post(partner, message).map(drop)?,
+            None => self.queue(to, message, false)?,
+        }
+        Ok(operation)
+    }
+
+    /// As [`Self::send_to`], with the operation's own head before the bytes.
+    pub(super) fn send_headed(
+        &mut self,
+        partner: Partner,
+        info: u64,
+        (first, second): (u64, u64),
+        place: Place,
+    ) -> Result<(), Errno> {
+        let operation = self.begin(Task::Quiet)?;
+        self.operations.set_words(operation, first, second);
+        let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+        let parcel = Parcel::headed(head, place);
+        self.post(partner, Waiting { operation, info, parcel, delivered: false }).map(drop)
+    }
+
+    /// The partner of a number, if it is one yet; else it is connected to.
+    ///
+    /// # Errors
+    /// Nobody has the number.
+    #[inline]
+    pub(super) fn reach(&mut self, book: &Book, to: u64) -> Result<Option<Partner>, Errno> {
+        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
+        if let Some(peer) = self.peers.get(at)
+            && let Reach::Known(partner) = peer.reach
+            && peer.source == book.get(to)
+            && self.endpoint.library.is_reached(partner)
+        {
+            return Ok(Some(partner));
+        }
+        self.connect(book, to, at)
+    }
+
+    #[cold]
+    fn connect(&mut self, book: &Book, to: u64, at: usize) -> Result<Option<Partner>, Errno> {
+        let source = book.get(to).ok_or(Errno(FI_EINVAL))?;
+        if self.peers.len() <= at {
+            self.peers.resize_with(at.saturating_add(1), Peer::default);
+        }
+        let Some(peer) = self.peers.get_mut(at) else { return Err(Errno(FI_EINVAL)) };
+        if peer.reach == Reach::Connecting {
+            return Ok(None);
+        }
+        (peer.reach, peer.source) = (Reach::Connecting, Some(source));
+        let operation = self.begin(Task::Connect(to))?;
+        self.endpoint.tell_time();
+        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
+        let (address, context) = (source.address, u64::from(operation));
+        let made = library.iconnect(way, address, KEY, 0, context, Some(CONNECT_NS));
+        if made.is_err() {
+            self.operations.end(operation);
+            if let Some(peer) = self.peers.get_mut(at) {
+                peer.reach = Reach::Unknown;
+            }
+            return Err(Errno(FI_EAGAIN));
+        }
+        Ok(None)
+    }
+
+    /// It waits for its connect.
+    #[cold]
+    fn queue(&mut self, to: u64, mut message: Waiting, inject: bool) -> Result<(), Errno> {
+        if inject {
+            message.parcel.own();
+        }
+        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
+        let peer = self.peers.get_mut(at).ok_or(Errno(FI_EINVAL))?;
+        peer.waiting.push_back(message);
+        Ok(())
+    }
+
+    /// A connect ended: what waited for it goes on its way.
+    #[cold]
+    pub(super) fn connected(&mut self, env: Env<'_>, to: u64, ended: &Completion) {
+        let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
+        let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let waiting = std::mem::take(&mut peer.waiting);
+        let right = ended.partner.filter(|_| ended.status == Status::Success);
+        if let Some(partner) = right.filter(|_| source == peer.source) {
+            peer.reach = Reach::Known(partner);
+            for message in waiting {
+                let operation = message.operation;
+                if self.hand_over(env, partner, message, false).is_err() {
+                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
+                }
+            }
+            return;
+        }
+        peer.reach = Reach::Unknown;
+        let (err, status) = match ended.status {
+            // Somebody else is there by now.
+            Status::Success => (FI_ECONNREFUSED, Status::BadSession),
+            Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
+            status => (errno(status), status),
+        };
+        for message in waiting {
+            self.fail(message.operation, err, status);
+        }
+        if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
+            self.fail_receives(source, err, status);
+        }
+    }
+
+    /// An operation failed before the engine had it.
+    pub(super) fn fail(&mut self, operation: u32, err: i32, status: Status) {
+        match self.operations.end(operation) {
+            Some(Task::Send(report)) => {
+                self.sending = self.sending.saturating_sub(1);
+                self.done.push_back(Done::failed(report, err, status));
+            }
+            Some(Task::Ask(call)) => self.fail_call(call, err, status),
+            _ => {}
+        }
+    }
+
+    /// Receives that wait for somebody who is not there.
+    fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
+        let endpoint = &mut self.endpoint;
+        for (operation, report) in self.operations.waiting_for(source) {
+            let Some(request) = self.operations.request(operation) else { continue };
+            if endpoint.library.cancel(&mut endpoint.way, request) == Ok(true) {
+                self.operations.end(operation);
+                self.done.push_back(Done::failed(report, err, status));
+            }
+        }
+    }
+
+    /// A send is over.
+    #[inline]
+    pub(super) fn sent(&mut self, report: Report, ended: &Completion) {
+        self.sending = self.sending.saturating_sub(1);
+        // What found no room is the receiver's affair.
+        self.done.push_back(match ended.status {
+            Status::Success | Status::Truncated => Done::well(report),
+            status => Done::failed(report, errno(status), status),
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! Questions of others about our memory, and what is answered.
+//!
+//! Whoever asks may be hostile: keys, addresses and lengths are checked against what the
+//! application registered, and a wrong one is answered with an error.
+
+use causeway_message::library::{Completion, Partner, Source, Taken};
+use causeway_message::status::Status;
+
+use super::atomic::{self, Operands};
+use super::book::NOBODY;
+use super::control::{Kind, Question};
+use super::done::{Done, Report};
+use super::operation::Task;
+use super::parcel::Place;
+use super::receive::Told;
+use super::{CONTROL, Env, Errno, NAME_MASK, REPLY, Rdm, SPACES};
+use crate::abi::{
+    FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
+};
+use crate::limits::{ANSWERS_AT_ONCE, INLINE_BYTES_MAX};
+
+impl Rdm {
+    /// Answers what is asked. True: there was something.
+    pub(super) fn answer(&mut self, env: Env<'_>) -> bool {
+        for answered in 0..ANSWERS_AT_ONCE {
+            let endpoint = &mut self.endpoint;
+            let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
+            let Ok(Some(Taken { probed, bytes })) = taken else { return answered > 0 };
+            if let Some((question, more)) = Question::parse(&bytes) {
+                self.serve(env, probed.partner, question, more);
+            }
+            self.endpoint.library.give_back(bytes);
+        }
+        true
+    }
+
+    fn serve(&mut self, env: Env<'_>, partner: Partner, question: Question, more: &[u8]) {
+        let Question { kind, name, len, data, .. } = question;
+        let done = match kind {
+            Kind::Write => self.write_here(env, &question, more).map(|()| Place::NOWHERE),
+            Kind::WriteLong => {
+                self.receive_here(env, partner, &question);
+                return;
+            }
+            Kind::Read => reached(env, &question, FI_REMOTE_READ),
+            Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
+        };
+        if done.is_ok() && kind == Kind::Write {
+            self.tell_written(env, partner, len, data);
+        }
+        self.reply(partner, name, done);
+    }
+
+    /// Who asked is told how it went, with bytes where it wants some.
+    fn reply(&mut self, partner: Partner, name: u32, done: Result<Place, Errno>) {
+        let (err, place) = match done {
+            Ok(place) => (0, place),
+            Err(Errno(err)) => (u64::try_from(err).unwrap_or(1), Place::NOWHERE),
+        };
+        let info = REPLY | u64::from(name & NAME_MASK);
+        // Who has no room for it here asked too much at a time, and notices when we are gone.
+        let _ = self.send_headed(partner, info, (err, 0), place);
+    }
+
+    fn write_here(&self, env: Env<'_>, question: &Question, more: &[u8]) -> Result<(), Errno> {
+        let mut place = reached(env, question, FI_REMOTE_WRITE)?;
+        if place.len() != more.len() {
+            return Err(Errno(FI_EINVAL));
+        }
+        place.fill(more);
+        Ok(())
+    }
+
+    /// Bytes come that are longer than a question: into the memory, or nowhere.
+    fn receive_here(&mut self, env: Env<'_>, partner: Partner, question: &Question) {
+        let name = question.name & NAME_MASK;
+        let Some(source) = self.endpoint.library.source_of(partner) else { return };
+        let told = Told { report: Report::default(), from: NOBODY, data: 0, room: 0 };
+        match reached(env, question, FI_REMOTE_WRITE) {
+            Ok(place) => {
+                let task = Task::Served(source, name, question.data);
+                if self.fetch(partner, u64::from(name), task, place, &told).is_err() {
+                    self.reply(partner, name, Err(Errno(FI_EIO)));
+                }
+            }
+            Err(errno) => {
+                // Its sender has the memory until somebody says that it is not wanted.
+                let (task, nowhere) = (Task::Quiet, Place::NOWHERE);
+                let _ = self.fetch(partner, u64::from(name), task, nowhere, &told);
+                self.reply(partner, name, Err(errno));
+            }
+        }
+    }
+
+    /// A long write is over.
+    pub(super) fn served(
+        &mut self,
+        env: Env<'_>,
+        (source, name): (Source, u32),
+        told: Option<u64>,
+        ended: &Completion,
+    ) {
+        let Some(partner) = ended.partner else { return };
+        if self.endpoint.library.source_of(partner) != Some(source) {
+            return;
+        }
+        let whole = ended.status == Status::Success;
+        if whole && let Some(data) = told {
+            self.tell_written(env, partner, u64::from(ended.msg_length), Some(data));
+        }
+        let done = if whole { Ok(Place::NOWHERE) } else { Err(Errno(FI_EIO)) };
+        self.reply(partner, name, done);
+    }
+
+    /// Immediate data of a write is told to whose memory it is.
+    fn tell_written(&mut self, env: Env<'_>, partner: Partner, len: u64, data: Option<u64>) {
+        let from = self.from(env.book, partner);
+        let immediate = if data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+        let report = Report {
+            flags: FI_RMA | FI_REMOTE_WRITE | immediate,
+            quiet: data.is_none(),
+            len: usize::try_from(len).unwrap_or(usize::MAX),
+            ..Report::default()
+        };
+        self.done.push_back(Done { from, data: data.unwrap_or(0), ..Done::well(report) });
+    }
+}
+
+/// The memory that a question is about.
+fn reached(env: Env<'_>, question: &Question, access: u64) -> Result<Place, Errno> {
+    env.regions.find(question.key, question.address, question.len, access)
+}
+
+/// An atomic operation on our memory; gives what was there before, where that is wanted.
+fn apply(env: Env<'_>, question: &Question, more: &[u8]) -> Result<Place, Errno> {
+    let Question { kind, datatype, operation, len, .. } = *question;
+    let len = usize::try_from(len).map_err(|_| Errno(FI_EINVAL))?;
+    if len > INLINE_BYTES_MAX {
+        return Err(Errno(FI_EINVAL));
+    }
+    let reads = u32::from(operation) == FI_ATOMIC_READ;
+    let access = if reads { FI_REMOTE_READ } else { FI_REMOTE_WRITE };
+    let mut place = reached(env, question, access)?;
+    let mut before = vec![0; len];
+    let read = causeway_message::library::fill(&mut place, 0, len, |at, piece| {
+        if let Some(into) = before.get_mut(at..at.saturating_add(piece.len())) {
+            into.copy_from_slice(piece);
+        }
+        piece.len()
+    });
+    let (operand, compare) = match kind {
+        Kind::Compare => more.split_at_checked(more.len() / 2).ok_or(Errno(FI_EINVAL))?,
+        _ => (more, &[][..]),
+    };
+    let mut after = before.clone();
+    let operands = Operands { datatype, operation, operand, compare };
+    if read != len || !atomic::apply(&operands, &mut after) {
+        return Err(Errno(FI_EINVAL));
+    }
+    if !reads {
+        place.fill(&after);
+    }
+    let wanted = kind != Kind::Atomic;
+    Ok(if wanted { Place::Owned(before.into()) } else { Place::NOWHERE })
+}

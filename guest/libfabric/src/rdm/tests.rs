@@ -1,0 +1,1 @@
+//! Endpoints of one process, over a board of its own.
