@@ -20,6 +20,11 @@ pub struct Rung {
     pub daemon: bool,
 }
 
+impl Rung {
+    /// Anything may have.
+    pub const ANY: Self = Self { bell: true, bells: true, daemon: true };
+}
+
 /// What is waited for of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {

@@ -172,6 +172,12 @@ impl<B: Buffer> Endpoint<B> {
         ears.hush(rung, |bell| way.heard(bell));
     }
 
+    /// After somebody else slept for this endpoint: hears whatever may have rung.
+    pub fn hear_all(&mut self) {
+        self.hush(Rung::ANY);
+        self.way.hear();
+    }
+
     /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
     pub fn finish(&mut self) {
         let since = Instant::now();

@@ -164,6 +164,15 @@ impl<T> Guarded<T> {
         value
     }
 
+    /// The value, for who has the lock already.
+    ///
+    /// # Safety
+    /// The lock is held by the caller, and nobody else reaches the value.
+    pub unsafe fn unlocked(&self) -> &T {
+        // SAFETY: as the caller says.
+        unsafe { &*self.value.get() }
+    }
+
     /// The lock alone: for a process that is about to have a child.
     pub fn lock(&self) -> &Lock {
         &self.lock

@@ -8,8 +8,10 @@ pub const MESSAGE_MAX: usize = 0xffff_ffff - 64;
 pub const INJECT_MAX: usize = 4096;
 /// Operations of an endpoint that may go on at a time, sending, and as many receiving.
 pub const OPERATIONS_MAX: usize = 1024;
-/// Pieces of memory of one operation, on either side.
+/// Pieces of memory of one operation on this side.
 pub const PIECES_MAX: usize = 8;
+/// The same on the other side.
+pub const REMOTE_PIECES_MAX: usize = 1;
 /// Up to this length reads and writes of the same memory are done in their order, in bytes.
 pub const ORDERED_MAX: usize = INJECT_MAX;
 /// Bits of a tag that are the application's; the others are ours.

@@ -11,7 +11,7 @@ use crate::address::{self, Address};
 use crate::boards::Board;
 use crate::limits::{
     DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
-    ORDERED_MAX, PIECES_MAX,
+    ORDERED_MAX, PIECES_MAX, REMOTE_PIECES_MAX,
 };
 
 /// A newer core may look at fields that came after ours: there it finds zeroes, in so many bytes.
@@ -155,7 +155,7 @@ fn tx(offer: &Offer) -> FiTxAttr {
         inject_size: INJECT_MAX,
         size: OPERATIONS_MAX,
         iov_limit: PIECES_MAX,
-        rma_iov_limit: PIECES_MAX,
+        rma_iov_limit: REMOTE_PIECES_MAX,
         tclass: FI_TC_UNSPEC,
     }
 }

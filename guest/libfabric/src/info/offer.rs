@@ -6,7 +6,7 @@ use crate::address::{self, Address};
 use crate::boards::Board;
 use crate::limits::{
     DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
-    ORDERED_MAX, PIECES_MAX, TAG_BITS,
+    ORDERED_MAX, PIECES_MAX, REMOTE_PIECES_MAX, TAG_BITS,
 };
 
 /// The name of the fabric: whoever reaches each other is of one.
@@ -180,7 +180,7 @@ fn tx(asked: &Tx, caps: u64) -> Result<(), Lack> {
         (asked.inject_size <= INJECT_MAX, "tx_attr->inject_size"),
         (asked.size <= OPERATIONS_MAX, "tx_attr->size"),
         (asked.iov_limit <= PIECES_MAX, "tx_attr->iov_limit"),
-        (asked.rma_iov_limit <= PIECES_MAX, "tx_attr->rma_iov_limit"),
+        (asked.rma_iov_limit <= REMOTE_PIECES_MAX, "tx_attr->rma_iov_limit"),
     ])
 }
 

@@ -7,10 +7,9 @@ use causeway_message::split::{Address, NicId};
 
 use super::Errno;
 use crate::abi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM};
+use crate::address;
 use crate::limits::NAMES_MAX;
 
-/// Bytes of a name.
-pub const NAME_BYTES: usize = 24;
 const MAGIC: [u8; 4] = *b"CWFI";
 /// Nobody's number.
 pub const NOBODY: u64 = FI_ADDR_NOTAVAIL;
@@ -19,35 +18,35 @@ pub const NOBODY: u64 = FI_ADDR_NOTAVAIL;
 ///
 /// | bytes | what |
 /// |---|---|
-/// | 0 to 4 | `CWFI` |
-/// | 4 to 8 | session, little-endian |
-/// | 8 to 16 | address of the board, little-endian |
-/// | 16 | number of the endpoint |
-/// | 17 to 24 | 0 |
+/// | 0 to 8 | address of the board, little-endian |
+/// | 8 | number of the endpoint |
+/// | 9 to 12 | 0 |
+/// | 12 to 16 | session, little-endian |
+/// | 16 to 20 | `CWFI` |
+/// | 20 to 24 | 0 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name(pub Source);
 
 impl Name {
     /// As the application passes it round.
-    pub fn emit(self) -> [u8; NAME_BYTES] {
-        let Source { address, session } = self.0;
-        let mut bytes = [0; NAME_BYTES];
-        let fields = MAGIC.into_iter().chain(session.to_le_bytes());
-        let fields = fields.chain(address.nic.0.to_le_bytes()).chain([address.endpoint]);
-        bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+    pub fn emit(self) -> address::Address {
+        let Source { address: Address { nic, endpoint }, session } = self.0;
+        let mut bytes = address::of_board(nic.0);
+        let fields = [endpoint, 0, 0, 0].into_iter().chain(session.to_le_bytes()).chain(MAGIC);
+        bytes.iter_mut().skip(8).zip(fields).for_each(|(to, from)| *to = from);
         bytes
     }
 
     /// Reads one; none if it is not of ours.
-    pub fn parse(bytes: &[u8; NAME_BYTES]) -> Option<Self> {
-        let (magic, rest) = bytes.split_first_chunk::<4>()?;
+    pub fn parse(bytes: &address::Address) -> Option<Self> {
+        let (_, rest) = bytes.split_first_chunk::<8>()?;
+        let (&[endpoint, zero @ ..], rest) = rest.split_first_chunk::<4>()?;
         let (session, rest) = rest.split_first_chunk::<4>()?;
-        let (nic, rest) = rest.split_first_chunk::<8>()?;
-        let (&endpoint, zero) = rest.split_first()?;
-        if *magic != MAGIC || zero.iter().any(|&byte| byte != 0) {
+        let (magic, more) = rest.split_first_chunk::<4>()?;
+        if *magic != MAGIC || zero != [0; 3] || more != [0; 4] {
             return None;
         }
-        let address = Address { nic: NicId(u64::from_le_bytes(*nic)), endpoint };
+        let address = Address { nic: NicId(address::board(bytes)), endpoint };
         Some(Self(Source { address, session: u32::from_le_bytes(*session) }))
     }
 }
@@ -101,5 +100,12 @@ impl Book {
     /// The number of a name, or [`NOBODY`].
     pub fn find(&self, name: Source) -> u64 {
         self.numbers.get(&name).copied().unwrap_or(NOBODY)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Source { address: Address { nic, endpoint }, session } = self.0;
+        write!(f, "causeway://{:012x}/{endpoint}#{session:08x}", nic.0)
     }
 }

@@ -4,12 +4,13 @@ use causeway_message::library::Completion;
 use causeway_message::status::Status;
 
 use super::control::{Kind, Question};
-use super::done::{Done, Report, errno};
+use super::done::{Done, Report};
 use super::operation::Task;
 use super::parcel::{Parcel, Place};
 use super::receive::matters;
 use super::{BODY, CONTROL, Env, Errno, REPLY, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
+use crate::errno::of_status;
 use crate::limits::{INLINE_BYTES_MAX, MESSAGE_MAX};
 
 /// Memory of another.
@@ -165,7 +166,7 @@ impl Rdm {
     pub(super) fn replied(&mut self, report: Report, (err, _): (u64, u64), ended: &Completion) {
         let failed = |err, status| Done::failed(report, err, status);
         self.done.push_back(match (ended.status, i32::try_from(err)) {
-            (status, _) if !matters(status) => failed(errno(status), status),
+            (status, _) if !matters(status) => failed(of_status(status), status),
             (Status::Success, Ok(0)) => Done::well(report),
             (status, Ok(err)) if err > 0 => failed(err, status),
             (status, _) => failed(FI_EIO, status),

@@ -2,10 +2,7 @@
 
 use causeway_message::status::Status;
 
-use crate::abi::{
-    FI_ADDR_NOTAVAIL, FI_ECANCELED, FI_ECONNREFUSED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EIO,
-    FI_EKEYREJECTED, FI_ENOMEM, FI_ETIMEDOUT, FI_ETRUNC,
-};
+use crate::abi::FI_ADDR_NOTAVAIL;
 
 /// What an operation is reported with.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,20 +58,5 @@ impl Done {
     pub fn failed(report: Report, err: i32, status: Status) -> Self {
         let fault = Some(Fault { err, status: status as u32, olen: 0 });
         Self { report, len: 0, data: 0, from: FI_ADDR_NOTAVAIL, fault }
-    }
-}
-
-/// The number for how a request of the engine ended.
-pub fn errno(status: Status) -> i32 {
-    match status {
-        Status::Truncated => FI_ETRUNC,
-        Status::Timeout => FI_ETIMEDOUT,
-        Status::Cancelled => FI_ECANCELED,
-        Status::EndpointClosed | Status::Aborted => FI_ECONNRESET,
-        Status::EndpointUnreachable | Status::EndpointUnknown => FI_EHOSTUNREACH,
-        Status::BadSession | Status::BadEndpoint => FI_ECONNREFUSED,
-        Status::BadKey => FI_EKEYREJECTED,
-        Status::NoResources => FI_ENOMEM,
-        _ => FI_EIO,
     }
 }

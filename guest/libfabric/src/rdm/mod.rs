@@ -42,7 +42,7 @@ mod serve;
 mod tests;
 
 pub use atomic::{Kind as AtomicKind, valid as atomic_valid};
-pub use book::{Book, NAME_BYTES, Name};
+pub use book::{Book, Name};
 pub use call::{Atomic, Remote};
 pub use done::{Done, Report};
 pub use parcel::Place;
@@ -56,8 +56,8 @@ use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
 use causeway_message::library::{Partner, Source, Step};
 
-use crate::limits::STEPS_AT_ONCE;
-use operation::{Operations, Task};
+use crate::limits::{STEPS_AT_ONCE, TAG_BITS};
+use operation::Operations;
 use parcel::Parcel;
 use send::Peer;
 
@@ -77,7 +77,7 @@ const BODY: u64 = 0b11 << SPACE_SHIFT;
 /// A reply to a question.
 const REPLY: u64 = BODY | 1 << 61;
 /// The bits of a tag: `mem_tag_format` says as many.
-pub const TAG_MASK: u64 = (1 << 61) - 1;
+pub const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 /// Why an operation was not begun: one of libfabric's numbers, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,9 +159,14 @@ impl Rdm {
         worked
     }
 
-    /// Looks at what is not looked at each time.
-    pub fn look(&mut self) -> bool {
-        self.endpoint.look()
+    /// It is closed: what was said to be sent is waited for, but not for ever.
+    pub fn finish(&mut self) {
+        self.endpoint.finish();
+    }
+
+    /// In a child process: it is the parent's. Nobody is told anything.
+    pub fn abandon(self) {
+        self.endpoint.abandon();
     }
 
     /// Takes note of what ended.

@@ -6,13 +6,14 @@
 use causeway_message::library::{Completion, Source};
 use causeway_message::status::Status;
 
-use super::done::{Done, Report, errno};
+use super::done::{Done, Report};
 use super::operation::Task;
 use super::parcel::Place;
 use super::receive::{Told, Wanted, matters, noticed};
 use super::send::NOTICE;
 use super::{Env, Errno, Rdm};
 use crate::abi::{FI_ECANCELED, FI_EINVAL, FI_MULTI_RECV};
+use crate::errno::of_status;
 use crate::limits::MULTI_RECEIVE_GRAIN;
 
 /// See above.
@@ -99,7 +100,7 @@ impl Rdm {
         let report = Report { buf: start.addr(), len: room, ..multi.report };
         let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
             multi.cancelled = true;
-            self.done.push_back(Done::failed(report, errno(ended.status), ended.status));
+            self.done.push_back(Done::failed(report, of_status(ended.status), ended.status));
             self.settle_multi(at);
             return;
         };

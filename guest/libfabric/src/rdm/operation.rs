@@ -63,17 +63,11 @@ pub struct Operations {
     entries: Vec<Entry>,
     heads: Vec<Chunk>,
     free: u32,
-    used: usize,
 }
 
 impl Operations {
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0 }
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.used
+        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX }
     }
 
     /// Adds one; none if there are too many.
@@ -83,7 +77,6 @@ impl Operations {
         let entry = self.entries.get_mut(at as usize)?;
         let Task::Free(next) = entry.task else { return None };
         self.free = next;
-        self.used = self.used.saturating_add(1);
         entry.task = task;
         entry.turn = entry.turn.wrapping_add(1);
         Some(at)
@@ -115,7 +108,6 @@ impl Operations {
         }
         let task = std::mem::replace(&mut entry.task, Task::Free(self.free));
         self.free = at;
-        self.used = self.used.saturating_sub(1);
         Some(task)
     }
 
@@ -142,12 +134,6 @@ impl Operations {
     pub fn name(&self, at: u32) -> u32 {
         let turn = self.entries.get(at as usize).map_or(0, |entry| entry.turn);
         (u32::from(turn) & 0x3ff) << NUMBER_BITS | at
-    }
-
-    /// The operation of that name.
-    pub fn named(&self, name: u32) -> Option<u32> {
-        let at = name & ((1 << NUMBER_BITS) - 1);
-        (self.name(at) == name).then_some(at)
     }
 
     /// The numbers of those that fit.

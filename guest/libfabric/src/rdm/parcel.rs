@@ -98,8 +98,13 @@ impl Place {
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// A copy of all bytes.
+    /// A copy of all bytes, in place of them.
     pub fn to_owned(&self) -> Self {
+        Self::Owned(self.to_vec().into())
+    }
+
+    /// A copy of all bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         while all.len() < self.len() {
             let piece = self.bytes(all.len());
@@ -108,7 +113,7 @@ impl Place {
             }
             all.extend_from_slice(piece);
         }
-        Self::Owned(all.into())
+        all
     }
 
     /// Copies bytes in; says how many found room.

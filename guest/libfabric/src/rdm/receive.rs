@@ -3,7 +3,7 @@
 use causeway_message::library::{Completion, Partner, Source};
 use causeway_message::status::Status;
 
-use super::done::{Done, Fault, Report, errno};
+use super::done::{Done, Fault, Report};
 use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::send::{DATA, NOTICE};
@@ -12,6 +12,7 @@ use crate::abi::{
     FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_ENOENT,
     FI_ETRUNC, FI_REMOTE_CQ_DATA, FI_TAGGED,
 };
+use crate::errno::of_status;
 
 /// What a receive takes.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +154,7 @@ impl Rdm {
         match self.operations.end(at) {
             Some(Task::Connect(to)) => self.connected(env, to, ended),
             Some(Task::Ask(call)) if !matters(ended.status) => {
-                self.fail_call(call, errno(ended.status), ended.status);
+                self.fail_call(call, of_status(ended.status), ended.status);
             }
             Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
             Some(Task::Part(multi, told, len)) => self.parted(multi, told.long(len, ended)),
@@ -169,7 +170,7 @@ impl Rdm {
         let (data, word) = self.operations.words(at);
         let Some(Task::Receive(report, place, _)) = self.operations.end(at) else { return };
         let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
-            self.done.push_back(Done::failed(report, errno(ended.status), ended.status));
+            self.done.push_back(Done::failed(report, of_status(ended.status), ended.status));
             return;
         };
         let from = self.from(env.book, partner);
@@ -261,7 +262,7 @@ impl Told {
             // More or less than was told is what came.
             self.of_len(len.min(ended.msg_length as usize))
         } else {
-            Done::failed(self.report, errno(ended.status), ended.status)
+            Done::failed(self.report, of_status(ended.status), ended.status)
         }
     }
 

@@ -59,11 +59,6 @@ impl Regions {
         self.all.remove(&key);
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// `len` bytes from what others call `address`, if they may be reached so.
     ///
     /// # Errors

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use causeway_message::library::{Completion, Partner, RequestId, Source};
 use causeway_message::status::Status;
 
-use super::done::{Done, Report, errno};
+use super::done::{Done, Report};
 use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
+use crate::errno::of_status;
 use crate::limits::{CONNECT_NS, MESSAGE_MAX, SENDS_MAX};
 
 /// A head's second word: the bytes come as a message of its own.
@@ -301,7 +302,7 @@ impl Rdm {
             // Somebody else is there by now.
             Status::Success => (FI_ECONNREFUSED, Status::BadSession),
             Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
-            status => (errno(status), status),
+            status => (of_status(status), status),
         };
         for message in waiting {
             self.fail(message.operation, err, status);
@@ -342,7 +343,7 @@ impl Rdm {
         // What found no room is the receiver's affair.
         self.done.push_back(match ended.status {
             Status::Success | Status::Truncated => Done::well(report),
-            status => Done::failed(report, errno(status), status),
+            status => Done::failed(report, of_status(status), status),
         });
     }
 }

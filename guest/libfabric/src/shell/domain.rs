@@ -1,10 +1,44 @@
-//! Domains.
+//! Domains: a board of this host, and what is opened of it.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::abi::{FI_ENODEV, FI_ENOSYS, FiInfo, FidDomain, FidFabric, failed};
+use causeway_endpoint::lock::Guarded;
+
+use super::state::{Shared, State};
+use super::{atomic, av, cntr, cq, endpoint, mr};
+use crate::abi::*;
 use crate::boards::{self, Board};
+use crate::fabric;
 use crate::info::{self, Asked};
+
+/// A domain as the application has it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Domain {
+    fid: FidDomain,
+    fabric: *mut FidFabric,
+    pub shared: Arc<Shared>,
+}
+
+static OPS: Ops = Ops { close, bind, ..Ops::NONE };
+static DOMAIN_OPS: OpsDomain = OpsDomain {
+    av_open: av::open,
+    cq_open: cq::open,
+    cntr_open: cntr::open,
+    endpoint: endpoint::open,
+    endpoint2: endpoint::open2,
+    query_atomic: atomic::query,
+    ..OpsDomain::NONE
+};
+
+/// The board that an application chose.
+fn board(asked: &Asked) -> Result<Board, c_int> {
+    let boards = boards::all().map_err(|_| FI_ENODEV)?;
+    let mut chosen = boards.into_iter().filter(|board| info::is_wanted(asked, board));
+    chosen.next().ok_or(FI_ENODEV)
+}
 
 /// Opens one.
 ///
@@ -14,21 +48,58 @@ use crate::info::{self, Asked};
 pub unsafe fn open(
     fabric: *mut FidFabric,
     info: *mut FiInfo,
-    _domain: *mut *mut FidDomain,
+    domain: *mut *mut FidDomain,
     _flags: u64,
-    _context: *mut c_void,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: as the caller says.
-    let chosen = unsafe { info::chosen(info, (*fabric).api_version) };
-    match chosen.and_then(|(asked, _)| board(&asked)) {
-        Ok(_) => failed(FI_ENOSYS),
-        Err(code) => failed(code),
+    let api_version = unsafe { (*fabric).api_version };
+    // SAFETY: as the caller says.
+    let chosen = unsafe { info::chosen(info, api_version) };
+    let chosen = chosen.and_then(|(asked, offer)| Ok((board(&asked)?.number, offer)));
+    let (board, offer) = match chosen {
+        Ok(chosen) => chosen,
+        Err(code) => return failed(code),
+    };
+    super::process::begin();
+    let shared = Arc::new(Shared {
+        state: Guarded::new(State::default()),
+        board,
+        children: AtomicUsize::new(0),
+        basic: offer.mr_mode & FI_MR_BASIC != 0,
+        api_version,
+    });
+    super::process::note(&shared);
+    let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
+    let fid = FidDomain { fid, ops: &DOMAIN_OPS, mr: &mr::MR_OPS };
+    let opened = Box::new(Domain { fid, fabric, shared });
+    // SAFETY: as the caller says.
+    unsafe {
+        fabric::hold(fabric);
+        domain.write(Box::into_raw(opened).cast());
     }
+    0
 }
 
-/// The board that an application chose.
-fn board(asked: &Asked) -> Result<Board, c_int> {
-    let boards = boards::all().map_err(|_| FI_ENODEV)?;
-    let mut chosen = boards.into_iter().filter(|board| info::is_wanted(asked, board));
-    chosen.next().ok_or(FI_ENODEV)
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    let domain = fid.cast::<Domain>();
+    // SAFETY: the caller closes a domain that we opened; it begins with its fid.
+    let opened = unsafe { &*domain };
+    let (busy, fabric) = (opened.shared.children.load(Ordering::Acquire) != 0, opened.fabric);
+    if busy {
+        return -FI_EBUSY;
+    }
+    // SAFETY: it came out of a box, is closed once, and nothing has it any more; the fabric was
+    // held for it.
+    unsafe {
+        drop(Box::from_raw(domain));
+        fabric::release(fabric);
+    }
+    0
+}
+
+/// Nothing is done later, so an event queue has nothing to tell.
+unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
+    // SAFETY: the caller gives an object that is open.
+    if !bound.is_null() && unsafe { (*bound).fclass } == FI_CLASS_EQ { 0 } else { -FI_EINVAL }
 }

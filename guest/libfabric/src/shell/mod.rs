@@ -1,4 +1,17 @@
 //! The C side of what sends and receives.
 
+mod atomic;
+mod av;
+mod cntr;
+mod cq;
 pub mod domain;
+mod endpoint;
+mod mr;
+mod msg;
+mod object;
+mod process;
+mod rma;
+mod sleep;
+mod state;
+mod tagged;
 pub mod wait;

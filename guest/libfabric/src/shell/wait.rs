@@ -1,9 +1,17 @@
-//! Sleeping on queues and counters.
+//! Sleeping on queues and counters, from their side: what is done before and after.
 
 use std::ffi::c_int;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
-use crate::abi::{FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
+use causeway_endpoint::ears::Awaited;
+
+use super::sleep::{Sleep, doze};
+use super::state::{Shared, State};
+use super::{cntr, cq};
+use crate::abi::{FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
 use crate::eq;
+use crate::limits::{LOOK, SLEEP_MAX};
 
 /// Whether nothing is to be read of it: 0, or `-FI_EAGAIN` if there is.
 ///
@@ -17,6 +25,128 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
     match unsafe { (*fid).fclass } {
         // SAFETY: an object of this class is one of `eq`.
         FI_CLASS_EQ => unsafe { eq::may_sleep(fid) },
+        // SAFETY: and so on.
+        FI_CLASS_CQ => unsafe { cq::may_sleep(fid) },
+        // SAFETY: and so on.
+        FI_CLASS_CNTR => unsafe { cntr::may_sleep(fid) },
         _ => -FI_ENOSYS,
+    }
+}
+
+/// What is slept on: a queue or a counter.
+pub trait Sleeper {
+    /// Its endpoints, if it is still there.
+    fn eps<'a>(&self, state: &'a State) -> Option<&'a Vec<usize>>;
+    /// What it is waited for by.
+    fn sleep<'a>(&self, state: &'a State) -> Option<&'a Sleep>;
+}
+
+/// Asks all to ring before somebody sleeps. False: something came; do not sleep. Either way
+/// [`disarm`] comes after.
+pub fn arm(state: &mut State, of: &impl Sleeper) -> bool {
+    let mut idle = true;
+    for at in of.eps(state).cloned().unwrap_or_default() {
+        let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
+        idle &= ep.rdm.endpoint.way.arm();
+    }
+    idle
+}
+
+/// Takes back what [`arm`] asked, and hears what rang. Others who sleep look again.
+#[cold]
+pub fn disarm(state: &mut State, of: &impl Sleeper) {
+    for at in of.eps(state).cloned().unwrap_or_default() {
+        let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
+        let endpoint = &mut ep.rdm.endpoint;
+        endpoint.hear_all();
+        endpoint.way.disarm();
+        if endpoint.way.parted
+            && let Some(sleep) = of.sleep(state)
+            && let Some(Some(ep)) = state.eps.get(at)
+        {
+            sleep.forget_daemon(ep);
+        }
+    }
+    let cqs = state.cqs.iter().flatten().filter_map(|cq| cq.sleep.as_ref());
+    let cntrs = state.cntrs.iter().flatten().filter_map(|cntr| cntr.sleep.as_ref());
+    cqs.chain(cntrs).for_each(Sleep::stir);
+}
+
+/// The application wants to sleep on a descriptor. False: something is there, or came.
+pub fn expose(state: &mut State, of: &impl Sleeper) -> bool {
+    if let Some(sleep) = of.sleep(state) {
+        sleep.expose(true);
+    }
+    let idle = arm(state, of);
+    if !idle {
+        unexpose(state, of);
+    }
+    idle
+}
+
+/// It came back.
+#[cold]
+pub fn unexpose(state: &mut State, of: &impl Sleeper) {
+    if let Some(sleep) = of.sleep(state) {
+        sleep.expose(false);
+    }
+    disarm(state, of);
+}
+
+/// How long may be slept, if nothing rings.
+fn longest(state: &State, of: &impl Sleeper) -> Duration {
+    let mut longest = SLEEP_MAX;
+    for at in of.eps(state).into_iter().flatten() {
+        let Some(Some(ep)) = state.eps.get(*at) else { continue };
+        let endpoint = &ep.rdm.endpoint;
+        if let Some(left) = endpoint.time_left() {
+            longest = longest.min(left);
+        }
+        if !matches!(endpoint.way.awaited(), Awaited::Nothing | Awaited::Words) {
+            longest = longest.min(causeway_endpoint::limits::STUCK_MAX);
+        }
+    }
+    longest
+}
+
+/// Looks for something until it is there or the time is over: a moment awake, then asleep.
+pub fn until<T>(
+    shared: &Shared,
+    of: &impl Sleeper,
+    timeout_ms: c_int,
+    mut look: impl FnMut(&mut State) -> Option<T>,
+) -> Option<T> {
+    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut since = Instant::now();
+    loop {
+        if let Some(found) = shared.state.with(&mut look) {
+            return Some(found);
+        }
+        let now = Instant::now();
+        let left = end.map(|end| end.saturating_duration_since(now));
+        if left == Some(Duration::ZERO) {
+            return None;
+        }
+        if now.saturating_duration_since(since) < LOOK {
+            std::thread::yield_now();
+            continue;
+        }
+        let asleep = shared.state.with(|state| {
+            of.sleep(state).map(Sleep::begin);
+            let idle = arm(state, of);
+            let share = of.sleep(state).and_then(Sleep::share);
+            // What came while it was asked for.
+            let share = if idle { share } else { None };
+            share.map(|share| (share, longest(state, of)))
+        });
+        if let Some((fd, time)) = asleep {
+            doze(fd.as_fd(), left.map_or(time, |left| time.min(left)));
+        }
+        shared.state.with(|state| {
+            of.sleep(state).map(Sleep::end);
+            disarm(state, of);
+        });
+        since = Instant::now();
     }
 }

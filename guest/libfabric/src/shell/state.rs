@@ -1,0 +1,191 @@
+//! All that a domain has, behind one lock.
+//!
+//! Applications with one thread take it for nothing ([`causeway_endpoint::lock`]), and those with
+//! many have domains of their own if they care.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+
+use causeway_endpoint::lock::Guarded;
+
+use super::sleep::Sleep;
+use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
+use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
+
+/// What counters may count, by their place in [`Ep::counters`].
+pub const SENT: usize = 0;
+pub const RECEIVED: usize = 1;
+pub const READ: usize = 2;
+pub const WRITTEN: usize = 3;
+pub const REMOTE_READ: usize = 4;
+pub const REMOTE_WRITTEN: usize = 5;
+
+/// A queue that an endpoint is bound to.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    pub cq: usize,
+    /// Only what is flagged goes there.
+    pub selective: bool,
+}
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct Ep {
+    pub rdm: Rdm,
+    pub book: Option<usize>,
+    pub tx: Option<Bound>,
+    pub rx: Option<Bound>,
+    pub counters: [Option<usize>; 6],
+    pub enabled: bool,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    pub entries: VecDeque<Done>,
+    /// Who fills it.
+    pub eps: Vec<usize>,
+    pub format: u32,
+    pub sleep: Option<Sleep>,
+}
+
+/// A counter.
+#[derive(Debug)]
+pub struct Cntr {
+    pub value: u64,
+    pub errors: u64,
+    pub eps: Vec<usize>,
+    pub sleep: Option<Sleep>,
+}
+
+/// See above. What was closed leaves its place to what is opened next.
+#[derive(Debug, Default)]
+pub struct State {
+    pub eps: Vec<Option<Ep>>,
+    pub cqs: Vec<Option<Cq>>,
+    pub cntrs: Vec<Option<Cntr>>,
+    pub books: Vec<Option<Book>>,
+    pub regions: Regions,
+    /// Of an endpoint without one.
+    nobody: Book,
+}
+
+/// A domain, as all that was opened from it shares it.
+#[derive(Debug)]
+pub struct Shared {
+    pub state: Guarded<State>,
+    /// Its board, by number.
+    pub board: u32,
+    /// What was opened from it and is not closed.
+    pub children: AtomicUsize,
+    /// Memory is named by its address, with keys of ours.
+    pub basic: bool,
+    pub api_version: u32,
+}
+
+/// Puts something into a free place.
+pub fn place<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
+    match all.iter().position(Option::is_none) {
+        Some(at) => {
+            if let Some(place) = all.get_mut(at) {
+                *place = Some(value);
+            }
+            at
+        }
+        None => {
+            all.push(Some(value));
+            all.len().saturating_sub(1)
+        }
+    }
+}
+
+/// What is in a place.
+pub fn of<T>(all: &mut [Option<T>], at: usize) -> Result<&mut T, Errno> {
+    all.get_mut(at).and_then(Option::as_mut).ok_or(Errno(FI_EINVAL))
+}
+
+impl State {
+    /// Does something with an endpoint; tells what came of it at once.
+    #[inline]
+    pub fn with_ep<R>(
+        &mut self,
+        at: usize,
+        run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let Self { eps, cqs, cntrs, books, regions, nobody } = self;
+        let ep = of(eps, at)?;
+        let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
+        let done = run(ep, Env { book, regions });
+        route(ep, cqs, cntrs);
+        done
+    }
+
+    /// An endpoint goes on.
+    #[inline]
+    pub fn progress(&mut self, at: usize) {
+        let _ = self.with_ep(at, |ep, env| {
+            ep.rdm.progress(env);
+            Ok(())
+        });
+    }
+
+    /// All that fill a queue or a counter go on.
+    #[inline]
+    pub fn progress_all(&mut self, eps: impl Fn(&Self) -> Option<&Vec<usize>>) {
+        let mut next = 0_usize;
+        while let Some(at) = eps(self).and_then(|eps| eps.get(next)).copied() {
+            self.progress(at);
+            next = next.saturating_add(1);
+        }
+    }
+}
+
+/// Tells queues and counters what is over.
+#[inline]
+fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
+    while let Some(done) = ep.rdm.done.pop_front() {
+        let (bound, counter) = whose(ep, &done);
+        if done.report.flags & FI_PEEK == 0
+            && let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut())
+        {
+            count(cntr, done.fault.is_some());
+        }
+        if done.report.quiet && done.fault.is_none() {
+            continue;
+        }
+        if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
+            cq.entries.push_back(done);
+            if let Some(sleep) = &cq.sleep {
+                sleep.stir();
+            }
+        }
+    }
+}
+
+fn count(cntr: &mut Cntr, failed: bool) {
+    let value = if failed { &mut cntr.errors } else { &mut cntr.value };
+    *value = value.wrapping_add(1);
+    if let Some(sleep) = &cntr.sleep {
+        sleep.stir();
+    }
+}
+
+/// Where an operation is told.
+#[inline]
+fn whose(ep: &Ep, done: &Done) -> (Option<Bound>, Option<usize>) {
+    let flags = done.report.flags;
+    let (bound, at) = if flags & FI_RECV != 0 {
+        (ep.rx, RECEIVED)
+    } else if flags & FI_REMOTE_WRITE != 0 {
+        (ep.rx, REMOTE_WRITTEN)
+    } else if flags & FI_REMOTE_READ != 0 {
+        (ep.rx, REMOTE_READ)
+    } else if flags & FI_READ != 0 {
+        (ep.tx, READ)
+    } else if flags & FI_WRITE != 0 {
+        (ep.tx, WRITTEN)
+    } else {
+        (ep.tx, SENT)
+    };
+    (bound, ep.counters.get(at).copied().flatten())
+}
