@@ -45,6 +45,7 @@ pub use events::{read_event, write_event};
 pub use holds::Holds;
 pub use requests::{eager, read_request, write_request};
 
+use crate::limits::{EVENTS_AFTER_END_MAX, MEDIUM_BYTES_MAX};
 use crate::split::{Address, NicId};
 
 /// An entry that breaks a rule.
@@ -66,9 +67,16 @@ pub enum Wrong {
     },
 }
 
-/// How large the rings of an endpoint are: the longest eager message fits several times.
+/// Entries and bytes of each ring of an endpoint: the longest eager message fits several times.
+const SIZES: (u32, u32) = (256, 256 << 10);
+// Or what the backend half said before it was gone is not all taken.
+const _: () = assert!(EVENTS_AFTER_END_MAX == SIZES.0 as usize);
+const _: () = assert!(SIZES.1 as usize >= 4 * MEDIUM_BYTES_MAX);
+
+/// How large the rings of an endpoint are.
 pub fn layout() -> Layout {
-    Layout::new(256, 256 << 10).unwrap_or(Layout::DEFAULT)
+    let (entries, bytes) = SIZES;
+    Layout::new(entries, bytes).unwrap_or(Layout::DEFAULT)
 }
 
 fn pack(address: Address) -> u64 {

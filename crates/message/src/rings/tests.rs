@@ -22,6 +22,11 @@ fn pair() -> (Sender, Receiver) {
     (sender, receiver)
 }
 
+#[test]
+fn the_rings_are_as_large_as_they_are_said_to_be() {
+    assert_eq!((layout().slots(), layout().data()), SIZES);
+}
+
 fn taken(receiver: &Receiver) -> (Head, Vec<u8>) {
     let event = receiver.poll().unwrap().unwrap();
     let mut bytes = vec![0; event.len];

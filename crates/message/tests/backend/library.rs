@@ -346,6 +346,34 @@ impl Libraries {
         }
     }
 
+    /// Everyone hears everyone else, if not at once then when those that had to begin anew have.
+    pub fn hear_all(&mut self, world: &mut World, limit_ns: u64) {
+        const LEN: usize = 20;
+        const ROUNDS: usize = 2;
+        let pairs = self.all.len() * (self.all.len() - 1);
+        for round in 1..=ROUNDS {
+            let before: HashSet<Letter> = self.ended.keys().copied().collect();
+            self.plan(&[LEN]);
+            self.finish(world, limit_ns);
+            self.check();
+            let said = self.ended.iter().filter(|(letter, _)| !before.contains(letter));
+            let said: Vec<(Letter, Status)> =
+                said.map(|(letter, status)| (*letter, *status)).collect();
+            assert_eq!(said.len(), pairs);
+            let lost = said.iter().filter(|(letter, status)| {
+                let life = self.all[&letter.to].life;
+                let came = self.seen.contains(&(letter.to, life, *letter));
+                assert!(came || *status != Status::Success, "{letter:?} was lost without a word");
+                !came
+            });
+            let lost: Vec<_> = lost.collect();
+            if lost.is_empty() {
+                return;
+            }
+            assert!(round < ROUNDS, "not heard: {lost:?}");
+        }
+    }
+
     /// What is not done.
     fn left(&self) -> String {
         let left = |(place, library): (&Place, &Library)| {
