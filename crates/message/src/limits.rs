@@ -77,8 +77,8 @@ pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Acknowledgements in a row that say nothing new, until a message is taken for lost.
 pub const DUPLICATE_ACKS: u32 = 3;
-/// How often in a row, and for how long in ns, a partner may acknowledge what it cannot have, or lack
-/// what it had: late packets do.
+/// How often in a row, and for how long in ns, a partner may lack what it had, or have numbers of
+/// another generation, before it is asked whether that is so: late packets do.
 pub const CONTRADICTIONS: (u32, u64) = (4, 1_000_000_000);
 /// Packets of a message that do not belong to what came of it before, until that is thrown away:
 /// more than a message has.

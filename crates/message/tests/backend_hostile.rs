@@ -8,7 +8,7 @@ use backend::script::{
 use backend::{MS, Told, address, nic};
 use causeway_message::backend::{Dropped, Taken};
 use causeway_message::limits::{
-    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, SENDS_MAX,
+    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
 };
 use causeway_message::split::{Address, Event, Handle, PeerId, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
@@ -295,6 +295,12 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     ignored(THEIR_MAC, Packet::PullNack(PullNack { magic: magic ^ 0x100, ..pull_refusal }));
     assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
     assert_eq!(script.told(), [], "it is asked once more");
+    let frames = script.sent();
+    let magic = packets(&frames).iter().find_map(|packet| match packet {
+        Packet::Pull(again) => Some(again.magic),
+        _ => None,
+    });
+    let pull_refusal = PullNack { magic: magic.unwrap(), ..pull_refusal };
     assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
     assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
     script.pass(DOUBT_NS);
@@ -417,6 +423,49 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
     assert_eq!((asked(&script.sent()), script.told()), (0, gone.map(Told::Event).to_vec()));
+}
+
+#[test]
+fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
+    const TRIP: u64 = DOUBT_NS + DOUBT_NS / 2;
+    let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 0 };
+    let connect = |token, endpoint| {
+        let to = address(1, endpoint);
+        Request::Connect { token: Token(token), to, key: 9, timeout_ns: None }
+    };
+    let closed = |token| {
+        let (status, peer) = (Status::EndpointClosed, PeerId::NONE);
+        [Told::Event(Event::Connected { token: Token(token), status, peer })]
+    };
+    // It is known how far away it is; or its own refusal takes that long.
+    let (mut script, peer) = Script::connected();
+    let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
+    assert_eq!(script.ask(&send), Taken::Yes);
+    script.pass(TRIP);
+    let session = script.session;
+    let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
+    assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
+    let elsewhere = Nack { ends: Ends { source: 9, ..TO_US }, ..refusal };
+    for (late, endpoint, refusal) in [(0, THEIRS, refusal), (0, 9, elsewhere)] {
+        script.told();
+        assert_eq!(script.ask(&connect(5, endpoint)), Taken::Yes);
+        script.pass(late);
+        assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+        script.pass(3 * TRIP - 1);
+        assert_eq!(script.told(), []);
+        script.pass(1);
+        assert_eq!(script.told(), closed(5));
+    }
+    let mut script = Script::new();
+    for (late, lasts) in [(MS, DOUBT_NS), (TRIP, 3 * TRIP), (2_000 * MS, RESEND_NS.1)] {
+        assert_eq!(script.ask(&connect(6, THEIRS)), Taken::Yes);
+        script.pass(late);
+        assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+        script.pass(lasts - 1);
+        assert_eq!(script.told(), []);
+        script.pass(1);
+        assert_eq!(script.told(), closed(6));
+    }
 }
 
 #[test]

@@ -9,10 +9,9 @@ use super::number::Number;
 use super::partner::{Incoming, Offered};
 use crate::limits::{ACK_DELAY_NS, EARLY_MAX, STRANGE_PACKETS_MAX, UNACKED_MAX};
 use crate::split::{Event, PeerId};
-use crate::status::Status;
 
 /// Numbers that are so far ahead were behind.
-const HALF: usize = 8192;
+pub(super) const HALF: usize = 8192;
 
 /// What messages say of themselves.
 pub(super) struct Envelope {
@@ -120,8 +119,9 @@ impl Endpoint {
             self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
             return Err(Dropped::Stranger);
         };
-        self.at_one(env, peer, Number(acknowledged))?;
-        self.acknowledged(env, peer, Number(acknowledged), false);
+        if self.at_one(env, peer, Number(acknowledged), false) {
+            self.acknowledged(env, peer, Number(acknowledged), false);
+        }
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
         let ahead = Number(sequence).ahead_of(partner.receive.next).map(usize::from);
@@ -151,16 +151,6 @@ impl Endpoint {
             }
         }
         self.rearm(env, peer);
-        Ok(())
-    }
-
-    /// A partner that goes on to say of our numbers what cannot be is to begin anew.
-    fn at_one(&mut self, env: &mut Env<'_>, peer: PeerId, number: Number) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
-        if partner.session.is_some() && partner.send.contradicts(number, env.now) {
-            self.end_peer(env, peer, Status::EndpointUnreachable);
-            return Err(Dropped::Number);
-        }
         Ok(())
     }
 
@@ -384,11 +374,13 @@ impl Endpoint {
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         partner.heard_at = env.now;
         let number = Number(ack.acknowledged);
-        self.at_one(env, peer, number)?;
+        let newer = matches!(ack.number.wrapping_sub(partner.send.heard), 1..=0x7fff_ffff);
+        if !self.at_one(env, peer, number, newer) {
+            return Err(Dropped::Number);
+        }
         let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
         let send = &mut partner.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
-        let newer = matches!(ack.number.wrapping_sub(send.heard), 1..=0x7fff_ffff);
         // Whatever its own number is, one that says more is later. One that says nothing of what is
         // in flight may be of a former life of the partner's, or of ours, and its number too.
         let counts = match ahead {

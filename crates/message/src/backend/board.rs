@@ -465,6 +465,9 @@ impl Endpoint {
             doubt.ask_again(env.now);
             self.ask_whether_there(env, peer);
         }
+        if self.question_due(env, peer) {
+            return;
+        }
         let Some(partner) = self.peers.get_mut(peer) else { return };
         if partner.receive.ack_at.is_some_and(|at| at <= env.now) {
             self.send_ack(env, peer);

@@ -8,12 +8,13 @@ use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
 use super::Taken;
 use super::board::Dropped;
+use super::dispute::Said;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
-use super::partner::Life;
+use super::partner::{Doubt, Life};
 use super::time::{Owner, RoundTrip};
-use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, DOUBT_NS, ENDPOINTS_MAX};
+use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
 use crate::split::{Address, Event, PeerId, Token};
 use crate::status::Status;
 
@@ -26,6 +27,7 @@ pub(super) struct Connecting {
     number: u8,
     again_at: u64,
     tries: u32,
+    begun_at: u64,
     ends_at: u64,
     /// What it ends with then.
     ends_with: Status,
@@ -61,6 +63,7 @@ impl Endpoint {
             number: self.connect_number,
             again_at: env.now,
             tries: 0,
+            begun_at: env.now,
             ends_at,
             ends_with: Status::Timeout,
         });
@@ -144,8 +147,8 @@ impl Endpoint {
         true
     }
 
-    /// Connects to an address were refused, by whomever: they are asked once more, and end soon if
-    /// nothing else is heard. Whether there were some.
+    /// Connects to an address were refused, by whomever: they are asked once more, and end if nothing
+    /// else is heard. Whether there were some.
     pub(super) fn connect_doubted(
         &mut self,
         env: &mut Env<'_>,
@@ -153,11 +156,16 @@ impl Endpoint {
         status: Status,
     ) -> bool {
         let mut some = false;
+        let there = self.peers.all().filter(|(_, partner)| partner.host == address.0);
+        let trip = there.map(|(_, partner)| partner.trip()).max().unwrap_or(0);
         for connect in self.connects.iter_mut().filter(|connect| connect.address == address) {
             some = true;
             if connect.ends_with == Status::Timeout {
                 connect.ends_with = status;
-                connect.ends_at = connect.ends_at.min(env.now.saturating_add(DOUBT_NS));
+                // Who refuses it itself was there and back since it began.
+                let trip = trip.max(env.now.saturating_sub(connect.begun_at));
+                let doubt = Doubt::new(env.now, status, trip);
+                connect.ends_at = connect.ends_at.min(doubt.ends());
                 connect.again_at = env.now.saturating_add(1);
             }
         }
@@ -293,7 +301,8 @@ impl Endpoint {
             return Err(Dropped::NoRoom);
         };
         partner.heard_at = env.now;
-        if partner.is_newer(number) {
+        let newer = partner.is_newer(number);
+        if newer {
             partner.connect_seen = Some(number);
         }
         // Who does not know yet that we began anew may have kept what was sent before: it is told
@@ -303,6 +312,7 @@ impl Endpoint {
         match partner.session {
             None if unaware => partner.is_unaware(session, env.now),
             None => partner.adopt(session, expected, env.now, before),
+            Some(_) if newer => self.expects(env, peer, Number(expected)),
             Some(_) => {}
         }
         let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
@@ -311,6 +321,14 @@ impl Endpoint {
         self.begin_pulls(env, peer);
         self.connects_due(env);
         Ok(())
+    }
+
+    /// One that connects, and is still the partner that we know, says what it expects: what is behind
+    /// may be late.
+    fn expects(&mut self, env: &mut Env<'_>, peer: PeerId, number: Number) {
+        if self.peers.get(peer).is_some_and(|partner| partner.send.said(number) == Said::Ahead) {
+            self.at_one(env, peer, number, false);
+        }
     }
 
     /// An answer to a connect.
@@ -362,6 +380,7 @@ impl Endpoint {
                 partner.adopt(session, expected, env.now, before);
             }
         }
+        self.expects(env, peer, Number(expected));
         self.tell_of(env, peer, Event::Connected { token, status: Status::Success, peer });
         self.pump(env, peer);
         self.begin_pulls(env, peer);

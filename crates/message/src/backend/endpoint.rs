@@ -202,7 +202,8 @@ impl Endpoint {
         let quiet_until = send.quiet_until.filter(quiet);
         let times = [partner.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
         let doubt = partner.doubt.map(Doubt::due);
-        times.into_iter().chain([doubt]).flatten().for_each(|time| due = due.min(time));
+        let question = send.question().map(Doubt::due);
+        times.into_iter().chain([doubt, question]).flatten().for_each(|time| due = due.min(time));
         for handle in &partner.pulling.active {
             if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
                 due = due.min(pull.due);

@@ -16,6 +16,7 @@ mod board;
 mod breadth;
 mod connect;
 mod counters;
+mod dispute;
 mod endpoint;
 mod env;
 mod hosts;

@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use super::breadth::Breadth;
 use super::counters::PeerCounters;
+use super::dispute::Dispute;
 use super::number::Number;
 use super::time::{Alarm, RoundTrip};
 use crate::limits::{
-    ASK_AGAIN_NS, CONTRADICTIONS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS,
-    WINDOW_PACKETS,
+    ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
 };
 use crate::split::{Handle, PeerId, Token, Window};
 use crate::status::Status;
@@ -66,8 +66,8 @@ pub(super) struct Sending {
     pub(super) resent_early_at: u64,
     /// The number of the latest acknowledgement on its own.
     pub(super) heard: u32,
-    /// Since when and how often it said only what cannot be of what it has.
-    pub(super) contradicted: Option<(u64, u32)>,
+    /// It says of what it has what cannot be.
+    pub(super) dispute: Option<Dispute>,
     /// Whether it waits for a window.
     pub(super) waits: bool,
     /// Windows that are open for it.
@@ -221,23 +221,6 @@ pub(super) struct Partner {
     pub(super) counters: PeerCounters,
 }
 
-impl Sending {
-    /// It says that it has every message before this number. What cannot be is late, once or twice;
-    /// where nothing else is said for long, it and we are not at one about the numbers, and never
-    /// will be: whether that is so.
-    pub(super) fn contradicts(&mut self, number: Number, now: u64) -> bool {
-        let ahead = number.ahead_of(self.first).map(usize::from);
-        if ahead.is_some_and(|ahead| ahead <= self.flight.len()) {
-            self.contradicted = None;
-            return false;
-        }
-        let (since, times) = self.contradicted.get_or_insert((now, 0));
-        *times = times.saturating_add(1);
-        let (most, ns) = CONTRADICTIONS;
-        *times > most && now.saturating_sub(*since) > ns
-    }
-}
-
 impl Partner {
     fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
         let (window, ..) = WINDOW_PACKETS;
@@ -265,7 +248,7 @@ impl Partner {
                 duplicates: 0,
                 resent_early_at: 0,
                 heard: 0,
-                contradicted: None,
+                dispute: None,
                 waits: false,
                 windows: 0,
                 probe_at: None,
@@ -289,6 +272,11 @@ impl Partner {
             },
             counters: PeerCounters::default(),
         }
+    }
+
+    /// The way there and back, as far as it is known, in ns.
+    pub(super) fn trip(&self) -> u64 {
+        self.send.trip.smoothed().max(self.pulling.trip.smoothed())
     }
 
     /// Whether a request to connect is not one of before.

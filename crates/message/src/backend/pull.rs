@@ -304,8 +304,10 @@ impl Endpoint {
         if let State::Pulling(pull) = &mut offer.state
             && !pull.refused
         {
-            // It may have been another by a bit: it is asked for once more.
+            // It may have been another by a bit: it is asked for once more. By another magic, so that
+            // neither this refusal nor those of other blocks, late or doubled, answer that too.
             pull.refused = true;
+            pull.magic = magic_of(self.id, env.out.random());
             pull.lose();
             self.ask_more(env, peer);
             self.rearm(env, peer);

@@ -57,8 +57,7 @@ impl Endpoint {
     pub(super) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         if partner.doubt.is_none() {
-            let trip = partner.send.trip.smoothed().max(partner.pulling.trip.smoothed());
-            partner.doubt = Some(Doubt::new(env.now, status, trip));
+            partner.doubt = Some(Doubt::new(env.now, status, partner.trip()));
             count(&mut self.counters.doubts);
             self.ask_whether_there(env, peer);
             self.rearm(env, peer);

@@ -135,10 +135,10 @@ impl Endpoint {
         let partner = self.peers.get_mut(peer)?;
         let way = Way::to(self.id, partner)?;
         let send = &mut partner.send;
-        let message = send.queue.front_mut()?;
-        if send.quiet_until.is_some_and(|until| until > env.now) {
+        if send.quiet_until.is_some_and(|until| until > env.now) || send.question().is_some() {
             return None;
         }
+        let message = send.queue.front_mut()?;
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
         if !wide || send.flight.len() >= IN_FLIGHT_MAX || send.waits {
