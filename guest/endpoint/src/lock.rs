@@ -6,7 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::thread::futex;
@@ -50,18 +50,32 @@ fn alone() -> bool {
 #[derive(Debug, Default)]
 pub struct Lock {
     word: AtomicU32,
+    /// Whoever has it sees to it that nobody takes it while another holds it.
+    serial: AtomicBool,
 }
 
 impl Lock {
     /// Free.
     pub const fn new() -> Self {
-        Self { word: AtomicU32::new(FREE) }
+        Self { word: AtomicU32::new(FREE), serial: AtomicBool::new(false) }
+    }
+
+    /// Calls never overlap: it is taken and let go by plain stores, and says only whether it is
+    /// held.
+    pub fn set_serial(&self) {
+        self.serial.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody else may hold it.
+    #[inline]
+    fn is_ours(&self) -> bool {
+        self.serial.load(Ordering::Relaxed) || alone()
     }
 
     /// Takes it if it is free.
     #[inline]
     pub fn try_take(&self) -> bool {
-        if alone() {
+        if self.is_ours() {
             let free = self.word.load(Ordering::Relaxed) == FREE;
             if free {
                 self.word.store(HELD, Ordering::Relaxed);
@@ -95,7 +109,7 @@ impl Lock {
     /// Lets it go. Only for who has it.
     #[inline]
     pub fn give(&self) {
-        if alone() {
+        if self.is_ours() {
             self.word.store(FREE, Ordering::Release);
         } else if self.word.swap(FREE, Ordering::Release) == WANTED {
             self.call();
@@ -156,6 +170,7 @@ impl<T> Guarded<T> {
     }
 
     /// Does something with it. `run` must not come back here.
+    #[inline]
     pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         self.lock.take();
         // SAFETY: the lock is ours until `give`.

@@ -125,6 +125,15 @@ impl<B: Buffer> Library<B> {
         }
     }
 
+    /// What the application gives with a request from now on.
+    pub fn set_context(&mut self, id: RequestId, context: u64) {
+        if let Ok(at) = self.find(id)
+            && let Some(request) = self.requests.get_mut(at)
+        {
+            request.context = context;
+        }
+    }
+
     /// A partner as others know it, also of one that is gone, until its number is used again.
     pub fn source_of(&self, partner: Partner) -> Option<Source> {
         self.decompose(partner).map(|(address, session)| Source { address, session })

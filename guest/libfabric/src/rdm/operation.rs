@@ -99,6 +99,12 @@ impl Operations {
         Some(self.free)
     }
 
+    /// Whether there is room for one more.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.free != u32::MAX || self.entries.len() < NUMBERS_MAX
+    }
+
     /// Ends one; gives its task.
     #[inline]
     pub fn end(&mut self, at: u32) -> Option<Task> {
@@ -169,14 +175,22 @@ impl Operations {
         (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest))
     }
 
+    /// A head of two words.
+    #[inline]
+    pub fn head_of(first: u64, second: u64) -> [u8; HEAD_BYTES] {
+        (u128::from(first) | u128::from(second) << 64).to_le_bytes()
+    }
+
     /// Writes its head, which no request has yet.
     #[inline]
     pub fn set_words(&mut self, at: u32, first: u64, second: u64) {
+        self.set_head(at, Self::head_of(first, second));
+    }
+
+    /// The same.
+    #[inline]
+    pub fn set_head(&mut self, at: u32, bytes: [u8; HEAD_BYTES]) {
         let Some(head) = self.head(at) else { return };
-        let mut bytes = [0; HEAD_BYTES];
-        let (low, high) = bytes.split_at_mut(8);
-        low.copy_from_slice(&first.to_le_bytes());
-        high.copy_from_slice(&second.to_le_bytes());
         // SAFETY: no request has it, and nobody else reaches it.
         unsafe { head.as_ptr().write(bytes) };
     }

@@ -165,6 +165,11 @@ impl Parcel {
         Self { head: Some(head), place }
     }
 
+    /// Its head lies there from now on, with the same bytes.
+    pub fn set_head(&mut self, head: Option<Head>) {
+        self.head = head;
+    }
+
     /// From now on the bytes are its own.
     pub fn own(&mut self) {
         if !matches!(self.place, Place::Owned(_)) {

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use std::ptr::NonNull;
+
 use causeway_message::library::{Completion, Partner, RequestId, Source};
 use causeway_message::status::Status;
 
 use super::done::{Done, Report};
-use super::operation::Task;
+use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
@@ -17,6 +19,15 @@ use crate::limits::{CONNECT_NS, MESSAGE_MAX, SENDS_MAX};
 pub const NOTICE: u64 = 1 << 63;
 /// The same: there is immediate data.
 pub const DATA: u64 = 1 << 62;
+
+/// In place of an operation.
+const UNNAMED: u64 = u64::MAX;
+
+/// The second word of a head before bytes.
+#[inline]
+fn first_word(data: Option<u64>) -> u64 {
+    if data.is_some() { DATA } else { 0 }
+}
 
 /// A message to be sent.
 #[derive(Debug)]
@@ -82,6 +93,9 @@ impl Rdm {
         }
         let partner = self.reach(env.book, to)?;
         let long = delivered || len > self.whole_max(partner);
+        if let Some(partner) = partner.filter(|_| !long) {
+            return self.send_short(partner, info, &report, (place, data, inject));
+        }
         let operation = self.begin(Task::Send(report))?;
         self.sending = self.sending.saturating_add(1);
         let (info, parcel) = if long {
@@ -91,8 +105,7 @@ impl Rdm {
             }
             (BODY | u64::from(self.operations.name(operation)), Parcel::bare(place))
         } else {
-            let word = if data.is_some() { DATA } else { 0 };
-            self.operations.set_words(operation, data.unwrap_or(0), word);
+            self.operations.set_words(operation, data.unwrap_or(0), first_word(data));
             let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
             (info, Parcel::headed(head, place))
         };
@@ -101,6 +114,63 @@ impl Rdm {
             Some(partner) => self.hand_over(env, partner, message, inject),
             None => self.queue(to, message, inject),
         }
+    }
+
+    /// Sends a message whose bytes go with their head: mostly it is gone at once, and there was never
+    /// an operation.
+    #[inline]
+    fn send_short(
+        &mut self,
+        partner: Partner,
+        info: u64,
+        report: &Report,
+        (place, data, inject): (Place, Option<u64>, bool),
+    ) -> Result<(), Errno> {
+        let mut head = Operations::head_of(data.unwrap_or(0), first_word(data));
+        let parcel = Parcel::headed(NonNull::from(&mut head), place);
+        let endpoint = &mut self.endpoint;
+        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        if !self.operations.has_room() {
+            return Err(Errno(FI_EAGAIN));
+        }
+        let made = library.isend(way, partner, info, UNNAMED, parcel);
+        let request = made.map_err(|_| Errno(FI_EAGAIN))?;
+        match library.test(request) {
+            Ok(Some(ended)) if ended.status == Status::Success => {
+                self.done.push_back(Done::well(*report));
+                Ok(())
+            }
+            Ok(Some(ended)) => {
+                self.sending = self.sending.saturating_add(1);
+                self.sent(*report, &ended);
+                Ok(())
+            }
+            _ => self.keep(request, *report, (head, inject)),
+        }
+    }
+
+    /// A short message is not gone yet: it becomes an operation, and its head lies still.
+    #[cold]
+    fn keep(
+        &mut self,
+        request: RequestId,
+        report: Report,
+        (bytes, inject): ([u8; HEAD_BYTES], bool),
+    ) -> Result<(), Errno> {
+        let operation = self.begin(Task::Send(report))?;
+        self.operations.set_head(operation, bytes);
+        self.sending = self.sending.saturating_add(1);
+        self.operations.set_request(operation, request);
+        let head = self.operations.head(operation);
+        let library = &mut self.endpoint.library;
+        library.set_context(request, u64::from(operation));
+        library.with_buffer(request, |parcel| {
+            parcel.set_head(head);
+            if inject {
+                parcel.own();
+            }
+        });
+        Ok(())
     }
 
     /// The longest message to somebody whose bytes go with their head.

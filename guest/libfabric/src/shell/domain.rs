@@ -69,6 +69,9 @@ pub unsafe fn open(
         basic: offer.mr_mode & FI_MR_BASIC != 0,
         api_version,
     });
+    if offer.threading == FI_THREAD_DOMAIN {
+        shared.state.lock().set_serial();
+    }
     super::process::note(&shared);
     let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
     let fid = FidDomain { fid, ops: &DOMAIN_OPS, mr: &mr::MR_OPS };
