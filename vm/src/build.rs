@@ -56,6 +56,15 @@ pub fn message_tool() -> Result<PathBuf> {
     Ok(tool)
 }
 
+/// The provider of libfabric, by the name by which libfabric finds it; from where the daemon is.
+///
+/// # Errors
+/// As [`daemon`].
+pub fn provider() -> Result<PathBuf> {
+    let [provider] = built("provider", &["causeway-fi"], ["libcauseway-fi.so"])?;
+    Ok(provider)
+}
+
 fn built<const N: usize>(what: &str, packages: &[&str], files: [&str; N]) -> Result<[PathBuf; N]> {
     let dir = match std::env::var_os("CAUSEWAY_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),

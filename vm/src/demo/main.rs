@@ -2,6 +2,7 @@
 
 mod measure;
 mod messages;
+mod mpi;
 mod options;
 mod scene;
 mod table;
@@ -40,7 +41,9 @@ fn run(options: &Options) -> causeway_vm::Result<bool> {
         true => guests(options)?,
         false => (Report::without_guests(), Ok(())),
     };
-    report.add_messages(messages::all(options.limit));
+    let mut messages = messages::all(options.limit);
+    messages.extend(mpi::all());
+    report.add_messages(messages);
     print!("\n{}", report.text());
     report.write_json(&options.json)?;
     println!("\nThe same as JSON: {}", options.json.display());

@@ -176,7 +176,7 @@ impl Report {
             table(&mut text, SOCKETS, &self.messages);
             text.push_str(
                 "\nsockets are AF_UNIX on one host, TCP over the same cable between two \
-                 (network namespaces).\n",
+                 (network namespaces); for MPI, Open MPI's own TCP.\n",
             );
         }
         for error in self.rows.iter().chain(&self.messages).flat_map(|r| &r.errors) {
