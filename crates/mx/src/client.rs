@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use causeway_attach::local::{Ended, Local, Received};
-use causeway_fabric::{Context, PortId, ServiceWatch};
+use causeway_fabric::{Context, Name, PortId, ServiceWatch};
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -35,9 +35,14 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(port: PortId, local: Local, watch: ServiceWatch, uid: Option<u32>) -> Self {
+    pub fn new(
+        port: PortId,
+        local: Local,
+        watch: ServiceWatch,
+        (group, uid): (Name, Option<u32>),
+    ) -> Self {
         let gone = VecDeque::new();
-        let (room, lent) = (None, Lent::nothing(uid));
+        let (room, lent) = (None, Lent::nothing(group, uid));
         Self { port, local, watch, room, greeted: false, uid, lent, paid_ns: 0, gone, ended: None }
     }
 

@@ -69,17 +69,17 @@ pub const REGION_BYTES_MAX: u64 = 1 << 30;
 pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 2 << 30;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
-/// Endpoints of one user that are on a network, on all boards: of each the daemon keeps at most
+/// Endpoints of one user that are on a network, on all boards of its group: of each the daemon keeps at most
 /// [`SEND_BYTES_MAX`](causeway_message::limits::SEND_BYTES_MAX) and
 /// [`PARKED_BYTES_MAX`](causeway_message::limits::PARKED_BYTES_MAX) of messages, so of all 7.5 GiB.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
 /// Regions of one board.
 pub const REGIONS_PER_BOARD_MAX: usize = 8192;
-/// Regions of one user, on all boards of the daemon: some are left for others.
+/// Regions of one user, on all boards of its group: some are left for others.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
 /// Regions of all users on all boards: half of what the daemon maps.
 pub const REGIONS_MAX: usize = 32_768;
-/// All regions of one user, on all boards, in bytes; 64 GiB.
+/// All regions of one user, on all boards of its group, in bytes; 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

@@ -342,6 +342,7 @@ impl Service for Messages {
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: OwnedFd) {
         let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
+        let Some(group) = cx.ports.get(port).map(|port| port.spec.group.clone()) else { return };
         let uid = sockopt::socket_peercred(&stream).ok().map(|cred| cred.uid.as_raw());
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
@@ -361,7 +362,8 @@ impl Service for Messages {
         match cx.watch_heard(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                self.clients.insert(value, Client::new(port, Local::accepted(stream), watch, uid));
+                let client = Client::new(port, Local::accepted(stream), watch, (group, uid));
+                self.clients.insert(value, client);
                 self.sources.insert(value, Source::Client);
             }
             Err(error) => cx.note(port, format_args!("a process cannot be watched: {error}")),
