@@ -52,8 +52,8 @@ pub const SOCKET_BYTES: usize = 4 << 20;
 pub const AGAIN_NS: u64 = 1_000_000_000;
 /// Most bytes of datagrams that are sent in one system call.
 pub const SEND_BYTES: usize = 65_000;
-/// Runs of datagrams that leave one by one, where the kernel did not send them together, before it
-/// is asked to again.
+/// Runs of datagrams to one address that leave one by one, where the kernel did not send them
+/// together, before it is asked to again.
 pub const ALONE_RUNS: u32 = 4_096;
 /// Boards that are behind one address, where frames are carried in datagrams.
 pub const BOARDS_PER_ADDRESS_MAX: usize = 256;

@@ -3,75 +3,18 @@
 
 mod common;
 
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 
-use causeway_memory::{Mapping, View, create};
-use causeway_message::rings::{Holds, layout, read_event, write_request};
-use causeway_message::split::{Address, Event, NicId, PeerId, RegionId, Request, Token, Window};
+use causeway_memory::create;
+use causeway_message::rings::Holds;
+use causeway_message::split::{Event, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
+use causeway_ring::channel::Head;
 use causeway_wire::local::{Ask, Name, Tell};
+use common::rings::{Rings, at};
 use common::{Host, Process, nic, soon, with_wire};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
-
-/// The library's end of an endpoint.
-struct Rings {
-    sender: Sender,
-    receiver: Receiver,
-    view: View,
-    bell: OwnedFd,
-}
-
-impl Rings {
-    fn open(process: &mut Process, endpoint: u8) -> Self {
-        process.ask(Ask::Open { tag: 1, endpoint, key: 7 });
-        let (tell, fds) = process.hear();
-        assert!(matches!(tell, Tell::Opened { code: 0, .. }), "{tell:?}");
-        let [file, bell]: [OwnedFd; 2] = fds.try_into().unwrap();
-        let len = layout().bytes();
-        let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
-        let view = View::new(Arc::new(mapping), 0, len).unwrap();
-        let (sender, receiver) = open(&view, Side::First).unwrap();
-        Self { sender, receiver, view, bell }
-    }
-
-    fn ring(&self) {
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).unwrap();
-    }
-
-    fn request(&mut self, request: &Request<'_>) {
-        assert!(write_request(&mut self.sender, request).unwrap());
-        self.ring();
-    }
-
-    /// The next event.
-    fn hear(&mut self) -> Event<'static> {
-        soon(|| self.receiver.ready(), "nothing is heard");
-        let event = self.receiver.poll().unwrap().unwrap();
-        self.receiver.advance(&event);
-        read_event(&event.head, event.len).unwrap()
-    }
-
-    /// Connects; gives the partner.
-    fn connect(&mut self, to: Address, key: u32) -> (Status, PeerId) {
-        let mut partner = PeerId::NONE;
-        let token = Token(77);
-        self.request(&Request::Connect { token, to, key, timeout_ns: Some(5_000_000_000) });
-        loop {
-            match self.hear() {
-                Event::Connected { token: Token(77), status, peer } => return (status, peer),
-                Event::PeerSeen { peer, address, .. } if address == to => partner = peer,
-                other => panic!("{other:?}, {partner:?}"),
-            }
-        }
-    }
-}
-
-fn at(board: &str, endpoint: u8) -> Address {
-    Address { nic: NicId(nic(board)), endpoint }
-}
 
 /// Two hosts that know each other, with an endpoint each.
 fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use causeway_wire::mxoe::{Packet, parse};
 
-use crate::limits::{ASKED_NS, BOARDS_PER_ADDRESS_MAX, MOVED_NS, MOVES_NS};
+use crate::limits::{ALONE_RUNS, ASKED_NS, BOARDS_PER_ADDRESS_MAX, MOVED_NS, MOVES_NS};
 
 /// A board may be elsewhere.
 #[derive(Debug, Clone, Copy)]
@@ -48,12 +48,15 @@ pub struct Book {
     peers: Vec<SocketAddr>,
     /// With std's keyed hash: peers choose MACs.
     boards: HashMap<[u8; 6], Place>,
+    /// Where so many more runs leave frame by frame, because the host did not cut one on its way
+    /// there. Only of `peers`.
+    alone: HashMap<SocketAddr, u32>,
 }
 
 impl Book {
     /// Of addresses that the operator named.
     pub fn new(peers: Vec<SocketAddr>) -> Self {
-        Self { peers, boards: HashMap::new() }
+        Self { peers, boards: HashMap::new(), alone: HashMap::new() }
     }
 
     /// Whether the operator named an address.
@@ -69,6 +72,21 @@ impl Book {
     /// Where a board is.
     pub fn place(&self, board: [u8; 6]) -> Option<SocketAddr> {
         self.boards.get(&board).map(|place| place.at)
+    }
+
+    /// Whether the next run to an address may leave in one call.
+    pub fn leaves_together(&mut self, to: SocketAddr) -> bool {
+        let Some(left) = self.alone.get_mut(&to) else { return true };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.alone.remove(&to);
+        }
+        false
+    }
+
+    /// The host did not cut what was to go to an address together.
+    pub fn leaves_alone(&mut self, to: SocketAddr) {
+        self.alone.insert(to, ALONE_RUNS);
     }
 
     fn has_room(&self, at: SocketAddr) -> bool {

@@ -108,6 +108,14 @@ impl Carrier {
         }
     }
 
+    /// When it is to be looked for frames, though nobody was woken.
+    pub fn look_ns(&self) -> u64 {
+        match self {
+            Self::Interface(interface) => interface.inlet.deadline(),
+            Self::Udp(_) => u64::MAX,
+        }
+    }
+
     /// Tries again what did not work: whether it does now.
     pub fn again(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Interface(interface) = self else { return false };

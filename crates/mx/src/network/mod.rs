@@ -403,7 +403,7 @@ impl Network {
         let engine = self.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
         let again = again.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX));
-        engine.min(again).min(self.discovery.deadline())
+        engine.min(again).min(self.discovery.deadline()).min(self.carrier.look_ns())
     }
 
     /// Does what is due.
@@ -411,6 +411,9 @@ impl Network {
         let now = cx.now_ns;
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
             self.outlet.frames.exit = self.carrier.exit();
+        }
+        if self.carrier.look_ns() <= now {
+            self.notes.push(Note::Serve(self.carrier.source()));
         }
         if self.discovery.deadline() <= now {
             if self.discovery.would_end(now) {

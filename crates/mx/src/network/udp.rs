@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::Pool;
@@ -24,7 +23,7 @@ use rustix::io::Errno;
 
 use super::book::{Book, Heard};
 use super::carried::Came;
-use crate::limits::{ALONE_RUNS, SEND_BYTES};
+use crate::limits::SEND_BYTES;
 
 /// Length of an Ethernet header, in bytes.
 const HEADER_LEN: usize = 14;
@@ -34,8 +33,6 @@ const HEADER_LEN: usize = 14;
 pub struct Exit {
     socket: Arc<Socket>,
     book: Arc<Mutex<Book>>,
-    /// So many more runs leave frame by frame, because the host did not cut one.
-    alone: Arc<AtomicU32>,
 }
 
 impl Exit {
@@ -50,7 +47,7 @@ impl Exit {
     /// # Errors
     /// The first went to none.
     pub fn send(&self, bytes: &[u8], ends: &[usize], from: usize) -> io::Result<usize> {
-        let book = self.book();
+        let mut book = self.book();
         let start = from.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
         let one = ends.get(from).and_then(|end| bytes.get(start..*end)).unwrap_or(&[]);
         let Some(to) = mac(one).and_then(|mac| book.place(mac)) else {
@@ -60,15 +57,14 @@ impl Exit {
             }
             return last;
         };
-        let alone = self.alone.load(Ordering::Relaxed);
-        self.alone.store(alone.saturating_sub(1), Ordering::Relaxed);
-        let count = if alone > 0 { 1 } else { self.run(bytes, (start, one), ends.get(from..)) };
+        let together = book.leaves_together(to);
+        let count = if together { self.run(bytes, (start, one), ends.get(from..)) } else { 1 };
         let end = ends.get(from.saturating_add(count).saturating_sub(1));
         let all = end.and_then(|end| bytes.get(start..*end)).unwrap_or(one);
         match self.socket.send(to, all, one.len()) {
             Ok(()) => Ok(count),
             Err(error) if count > 1 && is_too_much(&error) => {
-                self.alone.store(ALONE_RUNS, Ordering::Relaxed);
+                book.leaves_alone(to);
                 self.socket.send(to, one, one.len()).map(|()| 1)
             }
             Err(error) => Err(error),
@@ -99,6 +95,59 @@ fn mac(frame: &[u8]) -> Option<[u8; 6]> {
     frame.first_chunk().copied()
 }
 
+/// Datagrams that came.
+#[derive(Debug)]
+struct Arrivals {
+    receiver: Receiver,
+    /// What was taken from the host and not looked at, and how far the first of it was.
+    bursts: VecDeque<Burst>,
+    at: usize,
+    /// Nothing more was there: it is not asked again before that was said.
+    drained: bool,
+}
+
+impl Arrivals {
+    fn new() -> Self {
+        let receiver = Receiver::new(Pool::default());
+        Self { receiver, bursts: VecDeque::new(), at: 0, drained: false }
+    }
+
+    /// The next datagram, put at the beginning of `room`: its length and where it came from.
+    fn next(
+        &mut self,
+        socket: &Socket,
+        room: &mut [u8],
+    ) -> io::Result<Option<(usize, SocketAddr)>> {
+        if self.bursts.is_empty() {
+            if std::mem::take(&mut self.drained) {
+                return Ok(None);
+            }
+            let mut came = Vec::new();
+            self.drained = !self.receiver.receive(socket, &mut came, false)?;
+            self.bursts.extend(came);
+            self.at = 0;
+        }
+        let Some(burst) = self.bursts.front() else {
+            self.drained = false;
+            return Ok(None);
+        };
+        let end = self.at.saturating_add(burst.stride.max(1)).min(burst.len);
+        let bytes = burst.buffer.get(self.at..end).unwrap_or(&[]);
+        let (len, from) = (bytes.len(), burst.from);
+        // One that is too long is known by its length.
+        let kept = len.min(room.len());
+        if let (Some(to), Some(bytes)) = (room.get_mut(..kept), bytes.get(..kept)) {
+            to.copy_from_slice(bytes);
+        }
+        self.at = end;
+        if end >= burst.len {
+            self.bursts.pop_front();
+            self.at = 0;
+        }
+        Ok(Some((len, from)))
+    }
+}
+
 /// A socket of one board.
 #[derive(Debug)]
 pub struct Udp {
@@ -107,12 +156,7 @@ pub struct Udp {
     watch: ServiceWatch,
     /// It is looked at anyway, and is not to wake us.
     hushed: bool,
-    receiver: Receiver,
-    /// What came and was not looked at, and how far the first of it was.
-    bursts: VecDeque<Burst>,
-    at: usize,
-    /// Nothing more was there: it is not asked again before that was said.
-    drained: bool,
+    came: Arrivals,
     /// By which it is served.
     pub source: u32,
     /// Datagrams from addresses that nobody named, and frames of boards that are elsewhere.
@@ -136,16 +180,13 @@ impl Udp {
         let socket = Socket::bind(listen, Cut::Allowed)?;
         let watch = cx.watch_source(socket.as_fd(), source)?;
         let book = Arc::new(Mutex::new(Book::new(peers)));
-        let exit = Exit { socket: Arc::new(socket), book, alone: Arc::default() };
+        let exit = Exit { socket: Arc::new(socket), book };
         Ok(Self {
             exit,
             own,
             watch,
             hushed: false,
-            receiver: Receiver::new(Pool::default()),
-            bursts: VecDeque::new(),
-            at: 0,
-            drained: false,
+            came: Arrivals::new(),
             source,
             strangers: 0,
             elsewhere: 0,
@@ -165,43 +206,12 @@ impl Udp {
     /// What comes is looked for anew. It rang when it came, if it came since the last look, and does
     /// so once.
     pub fn look(&mut self) {
-        self.drained = false;
-    }
-
-    /// The next datagram, put at the beginning of `room`: its length and where it came from.
-    fn next(&mut self, room: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-        if self.bursts.is_empty() {
-            if std::mem::take(&mut self.drained) {
-                return Ok(None);
-            }
-            let mut came = Vec::new();
-            self.drained = !self.receiver.receive(&self.exit.socket, &mut came, false)?;
-            self.bursts.extend(came);
-            self.at = 0;
-        }
-        let Some(burst) = self.bursts.front() else {
-            self.drained = false;
-            return Ok(None);
-        };
-        let end = self.at.saturating_add(burst.stride.max(1)).min(burst.len);
-        let bytes = burst.buffer.get(self.at..end).unwrap_or(&[]);
-        let (len, from) = (bytes.len(), burst.from);
-        // One that is too long is known by its length.
-        let kept = len.min(room.len());
-        if let (Some(to), Some(bytes)) = (room.get_mut(..kept), bytes.get(..kept)) {
-            to.copy_from_slice(bytes);
-        }
-        self.at = end;
-        if end >= burst.len {
-            self.bursts.pop_front();
-            self.at = 0;
-        }
-        Ok(Some((len, from)))
+        self.came.drained = false;
     }
 
     /// Looks for a frame, which is put at the beginning of `room`.
     pub fn receive(&mut self, room: &mut [u8], now_ns: u64) -> Came {
-        let (len, from) = match self.next(room) {
+        let (len, from) = match self.came.next(&self.exit.socket, room) {
             Ok(Some(came)) => came,
             Ok(None) => return Came::Nothing,
             Err(error) => {
@@ -243,5 +253,68 @@ impl Udp {
         }
         self.elsewhere = self.elsewhere.wrapping_add(1);
         Came::Odd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 60;
+
+    /// A socket, and one that sends to it.
+    fn pair() -> (Socket, impl Fn(usize, usize)) {
+        let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let bind = || Socket::bind(local, Cut::Allowed).unwrap();
+        let (ours, theirs) = (bind(), bind());
+        let to = ours.local().unwrap();
+        let send = move |count: usize, len: usize| {
+            theirs.send(to, &vec![7; count * len], len.max(1)).unwrap();
+        };
+        (ours, send)
+    }
+
+    /// So many datagrams at most: their lengths.
+    fn take(came: &mut Arrivals, socket: &Socket, most: usize) -> Vec<usize> {
+        let mut room = [0; 100];
+        let mut one = || came.next(socket, &mut room).unwrap().map(|(len, _)| len);
+        std::iter::from_fn(&mut one).take(most).collect()
+    }
+
+    #[test]
+    fn datagrams_that_come_between_two_looks_are_heard() {
+        let ((socket, send), mut came) = (pair(), Arrivals::new());
+        send(60, LEN);
+        send(60, LEN);
+        // More than is served at once. The host has no more, and says so before it is asked again.
+        assert_eq!(take(&mut came, &socket, 64), [LEN; 64]);
+        assert!(came.drained);
+        send(1, 1);
+        // It rings while we are served anyway: it rings no more.
+        came.drained = false;
+        let rest = take(&mut came, &socket, 64);
+        assert_eq!(rest, [&[LEN; 56][..], &[1]].concat());
+        send(1, 2);
+        assert_eq!(take(&mut came, &socket, 64), [2], "nothing was said to be there, once");
+    }
+
+    #[test]
+    fn the_host_is_not_asked_twice_in_one_look() {
+        let ((socket, send), mut came) = (pair(), Arrivals::new());
+        send(2, LEN);
+        assert_eq!(take(&mut came, &socket, 2), [LEN; 2]);
+        send(1, 1);
+        assert_eq!(take(&mut came, &socket, 9), [0; 0], "it is another look's");
+        assert_eq!(take(&mut came, &socket, 9), [1]);
+    }
+
+    #[test]
+    fn hostile_datagrams_that_are_empty_or_too_long_are_taken_one_by_one() {
+        let ((socket, send), mut came) = (pair(), Arrivals::new());
+        send(1, LEN);
+        send(1, 0);
+        send(1, 5000);
+        send(1, 1);
+        assert_eq!(take(&mut came, &socket, 9), [LEN, 0, 5000, 1]);
     }
 }

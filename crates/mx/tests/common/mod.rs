@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod rings;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,29 @@ pub fn nic(board: &str) -> u64 {
     0x0200_0000_0000 | u64::from(board.as_bytes()[0])
 }
 
+/// An address of this host: 127.0.0.`host`.
+pub fn loopback(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, host], port))
+}
+
+/// A board of group `red` that is reached by datagrams.
+pub fn udp_board(dir: &Path, board: &str, listen: SocketAddr, peers: &[SocketAddr]) -> PortSpec {
+    let udp = MxUdp { listen, peers: peers.to_vec() };
+    board_of(dir, board, |local| MxSpec { udp: Some(udp), ..local })
+}
+
+/// A board of group `red` on an interface.
+pub fn interface_board(dir: &Path, board: &str, interface: &str) -> PortSpec {
+    board_of(dir, board, |local| MxSpec { interface: Some(interface.to_owned()), ..local })
+}
+
+fn board_of(dir: &Path, board: &str, wired: impl FnOnce(MxSpec) -> MxSpec) -> PortSpec {
+    let [_, _, mac @ ..] = nic(board).to_be_bytes();
+    let kind = PortKind::Mx(wired(MxSpec::local(Mac(mac), format!("{board}:0"))));
+    let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
+    PortSpec { name, group, socket: dir.join(board), kind }
+}
+
 impl Host {
     /// With boards `a` and `b` of group `red`, and `c` of group `blue`.
     pub fn new() -> Self {
@@ -49,15 +74,14 @@ impl Host {
 
     /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
     pub fn with_udp(board: &str, listen: u16, peers: &[u16]) -> Self {
+        let peers: Vec<_> = peers.iter().map(|port| loopback(1, *port)).collect();
+        Self::with_udp_at(board, loopback(1, listen), &peers)
+    }
+
+    /// As [`Self::with_udp`], at any addresses.
+    pub fn with_udp_at(board: &str, listen: SocketAddr, peers: &[SocketAddr]) -> Self {
         let host = Self::without_boards();
-        let at = |port: &u16| SocketAddr::from(([127, 0, 0, 1], *port));
-        let udp = MxUdp { listen: at(&listen), peers: peers.iter().map(at).collect() };
-        let [_, _, mac @ ..] = nic(board).to_be_bytes();
-        let local = MxSpec::local(Mac(mac), format!("{board}:0"));
-        let kind = PortKind::Mx(MxSpec { udp: Some(udp), ..local });
-        let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
-        let socket = host.dir.join(board);
-        let port = PortSpec { name, group, socket, kind };
+        let port = udp_board(&host.dir, board, listen, peers);
         host.handle.call(Command::PortAdd(port)).unwrap();
         host
     }
