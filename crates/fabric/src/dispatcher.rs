@@ -96,8 +96,23 @@ struct Seat {
     deadline_ns: Option<u64>,
     /// Queues served since the last look, and time since the window began.
     turned: u32,
+    /// Looks in vain since something came to those that wait for their turn, in this round.
+    vain: usize,
+    round: u32,
     meter: Meter,
     load: Arc<Load>,
+}
+
+impl Seat {
+    /// A turn in a round: `before` and `during` it something came to those that wait.
+    fn looked(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
+        if before || self.round != round {
+            self.vain = 0;
+        }
+        let looks = usize::try_from(idle).unwrap_or(usize::MAX);
+        self.vain = if during { 0 } else { self.vain.saturating_add(looks) };
+        self.round = round;
+    }
 }
 
 /// The shards of one dispatcher.
@@ -112,6 +127,8 @@ pub(crate) struct Roster {
     share: Share,
     /// A process was told something, and the processor was not let go since.
     lets_in: bool,
+    /// Of turns in vain, since something was done or others had the processor.
+    round: u32,
     /// Until then others have work for our processor.
     crowded_ns: u64,
     /// Of the dispatcher, for bells.
@@ -131,6 +148,7 @@ impl Roster {
             now_ns: 0,
             share,
             lets_in: false,
+            round: 0,
             crowded_ns: 0,
             number: 0,
         }
@@ -164,6 +182,8 @@ impl Roster {
             busy: false,
             deadline_ns: None,
             turned: 0,
+            vain: 0,
+            round: 0,
             meter: Meter::default(),
             load,
         };
@@ -242,13 +262,17 @@ impl Roster {
     fn turns(&mut self, most: usize) -> Turn {
         let mut all = Turn::default();
         let mut left = most;
+        let round = self.round;
         for _ in 0..self.busy.len() {
             if left == 0 {
                 break;
             }
             let Some(index) = self.busy.pop_front() else { break };
             let Some(seat) = self.seat(index) else { continue };
+            let before = seat.shard.came();
             let turn = seat.shard.turn(SHARD_SERVES_MAX);
+            let during = seat.shard.came();
+            seat.looked(round, turn.idle, (before, during));
             let lets_in = seat.shard.lets_in();
             seat.busy = false;
             seat.turned = seat.turned.saturating_add(turn.worked);
@@ -259,6 +283,12 @@ impl Roster {
         }
         self.hear();
         all
+    }
+
+    /// Whether all that waits for its turn was looked at in vain in this round.
+    fn all_in_vain(&self) -> bool {
+        let mut busy = self.busy.iter().filter_map(|index| self.seats.get(*index)?.as_ref());
+        busy.all(|seat| seat.round == self.round && seat.vain >= seat.shard.waiting())
     }
 
     /// Calls the shards whose deadlines have passed.
@@ -313,6 +343,9 @@ pub(crate) struct Dispatcher {
     left: usize,
     /// Cost of turns in vain since something was done, or others had the processor.
     vain: usize,
+    /// Lets others have the processor; and they had it since the last look.
+    let_go: fn(),
+    gone: bool,
     /// Since the last look, and since the window of the loads began.
     turned: Turn,
     meter: Meter,
@@ -344,6 +377,8 @@ impl Dispatcher {
             events: Vec::new(),
             left: 0,
             vain: 0,
+            let_go: std::thread::yield_now,
+            gone: false,
             turned: Turn::default(),
             meter: Meter::default(),
             window_ns: 0,
@@ -392,30 +427,39 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Lets others have the processor, if nothing was done: at once who was told something, else
-    /// after a while where processors are scarce.
+    /// Lets others have the processor, if nothing is to be done: at once who was told something,
+    /// else after a while where processors are scarce.
     fn yield_in_vain(&mut self, turn: Turn) {
         if turn.worked > 0 {
-            self.vain = 0;
+            self.begin_round();
             return;
         }
-        let told = std::mem::take(&mut self.roster.lets_in);
         if self.roster.busy.is_empty() {
             // It is going to sleep.
-            self.vain = 0;
+            self.begin_round();
+            self.roster.lets_in = false;
             return;
         }
         self.vain = self.vain.saturating_add(turn.cost());
-        if told || self.vain >= COST_PER_YIELD && self.roster.share.scarce() {
-            self.vain = 0;
+        let wanted = || self.vain >= COST_PER_YIELD && self.roster.share.scarce();
+        // What was not looked at yet may have work; but not for ever.
+        let whole = || self.vain >= COST_PER_LOOK || self.roster.all_in_vain();
+        if (self.roster.lets_in || wanted()) && whole() {
+            self.begin_round();
+            self.roster.lets_in = false;
             // It may be long until we go on: then what came meanwhile is looked at first.
-            self.left = 0;
+            (self.left, self.gone) = (0, true);
             let since = Instant::now();
-            std::thread::yield_now();
+            (self.let_go)();
             if since.elapsed() >= Duration::from_nanos(TAKEN_NS) {
                 self.roster.crowded_ns = self.elapsed().saturating_add(CROWDED_NS);
             }
         }
+    }
+
+    fn begin_round(&mut self) {
+        self.vain = 0;
+        self.roster.round = self.roster.round.wrapping_add(1);
     }
 
     fn elapsed(&self) -> u64 {
@@ -429,8 +473,10 @@ impl Dispatcher {
         self.roster.now_ns = self.elapsed();
         let busy = !self.roster.busy.is_empty();
         self.account(before);
-        if busy && self.turned.worked == 0 && self.roster.share.scarce() {
-            std::thread::yield_now();
+        let gone = std::mem::take(&mut self.gone);
+        let vain = matches!(self.turned, Turn { worked: 0, idle: 1.. });
+        if busy && !gone && vain && self.roster.share.scarce() {
+            (self.let_go)();
         }
         self.turned = Turn::default();
         let timeout = if busy || !waits { Some(0) } else { self.until_deadline() };
@@ -483,3 +529,6 @@ impl Dispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,6 +81,8 @@ pub struct Shard {
     /// How long a VMM-driven queue is polled in vain now: at most what `pacing` says.
     spin_ns: u64,
     active: VecDeque<Work>,
+    /// Something was put there since this was last asked.
+    came: bool,
     sources: Sources,
     /// Ports whose sockets are left alone, and until when.
     doors: VecDeque<(u64, PortId)>,
@@ -108,6 +110,7 @@ impl Shard {
             group,
             spin_ns: pacing.spin_ns,
             active: VecDeque::new(),
+            came: false,
             sources: Sources::default(),
             doors: VecDeque::new(),
             dirty: Vec::new(),
@@ -148,6 +151,17 @@ impl Shard {
     /// Whether the service told a process something since this was last asked.
     pub(crate) fn lets_in(&mut self) -> bool {
         std::mem::take(&mut self.sources.let_in)
+    }
+
+    /// Whether a queue or source has come to those that wait for their turn since this was last
+    /// asked.
+    pub(crate) fn came(&mut self) -> bool {
+        std::mem::take(&mut self.came)
+    }
+
+    /// How many queues and sources wait for their turn.
+    pub(crate) fn waiting(&self) -> usize {
+        self.active.len()
     }
 
     /// Whether a queue waits for its turn.
@@ -274,6 +288,7 @@ impl Shard {
                 let _ = ring.disarm();
             }
             self.active.push_back(Work::Queue(id, queue));
+            self.came = true;
         }
     }
 
@@ -392,6 +407,7 @@ impl Shard {
             self.woken.clear();
             while let Some(value) = self.sources.next_woken() {
                 self.active.push_back(Work::Source(value));
+                self.came = true;
             }
             if self.faults.is_empty() {
                 return;

@@ -1,0 +1,267 @@
+//! When others have the processor: a service of sources that is looked at, and what it saw.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::control::CommandError;
+use crate::limits::{SHARE_PERIOD_NS, SOON_NS, SOON_TIMES};
+use crate::orders::{Order, Outcome};
+use crate::pace::Pacing;
+use crate::port::PortId;
+use crate::service::{Context, Progress, Served, Service};
+use crate::spec::PortSpec;
+
+/// What happened, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// A source of a shard had work, or was looked at in vain.
+    Worked(u32),
+    Vain(u32),
+    /// Others had the processor.
+    LetGo,
+}
+
+/// What sources are to do.
+#[derive(Debug, Default)]
+struct Script {
+    seen: Vec<Seen>,
+    /// How often each has work.
+    work: BTreeMap<u32, u32>,
+    /// Who tells a process something when it has.
+    tells: Option<u32>,
+    /// Who wakes which other when it is looked at in vain, once.
+    wakes: Option<(u32, u32)>,
+    /// Whether the last that was looked at is to be waited for.
+    awaits: bool,
+}
+
+thread_local! {
+    static SCRIPT: RefCell<Script> = RefCell::default();
+}
+
+fn script<R>(call: impl FnOnce(&mut Script) -> R) -> R {
+    SCRIPT.with_borrow_mut(call)
+}
+
+fn let_go() {
+    script(|script| script.seen.push(Seen::LetGo));
+}
+
+fn let_go_for_long() {
+    let_go();
+    std::thread::sleep(Duration::from_nanos(2 * TAKEN_NS));
+}
+
+/// Sources that are polled for ever: so many from a number on, all of them woken by an order.
+#[derive(Debug)]
+struct Sources(u32, u32);
+
+impl Service for Sources {
+    fn name(&self) -> &'static str {
+        "sources"
+    }
+
+    fn serves(&self, _: &PortSpec) -> bool {
+        false
+    }
+
+    fn model(&self, _: &PortSpec) -> causeway_attach::Model {
+        causeway_attach::Model::new(0, 0, Vec::new())
+    }
+
+    fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
+
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _: usize) -> Served {
+        script(|script| {
+            script.awaits = cx.awaits_source(value);
+            let work = script.work.entry(value).or_default();
+            if *work == 0 {
+                script.seen.push(Seen::Vain(value));
+                if let Some((_, other)) = script.wakes.take_if(|(by, _)| *by == value) {
+                    cx.wake_source(other);
+                }
+                return Served { progress: Progress::Idle, count: 0 };
+            }
+            *work -= 1;
+            if script.tells == Some(value) {
+                cx.let_in();
+            }
+            script.seen.push(Seen::Worked(value));
+            Served { progress: Progress::Worked, count: 1 }
+        })
+    }
+
+    fn order(&mut self, cx: &mut Context<'_>, _: Order) -> Result<Outcome, CommandError> {
+        (self.0..self.0 + self.1).for_each(|value| cx.wake_source(value));
+        Ok(Outcome::Done)
+    }
+
+    fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+}
+
+/// A dispatcher with a shard for each of these, which has so many sources; and a script of its own.
+fn dispatcher(shards: &[u32]) -> Dispatcher {
+    script(|script| *script = Script::default());
+    let (mut dispatcher, _) = Dispatcher::new(Instant::now(), 1_000_000, None).unwrap();
+    dispatcher.let_go = let_go;
+    let mut first = 0;
+    for (number, count) in shards.iter().enumerate() {
+        let group: Name = format!("group-{number}").parse().unwrap();
+        let service = Box::new(Sources(first, *count));
+        first += count;
+        let shard = Box::new(Shard::new(group.clone(), service, Pacing::default()).unwrap());
+        let key = Key { group, service: "sources" };
+        dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
+        dispatcher.roster.with(&key, |shard| shard.order(Order::PeerViews)).unwrap().unwrap();
+    }
+    dispatcher
+}
+
+fn turn(dispatcher: &mut Dispatcher, times: usize) -> Vec<Seen> {
+    (0..times).for_each(|_| assert!(dispatcher.turn(false).unwrap()));
+    script(|script| std::mem::take(&mut script.seen))
+}
+
+/// What was looked at in vain between the last work, or the last time that others had the processor,
+/// and this place.
+fn vain_before(seen: &[Seen], at: usize) -> BTreeSet<u32> {
+    let before = seen[..at].iter().rev();
+    let vain = before.map_while(|seen| match seen {
+        Seen::Vain(value) => Some(*value),
+        _ => None,
+    });
+    vain.collect()
+}
+
+fn let_goes(seen: &[Seen]) -> Vec<usize> {
+    seen.iter().enumerate().filter(|(_, seen)| **seen == Seen::LetGo).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn who_was_told_something_is_let_in_when_all_was_looked_at_in_vain() {
+    // One has work behind others that have none; in one shard, and in many of which one is larger.
+    for shards in [&[10][..], &[1, 1, 13, 2]] {
+        let all: u32 = shards.iter().sum();
+        for last in 0..all {
+            let mut dispatcher = dispatcher(shards);
+            script(|script| {
+                script.tells = Some(0);
+                *script.work.entry(0).or_default() += 1;
+                *script.work.entry(last).or_default() += 1;
+            });
+            let seen = turn(&mut dispatcher, 60);
+            let [at] = let_goes(&seen)[..] else { panic!("{shards:?}, {last}: {seen:?}") };
+            assert_eq!(vain_before(&seen, at).len(), all as usize, "{shards:?}, {last}: {seen:?}");
+            let worked = seen.iter().filter(|seen| matches!(seen, Seen::Worked(_))).count();
+            assert_eq!(worked, 2, "{shards:?}, {last}: before it");
+            // And not for long: all is looked at twice at most, where shards have turns.
+            assert!(at < 8 * all as usize, "{shards:?}, {last}: {at}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
+    // One that is woken at any time of the round, behind those that were looked at.
+    for by in 0..12 {
+        let mut dispatcher = dispatcher(&[12]);
+        script(|script| {
+            script.tells = Some(0);
+            script.work.extend([(0, 1), (20, 1)]);
+            script.wakes = Some((by, 20));
+        });
+        let seen = turn(&mut dispatcher, 40);
+        let [at] = let_goes(&seen)[..] else { panic!("{by}: {seen:?}") };
+        assert!(seen[..at].contains(&Seen::Worked(20)), "{by}: {seen:?}");
+        assert_eq!(vain_before(&seen, at).len(), 13, "{by}: {seen:?}");
+    }
+    let mut dispatcher = dispatcher(&[6, 6]);
+    script(|script| {
+        script.tells = Some(0);
+        script.work.insert(0, 1);
+    });
+    let mut seen = turn(&mut dispatcher, 2);
+    assert_eq!(let_goes(&seen), [0; 0], "{seen:?}");
+    // Sources that nobody knew, one of which has work.
+    let key = Key { group: "group-2".parse().unwrap(), service: "sources" };
+    let service = Box::new(Sources(12, 6));
+    let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());
+    dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
+    dispatcher.roster.with(&key, |shard| shard.order(Order::PeerViews)).unwrap().unwrap();
+    script(|script| script.work.insert(17, 1));
+    seen.extend(turn(&mut dispatcher, 40));
+    let [at] = let_goes(&seen)[..] else { panic!("{seen:?}") };
+    assert!(seen[..at].contains(&Seen::Worked(17)), "{seen:?}");
+    assert_eq!(vain_before(&seen, at).len(), 18, "{seen:?}");
+}
+
+#[test]
+fn where_processors_are_scarce_others_have_one_after_each_whole_round_in_vain() {
+    for count in [3, 40, 100, COST_PER_LOOK as u32 - 1] {
+        let mut dispatcher = dispatcher(&[count]);
+        dispatcher.roster.share.judge(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
+        assert!(dispatcher.roster.share.scarce());
+        let seen = turn(&mut dispatcher, 1000);
+        let at = let_goes(&seen);
+        assert!(at.len() > 3, "{count}: {at:?}");
+        for at in at {
+            let vain = vain_before(&seen, at).len();
+            assert_eq!(vain, count as usize, "at {at}");
+        }
+        // What works is not kept from it.
+        script(|script| script.work.insert(count - 1, u32::MAX));
+        let seen = turn(&mut dispatcher, 3 * count as usize);
+        let worked = seen.iter().position(|seen| matches!(seen, Seen::Worked(_))).unwrap();
+        if (count as usize) < COST_PER_YIELD {
+            assert_eq!(let_goes(&seen[worked..]), [0; 0], "{count}");
+        }
+    }
+}
+
+#[test]
+fn where_processors_are_not_scarce_nobody_else_has_one() {
+    let mut dispatcher = dispatcher(&[7, 30]);
+    assert_eq!(let_goes(&turn(&mut dispatcher, 1000)), [0; 0]);
+}
+
+#[test]
+fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
+    for (lets_go, crowded) in [(let_go as fn(), false), (let_go_for_long, true)] {
+        let mut dispatcher = dispatcher(&[1]);
+        dispatcher.let_go = lets_go;
+        script(|script| {
+            script.tells = Some(0);
+            script.work.insert(0, 1);
+        });
+        let seen = turn(&mut dispatcher, 4);
+        assert_eq!(let_goes(&seen).len(), 1, "{seen:?}");
+        let until = dispatcher.roster.crowded_ns;
+        assert_eq!(until > 0, crowded, "{until}");
+        assert!(!crowded || until > CROWDED_NS + 2 * TAKEN_NS);
+    }
+    // A source that answers soon is awaited, but in that while.
+    let mut dispatcher = dispatcher(&[1]);
+    let roster = &mut dispatcher.roster;
+    let gives = |roster: &mut Roster, now_ns: u64, work: u32| {
+        script(|script| script.work.insert(0, work));
+        roster.now_ns = now_ns;
+        roster.turns(COST_PER_LOOK);
+        script(|script| script.awaits)
+    };
+    let mut now = 10 * SOON_NS;
+    for _ in 0..=SOON_TIMES {
+        gives(roster, now, 1);
+        now += SOON_NS / 2;
+    }
+    assert!(gives(roster, now, 0), "it is awaited");
+    roster.crowded_ns = now + 2;
+    assert!(!gives(roster, now + 1, 0), "others have work for the processor");
+    assert!(gives(roster, now + 2, 0), "no longer");
+}
