@@ -11,7 +11,7 @@ use causeway_fabric::{Fabric, Handle, Mac, Options};
 use causeway_mx::Messages;
 
 /// How long a program may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Boards of one group.
 pub struct Host {
@@ -27,13 +27,25 @@ pub fn nic(board: &str) -> u64 {
 
 impl Host {
     pub fn new(boards: &[&str]) -> Self {
+        Self::with(boards, None)
+    }
+
+    /// With a board on an interface.
+    #[allow(dead_code, reason = "for tests of two hosts")]
+    pub fn on(interface: &str, board: &str) -> Self {
+        Self::with(&[board], Some(interface))
+    }
+
+    fn with(boards: &[&str], interface: Option<&str>) -> Self {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir: Folder::new() };
         let group: causeway_fabric::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.into())).unwrap();
         for board in boards {
             let [_, _, mac @ ..] = nic(board).to_be_bytes();
-            let kind = PortKind::Mx(MxSpec::local(Mac(mac), format!("{board}:0")));
+            let interface = interface.map(str::to_owned);
+            let local = MxSpec::local(Mac(mac), format!("{board}:0"));
+            let kind = PortKind::Mx(MxSpec { interface, ..local });
             let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
             let socket = host.dir.0.join(board);
             host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();

@@ -21,7 +21,7 @@ const VERBOSE: &[&str] = &[
     "inject_size: 4096",
     "size: 1024",
     "iov_limit: 8",
-    "rma_iov_limit: 8",
+    "rma_iov_limit: 1",
     "fi_rx_attr:",
     "size: 1024",
     "iov_limit: 8",

@@ -5,6 +5,7 @@ mod common;
 mod killed;
 mod remote;
 mod tool;
+mod wire;
 
 use common::{Host, compile, nic};
 

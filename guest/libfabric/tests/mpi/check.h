@@ -1,0 +1,55 @@
+/* What all programs here share: contents that say where they come from, and ends that say why. */
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks;
+
+static void fail(const char *format, ...)
+{
+    va_list words;
+
+    fprintf(stderr, "rank %d: ", rank);
+    va_start(words, format);
+    vfprintf(stderr, format, words);
+    va_end(words);
+    fputc('\n', stderr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+#define CHECK(holds) ((holds) ? (void)0 : fail("line %d: not %s", __LINE__, #holds))
+
+static inline unsigned char byte_of(int seed, size_t at)
+{
+    return (unsigned char)(seed * 131 + at * 31 + at / 253);
+}
+
+static inline void fill(unsigned char *bytes, size_t len, int seed)
+{
+    for (size_t at = 0; at < len; at++)
+        bytes[at] = byte_of(seed, at);
+}
+
+static inline void verify(const unsigned char *bytes, size_t len, int seed)
+{
+    for (size_t at = 0; at < len; at++)
+        if (bytes[at] != byte_of(seed, at))
+            fail("byte %zu of %zu, seed %d", at, len, seed);
+}
+
+static inline void begin(int *count, char ***words)
+{
+    MPI_Init(count, words);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+}
+
+static inline int end(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        puts("ok");
+    return MPI_Finalize();
+}

@@ -1,0 +1,157 @@
+//! The MPI libraries that there are, and how each is told to use the provider.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Folder, Said, command, run};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    OpenMpi4,
+    OpenMpi5,
+    Mpich,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Library {
+    kind: Kind,
+    /// Where its programs are; none: where all are.
+    folder: Option<PathBuf>,
+}
+
+/// All that there are.
+pub fn all() -> Vec<Library> {
+    let more = std::env::var_os("CAUSEWAY_MPI").unwrap_or_default();
+    let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
+    let folders = std::iter::once(None).chain(more.map(Some));
+    let found: Vec<Library> = folders.filter_map(Library::new).collect();
+    if found.is_empty() {
+        eprintln!("no MPI is installed (openmpi-bin, libopenmpi-dev): nothing is tested");
+    }
+    found
+}
+
+impl Library {
+    fn new(folder: Option<PathBuf>) -> Option<Self> {
+        let program = |name: &str| folder.as_deref().map_or(name.into(), |f: &Path| f.join(name));
+        Command::new(program("mpicc")).arg("--version").output().ok()?;
+        let said = Command::new(program("mpirun")).arg("--version").output().ok()?.stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let kind = match said {
+            said if said.contains("(Open MPI) 4.") => Kind::OpenMpi4,
+            said if said.contains("(Open MPI) 5.") => Kind::OpenMpi5,
+            said if said.contains("HYDRA") => Kind::Mpich,
+            other => panic!("an MPI that is not known: {other}"),
+        };
+        Some(Self { kind, folder })
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.folder.as_deref().map_or(name.into(), |folder| folder.join(name))
+    }
+
+    /// Compiles a program of ours.
+    fn compile(&self, name: &str) -> Folder {
+        let folder = Folder::new();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi").join(name);
+        let done = Command::new(self.program("mpicc"))
+            .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-O1", "-pthread", "-o"])
+            .args([folder.0.join("program"), source])
+            .status();
+        assert!(done.unwrap().success(), "{name} compiles");
+        folder
+    }
+
+    /// Runs a program over our provider alone. Ranks have the boards in turn.
+    pub fn run(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Said {
+        self.run_with(&[], name, ranks, boards, provider)
+    }
+
+    /// Whether ranks can go on when one dies: others' starters end all, whatever they are told.
+    pub fn lets_ranks_die(&self) -> bool {
+        self.kind == Kind::OpenMpi4
+    }
+
+    /// As [`Self::run`], where they do.
+    pub fn run_on(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Said {
+        self.run_with(&["--enable-recovery"], name, ranks, boards, provider)
+    }
+
+    fn run_with(
+        &self,
+        more: &[&str],
+        name: &str,
+        ranks: usize,
+        boards: &[String],
+        provider: &Folder,
+    ) -> Said {
+        let mut mpirun = self.mpirun(ranks, boards, provider);
+        mpirun.args(more);
+        match self.kind {
+            Kind::OpenMpi4 => mpirun.args(["--mca", "mtl_ofi_provider_include", "causeway"]),
+            Kind::OpenMpi5 => {
+                mpirun.args(["--mca", "opal_common_ofi_provider_include", "causeway"])
+            }
+            Kind::Mpich => mpirun.env("FI_PROVIDER", "causeway"),
+        };
+        if self.kind != Kind::Mpich {
+            mpirun.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+        }
+        self.finish(mpirun, name, boards)
+    }
+
+    /// Runs it over whatever is there.
+    pub fn run_over_any(
+        &self,
+        name: &str,
+        ranks: usize,
+        boards: &[String],
+        provider: &Folder,
+    ) -> Said {
+        self.finish(self.mpirun(ranks, boards, provider), name, boards)
+    }
+
+    fn mpirun(&self, ranks: usize, boards: &[String], provider: &Folder) -> Command {
+        let program = self.program("mpirun");
+        let boards = boards.first().map_or("", String::as_str);
+        let mut mpirun = command(program.to_str().unwrap(), provider, None, boards);
+        mpirun.args(["-n", &ranks.to_string()]);
+        match self.kind {
+            // It has ways of its own between ranks of one host.
+            Kind::Mpich => {
+                mpirun.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1");
+            }
+            Kind::OpenMpi4 | Kind::OpenMpi5 => {
+                for name in ["OMPI", "PRTE"] {
+                    for more in ["", "_CONFIRM"] {
+                        mpirun.env(format!("{name}_ALLOW_RUN_AS_ROOT{more}"), "1");
+                    }
+                }
+                // Its one-sided operations of Debian's version fall over wherever they may.
+                mpirun.args(["--oversubscribe", "--timeout", "60"]);
+                if self.kind == Kind::OpenMpi4 {
+                    mpirun.args(["--mca", "osc", "pt2pt"]);
+                }
+            }
+        }
+        mpirun
+    }
+
+    /// Each rank has a board by its number.
+    fn finish(&self, mut mpirun: Command, name: &str, boards: &[String]) -> Said {
+        let folder = self.compile(name);
+        let (wrapper, program) = (folder.0.join("rank"), folder.0.join("program"));
+        let all = boards.join(" ");
+        let count = boards.len();
+        let script = format!(
+            "#!/bin/sh\nrank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}\nset -- {all}\n\
+             shift $((rank % {count}))\nCAUSEWAY_MX=$1\nexport CAUSEWAY_MX\nexec {}\n",
+            program.display()
+        );
+        std::fs::write(&wrapper, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&wrapper, mode).unwrap();
+        run(mpirun.arg(&wrapper))
+    }
+}

@@ -1,0 +1,97 @@
+//! MPI, unmodified, over the provider: Debian's Open MPI, and others whose folders of programs
+//! `CAUSEWAY_MPI` names. Programs are ours and know nothing of Causeway.
+
+#[path = "../provider/common.rs"]
+#[allow(dead_code, reason = "the other tests of this crate use the rest")]
+mod common;
+mod library;
+#[path = "../../../myriexpress/tests/library/wire.rs"]
+mod wire;
+
+use std::time::Instant;
+
+use common::{Host, provider};
+use library::{Library, all};
+
+/// The boards of one host.
+fn here(host: &Host) -> Vec<String> {
+    vec![host.sockets(&["a"])]
+}
+
+/// Runs a program, which says that all is well.
+fn runs(mpi: &Library, program: &str, ranks: usize, boards: &[String]) {
+    let said = mpi.run(program, ranks, boards, &provider());
+    assert!(said.good && said.out.lines().any(|line| line == "ok"), "{mpi:?} {program} {said:?}");
+}
+
+fn on_one_host(program: &str) {
+    let host = Host::new(&["a"]);
+    for mpi in all() {
+        for ranks in [2, 4] {
+            runs(&mpi, program, ranks, &here(&host));
+        }
+    }
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_whole_in_order_and_as_they_are_looked_for() {
+    on_one_host("messages.c");
+}
+
+#[test]
+fn collective_operations_come_to_what_each_rank_works_out() {
+    on_one_host("collectives.c");
+}
+
+#[test]
+fn memory_of_others_is_written_read_added_to_and_swapped() {
+    on_one_host("memory.c");
+}
+
+#[test]
+fn several_threads_of_a_rank_call_at_a_time() {
+    on_one_host("threads.c");
+}
+
+/// Ranks of two hosts, in turn, whose daemons have interfaces that are each other's far end.
+fn two_hosts() {
+    // What starts the ranks talks to them by the loopback interface.
+    wire::ip("link set lo up");
+    let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+    let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
+    for mpi in all() {
+        for (program, ranks) in [("messages.c", 2), ("collectives.c", 4), ("memory.c", 4)] {
+            runs(&mpi, program, ranks, &boards);
+        }
+    }
+}
+
+#[test]
+fn ranks_of_two_hosts_are_as_those_of_one() {
+    wire::with_wire("ranks_of_two_hosts_are_as_those_of_one", two_hosts);
+}
+
+#[test]
+fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
+    let host = Host::new(&["a"]);
+    for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
+        let since = Instant::now();
+        let said = mpi.run_on("killed.c", 2, &here(&host), &provider());
+        // It says how long it took by itself: starting and ending take their time too.
+        let told = said.out.lines().chain(said.err.lines());
+        let told: Vec<&str> = told.filter(|line| line.starts_with("told after ")).collect();
+        let [line] = told[..] else { panic!("{mpi:?} after {:?}: {said:?}", since.elapsed()) };
+        let ms: u64 = line.split(' ').nth(2).unwrap().parse().unwrap();
+        assert!(ms < 2000, "{mpi:?} {line}");
+    }
+}
+
+#[test]
+fn without_a_daemon_another_way_is_taken_and_it_is_said_why() {
+    for mpi in all() {
+        let boards = ["/nonexistent/mx0.sock".to_owned()];
+        let since = Instant::now();
+        let said = mpi.run_over_any("collectives.c", 2, &boards, &provider());
+        assert!(said.good && said.out.contains("ok"), "{mpi:?} {:?} {said:?}", since.elapsed());
+    }
+}
