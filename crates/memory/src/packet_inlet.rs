@@ -97,3 +97,80 @@ impl PacketInlet {
         ring.renew(socket).map_err(|_| Errno::NETDOWN.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{FINISH_BYTES, PacketError};
+    use std::time::{Duration, Instant};
+
+    /// Of nobody else: kept for experiments.
+    const PROTOCOL: u16 = 0x88b5;
+
+    /// Others may run this test beside us.
+    fn ours() -> [u8; 6] {
+        let [a, b, c, d] = std::process::id().to_be_bytes();
+        [2, 1, a, b, c, d]
+    }
+
+    /// The loopback interface, if it may be used: to hear by, and to send by.
+    fn loopback() -> Option<(PacketSocket, PacketSocket)> {
+        let hears = PacketSocket::open_for("lo", PROTOCOL, Some(ours()));
+        if let Err(PacketError::Denied(_) | PacketError::Down(_)) = hears {
+            eprintln!("skipped: it takes the right to open packet sockets, and loopback");
+            return None;
+        }
+        let sends = PacketSocket::open_for("lo", PROTOCOL, Some([2; 6]));
+        Some((hears.unwrap(), sends.unwrap()))
+    }
+
+    fn send(socket: &PacketSocket, number: u8) {
+        let head = [&[0; FINISH_BYTES][..], &ours(), &[2; 6], &PROTOCOL.to_be_bytes()].concat();
+        rustix::io::write(socket, &[&head[..], &[number; 60]].concat()).unwrap();
+    }
+
+    /// Looks until something is so.
+    fn soon(mut is: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !is() {
+            assert!(since.elapsed() < Duration::from_secs(10));
+        }
+    }
+
+    #[test]
+    fn a_ring_in_which_the_host_lost_its_place_is_made_anew() {
+        let Some((socket, peer)) = loopback() else { return };
+        let mut inlet = PacketInlet::default();
+        assert_eq!(inlet.deadline(), u64::MAX, "there is nothing to be asked");
+        inlet.open(&socket, Slots::SHORT).unwrap();
+        let mut now = 10 * ASK_IDLE_NS;
+        let next = |inlet: &mut PacketInlet, now| {
+            let mut room = [0; 200];
+            inlet.receive(&socket, &mut room, now, false).ok().map(|_| room[60])
+        };
+        let hear = |inlet: &mut PacketInlet, now, number| {
+            send(&peer, number);
+            soon(|| next(inlet, now) == Some(number));
+        };
+        hear(&mut inlet, now, 1);
+        assert_eq!(next(&mut inlet, now), None);
+        assert_eq!(inlet.deadline(), now + ASK_IDLE_NS);
+        hear(&mut inlet, now, 2);
+        // The host wakes nobody any more. What it loses is noticed when that is due, and as some
+        // came before, it may not be deaf; it is asked again sooner.
+        inlet.ring.as_ref().unwrap().lose_place();
+        send(&peer, 5);
+        now += ASK_NS - 1;
+        assert_eq!((next(&mut inlet, now), inlet.lost), (None, 0), "it is not asked yet");
+        soon(|| {
+            now = inlet.deadline();
+            next(&mut inlet, now).is_none() && inlet.lost == 1
+        });
+        assert_eq!(inlet.deadline(), now + ASK_NS);
+        send(&peer, 6);
+        assert_eq!(next(&mut inlet, now), None, "deaf");
+        now = inlet.deadline();
+        assert_eq!(next(&mut inlet, now), None, "made anew");
+        hear(&mut inlet, now, 7);
+    }
+}

@@ -180,6 +180,12 @@ impl PacketRing {
         packet
     }
 
+    /// As if the host had lost its place: the slot that it fills next is not its own, nor ours.
+    #[cfg(test)]
+    pub(crate) fn lose_place(&self) {
+        self.status().store(libc::TP_STATUS_LOSING, Ordering::Release);
+    }
+
     /// Copies the frame of the next slot, which is ours now.
     fn copy(&self, status: u32, room: &mut [u8]) -> io::Result<Packet> {
         // SAFETY: a slot begins with its header; the host does not write it while it is ours.
