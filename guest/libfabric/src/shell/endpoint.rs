@@ -24,6 +24,8 @@ pub struct Endpoint {
     /// What operations do that are not told.
     tx_flags: u64,
     rx_flags: u64,
+    /// Receives may be from one endpoint only; else whom they name means nothing.
+    directed: bool,
 }
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
@@ -41,9 +43,10 @@ pub unsafe extern "C" fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller has what it asked for there; attributes may be NULL.
-    let (tx_flags, rx_flags) = unsafe {
+    let (caps, tx_flags, rx_flags) = unsafe {
         let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
-        (tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags))
+        let flags = (tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
+        ((*info).caps, flags.0, flags.1)
     };
     // SAFETY: the caller has a domain of ours.
     let shared = unsafe { usable(domain) };
@@ -66,7 +69,8 @@ pub unsafe extern "C" fn open(
         collective: &OpsCollective::NONE,
     };
     let object = Object { fid, shared: Arc::clone(&shared), at };
-    let opened = Endpoint { object, tx_flags, rx_flags };
+    let directed = caps & FI_DIRECTED_RECV != 0;
+    let opened = Endpoint { object, tx_flags, rx_flags, directed };
     // SAFETY: the caller has a place there for it.
     unsafe { ep.write(Box::into_raw(Box::new(opened)).cast()) };
     0
@@ -122,6 +126,12 @@ impl Endpoint {
     #[inline]
     pub fn tx_flags(&self) -> u64 {
         self.tx_flags
+    }
+
+    /// Whom alone a receive is from.
+    #[inline]
+    pub fn from(&self, named: FiAddr) -> FiAddr {
+        if self.directed { named } else { FI_ADDR_UNSPEC }
     }
 
     /// See [`Self::tx_flags`].

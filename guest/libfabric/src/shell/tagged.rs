@@ -87,6 +87,7 @@ pub struct Received {
 #[inline]
 pub fn receive(ep: &Endpoint, place: Place, received: Received, flags: u64) -> isize {
     let Received { from, tag, context } = received;
+    let from = ep.from(from);
     ep.begin(|ep, env| {
         let what = if tag.is_some() { RECEIVES } else { FI_MSG | FI_RECV };
         let report = ep.rx_report(flags, what, context, &place);
