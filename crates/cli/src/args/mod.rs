@@ -2,6 +2,7 @@
 
 mod capture;
 mod links;
+mod mpi;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
+pub use mpi::{Mpi, MpiArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,6 +133,15 @@ Examples:
   causeway vnet links.vnet --group blue --dry-run
   echo 'ADD LINK 10.0.0.2 9000 UDP' | causeway vnet - --group blue")]
     Vnet(VnetArgs),
+    /// Print the environment by which an MPI program runs over this host's boards
+    #[command(after_help = "\
+The program is not rebuilt: its MPI library finds the provider of libfabric by these variables.
+
+Examples:
+  eval \"$(causeway mpi-env)\" && mpirun -n 4 ./program
+  causeway mpi-env --mpi mpich
+  causeway mpi-env --mpi slurm --board /run/causeway/mx0.sock --json")]
+    MpiEnv(MpiArgs),
     /// Peers: boards of other hosts that this host's boards (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),

@@ -6,6 +6,7 @@ mod dispatcher;
 mod group;
 mod key;
 mod link;
+mod mpi_env;
 mod pages;
 mod peer;
 mod port;
@@ -52,6 +53,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Route(verb) => route::run(&cx, verb),
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
+        Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
         Noun::Vnet(args) => vnet::run(&cx, &args),

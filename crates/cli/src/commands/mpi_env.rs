@@ -1,0 +1,187 @@
+//! `causeway mpi-env`: the environment by which an MPI program runs over the boards of this host.
+//! The daemon is not asked, but its boards must listen.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::Context;
+use crate::args::{Mpi, MpiArgs};
+use crate::error::{Error, Result};
+
+/// As libfabric finds it.
+const PROVIDER: &str = "libcauseway-fi.so";
+/// Where boards listen unless they are told otherwise.
+const BOARDS: &str = "/run/causeway";
+
+/// What a program needs.
+#[derive(Debug, PartialEq, Eq)]
+struct Needs {
+    environment: BTreeMap<&'static str, String>,
+    /// How it is started, with what is the user's own left out.
+    start: &'static str,
+}
+
+pub fn run(cx: &Context, args: &MpiArgs) -> Result<()> {
+    let provider = provider(args.provider.as_deref())?;
+    let boards = boards(&args.board)?;
+    let needs = needs(args.mpi, &provider, &boards);
+    let Needs { environment, start } = &needs;
+    let value = json!({ "environment": environment, "start": start });
+    cx.show(&value, |_| Ok(script(&needs)))
+}
+
+fn needs(mpi: Mpi, provider: &Path, boards: &[PathBuf]) -> Needs {
+    let boards: Vec<String> = boards.iter().map(|path| path.display().to_string()).collect();
+    let mut environment = BTreeMap::from([
+        ("FI_PROVIDER_PATH", provider.display().to_string()),
+        ("CAUSEWAY_MX", boards.join(":")),
+    ]);
+    let mut also = |names: &[(&'static str, &str)]| {
+        environment.extend(names.iter().map(|&(name, value)| (name, value.to_owned())));
+    };
+    let start = match mpi {
+        // Its one-sided operations over memory of others are broken in Debian's version.
+        Mpi::Openmpi4 => {
+            also(&[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_mtl_ofi_provider_include", "causeway"),
+                ("OMPI_MCA_osc", "pt2pt"),
+            ]);
+            "mpirun -n RANKS PROGRAM"
+        }
+        Mpi::Openmpi5 | Mpi::Slurm => {
+            also(&[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_opal_common_ofi_provider_include", "causeway"),
+            ]);
+            match mpi {
+                Mpi::Slurm => "srun --mpi=pmix -n RANKS PROGRAM",
+                _ => "mpirun -n RANKS PROGRAM",
+            }
+        }
+        // It has ways of its own between ranks of one host.
+        Mpi::Mpich => {
+            also(&[
+                ("FI_PROVIDER", "causeway"),
+                ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+                ("MPIR_CVAR_NOLOCAL", "1"),
+            ]);
+            "mpiexec -n RANKS PROGRAM"
+        }
+    };
+    Needs { environment, start }
+}
+
+/// What a shell takes.
+fn script(needs: &Needs) -> String {
+    let quoted = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
+    let lines = needs.environment.iter().map(|(name, value)| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._:-".contains(c);
+        let value = if value.chars().all(plain) { value.clone() } else { quoted(value) };
+        format!("export {name}={value}\n")
+    });
+    let lines: String = lines.collect();
+    format!("{lines}# {}\n", needs.start)
+}
+
+/// The folder with the provider in it.
+fn provider(named: Option<&Path>) -> Result<PathBuf> {
+    let has = |folder: &PathBuf| folder.join(PROVIDER).exists();
+    if let Some(folder) = named {
+        let folder = folder.to_owned();
+        let none = || Error::NotFound(format!("no {PROVIDER} in {}", folder.display()));
+        return if has(&folder) { Ok(absolute(folder)) } else { Err(none()) };
+    }
+    let here = std::env::current_exe().unwrap_or_default();
+    let beside = here.parent().unwrap_or(Path::new("/")).to_owned();
+    let arch = std::env::consts::ARCH;
+    let folders = [
+        beside.clone(),
+        beside.join("../lib/libfabric"),
+        "/usr/local/lib/libfabric".into(),
+        format!("/usr/lib/{arch}-linux-gnu/libfabric").into(),
+        "/usr/lib64/libfabric".into(),
+    ];
+    let found = folders.into_iter().find(has).map(absolute);
+    found.ok_or_else(|| {
+        Error::NotFound(format!(
+            "no {PROVIDER} is found; install it with scripts/install-libfabric.sh, or say where it \
+             is with --provider"
+        ))
+    })
+}
+
+fn absolute(folder: PathBuf) -> PathBuf {
+    std::fs::canonicalize(&folder).unwrap_or(folder)
+}
+
+/// The sockets of boards, which somebody listens at.
+fn boards(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let boards = if named.is_empty() { known() } else { named.to_vec() };
+    if boards.is_empty() {
+        return Err(Error::NotFound(format!(
+            "no board of this host is found in {BOARDS}; add a port of kind mx (`causeway port add \
+             mx0 --kind mx --group GROUP`), or name its socket with --board or CAUSEWAY_MX"
+        )));
+    }
+    for board in &boards {
+        if let Err(error) = UnixStream::connect(board) {
+            return Err(Error::NotFound(format!(
+                "{}: {error}; is it a board's socket, does causewayd run, and may you use it?",
+                board.display()
+            )));
+        }
+    }
+    Ok(boards.into_iter().map(absolute).collect())
+}
+
+/// Those that a program would find.
+fn known() -> Vec<PathBuf> {
+    if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
+        return std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty()).collect();
+    }
+    let is_board = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("mx") && name.ends_with(".sock"))
+    };
+    let entries = std::fs::read_dir(BOARDS).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
+    paths.sort();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_gets_each_variable_quoted_where_it_must_be() {
+        let boards = [PathBuf::from("/run/a b/mx0.sock"), "/run/it's.sock".into()];
+        let script = script(&needs(Mpi::Openmpi4, Path::new("/usr/lib"), &boards));
+        let expected = [
+            r"export CAUSEWAY_MX='/run/a b/mx0.sock:/run/it'\''s.sock'",
+            "export FI_PROVIDER_PATH=/usr/lib",
+            "export OMPI_MCA_mtl_ofi_provider_include=causeway",
+            "export OMPI_MCA_pml=cm",
+            "# mpirun -n RANKS PROGRAM",
+        ];
+        for line in expected {
+            assert!(script.lines().any(|found| found == line), "{line} not in\n{script}");
+        }
+    }
+
+    #[test]
+    fn each_library_is_told_in_its_own_words() {
+        let of = |mpi| needs(mpi, Path::new("/p"), &["/b".into()]);
+        assert_eq!(of(Mpi::Mpich).environment["FI_PROVIDER"], "causeway");
+        assert_eq!(of(Mpi::Slurm).start, "srun --mpi=pmix -n RANKS PROGRAM");
+        let five = of(Mpi::Openmpi5).environment;
+        assert_eq!(five["OMPI_MCA_opal_common_ofi_provider_include"], "causeway");
+        assert!(!five.contains_key("OMPI_MCA_osc"));
+    }
+}
