@@ -26,7 +26,7 @@ demo: build
 
 bench: build
 	@scripts/bench-peers.sh
-	cargo build --release -p causeway-bench -p causeway-myriexpress
+	cargo build --release -p causeway-bench -p causeway-myriexpress -p causeway-fi
 	@'$(OUT)/release/causeway-bench' $(BENCH)
 
 fuzz: setup

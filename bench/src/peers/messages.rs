@@ -1,37 +1,15 @@
-//! Others that carry messages between processes of a host by shared memory: Open MPI and UCX, as
-//! Debian has them.
+//! Others that carry messages between processes of a host by shared memory: UCX, as Debian has it.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::process::{Folder, Program, command, run};
+use super::process::{Program, command, run};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
-const PINGPONG: &str = include_str!("mpi_pingpong.c");
 /// How long a server gets to listen.
 const BEGUN: Duration = Duration::from_millis(300);
-
-/// Half round trips of `len` bytes through Open MPI's shared memory: microseconds.
-pub fn open_mpi_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
-    let folder = Folder::new("mpi")?;
-    let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
-    std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
-    let mut compiler = command("mpicc");
-    run(compiler.args(["-O2", "-o"]).args([&program, &source]))
-        .map_err(|_| "Open MPI is not installed".to_owned())?;
-    let rounds = effort.rounds(rounds).to_string();
-    let cores = format!("{CLIENT},{SERVER}");
-    effort.each(|| {
-        let mut mpirun = command("mpirun");
-        mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
-        mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
-        mpirun.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]);
-        let said = run(mpirun.arg(&program).args([&len.to_string(), &rounds]))?;
-        said.trim().parse().map_err(|_| format!("mpirun: {said}"))
-    })
-}
 
 /// What UCX's own measure says of a test: one column of its last line.
 fn ucx(test: &str, len: usize, rounds: u64, column: usize) -> Result<f64, String> {

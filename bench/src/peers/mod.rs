@@ -4,6 +4,7 @@
 pub mod frames;
 pub mod kernel;
 pub mod messages;
+pub mod mpi;
 pub mod netns;
 pub mod overlay;
 pub mod ovs;

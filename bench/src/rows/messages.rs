@@ -11,7 +11,8 @@ use causeway_fabric::spec::{MxSpec, PortKind};
 use crate::effort::Effort;
 use crate::inner::busy_ns;
 use crate::peers::frames::{frame_gbits, frame_round_us};
-use crate::peers::messages::{open_mpi_us, ucx_gb_s, ucx_mps, ucx_us};
+use crate::peers::messages::{ucx_gb_s, ucx_mps, ucx_us};
+use crate::peers::mpi::open_mpi_us;
 use crate::peers::process::{Program, command, run};
 use crate::peers::underlay::{Underlay, Way, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
@@ -22,7 +23,7 @@ use crate::row::{Against, Guest, Plan};
 const BEGUN: Duration = Duration::from_millis(300);
 
 /// The tool and the library, which `make bench` builds beside us.
-fn built(name: &str) -> Result<PathBuf, String> {
+pub(super) fn built(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let file = me.parent().map(|dir| dir.join(name)).filter(|path| path.exists());
     file.ok_or_else(|| format!("{name} is not built: cargo build --release"))
@@ -45,7 +46,7 @@ fn tool(socket: &Path, space: Option<&str>) -> Result<Command, String> {
 }
 
 /// A board on a rig.
-fn board(rig: &Rig, number: u8, interface: Option<&str>) -> PathBuf {
+pub(super) fn board(rig: &Rig, number: u8, interface: Option<&str>) -> PathBuf {
     let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
     let spec = MxSpec { interface: interface.map(str::to_owned), ..local };
     let name = format!("mx{number}");

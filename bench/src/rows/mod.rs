@@ -7,6 +7,7 @@ mod guests;
 mod idle;
 mod links;
 mod messages;
+mod mpi;
 mod scale;
 mod sockets;
 mod switch;
@@ -21,6 +22,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(scale::plans());
     plans.extend(links::plans());
     plans.extend(messages::plans());
+    plans.extend(mpi::plans());
     plans.extend(contain::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());

@@ -1,0 +1,89 @@
+//! MPI programs, by Debian's Open MPI, over whatever carries their messages.
+
+use std::path::{Path, PathBuf};
+
+use super::process::{Folder, command, run};
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER};
+
+const PINGPONG: &str = include_str!("mpi_pingpong.c");
+
+/// Open MPI's own shared memory.
+pub const SHARED_MEMORY: &[&str] = &["pml=ob1", "btl=self,vader"];
+/// Its own TCP.
+pub const TCP: &[&str] = &["pml=ob1", "btl=self,tcp"];
+/// libfabric over TCP.
+pub const LIBFABRIC_TCP: &[&str] = &["pml=cm", "mtl=ofi", "mtl_ofi_provider_include=tcp;ofi_rxm"];
+/// UCX.
+pub const UCX: &[&str] = &["pml=ucx", "osc=ucx", "pml_ucx_tls=any", "pml_ucx_devices=any"];
+/// libfabric over Causeway.
+pub const CAUSEWAY: &[&str] = &["pml=cm", "mtl=ofi", "mtl_ofi_provider_include=causeway"];
+
+/// What two ranks do.
+#[derive(Debug, Clone, Copy)]
+pub enum Play {
+    /// Half round trips: microseconds.
+    HalfRound,
+    /// One way: GB/s.
+    Stream,
+}
+
+/// How messages are carried.
+#[derive(Debug, Clone)]
+pub struct Over<'a> {
+    /// Parameters of Open MPI.
+    pub mca: &'static [&'static str],
+    /// Each rank's board, and where the provider is.
+    pub causeway: Option<([&'a Path; 2], PathBuf)>,
+}
+
+/// Two ranks on two cores that do so with `len` bytes.
+pub fn mpi(
+    effort: &Effort,
+    over: &Over<'_>,
+    play: Play,
+    len: usize,
+    rounds: u64,
+) -> Result<Vec<f64>, String> {
+    let folder = Folder::new("mpi")?;
+    let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
+    std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
+    let mut compiler = command("mpicc");
+    run(compiler.args(["-O2", "-o"]).args([&program, &source]))
+        .map_err(|_| "Open MPI is not installed".to_owned())?;
+    let (len, rounds) = (len.to_string(), effort.rounds(rounds).to_string());
+    let cores = format!("{CLIENT},{SERVER}");
+    effort.each(|| {
+        let mut mpirun = command("mpirun");
+        mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "120"]);
+        mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
+        for parameter in over.mca {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            mpirun.args(["--mca", name, value]);
+        }
+        for rank in 0..2 {
+            // What is between colons are programs, with environments of their own.
+            if rank > 0 {
+                mpirun.arg(":");
+            }
+            mpirun.args(["-n", "1"]);
+            if let Some((boards, provider)) = &over.causeway {
+                let board = boards.get(rank).map(|path| path.display().to_string());
+                mpirun.args(["-x", &format!("CAUSEWAY_MX={}", board.unwrap_or_default())]);
+                mpirun.args(["-x", &format!("FI_PROVIDER_PATH={}", provider.display())]);
+            }
+            mpirun.arg(&program).args([&len, &rounds]);
+            if matches!(play, Play::Stream) {
+                mpirun.arg("stream");
+            }
+        }
+        let said = run(&mut mpirun)?;
+        said.trim().parse().map_err(|_| format!("mpirun: {said}"))
+    })
+}
+
+/// Half round trips of `len` bytes through Open MPI's shared memory: microseconds.
+pub fn open_mpi_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
+    let over = Over { mca: SHARED_MEMORY, causeway: None };
+    mpi(effort, &over, Play::HalfRound, len, rounds)
+}
