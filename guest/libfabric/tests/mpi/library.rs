@@ -101,7 +101,7 @@ impl Library {
         self.finish(mpirun, name, boards)
     }
 
-    /// Runs it over whatever is there.
+    /// Runs it over whatever is there, ours first; what libfabric has to say is heard.
     pub fn run_over_any(
         &self,
         name: &str,
@@ -109,7 +109,12 @@ impl Library {
         boards: &[String],
         provider: &Folder,
     ) -> Said {
-        self.finish(self.mpirun(ranks, boards, provider), name, boards)
+        let mut mpirun = self.mpirun(ranks, boards, provider);
+        if self.kind != Kind::Mpich {
+            mpirun.args(["--mca", "mtl", "ofi"]);
+        }
+        mpirun.env("FI_LOG_LEVEL", "warn");
+        self.finish(mpirun, name, boards)
     }
 
     fn mpirun(&self, ranks: usize, boards: &[String], provider: &Folder) -> Command {

@@ -93,5 +93,7 @@ fn without_a_daemon_another_way_is_taken_and_it_is_said_why() {
         let since = Instant::now();
         let said = mpi.run_over_any("collectives.c", 2, &boards, &provider());
         assert!(said.good && said.out.contains("ok"), "{mpi:?} {:?} {said:?}", since.elapsed());
+        let why = "/nonexistent/mx0.sock: the daemon does not answer: start causewayd";
+        assert!(said.err.contains(why) || said.out.contains(why), "{mpi:?} {said:?}");
     }
 }
