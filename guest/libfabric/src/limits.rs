@@ -32,6 +32,10 @@ pub const EVENT_BYTES_MAX: usize = 4096;
 pub const NUMBERS_MAX: usize = 1 << 20;
 /// Operations of the application that send and have not ended, of one endpoint.
 pub const SENDS_MAX: usize = 1 << 16;
+/// Reads, writes and atomic operations that have not ended, of one endpoint.
+pub const CALLS_MAX: usize = 1 << 12;
+/// The same that one partner asked for: one that has more does not keep to the rules.
+pub const SERVED_MAX: u32 = 1 << 12;
 /// Longest write whose bytes go with the question, and longest operands of an atomic operation, in
 /// bytes: with what is before them they go whole through a channel.
 pub const INLINE_BYTES_MAX: usize = 4096;
@@ -45,8 +49,6 @@ pub const MULTI_RECEIVE_MIN: usize = 64;
 pub const MULTI_RECEIVE_GRAIN: usize = 16;
 /// How often one call goes on at most.
 pub const STEPS_AT_ONCE: usize = 4;
-/// Questions of others that are answered by one call.
-pub const ANSWERS_AT_ONCE: usize = 64;
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
 /// Longest sleep; whatever is waited for wakes.

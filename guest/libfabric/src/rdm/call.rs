@@ -1,6 +1,6 @@
 //! Reads, writes and atomic operations, as who asks for them sees them: a question and its reply.
 
-use causeway_message::library::Completion;
+use causeway_message::library::{Completion, Partner};
 use causeway_message::status::Status;
 
 use super::control::{Kind, Question};
@@ -11,7 +11,7 @@ use super::receive::matters;
 use super::{BODY, CONTROL, Env, Errno, REPLY, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
 use crate::errno::of_status;
-use crate::limits::{INLINE_BYTES_MAX, MESSAGE_MAX};
+use crate::limits::{CALLS_MAX, INLINE_BYTES_MAX, MESSAGE_MAX};
 
 /// Memory of another.
 #[derive(Debug, Clone, Copy)]
@@ -59,12 +59,14 @@ impl Rdm {
         let kind = if long { Kind::WriteLong } else { Kind::Write };
         let question = Question { kind, data, len, ..blank(remote) };
         let more = if long { Place::NOWHERE } else { place.to_owned() };
-        let call = self.ask(env, remote, report, question, more.bytes(0), Place::NOWHERE)?;
+        let (name, partner) =
+            self.ask(env, remote, report, question, more.bytes(0), Place::NOWHERE)?;
         if long {
-            let partner = self.reach(env.book, remote.to)?;
-            let info = BODY | u64::from(self.operations.name(call));
             // The reply tells how it went.
-            self.send_to(remote.to, partner, info, Task::Ask(call), Parcel::bare(place))?;
+            let (info, parcel) = (BODY | u64::from(name), Parcel::bare(place));
+            if self.send_to(remote.to, partner, info, Task::Ask(name), parcel).is_err() {
+                self.fail_call(name, FI_EIO, Status::NoResources);
+            }
         }
         Ok(())
     }
@@ -117,7 +119,8 @@ impl Rdm {
         len.and_then(|len| u64::try_from(len).ok()).ok_or(Errno(FI_EMSGSIZE))
     }
 
-    /// Asks, and waits for the reply; that comes from who was asked, or fails with it.
+    /// Asks, and waits for the reply; that comes from who was asked, or fails with it. Gives the
+    /// name of the call, and who was asked if that is known yet.
     fn ask(
         &mut self,
         env: Env<'_>,
@@ -126,25 +129,31 @@ impl Rdm {
         mut question: Question,
         more: &[u8],
         into: Place,
-    ) -> Result<u32, Errno> {
+    ) -> Result<(u32, Option<Partner>), Errno> {
         let source = env.book.get(remote.to).ok_or(Errno(FI_EINVAL))?;
         let partner = self.reach(env.book, remote.to)?;
+        if self.calls >= CALLS_MAX || !self.operations.has_room() {
+            return Err(Errno(FI_EAGAIN));
+        }
         let call = self.begin(Task::Call(report))?;
-        question.name = self.operations.name(call);
+        let name = self.operations.name(call);
+        question.name = name;
         let matching = (REPLY | u64::from(question.name), u64::MAX);
         self.post_receive(call, Some(source), matching, into)?;
+        self.calls = self.calls.saturating_add(1);
         let mut bytes = question.emit(more.len());
         bytes.extend_from_slice(more);
         let parcel = Parcel::bare(Place::Owned(bytes.into()));
-        if self.send_to(remote.to, partner, CONTROL, Task::Ask(call), parcel).is_err() {
-            self.drop_call(call);
+        if self.send_to(remote.to, partner, CONTROL, Task::Ask(name), parcel).is_err() {
+            self.drop_call(name);
             return Err(Errno(FI_EAGAIN));
         }
-        Ok(call)
+        Ok((name, partner))
     }
 
     /// Takes the receive of a reply back. None if it is too late for that.
-    fn drop_call(&mut self, call: u32) -> Option<Report> {
+    fn drop_call(&mut self, name: u32) -> Option<Report> {
+        let call = self.operations.named(name)?;
         let Some(&mut Task::Call(report)) = self.operations.task(call) else { return None };
         let request = self.operations.request(call)?;
         let endpoint = &mut self.endpoint;
@@ -152,18 +161,20 @@ impl Rdm {
             return None;
         }
         self.operations.end(call);
+        self.calls = self.calls.saturating_sub(1);
         Some(report)
     }
 
     /// The question of a call, or the bytes to it, did not arrive.
-    pub(super) fn fail_call(&mut self, call: u32, err: i32, status: Status) {
-        if let Some(report) = self.drop_call(call) {
+    pub(super) fn fail_call(&mut self, name: u32, err: i32, status: Status) {
+        if let Some(report) = self.drop_call(name) {
             self.done.push_back(Done::failed(report, err, status));
         }
     }
 
     /// The reply to a call is there, or does not come.
     pub(super) fn replied(&mut self, report: Report, (err, _): (u64, u64), ended: &Completion) {
+        self.calls = self.calls.saturating_sub(1);
         let failed = |err, status| Done::failed(report, err, status);
         self.done.push_back(match (ended.status, i32::try_from(err)) {
             (status, _) if !matters(status) => failed(of_status(status), status),

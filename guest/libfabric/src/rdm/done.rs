@@ -45,18 +45,20 @@ pub struct Done {
     pub from: u64,
     /// How it failed, if it did.
     pub fault: Option<Fault>,
+    /// Whether counters count it: it is more than something to be told.
+    pub counts: bool,
 }
 
 impl Done {
     /// It went well.
     #[inline]
     pub fn well(report: Report) -> Self {
-        Self { report, len: report.len, data: 0, from: FI_ADDR_NOTAVAIL, fault: None }
+        Self { report, len: report.len, data: 0, from: FI_ADDR_NOTAVAIL, fault: None, counts: true }
     }
 
     /// It failed.
     pub fn failed(report: Report, err: i32, status: Status) -> Self {
         let fault = Some(Fault { err, status: status as u32, olen: 0 });
-        Self { report, len: 0, data: 0, from: FI_ADDR_NOTAVAIL, fault }
+        Self { report, len: 0, data: 0, from: FI_ADDR_NOTAVAIL, fault, counts: true }
     }
 }

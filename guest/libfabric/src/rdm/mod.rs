@@ -106,6 +106,10 @@ pub struct Rdm {
     pub multi_receive_min: usize,
     /// Sends that have not ended.
     sending: usize,
+    /// Reads, writes and atomic operations that have not.
+    calls: usize,
+    /// What partners asked for that has not ended, by their numbers.
+    served: Vec<u32>,
     /// What is over and was not told yet.
     pub done: VecDeque<Done>,
 }
@@ -129,6 +133,8 @@ impl Rdm {
             claimed: Vec::new(),
             multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
             sending: 0,
+            calls: 0,
+            served: Vec::new(),
             done: VecDeque::with_capacity(64),
         }
     }
@@ -157,6 +163,12 @@ impl Rdm {
             }
         }
         worked
+    }
+
+    /// Whether something was begun that goes on only while somebody looks after it.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.sending > 0 || self.calls > 0
     }
 
     /// It is closed: what was said to be sent is waited for, but not for ever.

@@ -8,11 +8,11 @@ use causeway_message::status::Status;
 
 use super::done::{Done, Report};
 use super::operation::Task;
-use super::parcel::Place;
+use super::parcel::{Parcel, Place};
 use super::receive::{Told, Wanted, matters, noticed};
 use super::send::NOTICE;
 use super::{Env, Errno, Rdm};
-use crate::abi::{FI_ECANCELED, FI_EINVAL, FI_MULTI_RECV};
+use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
 use crate::limits::MULTI_RECEIVE_GRAIN;
 
@@ -27,12 +27,15 @@ pub struct Multi {
     /// Less room than this is none.
     min: usize,
     from: Option<Source>,
+    /// The same by the number in the book.
+    number: u64,
     matching: (u64, u64),
     /// Long messages on their way into it.
     parts: usize,
     /// The engine has a receive for the rest.
     pub posted: bool,
-    pub cancelled: bool,
+    /// Why nothing more comes into it, if not because it is full.
+    ended: Option<(i32, Status)>,
 }
 
 // SAFETY: the application gave the memory to the operation, whichever thread ends it.
@@ -48,6 +51,16 @@ impl Multi {
     fn take(&mut self, len: usize) {
         let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
         self.used = used.unwrap_or(self.len).min(self.len);
+    }
+
+    /// Nothing more is to come into it.
+    pub fn end(&mut self, err: i32, status: Status) {
+        self.ended.get_or_insert((err, status));
+    }
+
+    /// Whether it is for messages of that endpoint alone.
+    pub fn is_from(&self, source: Source) -> bool {
+        self.from == Some(source)
     }
 
     fn is_full(&self) -> bool {
@@ -75,13 +88,17 @@ impl Rdm {
             used: 0,
             min: self.multi_receive_min,
             from,
+            number: wanted.from,
             matching: wanted.matching(),
             parts: 0,
             posted: true,
-            cancelled: false,
+            ended: None,
         };
         if multi.is_full() {
             return Err(Errno(FI_EINVAL));
+        }
+        if !self.operations.has_room() {
+            return Err(Errno(FI_EAGAIN));
         }
         let operation = self.begin(Task::Multi(Box::new(multi)))?;
         self.post_receive(operation, from, wanted.matching(), place)
@@ -99,9 +116,8 @@ impl Rdm {
         let (start, room) = multi.rest();
         let report = Report { buf: start.addr(), len: room, ..multi.report };
         let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
-            multi.cancelled = true;
-            self.done.push_back(Done::failed(report, of_status(ended.status), ended.status));
-            self.settle_multi(at);
+            multi.end(of_status(ended.status), ended.status);
+            self.end_multi(at);
             return;
         };
         let told = Told::new(report, ended.match_info, (from, data, word), room);
@@ -116,52 +132,78 @@ impl Rdm {
             let place = Place::One(start, len.min(room));
             let told = Told { room: len.min(room), ..told };
             if let Err(done) = self.fetch(partner, name, Task::Part(at, told, len), place, &told) {
-                self.parted(at, done);
+                self.parted(env, at, done);
                 return;
             }
         }
-        self.settle_multi(at);
+        self.settle_multi(env, at);
     }
 
     /// A long message is there.
-    pub(super) fn parted(&mut self, at: u32, done: Done) {
+    pub(super) fn parted(&mut self, env: Env<'_>, at: u32, done: Done) {
         self.done.push_back(done);
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
             multi.parts = multi.parts.saturating_sub(1);
         }
-        self.settle_multi(at);
+        self.settle_multi(env, at);
     }
 
     /// Posts the rest, or gives the buffer back when nothing more comes into it.
-    pub(super) fn settle_multi(&mut self, at: u32) {
+    fn settle_multi(&mut self, env: Env<'_>, at: u32) {
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
         if multi.posted {
             return;
         }
-        if !multi.cancelled && !multi.is_full() {
-            let (start, room) = multi.rest();
-            let (from, matching) = (multi.from, multi.matching);
-            multi.posted = true;
-            let _ = self.post_receive(at, from, matching, Place::One(start, room));
+        if multi.ended.is_some() || multi.is_full() {
+            self.end_multi(at);
             return;
         }
+        let (start, room) = multi.rest();
+        let (number, matching) = (multi.number, multi.matching);
+        // Whom alone it is from may be gone by now: then that is not waited for.
+        let from = match self.source(env, number) {
+            Ok(from) => from,
+            Err(Errno(err)) => {
+                self.fail_receive(at, err, Status::EndpointUnreachable);
+                return;
+            }
+        };
+        if let Some(Task::Multi(multi)) = self.operations.task(at) {
+            multi.posted = true;
+        }
+        let Some(head) = self.operations.cleared_head(at) else { return };
+        let parcel = Parcel::headed(head, Place::One(start, room));
+        if self.post_again(at, from, matching, parcel).is_err() {
+            self.fail_receive(at, FI_ENOMEM, Status::NoResources);
+        }
+    }
+
+    /// Gives the buffer back, if nothing is on its way into it.
+    pub(super) fn end_multi(&mut self, at: u32) {
+        let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
         if multi.parts > 0 {
             return;
         }
-        let (report, cancelled) = (multi.report, multi.cancelled);
+        let (report, ended) = (multi.report, multi.ended);
         self.operations.end(at);
-        if cancelled {
-            self.done.push_back(Done::failed(report, FI_ECANCELED, Status::Cancelled));
+        if let Some((err, status)) = ended {
+            self.done.push_back(Done::failed(report, err, status));
             return;
         }
-        // Its last message says that the buffer is the application's again.
+        // Its last message says that the buffer is the application's again, if anybody hears of it.
         match self.done.back_mut() {
-            Some(last) if last.report.context == report.context && last.fault.is_none() => {
+            Some(last)
+                if last.report.context == report.context
+                    && last.report.flags & FI_RECV != 0
+                    && last.fault.is_none()
+                    && !last.report.quiet =>
+            {
                 last.report.flags |= FI_MULTI_RECV;
             }
             _ => {
                 let flags = report.flags | FI_MULTI_RECV;
-                self.done.push_back(Done::well(Report { flags, len: 0, ..report }));
+                let report = Report { flags, len: 0, quiet: false, ..report };
+                self.done.push_back(Done { counts: false, ..Done::well(report) });
             }
         }
     }

@@ -27,6 +27,9 @@ pub enum Task {
     Quiet,
     /// What asks another to do something: if it fails, so does the call of that name.
     Ask(u32),
+    /// What somebody asked for, which comes out of registered memory: the partner's number, and the
+    /// memory's key.
+    Reply(u32, u64),
     /// A connect to an address.
     Connect(u64),
     /// A receive, where what follows a notice goes, and whom alone it is from.
@@ -39,8 +42,24 @@ pub enum Task {
     Part(u32, Told, usize),
     /// A read, a write or an atomic operation: the reply is waited for.
     Call(Report),
-    /// Somebody's long write into memory of ours: whose, its name, and its immediate data.
-    Served(Source, u32, Option<u64>),
+    /// Somebody's long write into memory of ours.
+    Served(Served),
+}
+
+/// A long write of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    /// Whose, and the number that it has here.
+    pub source: Source,
+    pub peer: u32,
+    /// How it calls it.
+    pub name: u32,
+    /// Its immediate data.
+    pub data: Option<u64>,
+    /// The key of the memory.
+    pub key: u64,
+    /// The memory is registered no more.
+    pub lost: bool,
 }
 
 #[derive(Debug)]
@@ -63,11 +82,12 @@ pub struct Operations {
     entries: Vec<Entry>,
     heads: Vec<Chunk>,
     free: u32,
+    used: usize,
 }
 
 impl Operations {
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX }
+        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0 }
     }
 
     /// Adds one; none if there are too many.
@@ -79,6 +99,7 @@ impl Operations {
         self.free = next;
         entry.task = task;
         entry.turn = entry.turn.wrapping_add(1);
+        self.used = self.used.saturating_add(1);
         Some(at)
     }
 
@@ -99,10 +120,11 @@ impl Operations {
         Some(self.free)
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is room for what the application begins: half of all is left for what comes
+    /// of that, and for what others ask.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.free != u32::MAX || self.entries.len() < NUMBERS_MAX
+        self.used < NUMBERS_MAX / 2
     }
 
     /// Ends one; gives its task.
@@ -114,6 +136,7 @@ impl Operations {
         }
         let task = std::mem::replace(&mut entry.task, Task::Free(self.free));
         self.free = at;
+        self.used = self.used.saturating_sub(1);
         Some(task)
     }
 
@@ -142,20 +165,31 @@ impl Operations {
         (u32::from(turn) & 0x3ff) << NUMBER_BITS | at
     }
 
-    /// The numbers of those that fit.
+    /// The number of the one that has that name now.
+    pub fn named(&self, name: u32) -> Option<u32> {
+        let at = name & ((1 << NUMBER_BITS) - 1);
+        (self.name(at) == name).then_some(at)
+    }
+
+    /// The number of the first that fits.
     pub fn find(&self, mut fits: impl FnMut(&Task) -> bool) -> Option<u32> {
         let at = self.entries.iter().position(|entry| fits(&entry.task))?;
         u32::try_from(at).ok()
     }
 
-    /// Receives from that endpoint alone.
-    pub fn waiting_for(&self, from: Source) -> Vec<(u32, Report)> {
+    /// The numbers of all that fit.
+    pub fn all(&self, fits: impl Fn(&Task) -> bool) -> Vec<u32> {
         let numbered = (0_u32..).zip(&self.entries);
-        let fits = numbered.filter_map(|(at, entry)| match &entry.task {
-            Task::Receive(report, _, Some(source)) if *source == from => Some((at, *report)),
-            _ => None,
-        });
-        fits.collect()
+        numbered.filter(|(_, entry)| fits(&entry.task)).map(|(at, _)| at).collect()
+    }
+
+    /// Receives from that endpoint alone.
+    pub fn waiting_for(&self, from: Source) -> Vec<u32> {
+        self.all(|task| match task {
+            Task::Receive(_, _, source) => *source == Some(from),
+            Task::Multi(multi) => multi.is_from(from),
+            _ => false,
+        })
     }
 
     /// Its head, which lies still as long as the endpoint is there.
@@ -185,6 +219,13 @@ impl Operations {
     #[inline]
     pub fn set_words(&mut self, at: u32, first: u64, second: u64) {
         self.set_head(at, Self::head_of(first, second));
+    }
+
+    /// Its head, with zeros in it.
+    #[inline]
+    pub fn cleared_head(&mut self, at: u32) -> Option<Head> {
+        self.set_words(at, 0, 0);
+        self.head(at)
     }
 
     /// The same.

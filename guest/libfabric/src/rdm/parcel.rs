@@ -20,7 +20,12 @@ pub enum Place {
     Many(Box<[(*mut u8, usize)]>, usize),
     /// Ours.
     Owned(Box<[u8]>),
+    /// It was there, and so long: whoever reads it gets zeros, and what is written is nowhere.
+    Gone(usize),
 }
+
+/// What is read where nothing is any more.
+static ZEROS: [u8; 4096] = [0; 4096];
 
 // SAFETY: the application gave the memory to the operation, whichever thread ends it.
 unsafe impl Send for Place {}
@@ -33,7 +38,7 @@ impl Place {
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Self::One(_, len) | Self::Many(_, len) => *len,
+            Self::One(_, len) | Self::Many(_, len) | Self::Gone(len) => *len,
             Self::Owned(bytes) => bytes.len(),
         }
     }
@@ -43,7 +48,7 @@ impl Place {
         match self {
             Self::One(start, _) => start.addr(),
             Self::Many(pieces, _) => pieces.first().map_or(0, |(start, _)| start.addr()),
-            Self::Owned(_) => 0,
+            Self::Owned(_) | Self::Gone(_) => 0,
         }
     }
 
@@ -69,6 +74,7 @@ impl Place {
                 let bytes = bytes.get(at..).unwrap_or_default();
                 (bytes.as_ptr().cast_mut(), bytes.len())
             }
+            Self::Gone(len) => (ZEROS.as_ptr().cast_mut(), len.saturating_sub(at).min(ZEROS.len())),
         }
     }
 
@@ -87,8 +93,10 @@ impl Place {
     /// The same, to be written.
     #[inline]
     pub fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
-        if let Self::Owned(bytes) = self {
-            return bytes.get_mut(at..).unwrap_or_default();
+        match self {
+            Self::Owned(bytes) => return bytes.get_mut(at..).unwrap_or_default(),
+            Self::Gone(_) => return &mut [],
+            Self::One(..) | Self::Many(..) => {}
         }
         let (start, len) = self.find(at);
         if len == 0 {
@@ -175,6 +183,11 @@ impl Parcel {
         if !matches!(self.place, Place::Owned(_)) {
             self.place = self.place.to_owned();
         }
+    }
+
+    /// The memory is the application's again, although the request goes on.
+    pub fn lose(&mut self) {
+        self.place = Place::Gone(self.place.len());
     }
 
     #[inline]

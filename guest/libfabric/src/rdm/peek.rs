@@ -44,21 +44,29 @@ impl Rdm {
         let from = self.source(env, wanted.from)?;
         let report = wanted.report;
         let matching = wanted.matching();
-        let mut head = [0; HEAD_BYTES];
-        let found = self.endpoint.library.probe(from, matching, &mut head);
-        let Ok(Some((probed, _))) = found else {
-            self.done.push_back(Done::failed(report, FI_ENOMSG, Status::Pending));
-            return Ok(());
-        };
-        let told = self.told(env, report, &probed, words(&head).unwrap_or((0, 0)));
-        self.done.push_back(told);
+        // Who does nothing but look sees what came meanwhile.
+        self.progress(env);
         if !claim && !discard {
+            let mut head = [0; HEAD_BYTES];
+            let found = self.endpoint.library.probe(from, matching, &mut head);
+            let told = match found {
+                Ok(Some((probed, _))) => {
+                    self.told(env, report, &probed, words(&head).unwrap_or((0, 0)))
+                }
+                _ => Done::failed(report, FI_ENOMSG, Status::Pending),
+            };
+            self.done.push_back(told);
             return Ok(());
         }
         let endpoint = &mut self.endpoint;
         let taken = endpoint.library.take_kept(&mut endpoint.way, from, matching);
-        let Ok(Some(taken)) = taken else { return Ok(()) };
+        let Ok(Some(taken)) = taken else {
+            self.done.push_back(Done::failed(report, FI_ENOMSG, Status::Pending));
+            return Ok(());
+        };
         let (context, probed, bytes) = (report.context, taken.probed, taken.bytes);
+        let told = self.told(env, report, &probed, words(&bytes).unwrap_or((0, 0)));
+        self.done.push_back(told);
         let claimed = Claimed { context, probed, bytes };
         if discard {
             self.drop_claimed(env, claimed);

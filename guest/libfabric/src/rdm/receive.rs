@@ -44,6 +44,9 @@ impl Rdm {
     #[inline]
     pub fn receive(&mut self, env: Env<'_>, wanted: Wanted, place: Place) -> Result<(), Errno> {
         let from = self.source(env, wanted.from)?;
+        if !self.operations.has_room() {
+            return Err(Errno(FI_EAGAIN));
+        }
         // One piece is the common case, and nothing to be freed.
         let again = place.clone();
         let operation = self.begin(Task::Receive(wanted.report, again, from))?;
@@ -71,13 +74,28 @@ impl Rdm {
         matching: (u64, u64),
         place: Place,
     ) -> Result<(), Errno> {
-        self.operations.set_words(operation, 0, 0);
-        let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+        let head = self.operations.cleared_head(operation).ok_or(Errno(FI_EAGAIN))?;
         self.post_bare(operation, from, matching, Parcel::headed(head, place))
     }
 
+    /// The same of one without. If it cannot be done, there was no operation.
     #[inline]
     pub(super) fn post_bare(
+        &mut self,
+        operation: u32,
+        from: Option<Source>,
+        matching: (u64, u64),
+        parcel: Parcel,
+    ) -> Result<(), Errno> {
+        self.post_again(operation, from, matching, parcel).map_err(|errno| {
+            self.operations.end(operation);
+            errno
+        })
+    }
+
+    /// Posts a receive for an operation that goes on if that cannot be done.
+    #[inline]
+    pub(super) fn post_again(
         &mut self,
         operation: u32,
         from: Option<Source>,
@@ -88,16 +106,9 @@ impl Rdm {
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         let made = library.irecv_from(way, from, matching, u64::from(operation), parcel);
         endpoint.way.stir();
-        match made {
-            Ok(request) => {
-                self.operations.set_request(operation, request);
-                Ok(())
-            }
-            Err(_) => {
-                self.operations.end(operation);
-                Err(Errno(FI_EAGAIN))
-            }
-        }
+        let request = made.map_err(|_| Errno(FI_EAGAIN))?;
+        self.operations.set_request(operation, request);
+        Ok(())
     }
 
     /// Takes a receive back; its completion says so.
@@ -116,18 +127,7 @@ impl Rdm {
         if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {
             return Err(Errno(FI_ENOENT));
         }
-        match self.operations.task(operation) {
-            Some(Task::Multi(multi)) => {
-                multi.posted = false;
-                multi.cancelled = true;
-                self.settle_multi(operation);
-            }
-            Some(&mut Task::Receive(report, ..)) => {
-                self.operations.end(operation);
-                self.done.push_back(Done::failed(report, FI_ECANCELED, Status::Cancelled));
-            }
-            _ => {}
-        }
+        self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
         Ok(())
     }
 
@@ -157,9 +157,10 @@ impl Rdm {
                 self.fail_call(call, of_status(ended.status), ended.status);
             }
             Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
-            Some(Task::Part(multi, told, len)) => self.parted(multi, told.long(len, ended)),
+            Some(Task::Part(multi, told, len)) => self.parted(env, multi, told.long(len, ended)),
             Some(Task::Call(report)) => self.replied(report, words, ended),
-            Some(Task::Served(source, name, told)) => self.served(env, (source, name), told, ended),
+            Some(Task::Served(served)) => self.served(env, &served, ended),
+            Some(Task::Reply(peer, _)) => self.served_one(peer),
             _ => {}
         }
     }

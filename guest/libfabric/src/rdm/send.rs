@@ -88,7 +88,7 @@ impl Rdm {
         }
         let tagged = report.flags & FI_TAGGED != 0;
         let info = if tagged { TAGGED | report.tag & TAG_MASK } else { PLAIN };
-        if self.sending >= SENDS_MAX {
+        if self.sending >= SENDS_MAX || !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
         let partner = self.reach(env.book, to)?;
@@ -111,7 +111,10 @@ impl Rdm {
         };
         let message = Waiting { operation, info, parcel, delivered };
         match partner {
-            Some(partner) => self.hand_over(env, partner, message, inject),
+            Some(partner) => self.hand_over(env, partner, message, inject).map_err(|errno| {
+                self.drop_operation(operation);
+                errno
+            }),
             None => self.queue(to, message, inject),
         }
     }
@@ -130,9 +133,6 @@ impl Rdm {
         let parcel = Parcel::headed(NonNull::from(&mut head), place);
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
-        if !self.operations.has_room() {
-            return Err(Errno(FI_EAGAIN));
-        }
         let made = library.isend(way, partner, info, UNNAMED, parcel);
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         match library.test(request) {
@@ -201,7 +201,7 @@ impl Rdm {
         let parcel = Parcel::headed(head, Place::NOWHERE);
         let message = Waiting { operation, info, parcel, delivered: false };
         match partner {
-            Some(partner) => self.post(partner, message).map(drop),
+            Some(partner) => self.post_ours(partner, message),
             None => self.queue(to, message, false),
         }
     }
@@ -247,11 +247,17 @@ impl Rdm {
                 self.operations.set_request(operation, request);
                 Ok(request)
             }
-            Err(_) => {
-                self.drop_operation(operation);
-                Err(Errno(FI_EAGAIN))
-            }
+            Err(_) => Err(Errno(FI_EAGAIN)),
         }
+    }
+
+    /// The same with something of ours: if it cannot be done, there was no operation.
+    fn post_ours(&mut self, partner: Partner, message: Waiting) -> Result<(), Errno> {
+        let operation = message.operation;
+        self.post(partner, message).map(drop).map_err(|errno| {
+            self.operations.end(operation);
+            errno
+        })
     }
 
     /// An operation that was not begun.
@@ -273,7 +279,7 @@ impl Rdm {
         let operation = self.begin(task)?;
         let message = Waiting { operation, info, parcel, delivered: false };
         match partner {
-            Some(partner) => self.post(partner, message).map(drop)?,
+            Some(partner) => self.post_ours(partner, message)?,
             None => self.queue(to, message, false)?,
         }
         Ok(operation)
@@ -285,13 +291,14 @@ impl Rdm {
         partner: Partner,
         info: u64,
         (first, second): (u64, u64),
+        task: Task,
         place: Place,
     ) -> Result<(), Errno> {
-        let operation = self.begin(Task::Quiet)?;
+        let operation = self.begin(task)?;
         self.operations.set_words(operation, first, second);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         let parcel = Parcel::headed(head, place);
-        self.post(partner, Waiting { operation, info, parcel, delivered: false }).map(drop)
+        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })
     }
 
     /// The partner of a number, if it is one yet; else it is connected to.
@@ -321,8 +328,8 @@ impl Rdm {
         if peer.reach == Reach::Connecting {
             return Ok(None);
         }
+        let operation = self.operations.add(Task::Connect(to)).ok_or(Errno(FI_EAGAIN))?;
         (peer.reach, peer.source) = (Reach::Connecting, Some(source));
-        let operation = self.begin(Task::Connect(to))?;
         self.endpoint.tell_time();
         let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
         let (address, context) = (source.address, u64::from(operation));
@@ -396,13 +403,28 @@ impl Rdm {
 
     /// Receives that wait for somebody who is not there.
     fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
-        let endpoint = &mut self.endpoint;
-        for (operation, report) in self.operations.waiting_for(source) {
+        for operation in self.operations.waiting_for(source) {
             let Some(request) = self.operations.request(operation) else { continue };
+            let endpoint = &mut self.endpoint;
             if endpoint.library.cancel(&mut endpoint.way, request) == Ok(true) {
+                self.fail_receive(operation, err, status);
+            }
+        }
+    }
+
+    /// A receive that the engine does not have any more gets nothing.
+    pub(super) fn fail_receive(&mut self, operation: u32, err: i32, status: Status) {
+        match self.operations.task(operation) {
+            Some(Task::Multi(multi)) => {
+                multi.posted = false;
+                multi.end(err, status);
+                self.end_multi(operation);
+            }
+            Some(&mut Task::Receive(report, ..)) => {
                 self.operations.end(operation);
                 self.done.push_back(Done::failed(report, err, status));
             }
+            _ => {}
         }
     }
 

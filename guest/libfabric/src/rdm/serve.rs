@@ -3,39 +3,67 @@
 //! Whoever asks may be hostile: keys, addresses and lengths are checked against what the
 //! application registered, and a wrong one is answered with an error.
 
-use causeway_message::library::{Completion, Partner, Source, Taken};
+use causeway_message::library::{Completion, Partner, Taken};
+use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::status::Status;
 
 use super::atomic::{self, Operands};
 use super::book::NOBODY;
 use super::control::{Kind, Question};
 use super::done::{Done, Report};
-use super::operation::Task;
-use super::parcel::Place;
+use super::operation::{Served, Task};
+use super::parcel::{Parcel, Place};
 use super::receive::Told;
 use super::{CONTROL, Env, Errno, NAME_MASK, REPLY, Rdm, SPACES};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
 };
-use crate::limits::{ANSWERS_AT_ONCE, INLINE_BYTES_MAX};
+use crate::limits::{INLINE_BYTES_MAX, SERVED_MAX};
 
 impl Rdm {
     /// Answers what is asked. True: there was something.
     pub(super) fn answer(&mut self, env: Env<'_>) -> bool {
-        for answered in 0..ANSWERS_AT_ONCE {
+        let mut answered = false;
+        loop {
             let endpoint = &mut self.endpoint;
             let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
-            let Ok(Some(Taken { probed, bytes })) = taken else { return answered > 0 };
-            if let Some((question, more)) = Question::parse(&bytes) {
+            let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
+            answered = true;
+            if let Some((question, more)) = Question::parse(&bytes)
+                && self.serves(probed.partner)
+            {
                 self.serve(env, probed.partner, question, more);
             }
             self.endpoint.library.give_back(bytes);
         }
-        true
+    }
+
+    /// Whether a partner may ask for more; nobody of ours asks for so much at a time.
+    fn serves(&self, partner: Partner) -> bool {
+        let going_on = self.served.get(partner.peer.0 as usize);
+        going_on.is_none_or(|going_on| *going_on < SERVED_MAX)
+    }
+
+    /// One more is being done for a partner.
+    fn serve_one(&mut self, peer: u32) {
+        let at = peer as usize;
+        if at < PEER_NUMBERS_MAX && self.served.len() <= at {
+            self.served.resize(at.saturating_add(1), 0);
+        }
+        if let Some(going_on) = self.served.get_mut(at) {
+            *going_on = going_on.saturating_add(1);
+        }
+    }
+
+    /// One is done.
+    pub(super) fn served_one(&mut self, peer: u32) {
+        if let Some(going_on) = self.served.get_mut(peer as usize) {
+            *going_on = going_on.saturating_sub(1);
+        }
     }
 
     fn serve(&mut self, env: Env<'_>, partner: Partner, question: Question, more: &[u8]) {
-        let Question { kind, name, len, data, .. } = question;
+        let Question { kind, name, key, len, data, operation, .. } = question;
         let done = match kind {
             Kind::Write => self.write_here(env, &question, more).map(|()| Place::NOWHERE),
             Kind::WriteLong => {
@@ -45,21 +73,51 @@ impl Rdm {
             Kind::Read => reached(env, &question, FI_REMOTE_READ),
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };
-        if done.is_ok() && kind == Kind::Write {
-            self.tell_written(env, partner, len, data);
+        if done.is_ok() {
+            let reads = kind == Kind::Read || u32::from(operation) == FI_ATOMIC_READ;
+            let data = data.filter(|_| kind == Kind::Write);
+            self.tell(
+                env,
+                partner,
+                if reads { FI_REMOTE_READ } else { FI_REMOTE_WRITE },
+                len,
+                data,
+            );
         }
-        self.reply(partner, name, done);
+        self.reply(partner, (name, key), done);
     }
 
     /// Who asked is told how it went, with bytes where it wants some.
-    fn reply(&mut self, partner: Partner, name: u32, done: Result<Place, Errno>) {
+    fn reply(&mut self, partner: Partner, (name, key): (u32, u64), done: Result<Place, Errno>) {
         let (err, place) = match done {
             Ok(place) => (0, place),
             Err(Errno(err)) => (u64::try_from(err).unwrap_or(1), Place::NOWHERE),
         };
         let info = REPLY | u64::from(name & NAME_MASK);
+        let peer = partner.peer.0;
+        self.serve_one(peer);
+        let task = Task::Reply(peer, key);
         // Who has no room for it here asked too much at a time, and notices when we are gone.
-        let _ = self.send_headed(partner, info, (err, 0), place);
+        if self.send_headed(partner, info, (err, 0), task, place).is_err() {
+            self.served_one(peer);
+        }
+    }
+
+    /// Memory is registered no more: what goes on with it does so without it.
+    pub fn release(&mut self, key: u64) {
+        let with = self.operations.all(|task| match task {
+            Task::Reply(_, of) => *of == key,
+            Task::Served(served) => served.key == key,
+            _ => false,
+        });
+        for operation in with {
+            if let Some(request) = self.operations.request(operation) {
+                self.endpoint.library.with_buffer(request, Parcel::lose);
+            }
+            if let Some(Task::Served(served)) = self.operations.task(operation) {
+                served.lost = true;
+            }
+        }
     }
 
     fn write_here(&self, env: Env<'_>, question: &Question, more: &[u8]) -> Result<(), Errno> {
@@ -73,51 +131,55 @@ impl Rdm {
 
     /// Bytes come that are longer than a question: into the memory, or nowhere.
     fn receive_here(&mut self, env: Env<'_>, partner: Partner, question: &Question) {
-        let name = question.name & NAME_MASK;
+        let &Question { name, key, data, .. } = question;
+        let name = name & NAME_MASK;
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let told = Told { report: Report::default(), from: NOBODY, data: 0, room: 0 };
         match reached(env, question, FI_REMOTE_WRITE) {
             Ok(place) => {
-                let task = Task::Served(source, name, question.data);
+                let peer = partner.peer.0;
+                let served = Served { source, peer, name, data, key, lost: false };
+                self.serve_one(peer);
+                let task = Task::Served(served);
                 if self.fetch(partner, u64::from(name), task, place, &told).is_err() {
-                    self.reply(partner, name, Err(Errno(FI_EIO)));
+                    self.served_one(peer);
+                    self.reply(partner, (name, key), Err(Errno(FI_EIO)));
                 }
             }
             Err(errno) => {
                 // Its sender has the memory until somebody says that it is not wanted.
-                let (task, nowhere) = (Task::Quiet, Place::NOWHERE);
-                let _ = self.fetch(partner, u64::from(name), task, nowhere, &told);
-                self.reply(partner, name, Err(errno));
+                let (task, nowhere) = (Task::Reply(partner.peer.0, key), Place::NOWHERE);
+                self.serve_one(partner.peer.0);
+                if self.fetch(partner, u64::from(name), task, nowhere, &told).is_err() {
+                    self.served_one(partner.peer.0);
+                }
+                self.reply(partner, (name, key), Err(errno));
             }
         }
     }
 
     /// A long write is over.
-    pub(super) fn served(
-        &mut self,
-        env: Env<'_>,
-        (source, name): (Source, u32),
-        told: Option<u64>,
-        ended: &Completion,
-    ) {
+    pub(super) fn served(&mut self, env: Env<'_>, served: &Served, ended: &Completion) {
+        let &Served { source, peer, name, data, key, lost } = served;
+        self.served_one(peer);
         let Some(partner) = ended.partner else { return };
         if self.endpoint.library.source_of(partner) != Some(source) {
             return;
         }
-        let whole = ended.status == Status::Success;
-        if whole && let Some(data) = told {
-            self.tell_written(env, partner, u64::from(ended.msg_length), Some(data));
+        let whole = ended.status == Status::Success && !lost;
+        if whole {
+            self.tell(env, partner, FI_REMOTE_WRITE, u64::from(ended.msg_length), data);
         }
         let done = if whole { Ok(Place::NOWHERE) } else { Err(Errno(FI_EIO)) };
-        self.reply(partner, name, done);
+        self.reply(partner, (name, key), done);
     }
 
-    /// Immediate data of a write is told to whose memory it is.
-    fn tell_written(&mut self, env: Env<'_>, partner: Partner, len: u64, data: Option<u64>) {
+    /// What was done with memory is told to whose it is: counters, and who wants immediate data.
+    fn tell(&mut self, env: Env<'_>, partner: Partner, what: u64, len: u64, data: Option<u64>) {
         let from = self.from(env.book, partner);
         let immediate = if data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
         let report = Report {
-            flags: FI_RMA | FI_REMOTE_WRITE | immediate,
+            flags: FI_RMA | what | immediate,
             quiet: data.is_none(),
             len: usize::try_from(len).unwrap_or(usize::MAX),
             ..Report::default()
@@ -139,7 +201,12 @@ fn apply(env: Env<'_>, question: &Question, more: &[u8]) -> Result<Place, Errno>
         return Err(Errno(FI_EINVAL));
     }
     let reads = u32::from(operation) == FI_ATOMIC_READ;
-    let access = if reads { FI_REMOTE_READ } else { FI_REMOTE_WRITE };
+    let access = match kind {
+        _ if reads => FI_REMOTE_READ,
+        // Who is told what was there reads it.
+        Kind::Fetch | Kind::Compare => FI_REMOTE_READ | FI_REMOTE_WRITE,
+        _ => FI_REMOTE_WRITE,
+    };
     let mut place = reached(env, question, access)?;
     let mut before = vec![0; len];
     let read = causeway_message::library::fill(&mut place, 0, len, |at, piece| {

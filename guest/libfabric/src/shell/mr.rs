@@ -97,7 +97,11 @@ unsafe extern "C" fn regv(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes memory that we registered.
     let object = unsafe { &*fid.cast::<Object<FidMr>>() };
-    object.shared.state.with(|state| state.regions.remove(object.fid.key));
+    let key = object.fid.key;
+    object.shared.state.with(|state| {
+        state.regions.remove(key);
+        state.eps.iter_mut().flatten().for_each(|ep| ep.rdm.release(key));
+    });
     // SAFETY: it is closed once.
     unsafe { closed::<FidMr>(fid) }
 }

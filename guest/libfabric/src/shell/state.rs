@@ -145,7 +145,8 @@ impl State {
 fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
     while let Some(done) = ep.rdm.done.pop_front() {
         let (bound, counter) = whose(ep, &done);
-        if done.report.flags & FI_PEEK == 0
+        if done.counts
+            && done.report.flags & FI_PEEK == 0
             && let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut())
         {
             count(cntr, done.fault.is_some());
