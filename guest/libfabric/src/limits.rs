@@ -53,6 +53,8 @@ pub const STEPS_AT_ONCE: usize = 4;
 pub const LOOK: Duration = Duration::from_micros(50);
 /// Longest sleep; whatever is waited for wakes.
 pub const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How long an application makes no calls until its domain goes on without them, if it asked for that.
+pub const QUIET: Duration = Duration::from_millis(2);
 /// How long a connect may take, in ns; 10 s.
 pub const CONNECT_NS: u64 = 10_000_000_000;
 

@@ -87,9 +87,8 @@ impl Rdm {
         matching: (u64, u64),
         parcel: Parcel,
     ) -> Result<(), Errno> {
-        self.post_again(operation, from, matching, parcel).map_err(|errno| {
+        self.post_again(operation, from, matching, parcel).inspect_err(|_| {
             self.operations.end(operation);
-            errno
         })
     }
 

@@ -10,7 +10,7 @@ use causeway_message::status::Status;
 use super::done::{Done, Report};
 use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
-use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
+use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, Name, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
 use crate::errno::of_status;
 use crate::limits::{CONNECT_NS, MESSAGE_MAX, SENDS_MAX};
@@ -111,9 +111,8 @@ impl Rdm {
         };
         let message = Waiting { operation, info, parcel, delivered };
         match partner {
-            Some(partner) => self.hand_over(env, partner, message, inject).map_err(|errno| {
+            Some(partner) => self.hand_over(env, partner, message, inject).inspect_err(|_| {
                 self.drop_operation(operation);
-                errno
             }),
             None => self.queue(to, message, inject),
         }
@@ -254,9 +253,8 @@ impl Rdm {
     /// The same with something of ours: if it cannot be done, there was no operation.
     fn post_ours(&mut self, partner: Partner, message: Waiting) -> Result<(), Errno> {
         let operation = message.operation;
-        self.post(partner, message).map(drop).map_err(|errno| {
+        self.post(partner, message).map(drop).inspect_err(|_| {
             self.operations.end(operation);
-            errno
         })
     }
 
@@ -385,6 +383,8 @@ impl Rdm {
             self.fail(message.operation, err, status);
         }
         if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
+            let why = crate::errno::describe(status as i32).to_string_lossy();
+            crate::say::inform(&format!("not connected to {}: {why}", Name(source)));
             self.fail_receives(source, err, status);
         }
     }

@@ -56,7 +56,11 @@ fn begin(
             Ok(Some(result)) if operation == FI_ATOMIC_READ => result.count(),
             _ => operands.count(),
         };
-        if count == 0 || count > most {
+        let fits = |many: &Result<Option<Many>, Errno>| match many {
+            Ok(Some(many)) => many.count() == count,
+            _ => true,
+        };
+        if count == 0 || count > most || !fits(&compare) || !fits(&result) {
             return Err(Errno(FI_EINVAL));
         }
         let bytes = |many: &Many| match many.place(size) {

@@ -73,6 +73,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cntr| !cntr.eps.is_empty()) {
             return false;
         }
+        wait::unexpose(state, &At(object.at));
         if let Some(place) = state.cntrs.get_mut(object.at) {
             *place = None;
         }

@@ -84,6 +84,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cq| !cq.eps.is_empty()) {
             return false;
         }
+        wait::unexpose(state, &At(object.at));
         if let Some(place) = state.cqs.get_mut(object.at) {
             *place = None;
         }
@@ -230,7 +231,8 @@ unsafe fn look(
     count: usize,
     from: *mut FiAddr,
 ) -> Result<usize, Errno> {
-    if of(&mut state.cqs, at)?.entries.is_empty() {
+    // Who takes nothing wants no more than that.
+    if count == 0 || of(&mut state.cqs, at)?.entries.is_empty() {
         go_on(state, at);
     }
     let cq = of(&mut state.cqs, at)?;

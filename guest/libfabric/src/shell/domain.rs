@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_endpoint::lock::Guarded;
 
+use super::auto::Auto;
 use super::state::{Shared, State};
 use super::{atomic, av, cntr, cq, endpoint, mr};
 use crate::abi::*;
 use crate::boards::{self, Board};
 use crate::fabric;
 use crate::info::{self, Asked};
+use crate::rdm::Errno;
 
 /// A domain as the application has it.
 #[derive(Debug)]
@@ -69,8 +71,12 @@ pub unsafe fn open(
         basic: offer.mr_mode & FI_MR_BASIC != 0,
         api_version,
     });
-    if offer.threading == FI_THREAD_DOMAIN {
+    let auto = offer.data_progress == FI_PROGRESS_AUTO;
+    if offer.threading == FI_THREAD_DOMAIN && !auto {
         shared.state.lock().set_serial();
+    }
+    if auto && let Err(Errno(err)) = Auto::begin(&shared) {
+        return failed(err);
     }
     super::process::note(&shared);
     let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
@@ -92,6 +98,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     if busy {
         return -FI_EBUSY;
     }
+    Auto::end(&opened.shared);
     // SAFETY: it came out of a box, is closed once, and nothing has it any more; the fabric was
     // held for it.
     unsafe {

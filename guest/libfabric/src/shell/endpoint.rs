@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use libc::iovec;
 
+use super::auto::Auto;
 use super::object::{Object, answer, usable};
 use super::state::{
     Bound, Ep, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, Shared, State, WRITTEN, of, place,
@@ -48,6 +49,11 @@ pub unsafe extern "C" fn open(
         let flags = (tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
         ((*info).caps, flags.0, flags.1)
     };
+    // SAFETY: as above.
+    let kind = unsafe { (*info).ep_attr.as_ref() }.map_or(FI_EP_UNSPEC, |ep| ep.kind);
+    if !matches!(kind, FI_EP_UNSPEC | FI_EP_RDM) {
+        return -FI_EINVAL;
+    }
     // SAFETY: the caller has a domain of ours.
     let shared = unsafe { usable(domain) };
     let rdm = match Rdm::open(shared.board) {
@@ -56,7 +62,10 @@ pub unsafe extern "C" fn open(
     };
     let (book, tx, rx, counters) = (None, None, None, [None; 6]);
     let opened = Ep { rdm, book, tx, rx, counters, enabled: false };
-    let at = shared.state.with(|state| place(&mut state.eps, opened));
+    let at = shared.state.with(|state| {
+        Auto::came(state);
+        place(&mut state.eps, opened)
+    });
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = FidEp {
         fid: Fid { fclass: FI_CLASS_EP, context, ops: &OPS },
@@ -111,8 +120,16 @@ impl Endpoint {
     /// Begins an operation. If there is no room, all go on, so that there is later.
     #[inline]
     pub fn begin(&self, run: impl FnOnce(&mut Ep, Env<'_>) -> Result<(), Errno>) -> isize {
-        self.object.shared.state.with(|state| match state.with_ep(self.object.at, run) {
-            Ok(()) => 0,
+        let enabled = |ep: &mut Ep, env: Env<'_>| {
+            if ep.enabled { run(ep, env) } else { Err(Errno(FI_EOPBADSTATE)) }
+        };
+        self.object.shared.state.with(|state| match state.with_ep(self.object.at, enabled) {
+            Ok(()) => {
+                if state.asleep > 0 {
+                    state.rouse(self.object.at);
+                }
+                0
+            }
             Err(Errno(err)) => {
                 if err == FI_EAGAIN {
                     state.progress(self.object.at);
@@ -204,6 +221,9 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let taken = object.shared.state.with(|state| {
         let ep = state.eps.get_mut(object.at).and_then(Option::take);
         unbind(state, object.at, ep.as_ref());
+        if let Some(ep) = &ep {
+            Auto::went(state, ep);
+        }
         ep
     });
     if let Some(mut ep) = taken {
@@ -326,7 +346,15 @@ fn bind_cntr(
 fn bind_av(object: &Object<FidEp>, (shared, av): (&Arc<Shared>, usize)) -> Result<(), Errno> {
     together(object, shared)?;
     shared.state.with(|state| {
-        of(&mut state.eps, object.at)?.book = Some(av);
+        let ep = of(&mut state.eps, object.at)?;
+        if ep.enabled {
+            return Err(Errno(FI_EOPBADSTATE));
+        }
+        // What is known of numbers is of those in one.
+        if ep.book.is_some_and(|book| book != av) {
+            return Err(Errno(FI_EINVAL));
+        }
+        ep.book = Some(av);
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 //! The C side of what sends and receives.
 
 mod atomic;
+mod auto;
 mod av;
 mod cntr;
 mod cq;

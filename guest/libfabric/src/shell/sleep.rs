@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use super::state::Ep;
 use crate::rdm::Errno;
@@ -20,12 +23,16 @@ pub struct Sleep {
     all: OwnedFd,
     /// Written to by other threads.
     own: OwnedFd,
+    /// Rings when something is due.
+    clock: OwnedFd,
     /// Threads of ours that sleep on it.
     sleepers: AtomicU32,
     /// Somebody wanted who waits to come back.
     signalled: AtomicBool,
     /// The application does, or may.
     exposed: AtomicBool,
+    /// The clock is set.
+    clocked: AtomicBool,
 }
 
 const FLAGS: epoll::EventFlags = epoll::EventFlags::IN;
@@ -37,13 +44,19 @@ impl Sleep {
         let failed = |error: rustix::io::Errno| Errno(error.raw_os_error());
         let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let own = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        epoll::add(&all, &own, epoll::EventData::new_u64(0), FLAGS).map_err(failed)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let clock = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        for fd in [&own, &clock] {
+            epoll::add(&all, fd, epoll::EventData::new_u64(0), FLAGS).map_err(failed)?;
+        }
         Ok(Self {
             all,
             own,
+            clock,
             sleepers: AtomicU32::new(0),
             signalled: AtomicBool::new(false),
             exposed: AtomicBool::new(false),
+            clocked: AtomicBool::new(false),
         })
     }
 
@@ -116,8 +129,22 @@ impl Sleep {
     pub fn expose(&self, exposed: bool) {
         self.exposed.store(exposed, Ordering::Relaxed);
         if !exposed {
+            if self.clocked.swap(false, Ordering::Relaxed) {
+                self.wake_in(None);
+            }
             self.hush();
         }
+    }
+
+    /// Whoever polls is woken then; none: not by the clock.
+    pub fn wake_in(&self, time: Option<Duration>) {
+        self.clocked.store(time.is_some(), Ordering::Relaxed);
+        // 0 is never.
+        let time = time.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)));
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(time).unwrap_or(never);
+        let once = Itimerspec { it_interval: never, it_value };
+        let _ = timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &once);
     }
 
     /// Who waits, or is about to, is to come back.

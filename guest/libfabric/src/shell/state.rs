@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 
 use causeway_endpoint::lock::Guarded;
 
+use super::auto::Auto;
 use super::sleep::Sleep;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
 use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
@@ -68,6 +69,12 @@ pub struct State {
     pub regions: Regions,
     /// Of an endpoint without one.
     nobody: Book,
+    /// How often the application did something.
+    pub calls: u64,
+    /// Threads of the application that sleep, or may.
+    pub asleep: usize,
+    /// Who goes on when the application does nothing.
+    pub auto: Option<Auto>,
 }
 
 /// A domain, as all that was opened from it shares it.
@@ -112,7 +119,23 @@ impl State {
         at: usize,
         run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let Self { eps, cqs, cntrs, books, regions, nobody } = self;
+        self.calls = self.calls.wrapping_add(1);
+        if let Some(auto) = &self.auto
+            && auto.armed
+        {
+            Auto::leave(self);
+        }
+        self.with_ep_unseen(at, run)
+    }
+
+    /// The same, by somebody else than the application.
+    #[inline]
+    pub fn with_ep_unseen<R>(
+        &mut self,
+        at: usize,
+        run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let Self { eps, cqs, cntrs, books, regions, nobody, .. } = self;
         let ep = of(eps, at)?;
         let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
         let done = run(ep, Env { book, regions });
@@ -127,6 +150,22 @@ impl State {
             ep.rdm.progress(env);
             Ok(())
         });
+    }
+
+    /// Who sleeps and waits for an endpoint comes back: another thread began something that only
+    /// they go on with.
+    #[cold]
+    pub fn rouse(&mut self, at: usize) {
+        if !self.eps.get(at).is_some_and(|ep| ep.as_ref().is_some_and(|ep| ep.rdm.is_busy())) {
+            return;
+        }
+        let cqs = self.cqs.iter().flatten().map(|cq| (&cq.eps, &cq.sleep));
+        let cntrs = self.cntrs.iter().flatten().map(|cntr| (&cntr.eps, &cntr.sleep));
+        for (eps, sleep) in cqs.chain(cntrs) {
+            if let Some(sleep) = sleep.as_ref().filter(|_| eps.contains(&at)) {
+                sleep.stir();
+            }
+        }
     }
 
     /// All that fill a queue or a counter go on.

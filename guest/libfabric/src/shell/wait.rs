@@ -67,6 +67,9 @@ pub fn disarm(state: &mut State, of: &impl Sleeper) {
             sleep.forget_daemon(ep);
         }
     }
+    if state.asleep == 0 {
+        return;
+    }
     let cqs = state.cqs.iter().flatten().filter_map(|cq| cq.sleep.as_ref());
     let cntrs = state.cntrs.iter().flatten().filter_map(|cntr| cntr.sleep.as_ref());
     cqs.chain(cntrs).for_each(Sleep::stir);
@@ -76,9 +79,16 @@ pub fn disarm(state: &mut State, of: &impl Sleeper) {
 pub fn expose(state: &mut State, of: &impl Sleeper) -> bool {
     if let Some(sleep) = of.sleep(state) {
         sleep.expose(true);
+        state.asleep = state.asleep.saturating_add(1);
     }
     let idle = arm(state, of);
-    if !idle {
+    if idle {
+        // Nothing else tells the application that a connect takes too long.
+        let time = longest(state, of);
+        if let Some(sleep) = of.sleep(state).filter(|_| time < SLEEP_MAX || timed(state, of)) {
+            sleep.wake_in(Some(time));
+        }
+    } else {
         unexpose(state, of);
     }
     idle
@@ -87,14 +97,24 @@ pub fn expose(state: &mut State, of: &impl Sleeper) -> bool {
 /// It came back.
 #[cold]
 pub fn unexpose(state: &mut State, of: &impl Sleeper) {
-    if let Some(sleep) = of.sleep(state) {
+    if let Some(sleep) = of.sleep(state)
+        && sleep.is_exposed()
+    {
         sleep.expose(false);
+        state.asleep = state.asleep.saturating_sub(1);
     }
     disarm(state, of);
 }
 
+/// Whether anything takes too long some time.
+fn timed(state: &State, of: &impl Sleeper) -> bool {
+    let eps = of.eps(state).into_iter().flatten();
+    let mut eps = eps.filter_map(|at| state.eps.get(*at)?.as_ref());
+    eps.any(|ep| ep.rdm.endpoint.time_left().is_some())
+}
+
 /// How long may be slept, if nothing rings.
-fn longest(state: &State, of: &impl Sleeper) -> Duration {
+pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
     let mut longest = SLEEP_MAX;
     for at in of.eps(state).into_iter().flatten() {
         let Some(Some(ep)) = state.eps.get(*at) else { continue };
@@ -134,6 +154,7 @@ pub fn until<T>(
         }
         let asleep = shared.state.with(|state| {
             of.sleep(state).map(Sleep::begin);
+            state.asleep = state.asleep.saturating_add(1);
             let idle = arm(state, of);
             let share = of.sleep(state).and_then(Sleep::share);
             // What came while it was asked for.
@@ -145,6 +166,7 @@ pub fn until<T>(
         }
         shared.state.with(|state| {
             of.sleep(state).map(Sleep::end);
+            state.asleep = state.asleep.saturating_sub(1);
             disarm(state, of);
         });
         since = Instant::now();
