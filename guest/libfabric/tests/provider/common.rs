@@ -178,7 +178,7 @@ pub fn compile(name: &str) -> Option<Folder> {
     let done = Command::new("cc")
         .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
         .args([folder.0.join("program"), source])
-        .arg("-lfabric")
+        .args(["-pthread", "-lfabric"])
         .status();
     assert!(done.unwrap().success(), "{name} compiles");
     Some(folder)

@@ -165,6 +165,26 @@ fn a_daemon_that_never_answers_holds_nobody_up_for_long() {
     run_ours(&program, "slow", None, &boards);
 }
 
+/// Runs a program of ours over a board, with each core.
+fn holds(name: &str, arguments: &[&str]) {
+    let (host, Some(program)) = (Host::new(&["a"]), compile(name)) else { return };
+    for core in cores() {
+        for argument in arguments {
+            run_ours(&program, argument, core.as_deref(), &host.sockets(&["a"]));
+        }
+    }
+}
+
+#[test]
+fn messages_are_sent_and_received_by_all_calls_and_told_as_the_interface_says() {
+    holds("messages.c", &[""]);
+}
+
+#[test]
+fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_does() {
+    holds("memory.c", &[""]);
+}
+
 #[test]
 fn the_library_exports_one_function_and_stays_where_it_was_loaded() {
     let provider = provider();
