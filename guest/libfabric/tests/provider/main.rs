@@ -186,6 +186,31 @@ fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_do
 }
 
 #[test]
+fn who_sleeps_is_woken_by_what_comes_and_by_other_threads() {
+    holds("waits.c", &[""]);
+}
+
+#[test]
+fn a_domain_goes_on_by_itself_for_who_asks_for_that() {
+    holds("waits.c", &["auto"]);
+}
+
+#[test]
+fn a_thousand_endpoints_leave_nothing_behind() {
+    holds("ends.c", &["thousand"]);
+}
+
+#[test]
+fn what_waits_for_a_process_that_is_killed_fails_within_two_seconds() {
+    holds("ends.c", &["killed"]);
+}
+
+#[test]
+fn children_have_nothing_of_their_parents() {
+    holds("ends.c", &["children"]);
+}
+
+#[test]
 fn the_library_exports_one_function_and_stays_where_it_was_loaded() {
     let provider = provider();
     let path = provider.0.join("libcauseway-fi.so");

@@ -1,0 +1,231 @@
+/* Sleeping: on queues, on counters and on descriptors, and being woken by others. */
+#include "pair.h"
+
+static unsigned char out[100000], in[100000];
+static int turn[2];
+
+/* Between threads, without a descriptor of ours: the next step may be done. */
+static void tell(void) { CHECK(write(turn[1], "x", 1) == 1); }
+static void hear(void) {
+    char byte;
+    CHECK(read(turn[0], &byte, 1) == 1);
+}
+
+static void *send_later(void *len) {
+    entry told;
+    hear();
+    usleep(20000);
+    WELL(fi_tsend(a.ep, out, (size_t)len, NULL, b.addr, 1, &words[1]));
+    CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1 && told.op_context == &words[1]);
+    return NULL;
+}
+
+/* Who sleeps is woken by what another thread sends; and by nothing else when the time is over. */
+static void sleeps(void) {
+    const size_t sizes[] = {8, sizeof out};
+    entry told;
+    double since = now();
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 50) == -FI_EAGAIN);
+    CHECK(now() - since > 0.045 && now() - since < 2);
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 0) == -FI_EAGAIN);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        size_t len = sizes[i % 2];
+        WELL(fi_trecv(b.ep, in, len, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+        CHECK(pthread_create(&thread, NULL, send_later, (void *)len) == 0);
+        tell();
+        since = now();
+        CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 10000) == 1 && told.op_context == &words[2]);
+        CHECK(now() - since < 0.7);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
+static void *count_later(void *unused) {
+    hear();
+    usleep(20000);
+    CHECK(fi_cntr_add(b.received, 5) == 0);
+    hear();
+    usleep(20000);
+    CHECK(fi_cntr_adderr(b.received, 1) == 0);
+    return unused;
+}
+
+static void counters(void) {
+    pthread_t thread;
+    uint64_t before = fi_cntr_read(b.received);
+    double since = now();
+    CHECK(pthread_create(&thread, NULL, count_later, NULL) == 0);
+    CHECK(fi_cntr_wait(b.received, before + 5, 30) == -FI_ETIMEDOUT);
+    tell();
+    CHECK(fi_cntr_wait(b.received, before + 5, 10000) == 0);
+    tell();
+    CHECK(fi_cntr_wait(b.received, before + 6, 10000) == -FI_EAVAIL);
+    CHECK(now() - since < 0.9 && fi_cntr_readerr(b.received) == 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void *signal_later(void *unused) {
+    hear();
+    usleep(20000);
+    CHECK(fi_cq_signal(b.cq) == 0);
+    return unused;
+}
+
+static void signals(void) {
+    pthread_t thread;
+    entry told;
+    double since = now();
+    CHECK(pthread_create(&thread, NULL, signal_later, NULL) == 0);
+    tell();
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, -1) == -FI_EAGAIN);
+    CHECK(now() - since < 0.9);
+    CHECK(pthread_join(thread, NULL) == 0);
+    /* Said before: who sleeps next comes back at once, and once. */
+    CHECK(fi_cq_signal(b.cq) == 0);
+    since = now();
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 5000) == -FI_EAGAIN && now() - since < 0.9);
+    since = now();
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 60) == -FI_EAGAIN && now() - since > 0.05);
+}
+
+/* A descriptor: nothing is missed between looking and polling. */
+static void descriptors(void) {
+    struct pollfd polled = {.events = POLLIN};
+    struct fid *fids[] = {&b.cq->fid};
+    CHECK(fi_control(&b.cq->fid, FI_GETWAIT, &polled.fd) == 0);
+    for (int i = 0; i < 50; i++) {
+        pthread_t thread;
+        entry told;
+        size_t len = i % 2 ? 8 : sizeof out;
+        double since = now();
+        WELL(fi_trecv(b.ep, in, len, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+        CHECK(pthread_create(&thread, NULL, send_later, (void *)len) == 0);
+        tell();
+        for (;;) {
+            int may = fi_trywait(fabric, fids, 1);
+            CHECK(may == 0 || may == -FI_EAGAIN);
+            if (may == 0)
+                CHECK(poll(&polled, 1, 5000) == 1);
+            ssize_t count = fi_cq_read(b.cq, &told, 1);
+            if (count == 1)
+                break;
+            CHECK(count == -FI_EAGAIN);
+        }
+        CHECK(told.op_context == &words[2] && now() - since < 0.9);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    /* What is there already is not slept on. */
+    entry told;
+    WELL(fi_tsend(a.ep, out, 8, NULL, b.addr, 1, &words[1]));
+    WELL(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+    CHECK(fi_trywait(fabric, fids, 1) == -FI_EAGAIN);
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 5000) == 1);
+    CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 5000) == 1);
+}
+
+/* Many threads send; one sleeps for all that comes of it. */
+enum { THREADS = 4, EACH = 2000 };
+
+static void *send_many(void *unused) {
+    for (int at = 0; at < EACH; at++) {
+        ssize_t got;
+        while ((got = fi_tsend(a.ep, out, at % 50 ? 8 : 20000, NULL, b.addr, 2, NULL)) == -FI_EAGAIN)
+            sched_yield();
+        CHECK(got == 0);
+    }
+    return unused;
+}
+
+static void *receive_many(void *unused) {
+    entry told;
+    for (int at = 0; at < THREADS * EACH; at++) {
+        WELL(fi_trecv(b.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 2, 0, NULL));
+        CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 10000) == 1);
+    }
+    return unused;
+}
+
+static void threads(void) {
+    pthread_t all[THREADS + 1];
+    double since = now();
+    CHECK(pthread_create(&all[THREADS], NULL, receive_many, NULL) == 0);
+    for (int at = 0; at < THREADS; at++)
+        CHECK(pthread_create(&all[at], NULL, send_many, NULL) == 0);
+    for (int at = 0; at < THREADS * EACH; at++) {
+        entry told;
+        CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1);
+    }
+    for (int at = 0; at <= THREADS; at++)
+        CHECK(pthread_join(all[at], NULL) == 0);
+    CHECK(now() - since < 20);
+}
+
+static void manual(void) {
+    open_domain(0, FI_PROGRESS_MANUAL);
+    open_end(&a, FI_WAIT_UNSPEC, 0);
+    open_end(&b, FI_WAIT_FD, 0);
+    sleeps();
+    counters();
+    signals();
+    descriptors();
+    threads();
+    close_end(&a);
+    close_end(&b);
+    close_domain();
+}
+
+/* Memory of a process that makes no calls is reached, and what it sent arrives. */
+static void by_itself(void) {
+    static unsigned char memory[300000];
+    struct fid_mr *mr;
+    entry told;
+    open_domain(0, FI_PROGRESS_AUTO);
+    open_end(&a, FI_WAIT_UNSPEC, 0);
+    open_end(&b, FI_WAIT_UNSPEC, 0);
+    CHECK(fi_mr_reg(domain, memory, sizeof memory, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &mr,
+                    NULL) == 0);
+    for (int i = 0; i < 20; i++) {
+        /* Long enough for nobody to be awake. */
+        if (i > 10)
+            usleep(10000);
+        double since = now();
+        size_t len = i % 2 ? 8 : sizeof out;
+        fill(out, len, i);
+        WELL(fi_write(a.ep, out, len, NULL, b.addr, 3, 1, &words[1]));
+        CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1 && is(memory + 3, len, i));
+        WELL(fi_read(a.ep, in, len, NULL, b.addr, 3, 1, &words[1]));
+        CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1 && is(in, len, i));
+        CHECK(now() - since < 0.3);
+    }
+    /* Nobody looks at anything, and it is there. */
+    for (int i = 0; i < 5; i++) {
+        double since = now();
+        memset(in, 0, sizeof in);
+        fill(out, sizeof out, i);
+        WELL(fi_trecv(b.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+        WELL(fi_tsend(a.ep, out, sizeof out, NULL, b.addr, 1, &words[1]));
+        while (!is(in, sizeof in, i)) {
+            CHECK(now() - since < 1);
+            usleep(1000);
+        }
+        CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 1000) == 1);
+        CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 1000) == 1);
+    }
+    CHECK(fi_close(&mr->fid) == 0);
+    close_end(&a);
+    close_end(&b);
+    double since = now();
+    close_domain();
+    CHECK(now() - since < 0.5);
+}
+
+int main(int count, char **arguments) {
+    CHECK(pipe(turn) == 0);
+    if (count > 1 && strcmp(arguments[1], "auto") == 0)
+        by_itself();
+    else
+        manual();
+    puts("ok");
+    return 0;
+}
