@@ -199,6 +199,8 @@ pub enum Event {
     },
     /// Something happened between hosts.
     Crossing(Crossing),
+    /// Something happened between endpoints of boards.
+    Post(Post),
     /// At the end: something that must be none.
     Remains {
         /// Where.
@@ -208,6 +210,72 @@ pub enum Event {
         /// How much.
         count: u64,
     },
+}
+
+/// A message between endpoints of boards: of which life of its sender, and the how manyth from there
+/// to there. The stage of a place is its board here, the guest its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Letter {
+    /// The sender.
+    pub from: Place,
+    /// Which of its lives.
+    pub life: u8,
+    /// The receiver.
+    pub to: Place,
+    /// Counts from 0.
+    pub number: u32,
+}
+
+/// What happened between endpoints of boards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Post {
+    /// A process asked for a message to be sent.
+    Sent {
+        /// Which.
+        letter: Letter,
+        /// Of how many bytes.
+        len: u32,
+    },
+    /// A process hears of a message, which may be yet to be pulled.
+    Heard {
+        /// The receiver.
+        at: Place,
+        /// Which of its lives.
+        life: u8,
+        /// Which message, by its match information.
+        letter: Letter,
+    },
+    /// A process has a message.
+    Got {
+        /// The receiver.
+        at: Place,
+        /// Which of its lives.
+        life: u8,
+        /// Which message, by its match information.
+        letter: Letter,
+        /// How many bytes came.
+        len: u32,
+        /// Whether they are the message's.
+        sound: bool,
+    },
+    /// The sender hears that a message is there, or failed.
+    Ended {
+        /// Which.
+        letter: Letter,
+        /// It is there.
+        well: bool,
+    },
+    /// A process is gone, or its board is. What was in its rings it took before.
+    Died {
+        /// Its endpoint.
+        at: Place,
+        /// Which life of it.
+        life: u8,
+    },
+    /// All is well, and all have heard of each other: what is sent from now on arrives.
+    Calm,
+    /// What was sent since then has had the time to arrive.
+    Arrived,
 }
 
 /// What happened in a world of hosts that links join. The stage of a place is its group here,

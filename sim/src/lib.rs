@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bells;
+pub mod boards;
 pub mod bytes;
 pub mod check;
 pub mod ether;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use causeway_sim::Wish;
+use causeway_sim::{Wish, boards};
 use clap::Parser;
 
 /// Random worlds of guests, each from one seed
@@ -18,6 +18,9 @@ struct Options {
     /// Play the world of this seed alone
     #[arg(long)]
     seed: Option<u64>,
+    /// Worlds of boards of MX endpoints, instead of guests
+    #[arg(long)]
+    boards: bool,
     /// Print every step
     #[arg(long)]
     trace: bool,
@@ -32,11 +35,14 @@ fn main() -> ExitCode {
     let wish = Wish { print: options.trace, keep: false, descriptors: true };
     let (mut events, mut failed) = (0, 0);
     for seed in first..first.saturating_add(count) {
-        let outcome = causeway_sim::play(seed, wish);
+        let play = if options.boards { boards::play } else { causeway_sim::play };
+        let outcome = play(seed, wish);
         events += outcome.count;
         if let Some(violation) = outcome.violation {
             failed += 1;
-            println!("seed {seed}: {violation}\n  again: causeway-sim --seed {seed} --trace");
+            let boards = if options.boards { "--boards " } else { "" };
+            println!("seed {seed}: {violation}");
+            println!("  again: causeway-sim {boards}--seed {seed} --trace");
         } else if options.seed.is_some() {
             println!("seed {seed}: hash {:016x}", outcome.hash);
         }

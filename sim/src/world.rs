@@ -113,7 +113,7 @@ fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
 }
 
 /// Open descriptors of this process.
-fn descriptors() -> Result<u64, StageError> {
+pub(crate) fn descriptors() -> Result<u64, StageError> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64)
 }
 

@@ -8,12 +8,14 @@
 //! | [`credit`] | never more on the way than the receiver has room for |
 //! | [`endings`] | an end that is over for one is over for both, and has a reason |
 //! | [`crossing`] | frames between hosts: as they were, once, in their group, and all of them in calm |
+//! | [`letters`] | messages between boards: as they were sent, once and in order, or their sender hears that they failed |
 //! | [`remains`] | nothing is left when all are gone |
 
 pub mod credit;
 pub mod crossing;
 pub mod endings;
 pub mod frames;
+pub mod letters;
 pub mod remains;
 pub mod streams;
 pub mod tally;
@@ -65,6 +67,7 @@ impl Default for Checkers {
             Box::new(credit::Credits::default()),
             Box::new(endings::Endings::default()),
             Box::new(crossing::Crossings::default()),
+            Box::new(letters::Letters::default()),
             Box::new(remains::Remains),
         ])
     }

@@ -1,0 +1,443 @@
+//! A process with one endpoint: the library's half of it, by hand. It sends what it is told to, and
+//! takes what comes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use causeway_attach::local::Local;
+use causeway_memory::{Mapping, View, create};
+use causeway_message::limits::MEDIUM_BYTES_MAX;
+use causeway_message::rings::{layout, read_event, write_request};
+use causeway_message::split::{
+    Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Token, Window,
+};
+use causeway_message::status::Status;
+use causeway_ring::channel::{Receiver, Sender, Side, open};
+use causeway_wire::local::{Ask, Tell, VERSION};
+
+use crate::bytes;
+use crate::event::{Event, Letter, Place, Post};
+use crate::stage::{Stage, StageError};
+use crate::tape::Tape;
+
+/// The key of every endpoint.
+const KEY: u32 = 7;
+/// Memory that it lends, for so many large messages at a time.
+const REGIONS: usize = 6;
+/// Longest message.
+pub const LEN_MAX: usize = 150_000;
+/// How long it tries to connect before it tries anew.
+const CONNECT_NS: u64 = 2_000_000_000;
+/// Events that it takes at a time.
+const EVENTS: usize = 40;
+/// How often the daemon works until it answers.
+const ANSWER_TURNS: usize = 64;
+
+/// The address of a board.
+pub fn nic(board: u8) -> u64 {
+    0x0200_0000_0100 | u64::from(board)
+}
+
+fn failed(error: impl std::fmt::Display) -> StageError {
+    StageError::Host(io::Error::other(error.to_string()))
+}
+
+impl Letter {
+    /// What it is matched by, which tells it.
+    fn info(self) -> u64 {
+        let place = |place: Place| u64::from(place.stage) << 4 | u64::from(place.guest);
+        u64::from(self.number)
+            | place(self.from) << 32
+            | place(self.to) << 40
+            | u64::from(self.life) << 48
+    }
+
+    fn of(info: u64) -> Self {
+        let [.., life, to, from, _, _, _, _] = info.to_be_bytes();
+        let place = |byte: u8| Place { stage: byte >> 4, guest: byte & 15 };
+        Self { from: place(from), life, to: place(to), number: info as u32 }
+    }
+}
+
+/// Memory that it lent.
+#[derive(Debug)]
+struct Lent {
+    file: File,
+    region: RegionId,
+    busy: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Process {
+    pub at: Place,
+    pub life: u8,
+    /// Until then it does nothing.
+    pub away_until: u64,
+    /// It looks again and again, and does not sleep.
+    polls: bool,
+    local: Local,
+    sender: Sender,
+    receiver: Receiver,
+    bell: OwnedFd,
+    asleep: bool,
+    /// What it could not ask for had so many bytes.
+    full: Option<usize>,
+    token: u64,
+    to_send: VecDeque<(Place, usize)>,
+    numbers: BTreeMap<Place, u32>,
+    peers: BTreeMap<Place, PeerId>,
+    places: BTreeMap<PeerId, Place>,
+    /// Partners that are gone, which the daemon is to be told.
+    forgets: VecDeque<PeerId>,
+    connecting: BTreeMap<Token, Place>,
+    sent: BTreeMap<Token, (Letter, Option<usize>)>,
+    waiting: VecDeque<(u64, u32, Handle, PeerId)>,
+    pulls: BTreeMap<Token, (u64, u32, usize)>,
+    regions: Vec<Lent>,
+}
+
+/// What the daemon says next.
+fn hear(local: &mut Local, stage: &Stage) -> Result<(Tell, Vec<OwnedFd>), StageError> {
+    for _ in 0..ANSWER_TURNS {
+        if let Some(received) = local.receive().map_err(failed)? {
+            let tell = Tell::parse(&received.bytes).map_err(failed)?;
+            return Ok((tell, received.fds));
+        }
+        stage.step(1)?;
+    }
+    Err(failed("the daemon does not answer"))
+}
+
+fn ask(local: &mut Local, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), StageError> {
+    local.send(ask.emit(), fds).map_err(failed)
+}
+
+impl Process {
+    /// Attaches to a board, and opens its endpoint.
+    pub fn start(stage: &Stage, at: Place, life: u8, polls: bool) -> Result<Self, StageError> {
+        let mut local = Local::new(stage.stream(stage.group())?);
+        ask(&mut local, Ask::Hello { version: VERSION }, vec![])?;
+        let (Tell::Welcome { .. }, _) = hear(&mut local, stage)? else {
+            return Err(failed("it is not welcome"));
+        };
+        ask(&mut local, Ask::Open { tag: 1, endpoint: at.guest, key: KEY }, vec![])?;
+        let (tell, fds) = hear(&mut local, stage)?;
+        let Ok([file, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+            return Err(failed(format!("no endpoint: {tell:?}")));
+        };
+        let len = layout().bytes();
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
+        let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
+        let (sender, receiver) = open(&view, Side::First).map_err(failed)?;
+        let mut regions = Vec::new();
+        for _ in 0..REGIONS {
+            let file = create("sim-region", LEN_MAX as u64).map_err(failed)?;
+            let (tag, len) = (2, LEN_MAX as u64);
+            let lent = file.try_clone()?;
+            ask(&mut local, Ask::Region { tag, endpoint: at.guest, len }, vec![lent])?;
+            let (tell, _) = hear(&mut local, stage)?;
+            let Tell::Region { code: 0, region, .. } = tell else {
+                return Err(failed(format!("no memory: {tell:?}")));
+            };
+            regions.push(Lent { file: file.into(), region: RegionId(region), busy: false });
+        }
+        Ok(Self {
+            at,
+            life,
+            away_until: 0,
+            polls,
+            local,
+            sender,
+            receiver,
+            bell,
+            asleep: false,
+            full: None,
+            token: 0,
+            to_send: VecDeque::new(),
+            numbers: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            places: BTreeMap::new(),
+            forgets: VecDeque::new(),
+            connecting: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            pulls: BTreeMap::new(),
+            regions,
+        })
+    }
+
+    /// It is to send a message.
+    pub fn post(&mut self, to: Place, len: usize) {
+        self.to_send.push_back((to, len));
+        self.wake();
+    }
+
+    /// Forgets a partner, and what is under way with it.
+    pub fn part(&mut self, from: Place) -> Result<(), StageError> {
+        self.wake();
+        if let Some(peer) = self.peers.get(&from).copied()
+            && self.request(&Request::Disconnect { peer })?
+        {
+            self.peers.remove(&from);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is under way or to be sent.
+    pub fn is_idle(&self) -> bool {
+        self.to_send.is_empty()
+            && self.sent.is_empty()
+            && self.waiting.is_empty()
+            && self.pulls.is_empty()
+            && self.forgets.is_empty()
+    }
+
+    /// It has its turn: whether it did something.
+    pub fn play(&mut self, now: u64, tape: &mut Tape) -> Result<bool, StageError> {
+        let mut busy = self.listen()?;
+        if self.asleep || self.away_until > now {
+            return Ok(busy);
+        }
+        busy |= self.take(EVENTS, tape)?;
+        busy |= self.act(tape)?;
+        if !busy && !self.polls {
+            self.sleep()?;
+        }
+        Ok(busy)
+    }
+
+    /// It dies: what is in its rings it takes before.
+    pub fn die(mut self, tape: &mut Tape) -> Result<(), StageError> {
+        while self.take(EVENTS, tape)? {}
+        let Self { at, life, .. } = self;
+        tape.put(Event::Post(Post::Died { at, life }));
+        Ok(())
+    }
+
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.receiver.awake();
+            self.sender.awake();
+        }
+    }
+
+    /// Sleeps, unless there is something to do.
+    fn sleep(&mut self) -> Result<(), StageError> {
+        let mut stays = self.receiver.ask();
+        if let Some(len) = self.full {
+            stays |= self.sender.ask_room(len).map_err(failed)?;
+        }
+        self.asleep = true;
+        if stays {
+            self.full = None;
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Hears of the daemon.
+    fn listen(&mut self) -> Result<bool, StageError> {
+        let mut some = false;
+        while let Some(received) = self.local.receive().map_err(failed)? {
+            match Tell::parse(&received.bytes).map_err(failed)? {
+                Tell::Wake { .. } => self.wake(),
+                other => return Err(failed(format!("nobody asked for {other:?}"))),
+            }
+            some = true;
+        }
+        Ok(some)
+    }
+
+    fn ring(&self) {
+        // It can only fail when it is full, and then it is readable all the same.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Asks for something, if there is room.
+    fn request(&mut self, request: &Request<'_>) -> Result<bool, StageError> {
+        let len = if let Request::Eager { data, .. } = request { data.len() } else { 32 };
+        let taken = write_request(&mut self.sender, request).map_err(failed)?;
+        self.full = (!taken).then_some(len);
+        if taken && self.sender.must_wake() {
+            self.ring();
+        }
+        Ok(taken)
+    }
+
+    fn token(&mut self) -> Token {
+        self.token += 1;
+        Token(self.token)
+    }
+
+    /// Memory that is free: some for what it sends, and some for what it pulls, or two that send each
+    /// other much would both wait for the other.
+    fn room(&self, sends: bool) -> Option<usize> {
+        let free = |(at, lent): (usize, &Lent)| !lent.busy && (at < REGIONS / 2) == sends;
+        self.regions.iter().enumerate().position(free)
+    }
+
+    /// Asks for what is to be done: whether it asked for something.
+    fn act(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
+        let mut some = false;
+        while let Some(peer) = self.forgets.front().copied() {
+            if !self.request(&Request::Forget { peer })? {
+                return Ok(some);
+            }
+            self.forgets.pop_front();
+            some = true;
+        }
+        while let Some((info, len, handle, _)) = self.waiting.front().copied() {
+            let Some(at) = self.room(false) else { break };
+            let token = self.token();
+            let into = Window { region: self.regions[at].region, offset: 0, len };
+            if !self.request(&Request::Pull { handle, token, into })? {
+                return Ok(some);
+            }
+            self.waiting.pop_front();
+            self.regions[at].busy = true;
+            self.pulls.insert(token, (info, len, at));
+            some = true;
+        }
+        for _ in 0..EVENTS {
+            if !self.send(tape)? {
+                return Ok(some);
+            }
+            some = true;
+        }
+        Ok(some)
+    }
+
+    /// Sends the next message, or connects to whom it is for: whether it did.
+    fn send(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
+        let Some((to, len)) = self.to_send.front().copied() else { return Ok(false) };
+        let token = self.token();
+        let Some(peer) = self.peers.get(&to).copied() else {
+            if self.connecting.values().any(|other| *other == to) {
+                return Ok(false);
+            }
+            let address = Address { nic: NicId(nic(to.stage)), endpoint: to.guest };
+            let timeout_ns = Some(CONNECT_NS);
+            let connect = Request::Connect { token, to: address, key: KEY, timeout_ns };
+            if self.request(&connect)? {
+                self.connecting.insert(token, to);
+            }
+            return Ok(false);
+        };
+        let number = self.numbers.get(&to).copied().unwrap_or(0);
+        let letter = Letter { from: self.at, life: self.life, to, number };
+        let info = letter.info();
+        let data = bytes::take(info, 0, len);
+        let mut at = None;
+        // Also short ones are offered, now and then: synchronous sends.
+        let taken = if len <= MEDIUM_BYTES_MAX && !number.is_multiple_of(7) {
+            self.request(&Request::Eager { peer, token, match_info: info, data: &data })?
+        } else {
+            let Some(free) = self.room(true) else { return Ok(false) };
+            at = Some(free);
+            self.regions[free].file.write_all_at(&data, 0)?;
+            let from = Window { region: self.regions[free].region, offset: 0, len: len as u32 };
+            self.request(&Request::Offer { peer, token, match_info: info, from })?
+        };
+        if taken {
+            if let Some(at) = at {
+                self.regions[at].busy = true;
+            }
+            self.numbers.insert(to, number + 1);
+            self.sent.insert(token, (letter, at));
+            self.to_send.pop_front();
+            tape.put(Event::Post(Post::Sent { letter, len: len as u32 }));
+        }
+        Ok(taken)
+    }
+
+    /// Takes so many events at most: whether there were any.
+    fn take(&mut self, most: usize, tape: &mut Tape) -> Result<bool, StageError> {
+        let mut some = false;
+        for _ in 0..most {
+            let Some(event) = self.receiver.poll().map_err(failed)? else { break };
+            let mut data = vec![0; event.len];
+            self.receiver.copy(&event, 0, &mut data);
+            let told = read_event(&event.head, event.len).map_err(failed)?;
+            if self.receiver.advance(&event) {
+                self.ring();
+            }
+            self.told(told, &data, tape)?;
+            some = true;
+        }
+        Ok(some)
+    }
+
+    fn heard(&self, info: u64, tape: &mut Tape) {
+        let Self { at, life, .. } = *self;
+        tape.put(Event::Post(Post::Heard { at, life, letter: Letter::of(info) }));
+    }
+
+    fn got(&self, info: u64, data: &[u8], tape: &mut Tape) {
+        let sound = data == bytes::take(info, 0, data.len());
+        let (letter, len) = (Letter::of(info), data.len() as u32);
+        let Self { at, life, .. } = *self;
+        tape.put(Event::Post(Post::Got { at, life, letter, len, sound }));
+    }
+
+    fn told(&mut self, told: Told<'_>, data: &[u8], tape: &mut Tape) -> Result<(), StageError> {
+        match told {
+            Told::Message { match_info, .. } => {
+                self.heard(match_info, tape);
+                self.got(match_info, data, tape);
+            }
+            Told::Offered { peer, match_info, len, handle } => {
+                self.heard(match_info, tape);
+                self.waiting.push_back((match_info, len, handle, peer));
+            }
+            Told::Connected { token, status, peer } => {
+                let to = self.connecting.remove(&token);
+                if let Some(to) = to.filter(|_| status == Status::Success) {
+                    self.peers.insert(to, peer);
+                }
+            }
+            Told::PeerSeen { peer, address, .. } => {
+                let from = Place { stage: address.nic.0 as u8, guest: address.endpoint };
+                if self.places.insert(peer, from).is_some() {
+                    return Err(failed(format!("{peer:?} is another's: {from:?}")));
+                }
+                self.peers.insert(from, peer);
+            }
+            Told::PeerGone { peer, .. } => {
+                let from = self.places.remove(&peer);
+                if let Some(from) = from
+                    && self.peers.get(&from) == Some(&peer)
+                {
+                    self.peers.remove(&from);
+                }
+                self.waiting.retain(|waiting| waiting.3 != peer);
+                self.forgets.push_back(peer);
+            }
+            Told::Sent { token, status, .. } => {
+                let ended = self.sent.remove(&token);
+                let (letter, at) = ended.ok_or_else(|| failed(format!("{token:?} ended twice")))?;
+                if let Some(at) = at {
+                    self.regions[at].busy = false;
+                }
+                let well = status == Status::Success;
+                tape.put(Event::Post(Post::Ended { letter, well }));
+            }
+            Told::Pulled { token, status } => {
+                let pulled = self.pulls.remove(&token);
+                let (info, len, at) =
+                    pulled.ok_or_else(|| failed(format!("{token:?} was pulled twice")))?;
+                self.regions[at].busy = false;
+                if status == Status::Success {
+                    let mut data = vec![0; len as usize];
+                    self.regions[at].file.read_exact_at(&mut data, 0)?;
+                    self.got(info, &data, tape);
+                }
+            }
+        }
+        Ok(())
+    }
+}
