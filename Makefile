@@ -45,6 +45,7 @@ lint: setup
 	scripts/licences.sh
 
 test: lint build
+	@scripts/mpi.sh
 	cargo test --workspace --locked --no-fail-fast
 
 # The downloaded kernel and the initramfs; the next run makes them anew.

@@ -20,15 +20,30 @@ pub struct Library {
     folder: Option<PathBuf>,
 }
 
+/// This system's, which other programs of the system are built with.
+pub fn system() -> Option<Library> {
+    Library::new(None).filter(|library| library.kind == Kind::OpenMpi4)
+}
+
 /// All that there are.
 pub fn all() -> Vec<Library> {
     let more = std::env::var_os("CAUSEWAY_MPI").unwrap_or_default();
     let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
-    let folders = std::iter::once(None).chain(more.map(Some));
+    let folders = std::iter::once(None).chain(more.chain(fetched()).map(Some));
     let found: Vec<Library> = folders.filter_map(Library::new).collect();
     if found.is_empty() {
         eprintln!("no MPI is installed (openmpi-bin, libopenmpi-dev): nothing is tested");
     }
+    found
+}
+
+/// Those that `scripts/mpi.sh` got, below the target folder in which this test is.
+fn fetched() -> Vec<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(3).filter_map(|target| target.join("mpi").read_dir().ok());
+    let programs = folders.flatten().map(|entry| entry.unwrap().path().join("bin"));
+    let mut found: Vec<PathBuf> = programs.filter(|path| path.join("mpirun").exists()).collect();
+    found.sort();
     found
 }
 
@@ -86,8 +101,25 @@ impl Library {
         boards: &[String],
         provider: &Folder,
     ) -> Said {
-        let mut mpirun = self.mpirun(ranks, boards, provider);
+        let mut mpirun = self.over_ours(ranks, boards, provider);
         mpirun.args(more);
+        self.finish(mpirun, name, boards)
+    }
+
+    /// Runs a program that is there already, in a folder, over our provider alone.
+    pub fn run_ready(
+        &self,
+        program: &Path,
+        folder: &Folder,
+        ranks: usize,
+        boards: &[String],
+        provider: &Folder,
+    ) -> Said {
+        start(self.over_ours(ranks, boards, provider), program, folder, boards)
+    }
+
+    fn over_ours(&self, ranks: usize, boards: &[String], provider: &Folder) -> Command {
+        let mut mpirun = self.mpirun(ranks, boards, provider);
         match self.kind {
             Kind::OpenMpi4 => mpirun.args(["--mca", "mtl_ofi_provider_include", "causeway"]),
             Kind::OpenMpi5 => {
@@ -98,7 +130,7 @@ impl Library {
         if self.kind != Kind::Mpich {
             mpirun.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
         }
-        self.finish(mpirun, name, boards)
+        mpirun
     }
 
     /// Runs it over whatever is there, ours first; what libfabric has to say is heard.
@@ -143,20 +175,24 @@ impl Library {
         mpirun
     }
 
-    /// Each rank has a board by its number.
-    fn finish(&self, mut mpirun: Command, name: &str, boards: &[String]) -> Said {
+    fn finish(&self, mpirun: Command, name: &str, boards: &[String]) -> Said {
         let folder = self.compile(name);
-        let (wrapper, program) = (folder.0.join("rank"), folder.0.join("program"));
-        let all = boards.join(" ");
-        let count = boards.len();
-        let script = format!(
-            "#!/bin/sh\nrank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}\nset -- {all}\n\
-             shift $((rank % {count}))\nCAUSEWAY_MX=$1\nexport CAUSEWAY_MX\nexec {}\n",
-            program.display()
-        );
-        std::fs::write(&wrapper, script).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&wrapper, mode).unwrap();
-        run(mpirun.arg(&wrapper))
+        start(mpirun, &folder.0.join("program"), &folder, boards)
     }
+}
+
+/// Runs a program in a folder. Each rank has a board by its number.
+fn start(mut mpirun: Command, program: &Path, folder: &Folder, boards: &[String]) -> Said {
+    let wrapper = folder.0.join("rank");
+    let all = boards.join(" ");
+    let count = boards.len();
+    let script = format!(
+        "#!/bin/sh\nrank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}\nset -- {all}\n\
+         shift $((rank % {count}))\nCAUSEWAY_MX=$1\nexport CAUSEWAY_MX\nexec {}\n",
+        program.display()
+    );
+    std::fs::write(&wrapper, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&wrapper, mode).unwrap();
+    run(mpirun.current_dir(&folder.0).arg(&wrapper))
 }

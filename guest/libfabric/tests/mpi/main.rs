@@ -1,9 +1,10 @@
-//! MPI, unmodified, over the provider: Debian's Open MPI, and others whose folders of programs
-//! `CAUSEWAY_MPI` names. Programs are ours and know nothing of Causeway.
+//! MPI, unmodified, over the provider: Debian's Open MPI, those that `scripts/mpi.sh` got, and others
+//! whose folders of programs `CAUSEWAY_MPI` names. Programs are ours and know nothing of Causeway.
 
 #[path = "../provider/common.rs"]
 #[allow(dead_code, reason = "the other tests of this crate use the rest")]
 mod common;
+mod hpcc;
 mod library;
 #[path = "../../../myriexpress/tests/library/wire.rs"]
 mod wire;
