@@ -171,6 +171,12 @@ impl Rdm {
         self.sending > 0 || self.calls > 0
     }
 
+    /// Whether messages wait for their connect: the application may have been told that they are
+    /// sent.
+    pub fn waits(&self) -> bool {
+        self.peers.iter().any(Peer::waits)
+    }
+
     /// It is closed: what was said to be sent is waited for, but not for ever.
     pub fn finish(&mut self) {
         self.endpoint.finish();

@@ -65,6 +65,13 @@ pub struct Peer {
     waiting: VecDeque<Waiting>,
 }
 
+impl Peer {
+    /// Whether something waits for the connect.
+    pub fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
 /// What is handed to the engine.
 #[derive(Debug)]
 struct Waiting {

@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use causeway_endpoint::limits::CLOSE_MAX;
 use libc::iovec;
 
 use super::auto::Auto;
@@ -218,6 +220,15 @@ pub fn injectable(len: usize) -> Result<(), Errno> {
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes an endpoint that we opened; it begins with its fid.
     let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
+    // What was injected and waits for its connect is sent yet, if that does not take long.
+    let since = Instant::now();
+    let waits = |state: &mut State| {
+        state.progress(object.at);
+        of(&mut state.eps, object.at).is_ok_and(|ep| ep.rdm.waits())
+    };
+    while object.shared.state.with(waits) && since.elapsed() < CLOSE_MAX {
+        std::thread::yield_now();
+    }
     let taken = object.shared.state.with(|state| {
         let ep = state.eps.get_mut(object.at).and_then(Option::take);
         unbind(state, object.at, ep.as_ref());

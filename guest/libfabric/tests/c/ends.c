@@ -55,6 +55,26 @@ static void once(int i) {
     close_domain();
 }
 
+/* What was injected arrives, although there was no time to connect. */
+static void at_once(void) {
+    struct end c = {0};
+    open_domain(0, FI_PROGRESS_MANUAL);
+    open_end(&a, FI_WAIT_NONE, 0);
+    open_end(&c, FI_WAIT_NONE, 0);
+    fill(memory, 4096, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK(fi_tinject(c.ep, memory, 4096, a.addr, 1) == 0);
+    close_end(&c);
+    for (int i = 0; i < 3; i++) {
+        memset(memory, 0, 4096);
+        WELL(fi_trecv(a.ep, memory, 4096, NULL, FI_ADDR_UNSPEC, 1, 0, &words[1]));
+        CHECK(well(&a, &words[1]).len == 4096 && is(memory, 4096, 3));
+    }
+    close_end(&a);
+    close_domain();
+    memset(&a, 0, sizeof a);
+}
+
 static void a_thousand(void) {
     size_t fds = 0, bytes = 0;
     for (int i = 0; i < 1000; i++) {
@@ -216,6 +236,7 @@ static void children(enum fi_progress progress) {
 int main(int count, char **arguments) {
     CHECK(count == 2);
     if (strcmp(arguments[1], "thousand") == 0) {
+        at_once();
         a_thousand();
     } else if (strcmp(arguments[1], "killed") == 0) {
         killed();
