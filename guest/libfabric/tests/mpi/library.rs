@@ -73,6 +73,7 @@ impl Library {
         let done = Command::new(self.program("mpicc"))
             .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-O1", "-pthread", "-o"])
             .args([folder.0.join("program"), source])
+            .arg("-lm")
             .status();
         assert!(done.unwrap().success(), "{name} compiles");
         folder

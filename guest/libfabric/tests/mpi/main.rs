@@ -40,6 +40,11 @@ fn messages_of_all_lengths_arrive_whole_in_order_and_as_they_are_looked_for() {
 }
 
 #[test]
+fn messages_arrive_whichever_way_they_are_sent_waited_for_and_laid_out() {
+    on_one_host("modes.c");
+}
+
+#[test]
 fn collective_operations_come_to_what_each_rank_works_out() {
     on_one_host("collectives.c");
 }
@@ -50,9 +55,35 @@ fn memory_of_others_is_written_read_added_to_and_swapped() {
 }
 
 #[test]
+fn collective_operations_of_uneven_parts_overlap_and_have_operators_of_their_own() {
+    on_one_host("together.c");
+}
+
+#[test]
+fn memory_is_exposed_to_some_and_for_a_time() {
+    on_one_host("windows.c");
+}
+
+#[test]
+fn computations_come_to_what_is_known_of_their_results() {
+    on_one_host("kernels.c");
+}
+
+#[test]
 fn several_threads_of_a_rank_call_at_a_time() {
     on_one_host("threads.c");
 }
+
+/// What ranks of two hosts run, and how many of them.
+const PROGRAMS: [(&str, usize); 7] = [
+    ("messages.c", 2),
+    ("modes.c", 2),
+    ("collectives.c", 4),
+    ("together.c", 4),
+    ("memory.c", 4),
+    ("windows.c", 2),
+    ("kernels.c", 4),
+];
 
 /// Ranks of two hosts, in turn, whose daemons have interfaces that are each other's far end.
 fn two_hosts() {
@@ -61,7 +92,7 @@ fn two_hosts() {
     let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
     let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
     for mpi in all() {
-        for (program, ranks) in [("messages.c", 2), ("collectives.c", 4), ("memory.c", 4)] {
+        for (program, ranks) in PROGRAMS {
             runs(&mpi, program, ranks, &boards);
         }
     }
