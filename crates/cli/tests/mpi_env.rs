@@ -1,0 +1,101 @@
+//! `causeway mpi-env` as a process: what a shell gets from it, and what it says when it cannot.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder of a test's own.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        // With a blank, which a shell must not see.
+        let name = format!("causeway mpi-env {name} {}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// With a file by the provider's name in it.
+    fn with_provider(name: &str) -> Self {
+        let dir = Self::new(name);
+        std::fs::write(dir.0.join("libcauseway-fi.so"), "").unwrap();
+        dir
+    }
+
+    /// A board's socket, at which somebody listens.
+    fn board(&self, name: &str) -> (PathBuf, UnixListener) {
+        let path = self.0.join(name);
+        (path.clone(), UnixListener::bind(&path).unwrap())
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn mpi_env(provider: &Path, boards: &[&Path], words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+    command.args(words).arg("mpi-env").env_remove("CAUSEWAY_MX").arg("--provider").arg(provider);
+    for board in boards {
+        command.arg("--board").arg(board);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Asserts that it fails as something that is not there, and says so.
+#[track_caller]
+fn fails(output: &Output, says: &[&str]) {
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), ""), "{error}");
+    for word in says {
+        assert!(error.contains(word), "no {word} in {error}");
+    }
+}
+
+#[test]
+fn a_shell_that_evaluates_it_has_the_variables_as_they_are() {
+    let dir = Dir::with_provider("shell");
+    let ((one, _a), (two, _b)) = (dir.board("mx0.sock"), dir.board("it's.sock"));
+    let output = mpi_env(&dir.0, &[&one, &two], &[]);
+    assert!(output.status.success(), "{output:?}");
+    let shell = Command::new("sh")
+        .env_clear()
+        .env("said", text(&output.stdout))
+        .args(["-c", "eval \"$said\"; printf '%s\\n' \"$CAUSEWAY_MX\" \"$FI_PROVIDER_PATH\""])
+        .output()
+        .unwrap();
+    let folder = dir.0.canonicalize().unwrap();
+    let expected = format!("{0}/mx0.sock:{0}/it's.sock\n{0}\n", folder.display());
+    assert_eq!(text(&shell.stdout), expected, "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_program_gets_it_as_json() {
+    let dir = Dir::with_provider("json");
+    let (board, _listener) = dir.board("mx0.sock");
+    let output = mpi_env(&dir.0, &[&board], &["--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let environment = &value["environment"];
+    assert_eq!(environment["OMPI_MCA_mtl_ofi_provider_include"], "causeway", "{value}");
+    assert!(environment["CAUSEWAY_MX"].as_str().unwrap().ends_with("/mx0.sock"), "{value}");
+    assert!(value["start"].as_str().unwrap().starts_with("mpirun "), "{value}");
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_remedy() {
+    let (dir, bare) = (Dir::with_provider("missing"), Dir::new("bare"));
+    let (board, listener) = dir.board("mx0.sock");
+    fails(&mpi_env(&bare.0, &[&board], &[]), &["libcauseway-fi.so", &bare.0.to_string_lossy()]);
+    let nowhere = dir.0.join("mx7.sock");
+    fails(&mpi_env(&dir.0, &[&board, &nowhere], &[]), &["mx7.sock", "does causewayd run"]);
+    // A socket that a daemon left behind.
+    drop(listener);
+    fails(&mpi_env(&dir.0, &[&board], &[]), &["mx0.sock", "does causewayd run"]);
+}
