@@ -127,8 +127,9 @@ static void peeks(void) {
             fill(out + at * len, len, at);
             WELL(fi_tsenddata(a.ep, out + at * len, len, NULL, 40 + at, b.addr, 5, &words[at + 10]));
         }
-        for (;;) {
+        for (double since = now();;) {
             /* Who does nothing but look sees what comes. */
+            CHECK(now() - since < 5);
             entry told;
             fault failed;
             CHECK(look(FI_PEEK, 5, a.addr, NULL, 0) == 0);

@@ -161,6 +161,54 @@ static void threads(void) {
     CHECK(now() - since < 20);
 }
 
+enum { FILL = 3000, FILL_BYTES = 4000 };
+
+static void *asleep(void *unused) {
+    entry told;
+    CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == -FI_EAGAIN);
+    return unused;
+}
+
+/* One thread sends more than there is room for and does nothing else; one that sleeps goes on with
+ * it as there is room, and does not sleep until it happens to look. */
+static void full(void) {
+    struct fid_domain *here = domain, *there;
+    struct fid_av *names = av, *theirs;
+    struct fi_av_attr attr = {.type = FI_AV_TABLE};
+    struct end far = {0};
+    fi_addr_t to;
+    int soon = 0;
+    /* In a domain of its own: what is done there wakes nobody here. */
+    CHECK(fi_domain(fabric, info, &there, NULL) == 0);
+    CHECK(fi_av_open(there, &attr, &theirs, NULL) == 0);
+    domain = there;
+    av = theirs;
+    open_end(&far, FI_WAIT_UNSPEC, 0);
+    CHECK(fi_av_insert(names, far.name, 1, &to, 0, NULL) == 1);
+    for (int round = 0; round < 5; round++) {
+        pthread_t thread;
+        entry told;
+        for (int at = 0; at < FILL; at++)
+            CHECK(fi_trecv(far.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 4, 0, NULL) == 0);
+        CHECK(pthread_create(&thread, NULL, asleep, NULL) == 0);
+        usleep(30000);
+        for (int at = 0; at < FILL; at++)
+            CHECK(fi_tinject(a.ep, out, FILL_BYTES, to, 4) == 0);
+        usleep(30000);
+        double since = now();
+        for (int at = 0; at < FILL; at++)
+            CHECK(fi_cq_sread(far.cq, &told, 1, NULL, 10000) == 1);
+        soon += now() - since < 0.4;
+        CHECK(fi_cq_signal(a.cq) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    CHECK(soon >= 3);
+    close_end(&far);
+    CHECK(fi_close(&theirs->fid) == 0 && fi_close(&there->fid) == 0);
+    domain = here;
+    av = names;
+}
+
 static void manual(void) {
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&a, FI_WAIT_UNSPEC, 0);
@@ -170,6 +218,7 @@ static void manual(void) {
     signals();
     descriptors();
     threads();
+    full();
     close_end(&a);
     close_end(&b);
     close_domain();
