@@ -41,12 +41,14 @@ static void fences(long *mine, MPI_Win window)
 
 static void locks(long *mine, MPI_Win window)
 {
-    enum { TURNS = 100 };
+    /* Whoever waits for a lock looks again and again: with more ranks than processors each turn
+     * takes as long as there are ranks. */
+    const int turns = 200 / ranks;
     long one = 1, old, zero = 0;
 
     mine[0] = mine[1] = mine[2] = 0;
     MPI_Barrier(MPI_COMM_WORLD);
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
         long seen;
         MPI_Get(&seen, 1, MPI_LONG, 0, 0, 1, MPI_LONG, window);
@@ -57,7 +59,7 @@ static void locks(long *mine, MPI_Win window)
         MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
         MPI_Fetch_and_op(&one, &old, MPI_LONG, 0, 1, MPI_SUM, window);
         MPI_Win_flush(0, window);
-        CHECK(old >= turn && old < (long)TURNS * ranks);
+        CHECK(old >= turn && old < (long)turns * ranks);
         do {
             MPI_Compare_and_swap(&one, &zero, &old, MPI_LONG, 0, 2, window);
             MPI_Win_flush(0, window);
@@ -67,7 +69,7 @@ static void locks(long *mine, MPI_Win window)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
-    CHECK(rank != 0 || (mine[0] == (long)TURNS * ranks && mine[1] == mine[0] && mine[2] == 0));
+    CHECK(rank != 0 || (mine[0] == (long)turns * ranks && mine[1] == mine[0] && mine[2] == 0));
     MPI_Win_unlock(rank, window);
 }
 
