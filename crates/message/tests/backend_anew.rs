@@ -2,8 +2,8 @@
 
 mod backend;
 
-use backend::script::{KEY, OURS, Script, THEIR_SESSION, TO_US, packets};
-use backend::{MS, Told, nic};
+use backend::script::{KEY, OURS, Script, THEIR_SESSION, THEIRS, TO_US, packets};
+use backend::{MS, Told, address, nic};
 use causeway_message::backend::{Dropped, Taken};
 use causeway_message::limits::QUIET_NS;
 use causeway_message::split::{Event, PeerId, Request, Token, Window};
@@ -259,4 +259,78 @@ fn an_acknowledgement_that_comes_again_and_again_is_one() {
         acks(&mut script, 4, number).unwrap();
     }
     assert!(resent(&mut script));
+}
+
+/// We ask to connect, for so long at most: what we expect, by our last request.
+fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
+    let (to, key) = (address(1, THEIRS), KEY);
+    let connect = Request::Connect { token: Token(token), to, key, timeout_ns: Some(ns) };
+    assert_eq!(script.ask(&connect), Taken::Yes);
+    script.pass(ns);
+    let frames = script.sent();
+    let one = |packet: &Packet<'_>| match packet {
+        Packet::Connect(Connect { expected, greeting: Greeting::Request { .. }, .. }) => {
+            Some(*expected)
+        }
+        _ => None,
+    };
+    packets(&frames).iter().filter_map(one).next_back()
+}
+
+/// The peer sends a message that says which it is.
+fn tells(script: &mut Script, sequence: u16, match_info: u64) -> Result<(), Dropped> {
+    let (session, data, ends) = (script.session, b"data", TO_US);
+    let acknowledged = 1;
+    script.say(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
+}
+
+fn infos(script: &mut Script) -> Vec<u64> {
+    let one = |told| match told {
+        Told::Message { match_info, .. } => Some(match_info),
+        Told::Event(_) => None,
+    };
+    script.told().into_iter().filter_map(one).collect()
+}
+
+#[test]
+fn lives_that_a_partner_never_heard_of_do_not_bring_back_the_numbers_that_it_knows() {
+    let mut script = Script::new();
+    let peer = acquainted(&mut script);
+    assert_eq!(script.ask(&Request::Disconnect { peer }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Forget { peer }), Taken::Yes);
+    for token in 20..30 {
+        assert_eq!(connects(&mut script, token, 100 * MS), Some(0x4001), "{token}");
+        // It goes on as if nothing had been.
+        let _ = tells(&mut script, 2, 2);
+        let _ = tells(&mut script, 5, 5);
+        assert_eq!(infos(&mut script), [0; 0]);
+    }
+}
+
+#[test]
+fn what_came_early_before_a_partner_connected_is_not_taken_for_what_it_sends_then() {
+    // It answers, or asks itself.
+    for answers in [true, false] {
+        let mut script = Script::new();
+        assert_eq!(connects(&mut script, 1, MS / 2), Some(1));
+        let (to, key) = (address(1, THEIRS), KEY);
+        let connect = Request::Connect { token: Token(2), to, key, timeout_ns: None };
+        assert_eq!(script.ask(&connect), Taken::Yes);
+        // Of a life of ours in which we expected the same.
+        tells(&mut script, 3, 30).unwrap();
+        tells(&mut script, 2, 20).unwrap();
+        let held: usize = script.board.partners(OURS).iter().map(|partner| partner.parked).sum();
+        assert_eq!(held, 8);
+        if answers {
+            script.reply(2, 1);
+        } else {
+            assert_eq!(asks(&mut script, 1, 1), Some(1));
+        }
+        let held: usize = script.board.partners(OURS).iter().map(|partner| partner.parked).sum();
+        assert_eq!(held, 0);
+        for number in 1..=4 {
+            tells(&mut script, number, number.into()).unwrap();
+        }
+        assert_eq!(infos(&mut script), [1, 2, 3, 4], "{answers}");
+    }
 }

@@ -203,6 +203,20 @@ impl Endpoint {
         parked
     }
 
+    /// What came early of a partner before it was heard that it connected may be of one before, whose
+    /// numbers were the same. It was not acknowledged, and comes again if it is of this one.
+    pub(super) fn forget_early(&mut self, env: &mut Env<'_>, peer: PeerId) {
+        let Some(partner) = self.peers.get_mut(peer) else { return };
+        let host = partner.host;
+        for incoming in std::mem::take(&mut partner.receive.early).into_iter().flatten() {
+            self.parking.give(host, incoming.len());
+            if let Incoming::Message { data, .. } = incoming {
+                env.pool.give(data);
+            }
+        }
+        partner.receive.bytes = 0;
+    }
+
     /// Gives what is next to whom it is for, straight from the packet: whether it was.
     fn give(&mut self, env: &mut Env<'_>, peer: PeerId, brought: &Brought<'_>) -> bool {
         match *brought {

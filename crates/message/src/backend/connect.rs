@@ -311,7 +311,10 @@ impl Endpoint {
         let unaware = !anew && past == Some(Number(expected).generation());
         match partner.session {
             None if unaware => partner.is_unaware(session, env.now),
-            None => partner.adopt(session, expected, env.now, before),
+            None => {
+                partner.adopt(session, expected, env.now, before);
+                self.forget_early(env, peer);
+            }
             Some(_) if newer => self.expects(env, peer, Number(expected)),
             Some(_) => {}
         }
@@ -378,6 +381,7 @@ impl Endpoint {
             partner.heard_at = env.now;
             if partner.session.is_none() {
                 partner.adopt(session, expected, env.now, before);
+                self.forget_early(env, peer);
             }
         }
         self.expects(env, peer, Number(expected));

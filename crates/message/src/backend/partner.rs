@@ -221,6 +221,16 @@ pub(super) struct Partner {
     pub(super) counters: PeerCounters,
 }
 
+impl Receiving {
+    /// The generation of what the next partner there sends. Of one that was not heard of nothing was
+    /// taken, and it may not know of this one: else, tried often enough, generations come round to
+    /// the one that it knows.
+    fn next_generation(&self, heard: bool) -> u8 {
+        let own = self.next.generation();
+        if heard || self.next != Number::first(own) { own.wrapping_add(1) } else { own }
+    }
+}
+
 impl Partner {
     fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
         let (window, ..) = WINDOW_PACKETS;
@@ -448,7 +458,7 @@ impl Peers {
         let address = (partner.host, partner.endpoint);
         if let Some(known) = self.known.get_mut(&address) {
             known.current = None;
-            known.generation = partner.receive.next.generation().wrapping_add(1);
+            known.generation = partner.receive.next_generation(partner.session.is_some());
             if let Some(session) = partner.session {
                 known.past = Some((session, partner.send.first.generation()));
             }
