@@ -80,8 +80,17 @@ pub struct Slabs {
     pub orders: VecDeque<Order>,
     /// How often memory was lent.
     pub lent: u64,
+    /// How often a place in it was taken.
+    pub taken: u64,
     /// The daemon takes no more.
     full: bool,
+}
+
+/// How often memory was lent to the daemon, and how often a place in it was taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Staged {
+    pub lent: u64,
+    pub taken: u64,
 }
 
 /// The bytes that a place takes.
@@ -93,7 +102,7 @@ impl Slabs {
     /// For the rings of an endpoint.
     pub fn new(endpoint: u8) -> Self {
         let (slabs, orders) = (Vec::new(), VecDeque::new());
-        Self { endpoint, slabs, last: 0, orders, lent: 0, full: false }
+        Self { endpoint, slabs, last: 0, orders, lent: 0, taken: 0, full: false }
     }
 
     /// Whether the daemon is yet to answer.
@@ -169,6 +178,7 @@ impl Staging for Slabs {
         for slab in &mut self.slabs {
             let Some(region) = slab.region else { continue };
             if let Some(offset) = slab.take(needed) {
+                self.taken = self.taken.wrapping_add(1);
                 return Ok(Window { region, offset, len });
             }
         }

@@ -22,7 +22,7 @@ use rustix::fs::SealFlags;
 use crate::board::Conversation;
 use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
-use crate::staging::Slabs;
+use crate::staging::{Slabs, Staged};
 
 /// The doorbell between us and a partner.
 #[derive(Debug, Clone)]
@@ -421,6 +421,12 @@ impl Way {
     /// How often memory was lent to the daemon.
     pub fn lent(&self) -> u64 {
         self.rings.as_ref().map_or(0, |rings| rings.staging.lent)
+    }
+
+    /// The same, and how often it was used.
+    pub fn staged(&self) -> Staged {
+        let Some(rings) = &self.rings else { return Staged::default() };
+        Staged { lent: rings.staging.lent, taken: rings.staging.taken }
     }
 
     /// Before sleeping; see [`Channels::arm`].

@@ -6,6 +6,7 @@
 use std::sync::Mutex;
 
 use crate::provider::NAME;
+use crate::rdm::Account;
 
 /// What was warned of last: it is said once, however often an application looks.
 static LAST: Mutex<String> = Mutex::new(String::new());
@@ -43,6 +44,29 @@ pub fn warn(text: &str, by_name: bool) {
 pub fn inform(text: &str) {
     if is_wanted("info") {
         write("info", text);
+    }
+}
+
+/// Where what an endpoint counted goes when it is closed: `stderr`, or the begin of a file's name.
+const COUNTERS: &str = "FI_CAUSEWAY_COUNTERS";
+
+/// An endpoint is closed.
+pub fn account(account: &Account) {
+    use std::io::Write as _;
+    if is_wanted("info") {
+        write("info", &account.line());
+    }
+    let Some(to) = std::env::var_os(COUNTERS).filter(|to| !to.is_empty()) else { return };
+    let table = account.to_string();
+    if to == "stderr" {
+        let _ = std::io::stderr().write_all(table.as_bytes());
+        return;
+    }
+    let mut path = to;
+    path.push(format!(".{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(table.as_bytes())) {
+        write("warn", &format!("{COUNTERS}: {}: {error}", path.display()));
     }
 }
 

@@ -8,6 +8,7 @@ use super::done::{Done, Report};
 use super::operation::Task;
 use super::parcel::{Parcel, Place};
 use super::receive::matters;
+use super::tally::count;
 use super::{BODY, CONTROL, Env, Errno, REPLY, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
 use crate::errno::of_status;
@@ -111,7 +112,9 @@ impl Rdm {
         let len = u64::try_from(len).map_err(|_| Errno(FI_EMSGSIZE))?;
         let question = Question { kind, datatype, operation, len, ..blank(remote) };
         let into = result.unwrap_or(Place::NOWHERE);
-        self.ask(env, remote, report, question, &operands, into).map(drop)
+        self.ask(env, remote, report, question, &operands, into)?;
+        count(&mut self.tally.atomics);
+        Ok(())
     }
 
     fn length(&self, place: &Place) -> Result<u64, Errno> {

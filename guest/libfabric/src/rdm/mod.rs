@@ -38,6 +38,7 @@ mod receive;
 mod regions;
 mod send;
 mod serve;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +50,7 @@ pub use parcel::Place;
 pub use receive::Wanted;
 pub use regions::{Region, Regions};
 pub use send::Message;
+pub use tally::Account;
 
 use std::collections::VecDeque;
 
@@ -60,6 +62,7 @@ use crate::limits::{STEPS_AT_ONCE, TAG_BITS};
 use operation::Operations;
 use parcel::Parcel;
 use send::Peer;
+use tally::Tally;
 
 /// What others of the same kind know to connect: an MX program does not.
 const KEY: u32 = u32::from_le_bytes(*b"CWFI");
@@ -112,6 +115,7 @@ pub struct Rdm {
     served: Vec<u32>,
     /// What is over and was not told yet.
     pub done: VecDeque<Done>,
+    pub tally: Tally,
 }
 
 impl Rdm {
@@ -136,6 +140,7 @@ impl Rdm {
             calls: 0,
             served: Vec::new(),
             done: VecDeque::with_capacity(64),
+            tally: Tally::new(),
         }
     }
 

@@ -10,6 +10,7 @@ use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Place};
 use super::receive::{Told, Wanted, noticed};
 use super::send::NOTICE;
+use super::tally::count;
 use super::{Env, Errno, Rdm};
 use crate::abi::{FI_EINVAL, FI_ENOMSG};
 
@@ -109,6 +110,7 @@ impl Rdm {
         place: Place,
     ) -> Result<(), Errno> {
         let Claimed { probed, bytes, .. } = self.claimed_by(report.context)?;
+        count(&mut self.tally.early);
         let (data, word) = words(&bytes).unwrap_or((0, 0));
         let from = self.from(env.book, probed.partner);
         let told = Told::new(report, probed.match_info, (from, data, word), place.len());

@@ -7,6 +7,7 @@ use super::done::{Done, Fault, Report};
 use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::send::{DATA, NOTICE};
+use super::tally::count;
 use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
 use crate::abi::{
     FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_ENOENT,
@@ -103,7 +104,11 @@ impl Rdm {
     ) -> Result<(), Errno> {
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let before = library.unexpected();
         let made = library.irecv_from(way, from, matching, u64::from(operation), parcel);
+        if library.unexpected() < before && matching.0 & BODY != BODY {
+            count(&mut self.tally.early);
+        }
         endpoint.way.stir();
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         self.operations.set_request(operation, request);
@@ -204,6 +209,9 @@ impl Rdm {
             return Err(failed(FI_ECONNRESET, Status::EndpointClosed));
         };
         let again = failed(FI_EAGAIN, Status::NoResources);
+        if matches!(task, Task::Body(..) | Task::Part(..)) {
+            count(&mut self.tally.long_received);
+        }
         let operation = self.begin(task).map_err(|_| again)?;
         let posted = self.post_bare(operation, Some(source), matching, Parcel::bare(place));
         posted.map_err(|_| again)

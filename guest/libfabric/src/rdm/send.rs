@@ -10,6 +10,7 @@ use causeway_message::status::Status;
 use super::done::{Done, Report};
 use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
+use super::tally::count;
 use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, Name, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
 use crate::errno::of_status;
@@ -206,6 +207,7 @@ impl Rdm {
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         let parcel = Parcel::headed(head, Place::NOWHERE);
         let message = Waiting { operation, info, parcel, delivered: false };
+        count(&mut self.tally.long_sent);
         match partner {
             Some(partner) => self.post_ours(partner, message),
             None => self.queue(to, message, false),

@@ -14,6 +14,7 @@ use super::done::{Done, Report};
 use super::operation::{Served, Task};
 use super::parcel::{Parcel, Place};
 use super::receive::Told;
+use super::tally::count;
 use super::{CONTROL, Env, Errno, NAME_MASK, REPLY, Rdm, SPACES};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
@@ -76,6 +77,9 @@ impl Rdm {
         if done.is_ok() {
             let reads = kind == Kind::Read || u32::from(operation) == FI_ATOMIC_READ;
             let data = data.filter(|_| kind == Kind::Write);
+            if matches!(kind, Kind::Atomic | Kind::Fetch | Kind::Compare) {
+                count(&mut self.tally.remote_atomics);
+            }
             self.tell(
                 env,
                 partner,

@@ -239,6 +239,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     });
     if let Some(mut ep) = taken {
         ep.rdm.finish();
+        crate::say::account(&ep.rdm.account());
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
     // SAFETY: it came out of a box, is closed once, and nothing has it any more.

@@ -14,12 +14,7 @@ use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE
 use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
 
 /// What counters may count, by their place in [`Ep::counters`].
-pub const SENT: usize = 0;
-pub const RECEIVED: usize = 1;
-pub const READ: usize = 2;
-pub const WRITTEN: usize = 3;
-pub const REMOTE_READ: usize = 4;
-pub const REMOTE_WRITTEN: usize = 5;
+pub use crate::rdm::tally::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
 
 /// A queue that an endpoint is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +31,7 @@ pub struct Ep {
     pub book: Option<usize>,
     pub tx: Option<Bound>,
     pub rx: Option<Bound>,
-    pub counters: [Option<usize>; 6],
+    pub counters: [Option<usize>; KINDS],
     pub enabled: bool,
 }
 
@@ -183,18 +178,20 @@ impl State {
 #[inline]
 fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
     while let Some(done) = ep.rdm.done.pop_front() {
-        let (bound, counter) = whose(ep, &done);
-        if done.counts
-            && done.report.flags & FI_PEEK == 0
-            && let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut())
-        {
-            count(cntr, done.fault.is_some());
+        let (bound, kind) = whose(ep, &done);
+        if done.counts && done.report.flags & FI_PEEK == 0 {
+            ep.rdm.tally.over(kind, &done);
+            let counter = ep.counters.get(kind).copied().flatten();
+            if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
+                count(cntr, done.fault.is_some());
+            }
         }
         if done.report.quiet && done.fault.is_none() {
             continue;
         }
         if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
             cq.entries.push_back(done);
+            ep.rdm.tally.queued();
             if let Some(sleep) = &cq.sleep {
                 sleep.stir();
             }
@@ -210,11 +207,11 @@ fn count(cntr: &mut Cntr, failed: bool) {
     }
 }
 
-/// Where an operation is told.
+/// Where an operation is told, and what it was.
 #[inline]
-fn whose(ep: &Ep, done: &Done) -> (Option<Bound>, Option<usize>) {
+fn whose(ep: &Ep, done: &Done) -> (Option<Bound>, usize) {
     let flags = done.report.flags;
-    let (bound, at) = if flags & FI_RECV != 0 {
+    if flags & FI_RECV != 0 {
         (ep.rx, RECEIVED)
     } else if flags & FI_REMOTE_WRITE != 0 {
         (ep.rx, REMOTE_WRITTEN)
@@ -226,6 +223,5 @@ fn whose(ep: &Ep, done: &Done) -> (Option<Bound>, Option<usize>) {
         (ep.tx, WRITTEN)
     } else {
         (ep.tx, SENT)
-    };
-    (bound, ep.counters.get(at).copied().flatten())
+    }
 }

@@ -84,6 +84,23 @@ impl Library {
         self.run_with(&[], name, ranks, boards, provider)
     }
 
+    /// As [`Self::run`]; what endpoints counted is in the program's folder: all of it.
+    pub fn run_counted(
+        &self,
+        name: &str,
+        ranks: usize,
+        boards: &[String],
+        provider: &Folder,
+    ) -> (Said, Vec<String>) {
+        let folder = self.compile(name);
+        let mut mpirun = self.over_ours(ranks, boards, provider);
+        mpirun.env("FI_CAUSEWAY_COUNTERS", folder.0.join("counted"));
+        let said = start(mpirun, &folder.0.join("program"), &folder, boards);
+        let files = folder.0.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.to_string_lossy().contains("counted."));
+        (said, files.map(|path| std::fs::read_to_string(path).unwrap()).collect())
+    }
+
     /// Whether ranks can go on when one dies: others' starters end all, whatever they are told.
     pub fn lets_ranks_die(&self) -> bool {
         self.kind == Kind::OpenMpi4

@@ -103,6 +103,29 @@ fn ranks_of_two_hosts_are_as_those_of_one() {
     wire::with_wire("ranks_of_two_hosts_are_as_those_of_one", two_hosts);
 }
 
+/// The sum of what tables say of a name.
+fn sum(tables: &[String], name: &str) -> u64 {
+    let rows = tables.iter().flat_map(|table| table.lines());
+    let rows = rows.filter_map(|line| line.trim().split_once(' '));
+    let values = rows.filter(|(of, _)| *of == name).map(|(_, value)| value.trim());
+    values.map(|value| value.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
+    let host = Host::new(&["a"]);
+    for mpi in all() {
+        let (said, tables) = mpi.run_counted("threads.c", 2, &here(&host), &provider());
+        assert!(said.good, "{mpi:?} {said:?}");
+        assert_eq!(tables.len(), 2, "{mpi:?} a file of each rank");
+        let all = |name| sum(&tables, name);
+        assert!(all("sent") > 100 && all("completions") > 100, "{mpi:?} {tables:?}");
+        assert_eq!(all("sent"), all("received"), "{mpi:?} {tables:?}");
+        assert_eq!(all("sent_bytes"), all("received_bytes"), "{mpi:?} {tables:?}");
+        assert_eq!(all("failed"), 0, "{mpi:?} {tables:?}");
+    }
+}
+
 #[test]
 fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
     let host = Host::new(&["a"]);

@@ -210,6 +210,71 @@ fn children_have_nothing_of_their_parents() {
     holds("ends.c", &["children"]);
 }
 
+/// What a table of counters says of a name, endpoint by endpoint.
+fn counted(tables: &str, name: &str) -> Vec<u64> {
+    let rows = tables.lines().filter_map(|line| line.trim().split_once(' '));
+    let values = rows.filter(|(of, _)| *of == name).map(|(_, value)| value.trim());
+    values.map(|value| value.parse().unwrap()).collect()
+}
+
+/// What `counters.c` does, as both its endpoints count it.
+const COUNTED: [(&str, [u64; 2]); 20] = [
+    ("sent", [13, 0]),
+    ("sent_bytes", [7 * 10 + 3 * 50_000 + 2 * 5 + 6, 0]),
+    ("sent_long", [3, 0]),
+    ("received", [0, 13]),
+    ("received_bytes", [0, 7 * 10 + 3 * 50_000 + 2 * 5 + 4]),
+    ("received_long", [0, 3]),
+    ("reads", [5, 0]),
+    ("read_bytes", [5000, 0]),
+    ("writes", [4 + 6, 0]),
+    ("written_bytes", [400 + 48, 0]),
+    ("atomics", [6, 0]),
+    ("remote_reads", [0, 5]),
+    ("remote_read_bytes", [0, 5000]),
+    ("remote_writes", [0, 4 + 6]),
+    ("remote_written_bytes", [0, 400 + 48]),
+    ("remote_atomics", [0, 6]),
+    ("unexpected", [0, 2]),
+    ("cancelled", [0, 1]),
+    ("truncated", [0, 1]),
+    ("failed", [1, 0]),
+];
+
+#[test]
+fn what_an_endpoint_counted_is_said_when_it_is_closed_to_who_asked() {
+    let (host, Some(program)) = (Host::new(&["a"]), compile("counters.c")) else { return };
+    let (provider, path) = (provider(), program.0.join("program"));
+    let run_with = |name: &str, value: &str| {
+        let mut command = command(path.to_str().unwrap(), &provider, None, &host.sockets(&["a"]));
+        let said = run(command.env(name, value));
+        assert!(said.good && said.out == "ok\n", "{said:?}");
+        said.err
+    };
+    let said = run_with("FI_CAUSEWAY_COUNTERS", "stderr");
+    for (name, values) in COUNTED {
+        assert_eq!(counted(&said, name), values, "{name} {said}");
+    }
+    // What was done is told of, and nothing else: 10 sends that are not injected and 16 calls; 13
+    // receives and the one that was taken back.
+    assert_eq!(counted(&said, "completions"), [26, 14], "{said}");
+    let prefix = program.0.join("counted");
+    let nothing = run_with("FI_CAUSEWAY_COUNTERS", prefix.to_str().unwrap());
+    assert_eq!(nothing, "");
+    let files = program.0.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.to_string_lossy().contains("counted.")).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    assert_eq!(counted(&std::fs::read_to_string(file).unwrap(), "sent"), [13, 0]);
+    let log = run_with("FI_LOG_LEVEL", "info");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("was open for")).collect();
+    let [first, second] = lines[..] else { panic!("{log}") };
+    assert!(first.contains("<info>") && first.contains(" sent 13 "), "{first}");
+    assert!(second.contains(" received 13 ") && !second.contains(" sent "), "{second}");
+    assert!(!run_with("FI_LOG_LEVEL", "warn").contains("was open for"));
+    let nowhere = run_with("FI_CAUSEWAY_COUNTERS", "/nonexistent/x");
+    assert!(nowhere.contains("<warn> FI_CAUSEWAY_COUNTERS: /nonexistent/x."), "{nowhere}");
+}
+
 #[test]
 fn the_library_exports_one_function_and_stays_where_it_was_loaded() {
     let provider = provider();

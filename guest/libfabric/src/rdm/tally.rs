@@ -1,0 +1,183 @@
+//! What an endpoint counts, for whoever looks why something is slow: said when it is closed.
+//!
+//! All of it is plain numbers beside what is changed anyway, under the lock of the domain.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::done::Done;
+use super::{Name, Rdm};
+use crate::abi::{FI_ECANCELED, FI_ETRUNC};
+
+/// What is told of, by its place: also the places of libfabric's counters.
+pub const SENT: usize = 0;
+pub const RECEIVED: usize = 1;
+pub const READ: usize = 2;
+pub const WRITTEN: usize = 3;
+pub const REMOTE_READ: usize = 4;
+pub const REMOTE_WRITTEN: usize = 5;
+/// How many of them there are.
+pub const KINDS: usize = 6;
+
+/// How many, and their bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Tally {
+    since: Instant,
+    kinds: [Sum; KINDS],
+    /// Completions that went into a queue.
+    completions: u64,
+    /// Messages too long to go with their head.
+    pub long_sent: u64,
+    pub long_received: u64,
+    /// Atomic operations, which are among reads and writes.
+    pub atomics: u64,
+    /// The same, done for others.
+    pub remote_atomics: u64,
+    /// Messages that were there before the receive that took them.
+    pub early: u64,
+    cancelled: u64,
+    truncated: u64,
+    failed: u64,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            kinds: [Sum::default(); KINDS],
+            completions: 0,
+            long_sent: 0,
+            long_received: 0,
+            atomics: 0,
+            remote_atomics: 0,
+            early: 0,
+            cancelled: 0,
+            truncated: 0,
+            failed: 0,
+        }
+    }
+
+    /// An operation is over.
+    #[inline]
+    pub fn over(&mut self, kind: usize, done: &Done) {
+        if let Some(fault) = &done.fault {
+            self.ill(fault.err);
+            if fault.err != FI_ETRUNC {
+                return;
+            }
+        }
+        if let Some(sum) = self.kinds.get_mut(kind) {
+            sum.count = sum.count.wrapping_add(1);
+            sum.bytes = sum.bytes.wrapping_add(done.len as u64);
+        }
+    }
+
+    #[cold]
+    fn ill(&mut self, err: i32) {
+        let counter = match err {
+            FI_ECANCELED => &mut self.cancelled,
+            FI_ETRUNC => &mut self.truncated,
+            _ => &mut self.failed,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+
+    /// A completion goes into a queue.
+    #[inline]
+    pub fn queued(&mut self) {
+        self.completions = self.completions.wrapping_add(1);
+    }
+}
+
+/// One more of something.
+pub fn count(counter: &mut u64) {
+    *counter = counter.wrapping_add(1);
+}
+
+/// All that is known of an endpoint when it is closed.
+#[derive(Debug)]
+pub struct Account {
+    name: Name,
+    seconds: f64,
+    /// Messages sent and received in a second, over its whole life.
+    rate: f64,
+    rows: Vec<(&'static str, u64)>,
+}
+
+impl Rdm {
+    /// What was counted until now.
+    pub fn account(&self) -> Account {
+        let tally = &self.tally;
+        let [sent, received, read, written, remote_read, remote_written] = tally.kinds;
+        let staged = self.endpoint.way.staged();
+        let engine = self.endpoint.library.counters().named();
+        let of_engine = |name: &str| {
+            engine.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+        };
+        let rows = vec![
+            ("sent", sent.count),
+            ("sent_bytes", sent.bytes),
+            ("sent_long", tally.long_sent),
+            ("received", received.count),
+            ("received_bytes", received.bytes),
+            ("received_long", tally.long_received),
+            ("reads", read.count),
+            ("read_bytes", read.bytes),
+            ("writes", written.count),
+            ("written_bytes", written.bytes),
+            ("atomics", tally.atomics),
+            ("remote_reads", remote_read.count),
+            ("remote_read_bytes", remote_read.bytes),
+            ("remote_writes", remote_written.count),
+            ("remote_written_bytes", remote_written.bytes),
+            ("remote_atomics", tally.remote_atomics),
+            ("unexpected", tally.early),
+            ("cancelled", tally.cancelled),
+            ("truncated", tally.truncated),
+            ("failed", tally.failed),
+            ("completions", tally.completions),
+            ("connects", of_engine("connects")),
+            ("staging_lent", staged.lent),
+            ("staging_used_again", staged.taken.saturating_sub(staged.lent)),
+        ];
+        let seconds = tally.since.elapsed().as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "to be read, not to be reckoned with")]
+        let messages = sent.count.wrapping_add(received.count) as f64;
+        let rate = if seconds > 0.0 { messages / seconds } else { 0.0 };
+        Account { name: self.name(), seconds, rate, rows }
+    }
+}
+
+impl Account {
+    /// In one line: what is not 0.
+    pub fn line(&self) -> String {
+        use fmt::Write as _;
+        let Self { name, seconds, rate, rows } = self;
+        let mut line = format!("{name} was open for {seconds:.3} s, {rate:.0} messages/s:");
+        for (name, value) in rows.iter().filter(|(_, value)| *value != 0) {
+            let _ = write!(line, " {name} {value}");
+        }
+        line
+    }
+}
+
+/// A table: all, each in a line of its own.
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, seconds, rate, rows } = self;
+        writeln!(f, "{name}")?;
+        writeln!(f, "  {:<22}{seconds:>16.3}", "seconds")?;
+        writeln!(f, "  {:<22}{rate:>16.0}", "messages_per_second")?;
+        for (name, value) in rows {
+            writeln!(f, "  {name:<22}{value:>16}")?;
+        }
+        Ok(())
+    }
+}
