@@ -36,6 +36,13 @@ pub const SENDS_MAX: usize = 1 << 16;
 pub const CALLS_MAX: usize = 1 << 12;
 /// The same that one partner asked for: one that has more does not keep to the rules.
 pub const SERVED_MAX: u32 = 1 << 12;
+/// The same that all partners asked for: then their questions wait, with them in the end.
+pub const SERVED_ALL_MAX: usize = 1 << 16;
+/// Completions that wait in a queue before what others send and write waits too, where nothing the
+/// application asked for bounds it. What it began itself is told of all the same.
+pub const COMPLETIONS_MAX: usize = 1 << 16;
+/// Long messages on their way into one buffer for many; then the next waits.
+pub const PARTS_MAX: usize = 1 << 10;
 /// Longest write whose bytes go with the question, and longest operands of an atomic operation, in
 /// bytes: with what is before them they go whole through a channel.
 pub const INLINE_BYTES_MAX: usize = 4096;
@@ -60,7 +67,9 @@ pub const CONNECT_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{DATA_BYTES, INJECT_MAX, MESSAGE_MAX, OPERATIONS_MAX, PIECES_MAX, TAG_BITS};
+    use super::{
+        COMPLETIONS_MAX, DATA_BYTES, INJECT_MAX, MESSAGE_MAX, OPERATIONS_MAX, PIECES_MAX, TAG_BITS,
+    };
 
     #[test]
     fn the_manual_says_the_same() {
@@ -69,6 +78,7 @@ mod tests {
             format!("up to {MESSAGE_MAX} bytes in up to {PIECES_MAX} pieces"),
             format!("{INJECT_MAX} bytes are taken at once"),
             format!("up to {OPERATIONS_MAX} operations"),
+            format!("Where {COMPLETIONS_MAX} completions wait"),
             format!("{TAG_BITS} bits; a message carries {DATA_BYTES} bytes"),
             format!("{} bytes, of no format", crate::address::BYTES),
         ] {

@@ -113,6 +113,12 @@ pub struct Rdm {
     calls: usize,
     /// What partners asked for that has not ended, by their numbers.
     served: Vec<u32>,
+    /// The same of all of them.
+    served_all: usize,
+    /// Buffers for many messages that take none for now.
+    parked: Vec<u32>,
+    /// Where it is told what others do there is no room: they wait until there is.
+    pub held: bool,
     /// What is over and was not told yet.
     pub done: VecDeque<Done>,
     pub tally: Tally,
@@ -139,6 +145,9 @@ impl Rdm {
             sending: 0,
             calls: 0,
             served: Vec::new(),
+            served_all: 0,
+            parked: Vec::new(),
+            held: false,
             done: VecDeque::with_capacity(64),
             tally: Tally::new(),
         }
@@ -160,6 +169,9 @@ impl Rdm {
             let (step, stirs) = self.endpoint.step();
             worked |= stirs;
             self.collect(env);
+            if !self.parked.is_empty() {
+                self.unpark(env);
+            }
             if self.endpoint.library.unexpected() > 0 {
                 worked |= self.answer(env);
             }

@@ -14,7 +14,7 @@ use super::send::NOTICE;
 use super::{Env, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
-use crate::limits::MULTI_RECEIVE_GRAIN;
+use crate::limits::{MULTI_RECEIVE_GRAIN, PARTS_MAX};
 
 /// See above.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct Multi {
     parts: usize,
     /// The engine has a receive for the rest.
     pub posted: bool,
+    /// It has none because there is no room for what would come.
+    pub parked: bool,
     /// Why nothing more comes into it, if not because it is full.
     ended: Option<(i32, Status)>,
 }
@@ -92,6 +94,7 @@ impl Rdm {
             matching: wanted.matching(),
             parts: 0,
             posted: true,
+            parked: false,
             ended: None,
         };
         if multi.is_full() {
@@ -158,6 +161,12 @@ impl Rdm {
             self.end_multi(at);
             return;
         }
+        if self.held || multi.parts >= PARTS_MAX {
+            if !std::mem::replace(&mut multi.parked, true) {
+                self.parked.push(at);
+            }
+            return;
+        }
         let (start, room) = multi.rest();
         let (number, matching) = (multi.number, multi.matching);
         // Whom alone it is from may be gone by now: then that is not waited for.
@@ -175,6 +184,18 @@ impl Rdm {
         let parcel = Parcel::headed(head, Place::One(start, room));
         if self.post_again(at, from, matching, parcel).is_err() {
             self.fail_receive(at, FI_ENOMEM, Status::NoResources);
+        }
+    }
+
+    /// Those that take no messages do so again, if there is room now.
+    #[cold]
+    pub(super) fn unpark(&mut self, env: Env<'_>) {
+        for at in std::mem::take(&mut self.parked) {
+            // It may be over, and another operation in its place.
+            let Some(Task::Multi(multi)) = self.operations.task(at) else { continue };
+            if std::mem::take(&mut multi.parked) {
+                self.settle_multi(env, at);
+            }
         }
     }
 

@@ -122,10 +122,17 @@ impl Rdm {
     pub fn cancel(&mut self, context: usize) -> Result<(), Errno> {
         let found = self.operations.find(|task| match task {
             Task::Receive(report, ..) => report.context == context,
-            Task::Multi(multi) => multi.report.context == context && multi.posted,
+            Task::Multi(multi) => multi.report.context == context && (multi.posted || multi.parked),
             _ => false,
         });
         let operation = found.ok_or(Errno(FI_ENOENT))?;
+        if let Some(Task::Multi(multi)) = self.operations.task(operation)
+            && std::mem::take(&mut multi.parked)
+        {
+            self.parked.retain(|parked| *parked != operation);
+            self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
+            return Ok(());
+        }
         let request = self.operations.request(operation).ok_or(Errno(FI_ENOENT))?;
         let endpoint = &mut self.endpoint;
         if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {

@@ -19,13 +19,14 @@ use super::{CONTROL, Env, Errno, NAME_MASK, REPLY, Rdm, SPACES};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
 };
-use crate::limits::{INLINE_BYTES_MAX, SERVED_MAX};
+use crate::limits::{INLINE_BYTES_MAX, SERVED_ALL_MAX, SERVED_MAX};
 
 impl Rdm {
     /// Answers what is asked. True: there was something.
     pub(super) fn answer(&mut self, env: Env<'_>) -> bool {
         let mut answered = false;
-        loop {
+        // What is not taken here stays with who asks, when its part of what is kept is full.
+        while !self.held && self.served_all < SERVED_ALL_MAX {
             let endpoint = &mut self.endpoint;
             let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
             let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
@@ -37,6 +38,7 @@ impl Rdm {
             }
             self.endpoint.library.give_back(bytes);
         }
+        answered
     }
 
     /// Whether a partner may ask for more; nobody of ours asks for so much at a time.
@@ -53,6 +55,7 @@ impl Rdm {
         }
         if let Some(going_on) = self.served.get_mut(at) {
             *going_on = going_on.saturating_add(1);
+            self.served_all = self.served_all.saturating_add(1);
         }
     }
 
@@ -60,6 +63,7 @@ impl Rdm {
     pub(super) fn served_one(&mut self, peer: u32) {
         if let Some(going_on) = self.served.get_mut(peer as usize) {
             *going_on = going_on.saturating_sub(1);
+            self.served_all = self.served_all.saturating_sub(1);
         }
     }
 

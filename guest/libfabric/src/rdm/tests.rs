@@ -4,6 +4,7 @@
 #[path = "../../tests/provider/common.rs"]
 #[allow(dead_code, reason = "the tests of the whole use the rest")]
 mod common;
+mod greedy;
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -64,7 +64,13 @@ pub unsafe extern "C" fn open(
         }
         let format = if format == FI_CQ_FORMAT_UNSPEC { FI_CQ_FORMAT_CONTEXT } else { format };
         let sleep = sleep_for(wait_obj)?;
-        let opened = Cq { entries: VecDeque::with_capacity(64), eps: Vec::new(), format, sleep };
+        let opened = Cq {
+            entries: VecDeque::with_capacity(64),
+            eps: Vec::new(),
+            format,
+            sleep,
+            full: false,
+        };
         let at = shared.state.with(|state| place(&mut state.cqs, opened));
         shared.children.fetch_add(1, Ordering::Relaxed);
         let fid = Fid { fclass: FI_CLASS_CQ, context, ops: &OPS };
@@ -240,7 +246,11 @@ unsafe fn look(
         return Err(Errno(FI_EAGAIN));
     }
     // SAFETY: as the caller says.
-    unsafe { take(cq, to, count, from) }
+    let taken = unsafe { take(cq, to, count, from) };
+    if cq.full {
+        state.relieve(at);
+    }
+    taken
 }
 
 #[inline]
@@ -337,6 +347,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, entry: *mut FiCqErrEntry, _flags: u
         let cq = of(&mut state.cqs, object.at).ok()?;
         let (first, fault) = (*cq.entries.front()?, cq.entries.front()?.fault?);
         cq.entries.pop_front();
+        if cq.full {
+            state.relieve(object.at);
+        }
         Some((first, fault))
     });
     let Some((done, fault)) = failed else { return failed_size(FI_EAGAIN) };

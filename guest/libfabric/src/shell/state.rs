@@ -11,6 +11,7 @@ use causeway_endpoint::lock::Guarded;
 use super::auto::Auto;
 use super::sleep::Sleep;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
+use crate::limits::COMPLETIONS_MAX;
 use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
 
 /// What counters may count, by their place in [`Ep::counters`].
@@ -43,6 +44,8 @@ pub struct Cq {
     pub eps: Vec<usize>,
     pub format: u32,
     pub sleep: Option<Sleep>,
+    /// Others were held back because of it.
+    pub full: bool,
 }
 
 /// A counter.
@@ -163,6 +166,22 @@ impl State {
         }
     }
 
+    /// Who was held back because a queue was full is not any more, once half of it is read.
+    #[cold]
+    pub fn relieve(&mut self, at: usize) {
+        let Self { eps, cqs, .. } = self;
+        let Some(Some(cq)) = cqs.get_mut(at) else { return };
+        if cq.entries.len() > COMPLETIONS_MAX / 2 {
+            return;
+        }
+        cq.full = false;
+        for ep in eps.iter_mut().flatten() {
+            if ep.rx.is_some_and(|rx| rx.cq == at) {
+                ep.rdm.held = false;
+            }
+        }
+    }
+
     /// All that fill a queue or a counter go on.
     #[inline]
     pub fn progress_all(&mut self, eps: impl Fn(&Self) -> Option<&Vec<usize>>) {
@@ -192,11 +211,22 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
         if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
             cq.entries.push_back(done);
             ep.rdm.tally.queued();
+            if cq.entries.len() >= COMPLETIONS_MAX {
+                cq.full = true;
+                // What is told there is told nowhere else.
+                ep.rdm.held |= same(ep.rx, bound);
+            }
             if let Some(sleep) = &cq.sleep {
                 sleep.stir();
             }
         }
     }
+}
+
+/// Whether both are bound to one queue.
+#[cold]
+fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
+    one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
 }
 
 fn count(cntr: &mut Cntr, failed: bool) {

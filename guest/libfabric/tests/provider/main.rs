@@ -186,6 +186,11 @@ fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_do
 }
 
 #[test]
+fn who_sends_and_writes_more_than_is_read_is_held_back_and_nothing_is_lost() {
+    holds("greedy.c", &[""]);
+}
+
+#[test]
 fn who_sleeps_is_woken_by_what_comes_and_by_other_threads() {
     holds("waits.c", &[""]);
 }

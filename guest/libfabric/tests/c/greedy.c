@@ -1,0 +1,119 @@
+/* One that sends and writes without end to another, which reads nothing of what it is told: it is
+ * held back, and nothing is lost. */
+#include "pair.h"
+
+#define KEY 7
+/* Completions that wait before others do, and what may be on its way besides. */
+#define WAITING (1 << 16)
+#define MOST (6 * WAITING)
+
+static unsigned char memory[1 << 20];
+static struct fid_cq *sent_cq;
+static struct fid_ep *ep;
+static struct fid_cq *received_cq;
+static struct fid_cntr *writes;
+static fi_addr_t addr;
+
+/* The one that reads nothing: it has a queue for each direction. */
+static void open_deaf(void) {
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED};
+    struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP};
+    char name[NAME_BYTES];
+    size_t len = sizeof name;
+    CHECK(fi_endpoint(domain, info, &ep, NULL) == 0);
+    CHECK(fi_cq_open(domain, &attr, &sent_cq, NULL) == 0);
+    CHECK(fi_cq_open(domain, &attr, &received_cq, NULL) == 0);
+    CHECK(fi_cntr_open(domain, &counts, &writes, NULL) == 0);
+    CHECK(fi_ep_bind(ep, &av->fid, 0) == 0);
+    CHECK(fi_ep_bind(ep, &sent_cq->fid, FI_TRANSMIT) == 0);
+    CHECK(fi_ep_bind(ep, &received_cq->fid, FI_RECV) == 0);
+    CHECK(fi_ep_bind(ep, &writes->fid, FI_REMOTE_WRITE) == 0);
+    CHECK(fi_enable(ep) == 0);
+    CHECK(fi_getname(&ep->fid, name, &len) == 0);
+    CHECK(fi_av_insert(av, name, 1, &addr, 0, NULL) == 1);
+}
+
+static void close_deaf(void) {
+    CHECK(fi_close(&ep->fid) == 0);
+    CHECK(fi_close(&sent_cq->fid) == 0 && fi_close(&received_cq->fid) == 0);
+    CHECK(fi_close(&writes->fid) == 0);
+}
+
+/* It goes on, by the queue in which there is nothing; the other reads its own. */
+static void both_go_on(void) {
+    entry told[64];
+    CHECK(fi_cq_read(sent_cq, told, 1) == -FI_EAGAIN);
+    ssize_t count = fi_cq_read(a.cq, told, 64);
+    CHECK(count >= 0 || count == -FI_EAGAIN);
+}
+
+/* How often something can be begun until nothing goes on any more. */
+static uint64_t until_held(ssize_t (*begin)(uint64_t)) {
+    uint64_t begun = 0;
+    for (int idle = 0; idle < 2000;) {
+        ssize_t got = begin(begun);
+        CHECK(got == 0 || got == -FI_EAGAIN);
+        begun += got == 0;
+        idle = got == 0 ? 0 : idle + 1;
+        CHECK(begun < MOST);
+        both_go_on();
+    }
+    return begun;
+}
+
+/* All of it is told, once and in order; the last of it while nothing more is begun. */
+static void all_told(uint64_t begun, uint64_t flag, bool numbered) {
+    double since = now();
+    for (uint64_t told = 0; told < begun;) {
+        entry one;
+        ssize_t count = fi_cq_read(received_cq, &one, 1);
+        CHECK(now() - since < 60);
+        if (count == -FI_EAGAIN) {
+            both_go_on();
+            continue;
+        }
+        CHECK(count == 1);
+        if (!(one.flags & flag))
+            continue;
+        CHECK(!numbered || one.data == told);
+        told++;
+    }
+}
+
+static ssize_t write_one(uint64_t data) {
+    return fi_inject_writedata(a.ep, memory, 8, data, addr, 64, KEY);
+}
+
+static ssize_t send_one(uint64_t data) {
+    return fi_injectdata(a.ep, memory, 0, data, addr);
+}
+
+int main(void) {
+    struct fid_mr *mr;
+    open_domain(0, FI_PROGRESS_MANUAL);
+    open_end(&a, FI_WAIT_NONE, 0);
+    open_deaf();
+    CHECK(fi_mr_reg(domain, memory, 4096, FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL) == 0);
+    uint64_t begun = until_held(write_one);
+    CHECK(begun >= WAITING && begun < 2 * WAITING);
+    CHECK(fi_cntr_read(writes) < begun);
+    all_told(begun, FI_REMOTE_WRITE, true);
+    CHECK(fi_cntr_read(writes) == begun);
+    /* Messages without bytes never fill a buffer for many. */
+    struct iovec iov = {memory, sizeof memory};
+    struct fi_msg many = {&iov, NULL, 1, FI_ADDR_UNSPEC, &words[1], 0};
+    CHECK(fi_recvmsg(ep, &many, FI_MULTI_RECV | FI_COMPLETION) == 0);
+    begun = until_held(send_one);
+    CHECK(begun >= WAITING);
+    all_told(begun, FI_RECV, true);
+    /* It can be taken back, also while it takes nothing. */
+    begun = until_held(send_one);
+    CHECK(fi_cancel(&ep->fid, &words[1]) == 0);
+    CHECK(fi_cancel(&ep->fid, &words[1]) == -FI_ENOENT);
+    CHECK(fi_close(&mr->fid) == 0);
+    close_deaf();
+    close_end(&a);
+    close_domain();
+    puts("ok");
+    return 0;
+}
