@@ -5,7 +5,7 @@ mod library_common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use causeway_message::library::{Arrival, Refused, Rings, Staging, Transport, is_remote};
+use causeway_message::library::{Arrival, Purpose, Refused, Rings, Staging, Transport, is_remote};
 use causeway_message::rings::{Holds, layout, read_request, write_event};
 use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
@@ -22,7 +22,7 @@ struct Stage {
 }
 
 impl Staging for Stage {
-    fn take(&mut self, len: u32) -> Result<Window, Refused> {
+    fn take(&mut self, len: u32, _purpose: Purpose) -> Result<Window, Refused> {
         if std::mem::replace(&mut self.taken, true) {
             return Err(Refused::Full);
         }

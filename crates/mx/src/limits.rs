@@ -63,10 +63,11 @@ pub const MOVED_NS: u64 = 30_000_000_000;
 pub const MOVES_NS: u64 = 1_000_000_000;
 /// How long such a question stands until it is asked again; 5 s.
 pub const ASKED_NS: u64 = 5_000_000_000;
-/// Longest region, in bytes; 1 GiB.
-pub const REGION_BYTES_MAX: u64 = 1 << 30;
-/// All regions of one endpoint, in bytes; 2 GiB. Memory is the process's, and is there when used.
-pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 2 << 30;
+/// Longest region, in bytes; 4 GiB, as long as the longest message.
+pub const REGION_BYTES_MAX: u64 = 4 << 30;
+/// All regions of one endpoint, in bytes; 10 GiB: the longest message each way, and what others of
+/// common length share. Memory is the process's, and is there when used.
+pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Endpoints of one user that are on a network, on all boards of its group: of each the daemon keeps at most

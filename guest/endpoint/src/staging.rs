@@ -3,13 +3,17 @@
 //!
 //! It lies in slabs, which the daemon knows as regions; a message has a place in one. A slab is
 //! asked for when no place is free, and what waits for a place waits for the daemon's answer.
+//!
+//! What is offered and what is pulled have slabs of their own. An offer keeps its place until the
+//! partner pulled it, for which the partner needs a place: were all places of both taken by offers,
+//! both would wait for ever. A pull ends without anybody else's place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use causeway_memory::{Map, Mapping, Region, create};
-use causeway_message::library::{Refused, Staging};
+use causeway_message::library::{Purpose, Refused, Staging};
 use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::Ask;
@@ -25,6 +29,7 @@ pub type Order = (Ask, Vec<OwnedFd>);
 #[derive(Debug)]
 struct Slab {
     tag: u32,
+    purpose: Purpose,
     /// The daemon's number for it, once it answered.
     region: Option<RegionId>,
     map: Map,
@@ -36,12 +41,12 @@ struct Slab {
 }
 
 impl Slab {
-    fn new(tag: u32, len: u64) -> Option<(Self, OwnedFd)> {
+    fn new(tag: u32, purpose: Purpose, len: u64) -> Option<(Self, OwnedFd)> {
         let file = create("causeway-staging", len).ok()?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
         let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).ok()?;
         let free = BTreeMap::from([(0, len)]);
-        Some((Self { tag, region: None, map, len, free, used: 0 }, file))
+        Some((Self { tag, purpose, region: None, map, len, free, used: 0 }, file))
     }
 
     /// Takes a place of so many bytes, a multiple of [`GRAIN`].
@@ -110,8 +115,12 @@ impl Slabs {
         self.slabs.iter().any(|slab| slab.region.is_none())
     }
 
-    fn bytes(&self) -> u64 {
-        self.slabs.iter().fold(0, |sum, slab| sum.saturating_add(slab.len))
+    fn for_purpose(&self, purpose: Purpose) -> impl Iterator<Item = &Slab> {
+        self.slabs.iter().filter(move |slab| slab.purpose == purpose)
+    }
+
+    fn bytes(&self, purpose: Purpose) -> u64 {
+        self.for_purpose(purpose).fold(0, |sum, slab| sum.saturating_add(slab.len))
     }
 
     /// The daemon answered.
@@ -130,9 +139,12 @@ impl Slabs {
         }
     }
 
-    /// Lets go of a slab that nobody uses.
-    fn drop_idle(&mut self) -> bool {
-        let idle = |slab: &Slab| slab.used == 0 && slab.region.is_some();
+    /// Lets go of a slab that nobody uses, of those that serve a purpose or of all.
+    fn drop_idle(&mut self, purpose: Option<Purpose>) -> bool {
+        let idle = |slab: &Slab| {
+            let meant = purpose.is_none_or(|purpose| slab.purpose == purpose);
+            meant && slab.used == 0 && slab.region.is_some()
+        };
         let Some(at) = self.slabs.iter().position(idle) else { return false };
         if let Some(region) = self.slabs.remove(at).region {
             let ask = Ask::Unregion { endpoint: self.endpoint, region: region.0 };
@@ -142,25 +154,31 @@ impl Slabs {
         true
     }
 
+    /// Whether so many bytes more are within bounds. One message alone always is: it may be longer
+    /// than all that others share.
+    fn fits(&self, purpose: Purpose, size: u64) -> bool {
+        let bytes = self.bytes(purpose);
+        bytes == 0 || bytes.saturating_add(size) <= STAGING_BYTES_MAX
+    }
+
     /// Asks for a slab with a place for so many bytes.
-    fn order(&mut self, len: u64) -> Result<(), Refused> {
+    fn order(&mut self, purpose: Purpose, len: u64) -> Result<(), Refused> {
         let never = Refused::Never(Status::NoResources);
-        if len > STAGING_BYTES_MAX {
-            return Err(never);
-        }
         let size = len.next_multiple_of(SLAB_BYTES);
-        while self.full || self.bytes().saturating_add(size) > STAGING_BYTES_MAX {
-            if !self.drop_idle() {
+        while self.full || !self.fits(purpose, size) {
+            // Where the daemon takes no more, what the other purpose has idle gives it room.
+            if !self.drop_idle((!self.full).then_some(purpose)) {
                 // What is in use is free one day; where there is nothing, nothing comes, but others
                 // may have given theirs back when it is asked for next.
-                self.full &= !self.slabs.is_empty();
-                return if self.slabs.is_empty() { Err(never) } else { Ok(()) };
+                let nothing = self.bytes(purpose) == 0;
+                self.full &= !nothing;
+                return if nothing { Err(never) } else { Ok(()) };
             }
         }
         self.last = self.last.wrapping_add(1);
         self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
-        let (slab, file) = Slab::new(tag, size).ok_or(never)?;
+        let (slab, file) = Slab::new(tag, purpose, size).ok_or(never)?;
         self.slabs.push(slab);
         let ask = Ask::Region { tag, endpoint: self.endpoint, len: size };
         self.orders.push_back((ask, vec![file]));
@@ -173,9 +191,9 @@ impl Slabs {
 }
 
 impl Staging for Slabs {
-    fn take(&mut self, len: u32) -> Result<Window, Refused> {
+    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused> {
         let needed = rounded(len);
-        for slab in &mut self.slabs {
+        for slab in self.slabs.iter_mut().filter(|slab| slab.purpose == purpose) {
             let Some(region) = slab.region else { continue };
             if let Some(offset) = slab.take(needed) {
                 self.taken = self.taken.wrapping_add(1);
@@ -183,8 +201,8 @@ impl Staging for Slabs {
             }
         }
         let comes = |slab: &Slab| slab.region.is_none() && slab.len >= needed;
-        if !self.slabs.iter().any(comes) {
-            self.order(needed)?;
+        if !self.for_purpose(purpose).any(comes) {
+            self.order(purpose, needed)?;
         }
         Err(Refused::Full)
     }
@@ -195,7 +213,7 @@ impl Staging for Slabs {
         slab.give(window.offset, rounded(window.len));
         let idle = self.slabs.iter().filter(|slab| slab.used == 0);
         if idle.fold(0_u64, |sum, slab| sum.saturating_add(slab.len)) > STAGING_IDLE_MAX {
-            self.drop_idle();
+            self.drop_idle(None);
         }
     }
 
@@ -227,12 +245,13 @@ mod tests {
     #[test]
     fn places_are_apart_and_used_again() {
         let mut slabs = Slabs::new(1);
-        assert_eq!(slabs.take(100_000), Err(Refused::Full));
-        assert_eq!(slabs.take(100_000), Err(Refused::Full));
+        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
+        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
         assert!(slabs.asks());
         assert_eq!(answered(&mut slabs, 7), SLAB_BYTES);
         assert!(slabs.orders.is_empty(), "asked once");
-        let all: Vec<Window> = (0..5).map(|_| slabs.take(100_000).unwrap()).collect();
+        let all: Vec<Window> =
+            (0..5).map(|_| slabs.take(100_000, Purpose::Offer).unwrap()).collect();
         for (number, window) in (0_u8..).zip(&all) {
             slabs.write(*window, 0, &[number; 100_000]);
         }
@@ -245,27 +264,59 @@ mod tests {
             slabs.give(all[at]);
         }
         // It is in one piece again.
-        assert_eq!(slabs.take(SLAB_BYTES as u32).unwrap().offset, 0);
-        assert_eq!(slabs.take(1), Err(Refused::Full), "the next slab");
+        assert_eq!(slabs.take(SLAB_BYTES as u32, Purpose::Offer).unwrap().offset, 0);
+        assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full), "the next slab");
     }
 
     #[test]
     fn idle_slabs_are_bounded_and_what_never_fits_is_said() {
         let mut slabs = Slabs::new(1);
         let large = (STAGING_IDLE_MAX + SLAB_BYTES) as u32;
-        assert_eq!(slabs.take(large), Err(Refused::Full));
+        assert_eq!(slabs.take(large, Purpose::Offer), Err(Refused::Full));
         answered(&mut slabs, 3);
-        let window = slabs.take(large).unwrap();
+        let window = slabs.take(large, Purpose::Offer).unwrap();
         slabs.give(window);
         let (ask, _) = slabs.orders.pop_front().unwrap();
         assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 3 });
         let never = Err(Refused::Never(Status::NoResources));
-        assert_eq!(slabs.take(u32::MAX), never);
         // The daemon has no room, and nothing is there.
-        assert_eq!(slabs.take(1), Err(Refused::Full));
+        assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
         let (ask, _) = slabs.orders.pop_front().unwrap();
         let Ask::Region { tag, .. } = ask else { panic!("{ask:?}") };
         slabs.answered(tag, None);
-        assert_eq!(slabs.take(1), never);
+        assert_eq!(slabs.take(1, Purpose::Offer), never);
+    }
+
+    #[test]
+    fn offers_leave_room_for_pulls_and_one_message_may_be_as_long_as_any() {
+        let mut slabs = Slabs::new(1);
+        let part = (STAGING_BYTES_MAX / 4) as u32;
+        let mut offered = Vec::new();
+        for region in 0..4 {
+            assert_eq!(slabs.take(part, Purpose::Offer), Err(Refused::Full));
+            answered(&mut slabs, region);
+            offered.push(slabs.take(part, Purpose::Offer).unwrap());
+        }
+        // No more of these, whoever asks how often, but of the others.
+        for _ in 0..3 {
+            assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
+        }
+        assert!(slabs.orders.is_empty() && !slabs.asks());
+        assert_eq!(slabs.take(1 << 20, Purpose::Pull), Err(Refused::Full));
+        answered(&mut slabs, 9);
+        assert_eq!(slabs.take(1 << 20, Purpose::Pull).unwrap().region, RegionId(9));
+        // Places of the ones are not given to the others.
+        slabs.give(offered.pop().unwrap());
+        assert_eq!(slabs.take(part, Purpose::Pull), Err(Refused::Full));
+        // The longest there is finds a place when it is alone.
+        let mut slabs = Slabs::new(1);
+        assert_eq!(slabs.take(u32::MAX, Purpose::Pull), Err(Refused::Full));
+        assert_eq!(answered(&mut slabs, 1), 1 << 32);
+        let all = slabs.take(u32::MAX, Purpose::Pull).unwrap();
+        assert_eq!(slabs.take(1, Purpose::Pull).map(|place| place.len), Err(Refused::Full));
+        assert!(!slabs.asks(), "what is in use is free one day");
+        slabs.give(all);
+        let (ask, _) = slabs.orders.pop_front().unwrap();
+        assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 1 });
     }
 }

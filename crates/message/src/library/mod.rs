@@ -54,7 +54,7 @@ pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
 pub use receive::Probed;
 pub use request::{Completion, RequestId};
-pub use rings::{Rings, Staging, is_remote};
+pub use rings::{Purpose, Rings, Staging, is_remote};
 pub use transport::{Arrival, Handed, Refused, Transport};
 
 use std::collections::VecDeque;

@@ -30,13 +30,23 @@ use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
 use aside::Aside;
 
+/// What a place in staging is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A message that waits until its receiver pulled it.
+    Offer,
+    /// A message that is pulled.
+    Pull,
+}
+
 /// Memory that the backend half reaches.
 pub trait Staging {
-    /// A place for so many bytes; [`Refused::Full`] while there is none.
+    /// A place for so many bytes; [`Refused::Full`] while there is none. Offers must not take what
+    /// pulls need: two that offer each other all they can would wait for ever.
     ///
     /// # Errors
     /// Not now, or never.
-    fn take(&mut self, len: u32) -> Result<Window, Refused>;
+    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused>;
 
     /// A place is not needed any more.
     fn give(&mut self, window: Window);

@@ -1,6 +1,6 @@
 //! Rings as a [`Transport`].
 
-use super::{Bell, Current, Rings, Staging, Underway, handle, inner};
+use super::{Bell, Current, Purpose, Rings, Staging, Underway, handle, inner};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 use crate::rings::eager;
@@ -39,7 +39,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
             return Err(Refused::Full);
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let from = if len > 0 { self.staging.take(len)? } else { NOTHING };
+        let from = if len > 0 { self.staging.take(len, Purpose::Offer)? } else { NOTHING };
         let mut at = 0_usize;
         pieces(data, 0, data.len(), |piece| {
             self.staging.write(from, at, piece);
@@ -62,7 +62,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         _into: Option<&mut B>,
         len: u32,
     ) -> Result<Handed, Refused> {
-        let into = if len > 0 { self.staging.take(len)? } else { NOTHING };
+        let into = if len > 0 { self.staging.take(len, Purpose::Pull)? } else { NOTHING };
         let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
         match asked {
             Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Pull(peer, into))),
