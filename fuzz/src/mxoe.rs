@@ -244,7 +244,7 @@ impl Stage {
         };
         let lens = [0, 1, 8, 32, 33, 128, 129, 4_096, 4_097, 20_000, 32_768, 32_769];
         let bytes = vec![7; input.one_of(&lens)];
-        let request = match input.below(8) {
+        let request = match input.below(9) {
             0 => {
                 let endpoint = input.one_of(&[1, 1, 1, 0, 2, 255]);
                 let nic = nic(input.one_of(&[1 - board, 1 - board, 2, 4]));
@@ -264,12 +264,16 @@ impl Stage {
                 side.lied |= side.gone.is_empty();
                 Request::Forget { peer: side.gone.pop().unwrap_or(peer) }
             }
+            7 => Request::Watch { peer, on: input.bool() },
             _ => Request::Disconnect { peer },
         };
         side.open.insert(token.0);
         let ends = !matches!(
             request,
-            Request::Cancel { .. } | Request::Forget { .. } | Request::Disconnect { .. }
+            Request::Cancel { .. }
+                | Request::Forget { .. }
+                | Request::Disconnect { .. }
+                | Request::Watch { .. }
         );
         let (taken, _) = self.at(board, |board, now, side| board.request(now, 1, &request, side));
         let side = &mut self.sides[board];

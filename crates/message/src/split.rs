@@ -83,6 +83,9 @@ pub enum Request<'a> {
     /// Pulls an offered message, or its first bytes; ends with [`Event::Pulled`], and the sender
     /// hears how much was taken.
     Pull { handle: Handle, token: Token, into: Window },
+    /// Something waits for what only this partner can do: until it is said to be over, the partner is
+    /// asked now and then whether it is there, though nothing is sent to it.
+    Watch { peer: PeerId, on: bool },
     /// Gives up a send, a connect or a pull; it ends with [`Status::Cancelled`] unless it ended
     /// already.
     Cancel { token: Token },

@@ -620,6 +620,8 @@ fn hostile_libraries_name_what_there_is_not_and_hear_so() {
         (Request::Disconnect { peer: strange }, None),
         (Request::Forget { peer }, None),
         (Request::Cancel { token }, None),
+        (Request::Watch { peer: strange, on: true }, None),
+        (Request::Watch { peer, on: false }, None),
     ];
     for (request, event) in cases {
         assert_eq!(script.ask(&request), Taken::Yes);

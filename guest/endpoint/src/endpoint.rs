@@ -139,6 +139,12 @@ impl<B: Buffer> Endpoint<B> {
         self.look()
     }
 
+    /// Changes whenever it was time to look at what is looked at rarely.
+    #[inline]
+    pub fn looked(&self) -> u64 {
+        self.looked
+    }
+
     /// Looks at the daemon's socket and the clock. Says whether there was something.
     #[cold]
     pub fn look(&mut self) -> bool {

@@ -31,7 +31,9 @@ pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// and what it is a multiple of; 4 MiB.
 pub const SLAB_BYTES: u64 = 4 << 20;
 /// All such memory of one endpoint for messages that it sends, and again for those that it receives,
-/// in bytes; 512 MiB: what finds no place waits. One message alone may be longer.
+/// in bytes; 512 MiB: what finds no place waits.
 pub const STAGING_BYTES_MAX: u64 = 512 << 20;
+/// While no more than this is there, one message of any length finds a place, in bytes; 320 MiB.
+pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 /// Such memory that is kept although no message is in it, in bytes; 64 MiB.
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;

@@ -18,7 +18,7 @@ use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::Ask;
 
-use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX};
+use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
 
 /// Places begin at multiples of this.
 const GRAIN: u64 = 4096;
@@ -154,11 +154,11 @@ impl Slabs {
         true
     }
 
-    /// Whether so many bytes more are within bounds. One message alone always is: it may be longer
-    /// than all that others share.
+    /// Whether so many bytes more are within bounds. One message may be longer than all that others
+    /// share.
     fn fits(&self, purpose: Purpose, size: u64) -> bool {
         let bytes = self.bytes(purpose);
-        bytes == 0 || bytes.saturating_add(size) <= STAGING_BYTES_MAX
+        bytes <= STAGING_ROOM_BYTES || bytes.saturating_add(size) <= STAGING_BYTES_MAX
     }
 
     /// Asks for a slab with a place for so many bytes.

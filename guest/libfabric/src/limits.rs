@@ -32,6 +32,12 @@ pub const EVENT_BYTES_MAX: usize = 4096;
 pub const NUMBERS_MAX: usize = 1 << 20;
 /// Operations of the application that send and have not ended, of one endpoint.
 pub const SENDS_MAX: usize = 1 << 16;
+/// Long messages to other hosts that are offered before they are asked for, of one endpoint: of 256
+/// windows, others are for those that are.
+pub const AHEAD_MAX: usize = 64;
+/// The same in bytes, 64 MiB: each may keep a slab of staging from being given back, and all of
+/// them leave room for one of any length ([`causeway_endpoint::limits::STAGING_ROOM_BYTES`]).
+pub const AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Reads, writes and atomic operations that have not ended, of one endpoint.
 pub const CALLS_MAX: usize = 1 << 12;
 /// The same that one partner asked for: one that has more does not keep to the rules.
@@ -64,6 +70,12 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub const QUIET: Duration = Duration::from_millis(2);
 /// How long a connect may take, in ns; 10 s.
 pub const CONNECT_NS: u64 = 10_000_000_000;
+
+const _: () = {
+    use causeway_endpoint::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_ROOM_BYTES};
+    let most = AHEAD_BYTES_MAX as u64 + AHEAD_MAX as u64 * SLAB_BYTES;
+    assert!(most <= STAGING_ROOM_BYTES && STAGING_ROOM_BYTES <= STAGING_BYTES_MAX);
+};
 
 #[cfg(test)]
 mod tests {

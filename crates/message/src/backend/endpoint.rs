@@ -10,7 +10,7 @@ use super::partner::{Content, Doubt, Message, Peers};
 use super::room::Parking;
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
-use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX};
+use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
 use crate::split::{Address, Event, NicId, PeerId, Token};
 use crate::status::Status;
 
@@ -193,10 +193,11 @@ impl Endpoint {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         let mut due = u64::MAX;
         let send = &mut partner.send;
-        let quiet = send.windows > 0 && send.flight.is_empty();
+        let quiet = send.is_waited_for() && send.flight.is_empty();
+        let probe_ns = if send.watched.is_some() { WATCH_NS } else { PROBE_NS };
         send.probe_at = match send.probe_at {
             _ if !quiet => None,
-            at => at.or(Some(env.now.saturating_add(PROBE_NS))),
+            at => at.or(Some(env.now.saturating_add(probe_ns))),
         };
         let quiet = |until: &u64| *until > env.now && !send.queue.is_empty();
         let quiet_until = send.quiet_until.filter(quiet);

@@ -72,7 +72,9 @@ pub(super) struct Sending {
     pub(super) waits: bool,
     /// Windows that are open for it.
     pub(super) windows: usize,
-    /// When to ask whether it is there, while nothing but windows is open for it.
+    /// Since when the library waits for it.
+    pub(super) watched: Option<u64>,
+    /// When to ask whether it is there, while nothing is in flight to it.
     pub(super) probe_at: Option<u64>,
     /// Until then nothing is sent: acknowledgements of what it was sent before it began anew would
     /// be taken for those of what it is sent now.
@@ -221,6 +223,13 @@ pub(super) struct Partner {
     pub(super) counters: PeerCounters,
 }
 
+impl Sending {
+    /// Whether anything waits for what the partner does.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.windows > 0 || self.watched.is_some()
+    }
+}
+
 impl Receiving {
     /// The generation of what the next partner there sends. Of one that was not heard of nothing was
     /// taken, and it may not know of this one: else, tried often enough, generations come round to
@@ -261,6 +270,7 @@ impl Partner {
                 dispute: None,
                 waits: false,
                 windows: 0,
+                watched: None,
                 probe_at: None,
                 quiet_until: None,
             },

@@ -85,7 +85,7 @@ impl Endpoint {
             let number = Number(nack.sequence);
             let ahead = number.ahead_of(partner.send.first);
             // Who is asked whether it is there is sent what it had.
-            let asked = partner.send.windows > 0 && number == partner.send.first.before();
+            let asked = partner.send.is_waited_for() && number == partner.send.first.before();
             asked || ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
         });
         match peer.filter(|_| in_flight) {

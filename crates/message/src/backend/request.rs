@@ -44,6 +44,7 @@ impl Endpoint {
                 return self.send_offer(env, peer, token, match_info, from);
             }
             Request::Pull { handle, token, into } => self.pull(env, handle, token, into),
+            Request::Watch { peer, on } => self.watch(env, peer, on),
             Request::Cancel { token } => self.cancel(env, token),
         }
         self.heed_freed(env);

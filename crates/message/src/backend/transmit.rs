@@ -27,6 +27,10 @@ impl Content {
         }
     }
 
+    fn is_notify(&self) -> bool {
+        matches!(self, Self::Notify { .. })
+    }
+
     /// How many bytes go with it.
     fn bytes(&self) -> usize {
         if let Self::Eager { data, .. } = self { data.len() } else { 0 }
@@ -116,10 +120,19 @@ fn again(env: &mut Env<'_>, source: u8, partner: &mut Partner, at: usize) {
 }
 
 impl Endpoint {
-    /// Takes a message on its way.
+    /// Takes a message on its way. That something was pulled goes before all that waits: that may
+    /// be for a window, and the partner's windows for this.
     pub(super) fn enqueue(&mut self, env: &mut Env<'_>, peer: PeerId, message: Message) {
         if let Some(partner) = self.peers.get_mut(peer) {
-            partner.send.queue.push_back(message);
+            let queue = &mut partner.send.queue;
+            let first = message
+                .content
+                .is_notify()
+                .then(|| queue.iter().position(|other| !other.content.is_notify()));
+            match first.flatten() {
+                Some(at) => queue.insert(at, message),
+                None => queue.push_back(message),
+            }
             self.pump(env, peer);
         }
     }
@@ -141,7 +154,9 @@ impl Endpoint {
         let message = send.queue.front_mut()?;
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
-        if !wide || send.flight.len() >= IN_FLIGHT_MAX || send.waits {
+        // What waits for a window holds up what is behind it, not what goes before.
+        let waits = send.waits && !message.content.is_notify();
+        if !wide || send.flight.len() >= IN_FLIGHT_MAX || waits {
             return None;
         }
         if let Content::Offer { from, window: window @ None, .. } = &mut message.content {
@@ -264,16 +279,37 @@ impl Endpoint {
         again(env, id, partner, 0);
     }
 
-    /// A partner was offered something and does not pull it: is it there? It acknowledges at once
-    /// what it has already, so the last message is sent again, without what it said.
+    /// A partner was offered something and does not pull it, or the library waits for it: is it
+    /// there? It acknowledges at once what it has already, so the last message is sent again, without
+    /// what it said.
     pub(super) fn probe(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         partner.send.probe_at = None;
-        if env.now.saturating_sub(partner.heard_at) >= env.give_up_ns {
+        // Before it was watched it had no cause to say anything.
+        let since = partner.heard_at.max(partner.send.watched.unwrap_or(0));
+        if env.now.saturating_sub(since) >= env.give_up_ns {
             self.end_peer(env, peer, Status::EndpointUnreachable);
             return;
         }
         self.ask_whether_there(env, peer);
+    }
+
+    /// The library waits for a partner, or does not any more.
+    pub(super) fn watch(&mut self, env: &mut Env<'_>, peer: PeerId, on: bool) {
+        let Some(partner) = self.peers.get_mut(peer).filter(|partner| partner.told) else {
+            count(&mut self.counters.wrong_requests);
+            return;
+        };
+        let send = &mut partner.send;
+        if send.watched.is_some() == on {
+            return;
+        }
+        send.watched = on.then_some(env.now);
+        send.probe_at = None;
+        if on && send.flight.is_empty() {
+            self.ask_whether_there(env, peer);
+        }
+        self.rearm(env, peer);
     }
 
     /// Sends the last message that a partner had once more, without what it said.

@@ -179,6 +179,14 @@ impl<B: Buffer> Library<B> {
         partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.alive)
     }
 
+    /// Says that something waits for what only this partner can do, or does not any more: it is asked
+    /// now and then whether it is there, and [`Self::is_reached`] says so.
+    pub fn watch<T: Transport<B>>(&mut self, way: &mut T, partner: Partner, on: bool) {
+        if partner != Partner::SELF && self.is_reached(partner) {
+            way.watch(partner.peer, on);
+        }
+    }
+
     /// The application's own word for a partner; 0 until it is set.
     pub fn partner_context(&self, partner: Partner) -> Option<u64> {
         if partner == Partner::SELF {

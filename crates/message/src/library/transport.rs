@@ -140,6 +140,10 @@ pub trait Transport<B: Buffer> {
     /// A send, pull or connect was given up here; an arrival for it is of no interest.
     fn cancel(&mut self, token: Token);
 
+    /// Whether something here waits for what only this partner can do: that it is gone is to be
+    /// heard, though nothing is sent to it. Where that is heard anyway, nothing is to be done.
+    fn watch(&mut self, _peer: PeerId, _on: bool) {}
+
     /// A partner broke the rules: it is to be gone.
     fn broken(&mut self, peer: PeerId);
 

@@ -13,6 +13,7 @@ const EAGER: u8 = 4;
 const OFFER: u8 = 5;
 const PULL: u8 = 6;
 const CANCEL: u8 = 7;
+const WATCH: u8 = 8;
 
 /// The head of a message that is sent whole; its bytes go behind.
 #[inline]
@@ -47,6 +48,7 @@ pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, B
             let words = [both(handle.0, into.region.0.into()), token.0, into.offset];
             ring.send(head(PULL, words), &into.len.to_le_bytes())
         }
+        Request::Watch { peer, on } => ring.send(head(WATCH, [peer.0.into(), on.into(), 0]), &[]),
         Request::Cancel { token } => ring.send(head(CANCEL, [token.0, 0, 0]), &[]),
     }
 }
@@ -105,6 +107,16 @@ pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wro
             let len = u32::from_le_bytes(len);
             let into = Window { region: region(number)?, offset: c, len };
             Request::Pull { handle: Handle(handle), token: Token(b), into }
+        }
+        WATCH => {
+            length(head.kind, bytes.len(), 0)?;
+            zero("reserved", c)?;
+            let on = match b {
+                0 => false,
+                1 => true,
+                _ => return Err(Wrong::Field("on")),
+            };
+            Request::Watch { peer: peer(a)?, on }
         }
         CANCEL => {
             bare()?;

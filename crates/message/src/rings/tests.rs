@@ -50,6 +50,8 @@ fn requests(words: [u64; 3], small: [u32; 3], byte: u8, data: &[u8]) -> Vec<Requ
         Request::Offer { peer, token, match_info, from: window },
         Request::Pull { handle: Handle(e), token, into: window },
         Request::Cancel { token },
+        Request::Watch { peer, on: true },
+        Request::Watch { peer, on: false },
     ]
 }
 

@@ -192,6 +192,14 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
+    fn watch(&mut self, peer: PeerId, on: bool) {
+        // That somebody of this host is gone is seen.
+        if let Some(rings) = self.rings_to(peer) {
+            let rings: &mut Ways = rings;
+            rings.watch(peer, on);
+        }
+    }
+
     fn broken(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
             Some(rings) => (rings as &mut Ways).broken(peer),

@@ -190,14 +190,5 @@ impl Rdm {
 
 fn blank(remote: Remote) -> Question {
     let Remote { key, address, .. } = remote;
-    Question {
-        kind: Kind::Read,
-        datatype: 0,
-        operation: 0,
-        name: 0,
-        key,
-        address,
-        len: 0,
-        data: None,
-    }
+    Question { key, address, ..Question::blank(Kind::Read) }
 }

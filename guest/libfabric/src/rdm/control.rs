@@ -35,6 +35,8 @@ pub enum Kind {
     Fetch = 5,
     /// The same with two rows of operands: the second is compared with.
     Compare = 6,
+    /// Send the long message of that name, which was told of; no memory is asked about.
+    Want = 7,
 }
 
 /// A question.
@@ -51,6 +53,12 @@ pub struct Question {
 }
 
 impl Question {
+    /// One of a kind, about nothing.
+    pub fn blank(kind: Kind) -> Self {
+        let (key, address, len) = (0, 0, 0);
+        Self { kind, datatype: 0, operation: 0, name: 0, key, address, len, data: None }
+    }
+
     /// As it crosses, with room for more bytes.
     pub fn emit(&self, more: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED.saturating_add(more));
@@ -78,6 +86,7 @@ impl Question {
             4 => Kind::Atomic,
             5 => Kind::Fetch,
             6 => Kind::Compare,
+            7 => Kind::Want,
             _ => return None,
         };
         let data = match data {

@@ -13,7 +13,8 @@
 //!
 //! A message begins with a head of 16 bytes: immediate data, and a word that has no bit 63 if
 //! the message's bytes follow. A message too long for that is a *notice*: its word has bit 63, a name
-//! of 30 bits and the length, and the bytes come as a message of that name. So what waits for a receive is
+//! of 29 bits and the length, and the bytes come as a message of that name, at once or, if bit 61
+//! says so, when they are asked for ([`later`]). So what waits for a receive is
 //! always there as a whole, with all that `FI_PEEK` is to tell, and long messages lie in the memory
 //! of both sides as the application has it.
 //!
@@ -30,6 +31,7 @@ mod book;
 mod call;
 mod control;
 mod done;
+mod later;
 mod multi;
 mod operation;
 mod parcel;
@@ -46,6 +48,7 @@ pub use atomic::{Kind as AtomicKind, valid as atomic_valid};
 pub use book::{Book, Name};
 pub use call::{Atomic, Remote};
 pub use done::{Done, Report};
+pub use later::LOOK_EVERY;
 pub use parcel::Place;
 pub use receive::Wanted;
 pub use regions::{Region, Regions};
@@ -107,6 +110,8 @@ pub struct Rdm {
     claimed: Vec<peek::Claimed>,
     /// Least room in a buffer for many messages.
     pub multi_receive_min: usize,
+    /// Long messages that are offered before they are asked for, and those that are not.
+    later: later::Later,
     /// Sends that have not ended.
     sending: usize,
     /// Reads, writes and atomic operations that have not.
@@ -142,6 +147,7 @@ impl Rdm {
             peers: Vec::new(),
             claimed: Vec::new(),
             multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
+            later: later::Later::default(),
             sending: 0,
             calls: 0,
             served: Vec::new(),
@@ -178,6 +184,9 @@ impl Rdm {
             if step != Step::Worked {
                 break;
             }
+        }
+        if self.later.seen != self.endpoint.looked() {
+            self.look_after_partners();
         }
         worked
     }
@@ -228,4 +237,4 @@ impl Rdm {
 }
 
 /// The bits of an operation's name.
-const NAME_MASK: u32 = (1 << 30) - 1;
+const NAME_MASK: u32 = (1 << 29) - 1;

@@ -60,6 +60,11 @@ impl Multi {
         self.ended.get_or_insert((err, status));
     }
 
+    /// Whom alone it is from, while it waits.
+    pub fn source(&self) -> Option<Source> {
+        self.from.filter(|_| self.posted)
+    }
+
     /// Whether it is for messages of that endpoint alone.
     pub fn is_from(&self, source: Source) -> bool {
         self.from == Some(source)

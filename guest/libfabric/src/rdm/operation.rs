@@ -1,6 +1,7 @@
 //! Operations: what a request of the engine is made for.
 
 use std::cell::UnsafeCell;
+use std::collections::HashSet;
 use std::ptr::NonNull;
 
 use causeway_message::library::{RequestId, Source};
@@ -83,11 +84,12 @@ pub struct Operations {
     heads: Vec<Chunk>,
     free: u32,
     used: usize,
+    begun: u64,
 }
 
 impl Operations {
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0 }
+        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0, begun: 0 }
     }
 
     /// Adds one; none if there are too many.
@@ -99,6 +101,7 @@ impl Operations {
         self.free = next;
         entry.task = task;
         entry.turn = entry.turn.wrapping_add(1);
+        self.begun = self.begun.wrapping_add(1);
         self.used = self.used.saturating_add(1);
         Some(at)
     }
@@ -125,6 +128,11 @@ impl Operations {
     #[inline]
     pub fn has_room(&self) -> bool {
         self.used < NUMBERS_MAX / 2
+    }
+
+    /// How many have begun.
+    pub fn begun(&self) -> u64 {
+        self.begun
     }
 
     /// Ends one; gives its task.
@@ -159,10 +167,10 @@ impl Operations {
         self.entries.get(at as usize).map(|entry| entry.request)
     }
 
-    /// A name by which others speak of it: 30 bits, not used again soon.
+    /// A name by which others speak of it: 29 bits, not used again soon.
     pub fn name(&self, at: u32) -> u32 {
         let turn = self.entries.get(at as usize).map_or(0, |entry| entry.turn);
-        (u32::from(turn) & 0x3ff) << NUMBER_BITS | at
+        (u32::from(turn) & 0x1ff) << NUMBER_BITS | at
     }
 
     /// The number of the one that has that name now.
@@ -181,6 +189,16 @@ impl Operations {
     pub fn all(&self, fits: impl Fn(&Task) -> bool) -> Vec<u32> {
         let numbered = (0_u32..).zip(&self.entries);
         numbered.filter(|(_, entry)| fits(&entry.task)).map(|(at, _)| at).collect()
+    }
+
+    /// Of whom alone receives wait.
+    pub fn waited_for(&self) -> HashSet<Source> {
+        let sources = self.entries.iter().filter_map(|entry| match &entry.task {
+            Task::Receive(_, _, source) => *source,
+            Task::Multi(multi) => multi.source(),
+            _ => None,
+        });
+        sources.collect()
     }
 
     /// Receives from that endpoint alone.

@@ -6,7 +6,7 @@ use causeway_message::status::Status;
 use super::done::{Done, Fault, Report};
 use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Parcel, Place};
-use super::send::{DATA, NOTICE};
+use super::send::{DATA, HELD, NOTICE};
 use super::tally::count;
 use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
 use crate::abi::{
@@ -148,6 +148,7 @@ impl Rdm {
         let Ok(at) = u32::try_from(ended.context) else { return };
         match self.operations.task(at) {
             Some(Task::Send(_)) => {
+                self.later.ended(at);
                 if let Some(Task::Send(report)) = self.operations.end(at) {
                     self.sent(report, ended);
                 }
@@ -207,6 +208,7 @@ impl Rdm {
         told: &Told,
     ) -> Result<(), Done> {
         let failed = |err, status| Done::failed(told.report, err, status);
+        let (held, name) = (name & HELD != 0, name & !HELD);
         let library = &self.endpoint.library;
         let matching = (BODY | name, u64::MAX);
         let source = library.source_of(partner);
@@ -216,6 +218,10 @@ impl Rdm {
             return Err(failed(FI_ECONNRESET, Status::EndpointClosed));
         };
         let again = failed(FI_EAGAIN, Status::NoResources);
+        if held {
+            let name = u32::try_from(name).unwrap_or(u32::MAX);
+            self.ask_for(partner, name).map_err(|_| again)?;
+        }
         if matches!(task, Task::Body(..) | Task::Part(..)) {
             count(&mut self.tally.long_received);
         }
@@ -225,9 +231,11 @@ impl Rdm {
     }
 }
 
-/// What a notice says: the name of the bytes, and how many they are.
+/// What a notice says: the name of the bytes, with [`HELD`] if they are to be asked for, and how
+/// many they are.
 pub fn noticed(word: u64) -> (u64, usize) {
-    ((word >> 32) & u64::from(NAME_MASK), (word & 0xffff_ffff) as usize)
+    let name = (word >> 32) & u64::from(NAME_MASK);
+    (name | word & HELD, (word & 0xffff_ffff) as usize)
 }
 
 /// Whether something was received, if not all of it.

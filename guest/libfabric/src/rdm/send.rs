@@ -21,6 +21,9 @@ pub const NOTICE: u64 = 1 << 63;
 /// The same: there is immediate data.
 pub const DATA: u64 = 1 << 62;
 
+/// The same: the bytes come when they are asked for.
+pub const HELD: u64 = 1 << 61;
+
 /// In place of an operation.
 const UNNAMED: u64 = u64::MAX;
 
@@ -49,7 +52,7 @@ pub struct Message {
 
 /// How far it is to somebody.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Reach {
+pub(super) enum Reach {
     #[default]
     Unknown,
     Connecting,
@@ -75,11 +78,23 @@ impl Peer {
 
 /// What is handed to the engine.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     operation: u32,
     info: u64,
     parcel: Parcel,
     delivered: bool,
+}
+
+impl Waiting {
+    /// Whose it is.
+    pub(super) fn operation(&self) -> u32 {
+        self.operation
+    }
+
+    /// The application may use the memory again.
+    pub(super) fn own(&mut self) {
+        self.parcel.own();
+    }
 }
 
 impl Rdm {
@@ -106,8 +121,9 @@ impl Rdm {
         }
         let operation = self.begin(Task::Send(report))?;
         self.sending = self.sending.saturating_add(1);
+        let held = long && self.holds(partner, operation, len);
         let (info, parcel) = if long {
-            if let Err(errno) = self.notice(to, partner, info, (data, len, operation)) {
+            if let Err(errno) = self.notice(to, partner, info, (data, len, operation), held) {
                 self.drop_operation(operation);
                 return Err(errno);
             }
@@ -119,6 +135,7 @@ impl Rdm {
         };
         let message = Waiting { operation, info, parcel, delivered };
         match partner {
+            _ if held => self.hold(env, to, message, inject),
             Some(partner) => self.hand_over(env, partner, message, inject).inspect_err(|_| {
                 self.drop_operation(operation);
             }),
@@ -198,11 +215,12 @@ impl Rdm {
         partner: Option<Partner>,
         info: u64,
         (data, len, of): (Option<u64>, usize, u32),
+        held: bool,
     ) -> Result<(), Errno> {
         let operation = self.begin(Task::Quiet)?;
         let name = u64::from(self.operations.name(of) & NAME_MASK);
         let len = u64::try_from(len).unwrap_or(u64::MAX) & 0xffff_ffff;
-        let word = NOTICE | if data.is_some() { DATA } else { 0 };
+        let word = NOTICE | first_word(data) | if held { HELD } else { 0 };
         self.operations.set_words(operation, data.unwrap_or(0), word | name << 32 | len);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         let parcel = Parcel::headed(head, Place::NOWHERE);
@@ -222,7 +240,7 @@ impl Rdm {
 
     /// Gives a message to the engine; takes note at once if it is gone at once.
     #[inline]
-    fn hand_over(
+    pub(super) fn hand_over(
         &mut self,
         env: Env<'_>,
         partner: Partner,
@@ -269,6 +287,7 @@ impl Rdm {
 
     /// An operation that was not begun.
     fn drop_operation(&mut self, at: u32) {
+        self.later.ended(at);
         if let Some(Task::Send(_)) = self.operations.end(at) {
             self.sending = self.sending.saturating_sub(1);
         }
@@ -290,6 +309,18 @@ impl Rdm {
             None => self.queue(to, message, false)?,
         }
         Ok(operation)
+    }
+
+    /// As [`Self::send_to`], to who is connected.
+    pub(super) fn send_near(
+        &mut self,
+        partner: Partner,
+        info: u64,
+        task: Task,
+        parcel: Parcel,
+    ) -> Result<(), Errno> {
+        let operation = self.begin(task)?;
+        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })
     }
 
     /// As [`Self::send_to`], with the operation's own head before the bytes.
@@ -395,11 +426,19 @@ impl Rdm {
             let why = crate::errno::describe(status as i32).to_string_lossy();
             crate::say::inform(&format!("not connected to {}: {why}", Name(source)));
             self.fail_receives(source, err, status);
+            self.fail_held(source, err, status);
         }
+    }
+
+    /// How far it is to somebody.
+    pub(super) fn reach_of(&self, source: Source) -> Reach {
+        let found = self.peers.iter().find(|peer| peer.source == Some(source));
+        found.map_or(Reach::Unknown, |peer| peer.reach)
     }
 
     /// An operation failed before the engine had it.
     pub(super) fn fail(&mut self, operation: u32, err: i32, status: Status) {
+        self.later.ended(operation);
         match self.operations.end(operation) {
             Some(Task::Send(report)) => {
                 self.sending = self.sending.saturating_sub(1);

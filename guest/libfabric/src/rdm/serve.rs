@@ -31,10 +31,14 @@ impl Rdm {
             let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
             let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
             answered = true;
-            if let Some((question, more)) = Question::parse(&bytes)
-                && self.serves(probed.partner)
-            {
-                self.serve(env, probed.partner, question, more);
+            match Question::parse(&bytes) {
+                Some((Question { kind: Kind::Want, name, .. }, _)) => {
+                    self.asked(env, probed.partner, name);
+                }
+                Some((question, more)) if self.serves(probed.partner) => {
+                    self.serve(env, probed.partner, question, more);
+                }
+                _ => {}
             }
             self.endpoint.library.give_back(bytes);
         }
@@ -75,6 +79,7 @@ impl Rdm {
                 self.receive_here(env, partner, &question);
                 return;
             }
+            Kind::Want => return,
             Kind::Read => reached(env, &question, FI_REMOTE_READ),
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };

@@ -12,6 +12,7 @@ use super::{cntr, cq};
 use crate::abi::{FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
 use crate::eq;
 use crate::limits::{LOOK, SLEEP_MAX};
+use crate::rdm::LOOK_EVERY;
 
 /// Whether nothing is to be read of it: 0, or `-FI_EAGAIN` if there is.
 ///
@@ -47,6 +48,7 @@ pub fn arm(state: &mut State, of: &impl Sleeper) -> bool {
     let mut idle = true;
     for at in of.eps(state).cloned().unwrap_or_default() {
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
+        ep.rdm.look_after_partners();
         idle &= ep.rdm.endpoint.way.arm();
     }
     idle
@@ -110,7 +112,7 @@ pub fn unexpose(state: &mut State, of: &impl Sleeper) {
 fn timed(state: &State, of: &impl Sleeper) -> bool {
     let eps = of.eps(state).into_iter().flatten();
     let mut eps = eps.filter_map(|at| state.eps.get(*at)?.as_ref());
-    eps.any(|ep| ep.rdm.endpoint.time_left().is_some())
+    eps.any(|ep| ep.rdm.endpoint.time_left().is_some() || ep.rdm.looks_again())
 }
 
 /// How long may be slept, if nothing rings.
@@ -118,6 +120,9 @@ pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
     let mut longest = SLEEP_MAX;
     for at in of.eps(state).into_iter().flatten() {
         let Some(Some(ep)) = state.eps.get(*at) else { continue };
+        if ep.rdm.looks_again() {
+            longest = longest.min(LOOK_EVERY);
+        }
         let endpoint = &ep.rdm.endpoint;
         if let Some(left) = endpoint.time_left() {
             longest = longest.min(left);

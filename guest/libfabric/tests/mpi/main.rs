@@ -75,7 +75,8 @@ fn several_threads_of_a_rank_call_at_a_time() {
 }
 
 /// What ranks of two hosts run, and how many of them.
-const PROGRAMS: [(&str, usize); 7] = [
+const PROGRAMS: [(&str, usize); 8] = [
+    ("held.c", 2),
     ("messages.c", 2),
     ("modes.c", 2),
     ("collectives.c", 4),
@@ -126,12 +127,11 @@ fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
     }
 }
 
-#[test]
-fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
-    let host = Host::new(&["a"]);
+/// One of two ranks kills itself; the other says when it was told.
+fn tells_of_a_killed_rank(program: &str, boards: &[String]) {
     for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
         let since = Instant::now();
-        let said = mpi.run_on("killed.c", 2, &here(&host), &provider());
+        let said = mpi.run_on(program, 2, boards, &provider());
         // It says how long it took by itself: starting and ending take their time too.
         let told = said.out.lines().chain(said.err.lines());
         let told: Vec<&str> = told.filter(|line| line.starts_with("told after ")).collect();
@@ -139,6 +139,25 @@ fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
         let ms: u64 = line.split(' ').nth(2).unwrap().parse().unwrap();
         assert!(ms < 2000, "{mpi:?} {line}");
     }
+}
+
+#[test]
+fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
+    let host = Host::new(&["a"]);
+    tells_of_a_killed_rank("killed.c", &here(&host));
+}
+
+#[test]
+fn who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_seconds() {
+    let name = "who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_seconds";
+    wire::with_wire(name, || {
+        wire::ip("link set lo up");
+        let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
+        let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
+        for program in ["killed.c", "unwanted.c"] {
+            tells_of_a_killed_rank(program, &boards);
+        }
+    });
 }
 
 #[test]

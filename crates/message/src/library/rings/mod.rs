@@ -75,6 +75,7 @@ enum Owed {
     Disconnect(PeerId),
     Forget(PeerId),
     Cancel(Token),
+    Watch(PeerId, bool),
 }
 
 /// What is being looked at.
@@ -247,6 +248,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Owed::Disconnect(peer) => Request::Disconnect { peer: inner(peer) },
                 Owed::Forget(peer) => Request::Forget { peer: inner(peer) },
                 Owed::Cancel(token) => Request::Cancel { token },
+                Owed::Watch(peer, on) => Request::Watch { peer: inner(peer), on },
             };
             if self.request(&request) == Err(Refused::Full) {
                 return;

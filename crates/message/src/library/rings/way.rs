@@ -118,6 +118,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         self.owe(super::Owed::Cancel(token));
     }
 
+    fn watch(&mut self, peer: PeerId, on: bool) {
+        self.owe(super::Owed::Watch(peer, on));
+    }
+
     fn broken(&mut self, peer: PeerId) {
         <Self as Transport<B>>::disconnect(self, peer);
     }
