@@ -113,6 +113,27 @@ pub struct Peer {
     pub rtt_us: Option<f64>,
     /// Its counters.
     pub counters: BTreeMap<String, u64>,
+    /// Pairs of endpoints, ours and its.
+    pub pairs: Vec<Pair>,
+}
+
+/// An endpoint of ours and one of another board.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Pair {
+    /// The number of ours.
+    pub endpoint: u8,
+    /// The number of the other.
+    pub partner: u8,
+    /// Messages on their way.
+    pub in_flight: usize,
+    /// Messages that wait.
+    pub waiting: usize,
+    /// Bytes that our endpoint did not take yet.
+    pub parked_bytes: usize,
+    /// The round trip, in microseconds.
+    pub rtt_us: Option<f64>,
+    /// Their counters.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// A dispatcher.

@@ -87,7 +87,7 @@ fn nouns_and_verbs_may_be_cut_short() {
 }
 
 #[test]
-fn boards_of_other_hosts_are_listed() {
+fn boards_of_other_hosts_are_listed_and_shown_by_pairs_of_endpoints() {
     let host = Host::start();
     host.ok("port add mx0 --kind mx --group blue --interface eth1");
     let list = host.ok("peer list");
@@ -96,6 +96,15 @@ fn boards_of_other_hosts_are_listed() {
     let start = "mx0   02:00:00:00:00:09  far:0     announced  answers";
     assert!(lines[1].starts_with(start) && lines[1].contains("12.2 us"), "{list}");
     assert_eq!(host.json("peer list -j")[0]["counters"]["messages_sent_total"], 7);
+    let shown = host.ok("peer show far:0");
+    assert_eq!(shown, host.ok("peer show 02:00:00:00:00:09"));
+    let lines: Vec<Vec<&str>> =
+        shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(lines.contains(&vec!["3", "4", "12.2", "us", "1", "2", "80", "B"]), "{shown}");
+    assert!(lines.contains(&vec!["endpoint", "3,", "partner", "4"]), "{shown}");
+    assert!(shown.contains("messages_sent_total") && !shown.contains("resent_total"), "{shown}");
+    assert_eq!(host.json("peer show far:0 -j")[0]["pairs"][0]["counters"]["resent_total"], 0);
+    host.fails("peer show near:0", 3, "`causeway peer list` shows those that are");
     assert!(host.ok("port show mx0").contains("interface   eth1"));
     host.fails("port add mx1 --kind mx --group blue --interface a/b", 1, "interface");
 }

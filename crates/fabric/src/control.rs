@@ -400,6 +400,28 @@ pub struct PeerView {
     pub rtt_us: Option<f64>,
     /// Counters of these partners by name, e.g. `messages_sent_total`.
     pub counters: std::collections::BTreeMap<String, u64>,
+    /// The pairs.
+    pub pairs: Vec<PairView>,
+}
+
+/// An endpoint of a board of ours and one of another board, which are connected.
+#[derive(Debug, Clone, Serialize)]
+pub struct PairView {
+    /// The number of ours.
+    pub endpoint: u8,
+    /// The number of the other.
+    pub partner: u8,
+    /// Messages on their way to it.
+    pub in_flight: usize,
+    /// Messages that wait before them.
+    pub waiting: usize,
+    /// Bytes that came from it and that our endpoint did not take yet.
+    pub parked_bytes: usize,
+    /// The round trip, in microseconds, smoothed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<f64>,
+    /// Counters of the two by name.
+    pub counters: std::collections::BTreeMap<String, u64>,
 }
 
 /// One rule and how often it decided.

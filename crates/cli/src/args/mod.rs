@@ -328,11 +328,24 @@ pub enum PeerVerb {
     /// List them: how each is known, whether it answers, and what was exchanged
     #[command(after_help = "\
 KNOWN is `announced` where the board said by itself that it is there, `static` where the
-configuration names it. Counters of each are in `causeway peer list -o json`.
+configuration names it. Counters of each are in `causeway peer show` and in `-o json`.
 
 Example:
   causeway peer list")]
     List,
+    /// Show one: its endpoints that are connected to ours, and the counters of each pair
+    #[command(after_help = "\
+Of a pair, IN FLIGHT is how many messages are on their way to the partner, WAITING how many wait
+behind them, PARKED how many bytes came that the endpoint of ours did not take yet. Counters that
+are 0 are left out; they are in `-o json`.
+
+Examples:
+  causeway peer show far:0
+  causeway peer show 02:00:00:00:00:0b -o json")]
+    Show {
+        /// Its hostname or address, as `causeway peer list` prints it
+        board: String,
+    },
 }
 
 /// `causeway dispatcher …`

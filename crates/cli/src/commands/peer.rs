@@ -1,16 +1,72 @@
 //! `causeway peer …`
 
+use serde_json::Value;
+
 use super::Context;
 use crate::args::PeerVerb;
 use crate::client::view;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::{Align, Table};
-use crate::view::Peer;
+use crate::view::{Pair, Peer};
 
 pub fn run(cx: &Context, verb: PeerVerb) -> Result<()> {
-    let PeerVerb::List = verb;
     let value = cx.client.get("/v1/peers")?;
-    cx.show(&value, |value| Ok(table(&view::<Vec<Peer>>(value)?)))
+    match verb {
+        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<Peer>>(value)?))),
+        PeerVerb::Show { board } => show(cx, value, &board),
+    }
+}
+
+/// One of them, of every board of ours that knows it.
+fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
+    let named = |peer: &Value| {
+        let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(board);
+        is("mac") || is("hostname")
+    };
+    let all = value.as_array().into_iter().flatten();
+    let found: Vec<Value> = all.filter(|peer| named(peer)).cloned().collect();
+    if found.is_empty() {
+        let text = format!("no board {board} is known; `causeway peer list` shows those that are");
+        return Err(Error::NotFound(text));
+    }
+    cx.show(&Value::Array(found), |value| {
+        let peers = view::<Vec<Peer>>(value)?;
+        let mut out = table(&peers);
+        for peer in &peers {
+            out.push_str(&format!("\n{}", pairs(peer)));
+            for pair in &peer.pairs {
+                out.push_str(&counters(pair));
+            }
+        }
+        Ok(out)
+    })
+}
+
+/// The pairs of a board, one line for each.
+fn pairs(peer: &Peer) -> String {
+    let heads = ["ENDPOINT", "PARTNER", "RTT", "IN FLIGHT", "WAITING", "PARKED"];
+    let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
+    for pair in &peer.pairs {
+        table.row(vec![
+            pair.endpoint.to_string(),
+            pair.partner.to_string(),
+            pair.rtt_us.map_or_else(|| "-".to_owned(), |rtt| format!("{rtt:.1} us")),
+            pair.in_flight.to_string(),
+            pair.waiting.to_string(),
+            format!("{} B", pair.parked_bytes),
+        ]);
+    }
+    table.render()
+}
+
+/// What a pair counted.
+fn counters(pair: &Pair) -> String {
+    let heads = [("COUNTER", Align::Left), ("VALUE", Align::Right)];
+    let mut table = Table::new(&heads);
+    for (name, value) in pair.counters.iter().filter(|(_, value)| **value > 0) {
+        table.row(vec![name.clone(), value.to_string()]);
+    }
+    format!("\nendpoint {}, partner {}\n{}", pair.endpoint, pair.partner, table.render())
 }
 
 /// One line for each.

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::Fabric;
 use causeway_fabric::Name;
 use causeway_fabric::control::{
-    Answer, Command, CommandError, GroupView, LinkState, LinkView, PeerView, PortState, PortView,
-    RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
+    Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
+    PortView, RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
 use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_fabric::orders::GroupSpec;
@@ -81,6 +81,16 @@ impl State {
             sending: 0,
             rtt_us: Some(12.25),
             counters: [("messages_sent_total".to_owned(), 7)].into(),
+            pairs: vec![PairView {
+                endpoint: 3,
+                partner: 4,
+                in_flight: 1,
+                waiting: 2,
+                parked_bytes: 80,
+                rtt_us: Some(12.25),
+                counters: [("messages_sent_total".to_owned(), 7), ("resent_total".to_owned(), 0)]
+                    .into(),
+            }],
         };
         boards.map(peer).collect()
     }

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use causeway_fabric::control::PeerView;
+use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Context, Mac, Progress, Served};
 use causeway_memory::packet::FINISH_BYTES;
@@ -113,10 +113,40 @@ fn reason(dropped: &Dropped) -> &'static str {
     }
 }
 
-/// A board of another host, with what is counted of its partners.
-fn view(now: u64, own: &PortSpec, partners: &[PeerState], nic: NicId, peer: &Peer) -> PeerView {
+fn microseconds(trip_ns: u64) -> f64 {
+    Duration::from_nanos(trip_ns).as_secs_f64() * 1e6
+}
+
+fn named(counters: &PeerCounters) -> BTreeMap<String, u64> {
+    counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect()
+}
+
+/// An endpoint of ours and a partner of it.
+fn pair(endpoint: u8, partner: &PeerState) -> PairView {
+    let (in_flight, waiting) = partner.sending;
+    PairView {
+        endpoint,
+        partner: partner.address.endpoint,
+        in_flight,
+        waiting,
+        parked_bytes: partner.parked,
+        rtt_us: Some(partner.round_trip_ns).filter(|trip| *trip > 0).map(microseconds),
+        counters: named(&partner.counters),
+    }
+}
+
+/// A board of another host, with what is counted of its partners, each with the number of our
+/// endpoint.
+fn view(
+    now: u64,
+    own: &PortSpec,
+    partners: &[(u8, PeerState)],
+    nic: NicId,
+    peer: &Peer,
+) -> PeerView {
     let [_, _, mac @ ..] = nic.0.to_be_bytes();
-    let its = || partners.iter().filter(|partner| partner.address.nic == nic);
+    let pairs = || partners.iter().filter(|(_, partner)| partner.address.nic == nic);
+    let its = || pairs().map(|(_, partner)| partner);
     let mut counters = PeerCounters::default();
     its().for_each(|partner| counters.add(&partner.counters));
     let trips = its().map(|partner| partner.round_trip_ns).filter(|trip| *trip > 0);
@@ -134,8 +164,9 @@ fn view(now: u64, own: &PortSpec, partners: &[PeerState], nic: NicId, peer: &Pee
         heard_seconds: peer.heard_at.map(seconds),
         partners: its().count(),
         sending: its().map(|p| p.sending.0.saturating_add(p.sending.1)).sum(),
-        rtt_us: trips.min().map(|trip| Duration::from_nanos(trip).as_secs_f64() * 1e6),
-        counters: counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect(),
+        rtt_us: trips.min().map(microseconds),
+        counters: named(&counters),
+        pairs: pairs().map(|(endpoint, partner)| pair(*endpoint, partner)).collect(),
     }
 }
 
@@ -482,8 +513,11 @@ impl Network {
 
     /// Boards of other hosts, as an operator sees them.
     pub fn peers(&self, now: u64, own: &PortSpec) -> Vec<PeerView> {
-        let of_endpoint = |endpoint: &u8| self.board.partners(*endpoint);
-        let partners: Vec<PeerState> = self.outlet.desks.keys().flat_map(of_endpoint).collect();
+        let of_endpoint = |endpoint: &u8| {
+            let endpoint = *endpoint;
+            self.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
+        };
+        let partners: Vec<_> = self.outlet.desks.keys().flat_map(of_endpoint).collect();
         self.discovery.peers().map(|(nic, peer)| view(now, own, &partners, nic, peer)).collect()
     }
 
