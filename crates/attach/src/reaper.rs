@@ -16,7 +16,7 @@ use crate::limits::REAPERS_MAX;
 static CLOSE: Elsewhere<OwnedFd> = Elsewhere::new("causeway-reaper", REAPERS_MAX, drop);
 
 /// Whether `fd` is of a kind that a frontend may hand over, all of which close at once: an
-/// eventfd, a memory file, a Unix socket. The file itself is not asked.
+/// eventfd, a memory file, a Unix socket, a process. The file itself is not asked.
 pub fn is_plain(fd: &OwnedFd) -> bool {
     use std::os::fd::AsFd;
     if causeway_memory::is_memory(fd.as_fd()) {
@@ -26,7 +26,7 @@ pub fn is_plain(fd: &OwnedFd) -> bool {
     let Ok(target) = rustix::fs::readlink(name, Vec::new()) else { return false };
     // Files have names that begin with a slash.
     match target.as_bytes() {
-        b"anon_inode:[eventfd]" => true,
+        b"anon_inode:[eventfd]" | b"anon_inode:[pidfd]" => true,
         name if name.starts_with(b"socket:[") => {
             sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
         }

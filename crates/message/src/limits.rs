@@ -123,6 +123,13 @@ pub const ARRIVALS_PER_CALL: usize = 64;
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
 /// What a pulled message is cut into on its way through a channel, in bytes.
 pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
+/// Shortest message that is read out of its sender's memory, where that is possible, in bytes; and
+/// how many bytes of it at a time.
+pub const DIRECT_BYTES_MIN: usize = 32 << 10;
+/// See [`DIRECT_BYTES_MIN`].
+pub const DIRECT_STEP_BYTES: usize = 1 << 20;
+/// In how many places such a message lies at most.
+pub const DIRECT_PLACES_MAX: usize = 8;
 /// Channels of one endpoint.
 pub const CHANNELS_MAX: usize = 4096;
 /// Pulls of one partner that are to be turned down and for which there is no room to say so.

@@ -142,6 +142,7 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
             sender,
             receiver,
             bell: ring(&bells[usize::from(other) - 1]),
+            direct: None,
         });
         assert!(added);
         (causeway_message::library::Library::<Pad>::new(options(me)).unwrap(), ways)
@@ -230,7 +231,7 @@ fn a_peer_that_closes_or_dies_ends_what_waits_for_it_and_nothing_else() {
 }
 
 /// Kinds, as in the table of `library::channels`.
-const KINDS: std::ops::RangeInclusive<u8> = 0..=6;
+const KINDS: std::ops::RangeInclusive<u8> = 0..=7;
 
 #[test]
 fn a_chunk_that_nobody_asked_for_costs_the_channel() {

@@ -39,8 +39,11 @@ impl Messages {
         }
         let Some(board) = self.boards.get_mut(&port) else { return Err(Ended::Closed) };
         match ask {
-            Ask::Hello { .. } => {
+            Ask::Hello { direct, .. } => {
                 client.greeted = true;
+                if direct == 0 {
+                    client.process = None;
+                }
                 let name = Name::new(&board.name).ok_or(Ended::Closed)?;
                 let (nic, host) = (board.nic.0, host());
                 self.tell(value, &Tell::Welcome { version: VERSION, nic, host, name }, vec![]);
@@ -199,6 +202,17 @@ impl Messages {
         lent
     }
 
+    /// Both processes, where each may be handed to the other.
+    fn mutual<'a>(
+        &'a self,
+        value: u32,
+        other: Option<&'a Client>,
+    ) -> Option<(&'a OwnedFd, &'a OwnedFd)> {
+        let (own, other) = (self.clients.get(&value)?, other?);
+        let same_user = own.uid.is_some() && own.uid == other.uid;
+        own.process.as_ref().zip(other.process.as_ref()).filter(|_| same_user)
+    }
+
     /// Makes a way.
     fn connect(
         &mut self,
@@ -255,10 +269,15 @@ impl Messages {
         if self.ways.of(to).filter(of_user).count() >= WAYS_OF_USER_MAX || unread {
             return Connected::Ended(Status::NoResources);
         }
-        // To each the memory, and its end of the doorbell.
+        // To each the memory, its end of the doorbell, and the other process if it may have that.
         let made = || -> std::io::Result<[Vec<OwnedFd>; 2]> {
             let (file, [one, other]) = (channel(Layout::DEFAULT)?, doorbell::pair()?);
-            Ok([vec![file.try_clone()?, one], vec![file, other]])
+            let (mut fds, mut its_fds) = (vec![file.try_clone()?, one], vec![file, other]);
+            if let Some((own, its)) = self.mutual(value, client) {
+                fds.push(its.try_clone()?);
+                its_fds.push(own.try_clone()?);
+            }
+            Ok([fds, its_fds])
         };
         let Ok([fds, its_fds]) = made() else {
             return Connected::Ended(Status::NoResources);

@@ -24,6 +24,8 @@ pub struct Client {
     pub greeted: bool,
     /// The user whose it is.
     pub uid: Option<u32>,
+    /// Itself, for others of its user; if it says that it is for that.
+    pub process: Option<OwnedFd>,
     /// The memory that it lent.
     pub lent: Lent,
     /// What it asked for is paid by then.
@@ -39,11 +41,24 @@ impl Client {
         port: PortId,
         local: Local,
         watch: ServiceWatch,
-        (group, uid): (Name, Option<u32>),
+        group: Name,
+        (uid, process): (Option<u32>, Option<OwnedFd>),
     ) -> Self {
         let gone = VecDeque::new();
         let (room, lent) = (None, Lent::nothing(group, uid));
-        Self { port, local, watch, room, greeted: false, uid, lent, paid_ns: 0, gone, ended: None }
+        Self {
+            port,
+            local,
+            watch,
+            room,
+            greeted: false,
+            uid,
+            process,
+            lent,
+            paid_ns: 0,
+            gone,
+            ended: None,
+        }
     }
 
     /// Hears of room in its socket from now on, if something waits for that.

@@ -28,6 +28,7 @@ mod client;
 mod lent;
 pub mod limits;
 mod network;
+mod process;
 mod service;
 mod ways;
 

@@ -21,6 +21,7 @@ use crate::limits::{
     WORK_OF_USER_NS,
 };
 use crate::network::{By, Network, Note, Wiring};
+use crate::process;
 use crate::ways::Ways;
 
 /// What a number is watched or served for.
@@ -343,7 +344,8 @@ impl Service for Messages {
         let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
         let Some(group) = cx.ports.get(port).map(|port| port.spec.group.clone()) else { return };
-        let uid = sockopt::socket_peercred(&stream).ok().map(|cred| cred.uid.as_raw());
+        let cred = sockopt::socket_peercred(&stream).ok();
+        let uid = cred.map(|cred| cred.uid.as_raw());
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
             true => Some(format!("its user has {CLIENTS_PER_USER_MAX} here")),
@@ -362,7 +364,9 @@ impl Service for Messages {
         match cx.watch_heard(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                let client = Client::new(port, Local::accepted(stream), watch, (group, uid));
+                let process = cred.and_then(|cred| process::open(cred.pid, cred.uid.as_raw()));
+                let local = Local::accepted(stream);
+                let client = Client::new(port, local, watch, group, (uid, process));
                 self.clients.insert(value, client);
                 self.sources.insert(value, Source::Client);
             }

@@ -39,6 +39,28 @@ fn is_rung(bell: &Doorbell) -> bool {
 }
 
 #[test]
+fn processes_of_one_user_are_handed_on_to_each_other_where_both_ask_for_that() {
+    for (ones, twos) in [(1, 1), (0, 1), (1, 0), (0, 0)] {
+        let host = Host::new();
+        let (mut one, mut two) = (host.attach_as("a", ones), host.attach_as("b", twos));
+        one.open(0, 1);
+        two.open(3, 77);
+        one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
+        for process in [&mut one, &mut two] {
+            let (_, fds) = process.hear();
+            assert_eq!(fds.len(), if (ones, twos) == (1, 1) { 3 } else { 2 });
+            if let Some(process) = fds.get(2) {
+                use std::os::fd::AsRawFd as _;
+                let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+                let info = std::fs::read_to_string(info).unwrap();
+                let own = format!("Pid:\t{}", std::process::id());
+                assert!(info.lines().any(|line| line == own), "{info}");
+            }
+        }
+    }
+}
+
+#[test]
 fn two_processes_are_joined_by_a_channel_of_their_own() {
     let host = Host::new();
     let (mut one, mut two) = (host.attach("a"), host.attach("b"));

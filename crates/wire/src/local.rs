@@ -12,7 +12,7 @@
 //! | message | descriptors, in this order |
 //! |---|---|
 //! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell |
-//! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both |
+//! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both; and the process at its other end, where it may be handed on |
 //! | [`Ask::Region`] | the memory of the region |
 //!
 //! A doorbell of a channel is a pair of sockets, an end for each, and of no other channel: neither
@@ -79,8 +79,9 @@ impl Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are what their names say")]
 pub enum Ask {
-    /// First of all.
-    Hello { version: u16 },
+    /// First of all. `direct`: 1 if it takes descriptors of other processes, and lets others have
+    /// one of itself; the kernel decides what they may do with it.
+    Hello { version: u16, direct: u8 },
     /// An endpoint, this or (255) any that is free. Answered by [`Tell::Opened`].
     Open { tag: u32, endpoint: u8, key: u32 },
     /// One that it has is to be closed.
@@ -147,7 +148,10 @@ impl Ask {
     /// As bytes.
     pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
         match *self {
-            Self::Hello { version } => message(1, |w| w.put(version.to_le_bytes())),
+            Self::Hello { version, direct } => message(1, |w| {
+                w.put(version.to_le_bytes());
+                w.put([direct]);
+            }),
             Self::Open { tag, endpoint, key } => message(2, |w| {
                 w.put(tag.to_le_bytes());
                 w.put([endpoint]);
@@ -189,7 +193,7 @@ impl Ask {
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let (kind, mut r) = open("a question", bytes)?;
         Ok(match kind {
-            1 => Self::Hello { version: r.u16_le() },
+            1 => Self::Hello { version: r.u16_le(), direct: flag("direct", r.u8())? },
             2 => Self::Open { tag: r.u32_le(), endpoint: r.u8(), key: r.u32_le() },
             3 => Self::Close { endpoint: r.u8() },
             4 => Self::Connect {
@@ -323,7 +327,7 @@ mod tests {
 
     fn ask() -> impl Strategy<Value = Ask> {
         prop_oneof![
-            any::<u16>().prop_map(|version| Ask::Hello { version }),
+            (any::<u16>(), 0..2_u8).prop_map(|(version, direct)| Ask::Hello { version, direct }),
             any::<(u32, u8, u32)>().prop_map(|(tag, endpoint, key)| Ask::Open {
                 tag,
                 endpoint,

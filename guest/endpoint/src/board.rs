@@ -9,6 +9,7 @@ use causeway_attach::local::{Ended, Local, Received};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
 
+use crate::direct;
 use crate::ears::Awaited;
 use crate::error::Error;
 use crate::limits::{ANSWER_MAX, BOARDS_MAX};
@@ -99,7 +100,8 @@ impl Conversation {
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Board { nic: 0, name: String::new() };
         let mut conversation = Self { local: Local::new(stream.into()), board };
-        conversation.ask(Ask::Hello { version: VERSION })?;
+        let direct = u8::from(direct::is_wanted());
+        conversation.ask(Ask::Hello { version: VERSION, direct })?;
         let (Tell::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
             return Err(Error::NoDaemon);
         };

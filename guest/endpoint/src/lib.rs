@@ -5,7 +5,7 @@
 //! to partners ([`way`]): channels to those of this host, rings to the daemon for the others. The
 //! daemon is asked for both by the socket of a board ([`board`]). Nothing goes on but in calls of
 //! whoever has the endpoint; who has nothing to do sleeps on what it hears by ([`ears`]).
-#![allow(unsafe_code, reason = "locks, and descriptors in a child process")]
+#![allow(unsafe_code, reason = "locks, descriptors in a child process, other processes' memory")]
 #![cfg_attr(
     not(test),
     deny(
@@ -18,6 +18,7 @@
 )]
 
 pub mod board;
+mod direct;
 pub mod ears;
 mod endpoint;
 mod error;

@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use causeway_attach::doorbell::Doorbell;
 use causeway_memory::{Mapping, View};
-use causeway_message::library::{Arrival, Bell, Channel, Channels, Refused, Rings, Transport};
+use causeway_message::library::{
+    Arrival, Bell, Channel, Channels, Direct, Refused, Rings, Transport,
+};
 use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::rings::Holds;
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
@@ -20,6 +22,7 @@ use rustix::event::epoll;
 use rustix::fs::SealFlags;
 
 use crate::board::Conversation;
+use crate::direct::Memory;
 use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::staging::{Slabs, Staged};
@@ -313,7 +316,8 @@ impl Way {
         (way, side): (u32, u8),
         fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
-        let [file, bell]: [OwnedFd; 2] = fds.try_into().ok()?;
+        let mut fds = fds.into_iter();
+        let (file, bell, process) = (fds.next()?, fds.next()?, fds.next());
         let (mut sender, receiver, _) = map(&file, side)?;
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         if *ALLOWED.get_or_init(allow_fences) {
@@ -330,7 +334,8 @@ impl Way {
         let of = epoll::EventData::new_u64(peer.0.into());
         epoll::add(&self.bells, &*bell, of, flags).ok()?;
         let between = Between(Arc::clone(&bell));
-        let channel = Channel { peer, address, session, sender, receiver, bell: between };
+        let direct = process.and_then(Memory::of).map(|memory| Box::new(memory) as Box<dyn Direct>);
+        let channel = Channel { peer, address, session, sender, receiver, bell: between, direct };
         if !self.channels.add(channel) {
             let _ = epoll::delete(&self.bells, &*bell);
             bell.part();

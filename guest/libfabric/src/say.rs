@@ -5,6 +5,8 @@
 
 use std::sync::Mutex;
 
+use causeway_message::library::Fetched;
+
 use crate::provider::NAME;
 use crate::rdm::Account;
 
@@ -68,6 +70,17 @@ pub fn account(account: &Account) {
     if let Err(error) = file.and_then(|mut file| file.write_all(table.as_bytes())) {
         write("warn", &format!("{COUNTERS}: {}: {error}", path.display()));
     }
+}
+
+/// An endpoint is closed: how large messages of this host came there.
+pub fn fetched(fetched: &Fetched) {
+    let Fetched { messages, fell_back, refused, unknown } = *fetched;
+    inform(&format!(
+        "of partners on this host {messages} large messages were read out of their memory; \
+         {fell_back} could not be and came through the channel; the kernel refused that for \
+         {refused} partners (ptrace_scope, other rights), and {unknown} were never to be asked \
+         (another user or PID namespace, CAUSEWAY_DIRECT=0)",
+    ));
 }
 
 fn write(level: &str, text: &str) {

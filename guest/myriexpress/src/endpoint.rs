@@ -13,12 +13,15 @@ use crate::code::Return;
 use crate::memory::{Known, Segments};
 
 /// How much is counted of an endpoint.
-pub const COUNTERS: usize = Counters::COUNT + 2;
+pub const COUNTERS: usize = Counters::COUNT + 3;
 
 /// Its counters, with their names.
-pub fn counted(messages: &Counters, asked: u64, lent: u64) -> [(&'static str, u64); COUNTERS] {
+pub fn counted(
+    messages: &Counters,
+    (asked, lent, direct): (u64, u64, u64),
+) -> [(&'static str, u64); COUNTERS] {
     let mut all = [("", 0); COUNTERS];
-    let memory = [("buffer_checks", asked), ("regions_lent", lent)];
+    let memory = [("buffer_checks", asked), ("regions_lent", lent), ("receives_direct", direct)];
     let named = messages.named().into_iter().chain(memory);
     all.iter_mut().zip(named).for_each(|(to, from)| *to = from);
     all
@@ -204,7 +207,9 @@ impl Endpoint {
 
     /// What was counted here: names and values.
     pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
-        counted(&self.core.library.counters(), self.known.asked, self.core.way.lent())
+        let way = &self.core.way;
+        let memory = (self.known.asked, way.lent(), way.channels.fetched().messages);
+        counted(&self.core.library.counters(), memory)
     }
 
     /// How a request ended, as the application is told.

@@ -121,7 +121,7 @@ impl Process {
     /// Attaches to a board, and opens its endpoint.
     pub fn start(stage: &Stage, at: Place, life: u8, polls: bool) -> Result<Self, StageError> {
         let mut local = Local::new(stage.stream(stage.group())?);
-        ask(&mut local, Ask::Hello { version: VERSION }, vec![])?;
+        ask(&mut local, Ask::Hello { version: VERSION, direct: 0 }, vec![])?;
         let (Tell::Welcome { .. }, _) = hear(&mut local, stage)? else {
             return Err(failed("it is not welcome"));
         };

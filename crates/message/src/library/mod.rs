@@ -46,7 +46,7 @@ mod transport;
 mod unexpected;
 
 pub use buffer::{Buffer, fill, pieces};
-pub use channels::{Bell, Channel, Channels};
+pub use channels::{Bell, Channel, Channels, Direct, Fetched, Never, Place};
 pub use counters::Counters;
 pub use error::Error;
 pub use from::{Source, Taken};

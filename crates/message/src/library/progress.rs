@@ -165,6 +165,11 @@ impl<B: Buffer> Library<B> {
                 return self.offered(way, peer, (match_info, len), offer, passed);
             }
             Arrival::Wanted { peer, token, to, len } => self.wanted(way, peer, token, to, len),
+            Arrival::Fetched { peer, token, len } => {
+                if let Some(at) = self.offered_to(peer, token) {
+                    self.end_offer(at, Status::Success, len);
+                }
+            }
             Arrival::Chunk { peer, token, len } => self.chunk(way, peer, token, len),
             Arrival::Failed { peer, token } => {
                 if let Some(at) = self.pulling(token, Some(peer)) {
@@ -293,13 +298,7 @@ impl<B: Buffer> Library<B> {
         to: u64,
         len: u32,
     ) {
-        let found = self.requests.find(token.0).filter(|&at| {
-            self.requests.get(at).is_some_and(|request| {
-                request.state == State::Offered
-                    && request.partner().is_some_and(|partner| partner.peer == peer)
-            })
-        });
-        let Some(at) = found else {
+        let Some(at) = self.offered_to(peer, token) else {
             way.fail(peer, to);
             return;
         };
@@ -322,6 +321,16 @@ impl<B: Buffer> Library<B> {
         }
     }
 
+    /// The send that is offered by that name, to that partner.
+    fn offered_to(&self, peer: PeerId, token: Token) -> Option<u32> {
+        self.requests.find(token.0).filter(|&at| {
+            self.requests.get(at).is_some_and(|request| {
+                request.state == State::Offered
+                    && request.partner().is_some_and(|partner| partner.peer == peer)
+            })
+        })
+    }
+
     /// Bytes of what is pulled.
     fn chunk<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, token: Token, len: u32) {
         let Some(at) = self.pulling(token, Some(peer)) else {
@@ -335,8 +344,11 @@ impl<B: Buffer> Library<B> {
             way.broken(peer);
             return;
         }
-        if let Some(into) = &mut request.buffer {
-            fill(into, from, end as usize, |at, piece| way.copy(at, piece));
+        if let Some(into) = &mut request.buffer
+            && fill(into, from, end as usize, |at, piece| way.copy(at, piece)) < len as usize
+        {
+            request.at = 0;
+            return;
         }
         request.at = end;
         if end == request.end {
@@ -362,13 +374,17 @@ impl<B: Buffer> Library<B> {
                 request.at = if status == Status::Success { request.len } else { 0 };
                 self.finish(at, status);
             }
-            State::Offered => {
-                request.at = taken.min(request.len);
-                let cut = status == Status::Success && request.at < request.len;
-                self.finish(at, if cut { Status::Truncated } else { status });
-            }
+            State::Offered => self.end_offer(at, status, taken),
             _ => {}
         }
+    }
+
+    /// What was offered ended: so many bytes of it were taken.
+    fn end_offer(&mut self, at: u32, status: Status, taken: u32) {
+        let Some(request) = self.requests.get_mut(at) else { return };
+        request.at = taken.min(request.len);
+        let cut = status == Status::Success && request.at < request.len;
+        self.finish(at, if cut { Status::Truncated } else { status });
     }
 
     /// Sends to this endpoint itself, until the handler is to be asked about one.

@@ -46,7 +46,10 @@ pub enum Arrival {
     /// The partner takes `len` bytes of what was offered by `token`: they are to be fed, and `to`
     /// names it to [`Transport::feed`].
     Wanted { peer: PeerId, token: Token, to: u64, len: u32 },
-    /// The next `len` bytes of what is being pulled go with it.
+    /// The partner read `len` bytes of what was offered by `token` where they lay.
+    Fetched { peer: PeerId, token: Token, len: u32 },
+    /// The next `len` bytes of what is being pulled go with it. If it has fewer, all comes again,
+    /// from the beginning.
     Chunk { peer: PeerId, token: Token, len: u32 },
     /// The partner will not send what is being pulled.
     Failed { peer: PeerId, token: Token },

@@ -121,7 +121,7 @@ pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     let (sender, receiver) = open(memory, side).unwrap();
     let Options { address, session, .. } = options(to);
     let bell = no_bell as fn();
-    Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell }
+    Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell, direct: None }
 }
 
 /// An endpoint and its ways to others.

@@ -134,9 +134,14 @@ impl Host {
     }
 
     pub fn attach(&self, board: &str) -> Process {
+        self.attach_as(board, 0)
+    }
+
+    /// `direct`: whether it takes descriptors of processes.
+    pub fn attach_as(&self, board: &str, direct: u8) -> Process {
         let stream = UnixStream::connect(self.dir.join(board)).unwrap();
         let mut process = Process(Local::new(stream.into()));
-        process.ask(Ask::Hello { version: VERSION });
+        process.ask(Ask::Hello { version: VERSION, direct });
         let (tell, _) = process.hear();
         let Tell::Welcome { version, nic: its, name, .. } = tell else { panic!("{tell:?}") };
         assert_eq!((version, its, name.as_str()), (VERSION, nic(board), &*format!("{board}:0")));

@@ -161,6 +161,10 @@ impl Places {
         self.control.saturating_add(256)
     }
 
+    pub(super) fn sender_withdrew(self) -> usize {
+        self.control.saturating_add(320)
+    }
+
     pub(super) fn sender_closed(self) -> usize {
         self.control.saturating_add(384)
     }

@@ -16,8 +16,8 @@
 //! | 4096 on | slots of the first side, of the second, data of the first, of the second |
 //!
 //! Control, each word on a line of its own: +0 what the receiver gave back (slots taken, u32, and
-//! data taken in units of 64 bytes, u32); +128 receiver sleeps; +256 sender waits for room; +384
-//! sender closed; +448 sender makes no fence after its events ([`Sender::spare`]).
+//! data taken in units of 64 bytes, u32); +128 receiver sleeps; +256 sender waits for room; +320
+//! how often the sender withdrew something ([`Sender::withdraw`]); +384 sender closed; +448 sender makes no fence after its events ([`Sender::spare`]).
 //!
 //! A slot is 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
 //! that is stored last: id u16, kind u8, zero u8, length u32. The id is the lap of the ring, 1 to

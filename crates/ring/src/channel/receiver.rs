@@ -1,6 +1,6 @@
 //! The half of a direction that receives.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::area::Area;
 use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
@@ -205,6 +205,12 @@ impl Receiver {
     /// and then whether there is an event.
     pub fn closed(&self) -> bool {
         self.area.get(self.places.sender_closed(), Ordering::Acquire) != 0
+    }
+
+    /// How often the other side withdrew something, after all that was looked at before this.
+    pub fn withdrawn(&self) -> u64 {
+        fence(Ordering::Acquire);
+        self.area.get(self.places.sender_withdrew(), Ordering::Acquire)
     }
 
     /// Whether a page of the memory was lost: the channel is of no use any more.

@@ -35,6 +35,7 @@ pub struct Sender {
     freed: u32,
     /// Whether it makes no fences.
     spares: bool,
+    withdrawn: u64,
 }
 
 impl Sender {
@@ -53,6 +54,7 @@ impl Sender {
             put: 0,
             freed: 0,
             spares: false,
+            withdrawn: 0,
         }
     }
 
@@ -165,8 +167,24 @@ impl Sender {
         handshake::awake(&self.area, self.places.sender_waits());
     }
 
+    /// Something that events pointed to, outside of the channel, is not what it was from now on:
+    /// whoever looked at it and then finds the same count as before
+    /// ([`Receiver::withdrawn`](super::Receiver::withdrawn)) saw it as it was.
+    pub fn withdraw(&mut self) {
+        self.withdrawn = self.withdrawn.wrapping_add(1);
+        self.area.put(self.places.sender_withdrew(), self.withdrawn, Ordering::Release);
+        // Before anything is changed there.
+        <Area as handshake::Words>::full_fence();
+    }
+
+    /// How often [`Self::withdraw`] was called.
+    pub fn withdrawn(&self) -> u64 {
+        self.withdrawn
+    }
+
     /// Tells that nothing more comes. What was sent can still be taken.
     pub fn close(&mut self) {
+        self.withdraw();
         self.area.put(self.places.sender_closed(), 1, Ordering::Release);
     }
 

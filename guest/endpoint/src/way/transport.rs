@@ -184,9 +184,12 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     fn cancel(&mut self, token: Token) {
-        if self.connects.remove(&token.0).is_none()
-            && let Some(rings) = &mut self.rings
-        {
+        if self.connects.remove(&token.0).is_some() {
+            return;
+        }
+        let channels: &mut Ways = &mut self.channels;
+        channels.cancel(token);
+        if let Some(rings) = &mut self.rings {
             let rings: &mut Ways = rings;
             rings.cancel(token);
         }

@@ -240,6 +240,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     if let Some(mut ep) = taken {
         ep.rdm.finish();
         crate::say::account(&ep.rdm.account());
+        crate::say::fetched(&ep.rdm.endpoint.way.channels.fetched());
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
     // SAFETY: it came out of a box, is closed once, and nothing has it any more.

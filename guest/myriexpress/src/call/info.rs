@@ -77,7 +77,7 @@ impl Query {
     /// What was counted: of the endpoint, or of all that this process has on the board.
     fn counters(&self, of: Of) -> Result<(), Return> {
         let board = self.board(of.board())?;
-        let mut all = counted(&Counters::default(), 0, 0);
+        let mut all = counted(&Counters::default(), (0, 0, 0));
         match of.0 {
             Some((_, counters)) => all = counters,
             None => table::each(|endpoint| {

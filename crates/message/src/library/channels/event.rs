@@ -3,13 +3,18 @@
 //! | kind | words | bytes |
 //! |---|---|---|
 //! | 1 message | match information | the message |
-//! | 2 offer | match information, the sender's name for it, length | |
+//! | 2 offer | match information, the sender's name for it, length | none, or where it lies |
 //! | 3 pull | the offer's name, the receiver's name for it, length | |
 //! | 4 chunk | the receiver's name | the next bytes |
 //! | 5 fail | the receiver's name | |
+//! | 6 taken | the offer's name, length | |
 //!
 //! A pull is answered by chunks in order, or by one fail. The sender of a large message has done
 //! its part when the last chunk is in the channel, so no event says that they arrived.
+//!
+//! An offer's bytes ([`super::direct`]): how often the sender withdrew something, then for each
+//! place where it lies the address and the length, 8 bytes each. Who read it there does not pull
+//! it, and says that it was taken.
 
 use causeway_ring::channel::{Event, Head};
 
@@ -17,10 +22,11 @@ use crate::library::Arrival;
 use crate::split::{PeerId, Token};
 
 pub(super) const MESSAGE: u8 = 1;
-const OFFER: u8 = 2;
+pub(super) const OFFER: u8 = 2;
 const PULL: u8 = 3;
 const CHUNK: u8 = 4;
-const FAIL: u8 = 5;
+pub(super) const FAIL: u8 = 5;
+const TAKEN: u8 = 6;
 
 /// A message; its bytes go with it.
 #[inline]
@@ -48,6 +54,11 @@ pub(super) fn fail(to: u64) -> Head {
     Head { kind: FAIL, words: [to, 0, 0] }
 }
 
+/// What was offered by that name was read, so many bytes of it.
+pub(super) fn taken(offer: u64, len: usize) -> Head {
+    Head { kind: TAKEN, words: [offer, len as u64, 0] }
+}
+
 /// What an event says; none if that is nonsense.
 #[inline(always)]
 pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
@@ -59,6 +70,7 @@ pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
         PULL => Arrival::Wanted { peer, token: Token(a), to: b, len: u32::try_from(c).ok()? },
         CHUNK => Arrival::Chunk { peer, token: Token(a), len },
         FAIL => Arrival::Failed { peer, token: Token(a) },
+        TAKEN => Arrival::Fetched { peer, token: Token(a), len: u32::try_from(b).ok()? },
         _ => return None,
     })
 }

@@ -1,18 +1,25 @@
 //! Channels as the way to partners of this host: who they lead to, and who is looked at next.
 
+mod direct;
 mod event;
+mod read;
 mod way;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Writing, far_fence};
 
+pub use direct::{Direct, Fetched, Never, Place};
+
 use super::{Arrival, Refused};
-use crate::limits::{CHANNELS_MAX, FAILS_MAX};
+use crate::limits::CHANNELS_MAX;
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
+use direct::{Offered, Reading};
+use read::Load;
 
-/// How many events of one channel are taken before another is looked at.
+/// How many events of one channel are taken before another is looked at; and of all, before a step
+/// of what is being read.
 const TURN: u32 = 16;
 /// How often nothing is found before it is looked whether the others closed.
 const IDLE_LOOKS: u32 = 256;
@@ -44,6 +51,8 @@ pub struct Channel<D> {
     pub receiver: Receiver,
     /// Its doorbell.
     pub bell: D,
+    /// Its process's memory, where that may be tried: then it may be told of ours.
+    pub direct: Option<Box<dyn Direct>>,
 }
 
 #[derive(Debug)]
@@ -52,6 +61,11 @@ struct Link<D> {
     sender: Sender,
     receiver: Receiver,
     bell: D,
+    direct: Option<Box<dyn Direct>>,
+    /// It is told where offers lie.
+    tells: bool,
+    /// What it offered and nobody took yet.
+    offers: BTreeMap<u64, Offered>,
     /// Its next event cannot be taken now.
     deferred: bool,
     /// What found no room last, in bytes.
@@ -60,8 +74,8 @@ struct Link<D> {
     lost: Option<Status>,
     /// Of no use any more; the library half is told.
     dead: bool,
-    /// Names of pulls that are to be failed, where there was no room to say so.
-    failing: VecDeque<u64>,
+    /// What is to be said of pulls, where there was no room to say so.
+    owed: VecDeque<Head>,
 }
 
 impl<D> Link<D> {
@@ -79,6 +93,8 @@ enum Current {
     Nothing,
     Note,
     Event(usize),
+    /// A step of the first that is being read.
+    Read,
 }
 
 /// All channels of an endpoint. `D` rings the doorbell of a partner.
@@ -93,6 +109,16 @@ pub struct Channels<D> {
     /// The event that is looked at, and what it says.
     event: Event,
     arrival: Arrival,
+    /// It is an offer that says where its bytes lie.
+    offered: Option<Offered>,
+    /// What is being read, in turn.
+    reads: VecDeque<Reading>,
+    /// How many events come before its next step.
+    before_read: u32,
+    /// A step was taken: the caller has time for other things.
+    breathes: bool,
+    load: Load,
+    fetched: Fetched,
     /// Whose turn it is, and how much of it is left.
     at: usize,
     turn: u32,
@@ -113,6 +139,12 @@ impl<D> Default for Channels<D> {
             current: Current::Nothing,
             event: Event::default(),
             arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
+            offered: None,
+            reads: VecDeque::new(),
+            before_read: 0,
+            breathes: false,
+            load: Load::default(),
+            fetched: Fetched::default(),
             at: 0,
             turn: TURN,
             idle: 0,
@@ -127,23 +159,28 @@ impl<D: Bell> Channels<D> {
     /// Adds a channel; its partner is seen by the next progress. False: the number is taken or too
     /// high, or there are too many.
     pub fn add(&mut self, channel: Channel<D>) -> bool {
-        let Channel { peer, address, session, sender, receiver, bell } = channel;
+        let Channel { peer, address, session, sender, receiver, bell, direct } = channel;
         let at = peer.0 as usize;
         let free = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         if at >= crate::limits::PEER_NUMBERS_MAX || free >= CHANNELS_MAX || self.of(peer).is_some()
         {
             return false;
         }
+        let unknown = u64::from(direct.is_none());
+        self.fetched.unknown = self.fetched.unknown.wrapping_add(unknown);
         let link = Link {
             peer,
             sender,
             receiver,
             bell,
+            tells: direct.is_some(),
+            direct,
+            offers: BTreeMap::new(),
             deferred: false,
             full: None,
             lost: None,
             dead: false,
-            failing: VecDeque::new(),
+            owed: VecDeque::new(),
         };
         match self.links.get_mut(free) {
             Some(place) => *place = Some(link),
@@ -176,6 +213,11 @@ impl<D: Bell> Channels<D> {
         self.of(peer).is_some()
     }
 
+    /// What was read out of partners' memory.
+    pub fn fetched(&self) -> Fetched {
+        self.fetched
+    }
+
     /// The application did something by which it may take what it could not take before.
     #[inline]
     pub fn stir(&mut self) {
@@ -192,7 +234,7 @@ impl<D: Bell> Channels<D> {
             far |= link.receiver.wish();
         }
         // One for all.
-        let mut idle = self.notes.is_empty() && (!far || far_fence());
+        let mut idle = self.notes.is_empty() && self.reads.is_empty() && (!far || far_fence());
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             if link.dead {
@@ -200,7 +242,7 @@ impl<D: Bell> Channels<D> {
             }
             // What is deferred waits for the application alone.
             let arrived = link.receiver.ready() && !link.deferred;
-            let room = match (link.full, link.failing.is_empty()) {
+            let room = match (link.full, link.owed.is_empty()) {
                 (None, true) => Ok(false),
                 (full, _) => link.sender.ask_room(full.unwrap_or(0)),
             };
@@ -248,11 +290,14 @@ impl<D: Bell> Channels<D> {
             link.dead = true;
             link.sender.close();
             link.bell.ring();
-            self.notes.push_back(Arrival::PeerGone { peer: link.peer, status });
+            let peer = link.peer;
+            self.notes.push_back(Arrival::PeerGone { peer, status });
+            self.stop_reading(peer);
         }
     }
 
     fn remove(&mut self, peer: PeerId) {
+        self.stop_reading(peer);
         let Some(at) = self.of(peer) else { return };
         if let Some(place) = self.by_peer.get_mut(peer.0 as usize) {
             *place = None;
@@ -299,21 +344,6 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Tells a partner that what it pulls does not come; later, if there is no room.
-    fn tell_failed(&mut self, peer: PeerId, to: u64) {
-        if self.send(peer, event::fail(to), 0, |_| ()) == Err(Refused::Full)
-            && let Ok((at, link)) = self.link(peer)
-        {
-            // Only as many as there are pulls: else the partner made them up.
-            if link.failing.len() < FAILS_MAX {
-                link.failing.push_back(to);
-                self.attention = true;
-            } else {
-                self.bury(at, Status::EndpointUnreachable);
-            }
-        }
-    }
-
     /// Looks whether the next event of a link is there.
     #[inline]
     fn look(&mut self, at: usize) -> bool {
@@ -325,6 +355,10 @@ impl<D: Bell> Channels<D> {
             Ok(None) => return false,
             Ok(Some(event)) => {
                 if let Some(arrival) = event::arrival(link.peer, &event) {
+                    self.load.came(&arrival);
+                    let told = event.len > 0 && event.head.kind == event::OFFER;
+                    let told = told && link.direct.is_some();
+                    self.offered = if told { Offered::of(&event, &link.receiver) } else { None };
                     self.event = event;
                     self.arrival = arrival;
                     self.current = Current::Event(at);
@@ -379,12 +413,12 @@ impl<D: Bell> Channels<D> {
         self.attention = false;
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            if !link.failing.is_empty() {
-                let (peer, failing) = (link.peer, std::mem::take(&mut link.failing));
-                failing.into_iter().for_each(|to| self.tell_failed(peer, to));
+            if !link.owed.is_empty() {
+                let (peer, owed) = (link.peer, std::mem::take(&mut link.owed));
+                owed.into_iter().for_each(|head| self.say(peer, head));
             }
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            self.attention |= link.lost.is_some() || !link.failing.is_empty();
+            self.attention |= link.lost.is_some() || !link.owed.is_empty();
             if (rare || link.lost.is_some())
                 && let Some(status) = link.ended()
             {

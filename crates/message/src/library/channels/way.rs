@@ -2,9 +2,11 @@
 
 use causeway_ring::channel::{Head, Short};
 
+use super::direct::Told;
+use super::read::Load;
 use super::{Bell, Channels, Current, event};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
-use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX};
+use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 
@@ -50,7 +52,16 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         match_info: u64,
         data: &B,
     ) -> Result<(), Refused> {
-        self.send(peer, event::offer(match_info, token, data.len()), 0, |_| ())
+        let (_, link) = self.link(peer)?;
+        let tells = link.tells && data.len() >= DIRECT_BYTES_MIN;
+        let told = if tells { Told::of(data, link.sender.withdrawn()) } else { None };
+        let bytes = told.as_ref().map_or(&[][..], Told::bytes);
+        let head = event::offer(match_info, token, data.len());
+        self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?;
+        if told.is_some() {
+            self.load.offer();
+        }
+        Ok(())
     }
 
     fn pull(
@@ -61,7 +72,11 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         _into: Option<&mut B>,
         len: u32,
     ) -> Result<Handed, Refused> {
+        if self.begin_read(peer, offer, token, len) {
+            return Ok(Handed::Kept);
+        }
         self.send(peer, event::pull(offer, token, len), 0, |_| ())?;
+        self.load.pull(len);
         Ok(if len == 0 { Handed::Done } else { Handed::Kept })
     }
 
@@ -88,10 +103,13 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                 Err(never) => return Err(never),
             }
         }
-        Ok(from.saturating_sub(at))
+        let fed = from.saturating_sub(at);
+        self.load.feed(fed);
+        Ok(fed)
     }
 
     fn fail(&mut self, peer: PeerId, to: u64) {
+        self.load = Load::default();
         self.tell_failed(peer, to);
     }
 
@@ -114,7 +132,12 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         self.remove(peer);
     }
 
-    fn cancel(&mut self, _token: Token) {}
+    fn cancel(&mut self, _token: Token) {
+        // It may have been offered, and where it lies may be something else soon.
+        let told = self.links.iter_mut().flatten().filter(|link| link.tells);
+        told.for_each(|link| link.sender.withdraw());
+        self.load = Load::default();
+    }
 
     fn broken(&mut self, peer: PeerId) {
         if let Some(at) = self.of(peer) {
@@ -135,7 +158,15 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         if self.rested {
             self.offer_again();
         }
+        self.breathes = false;
+        if self.read_is_due() && self.look_at_read() {
+            return Some(self.arrival);
+        }
         if self.look_round() {
+            self.before_read = self.before_read.saturating_sub(1);
+            return Some(self.arrival);
+        }
+        if self.look_at_read() {
             return Some(self.arrival);
         }
         self.idle();
@@ -144,7 +175,11 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn short(&self) -> Option<(PeerId, Short)> {
-        if self.current != Current::Nothing || !self.notes.is_empty() || self.rested {
+        if self.current != Current::Nothing
+            || !self.notes.is_empty()
+            || self.rested
+            || self.read_is_due()
+        {
             return None;
         }
         let link = self.links.get(self.at)?.as_ref()?;
@@ -157,6 +192,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     #[inline]
     fn short_done(&mut self) {
         self.turn = self.turn.saturating_sub(1);
+        self.before_read = self.before_read.saturating_sub(1);
         if let Some(Some(link)) = self.links.get_mut(self.at)
             && link.receiver.advance_short()
         {
@@ -166,6 +202,9 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn more(&self) -> bool {
+        if !self.reads.is_empty() {
+            return !self.breathes;
+        }
         match self.links.as_slice() {
             [Some(link)] => !self.notes.is_empty() || link.receiver.ready(),
             _ => true,
@@ -174,9 +213,14 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn copy(&self, at: usize, into: &mut [u8]) -> usize {
-        let Current::Event(link) = self.current else { return 0 };
-        let Some(Some(link)) = self.links.get(link) else { return 0 };
-        link.receiver.copy(&self.event, at, into)
+        match self.current {
+            Current::Event(link) => {
+                let Some(Some(link)) = self.links.get(link) else { return 0 };
+                link.receiver.copy(&self.event, at, into)
+            }
+            Current::Read => self.read(at, into),
+            Current::Nothing | Current::Note => 0,
+        }
     }
 
     #[inline]
@@ -184,12 +228,17 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         match std::mem::replace(&mut self.current, Current::Nothing) {
             Current::Note => drop(self.notes.pop_front()),
             Current::Event(at) => {
-                if let Some(Some(link)) = self.links.get_mut(at)
-                    && link.receiver.advance(&self.event)
-                {
-                    link.bell.ring();
+                let offered = self.offered.take();
+                if let Some(Some(link)) = self.links.get_mut(at) {
+                    if let Some(offered) = offered {
+                        link.offers.insert(offered.name, offered);
+                    }
+                    if link.receiver.advance(&self.event) {
+                        link.bell.ring();
+                    }
                 }
             }
+            Current::Read => self.read_on(),
             Current::Nothing => {}
         }
     }

@@ -1,0 +1,318 @@
+//! Large messages that are read out of the sender's memory, and what comes of it when they cannot be.
+
+mod library_common;
+
+use std::sync::{Arc, Mutex};
+
+use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
+use causeway_message::limits::{DIRECT_BYTES_MIN, DIRECT_PLACES_MAX, DIRECT_STEP_BYTES};
+use causeway_message::split::PeerId;
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Layout, Side, open};
+use library_common::*;
+
+/// A process's memory, as far as it is read in a test, and what becomes of reads.
+#[derive(Debug, Default)]
+struct Memory {
+    at: u64,
+    bytes: Vec<u8>,
+    /// How each read ends that is not to end well, in order.
+    plan: Vec<Result<usize, Never>>,
+    reads: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Fake(Arc<Mutex<Memory>>);
+
+impl Fake {
+    /// From now on these bytes lie there.
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let mut memory = self.0.lock().unwrap();
+        (memory.at, memory.bytes) = (at, bytes.to_vec());
+    }
+
+    fn plan(&self, plan: &[Result<usize, Never>]) {
+        self.0.lock().unwrap().plan = plan.to_vec();
+    }
+
+    fn reads(&self) -> usize {
+        self.0.lock().unwrap().reads
+    }
+}
+
+impl Direct for Fake {
+    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+        let mut memory = self.0.lock().unwrap();
+        memory.reads += 1;
+        assert_eq!(from.iter().map(|place| place.len).sum::<u64>(), into.len() as u64);
+        assert!(from.iter().all(|place| place.len > 0));
+        let wanted = match memory.plan.is_empty() {
+            true => Ok(into.len()),
+            false => memory.plan.remove(0),
+        }?;
+        let mut done = 0;
+        for place in from {
+            let from = (place.at - memory.at) as usize;
+            let len = (place.len as usize).min(wanted.saturating_sub(done));
+            into[done..done + len].copy_from_slice(&memory.bytes[from..from + len]);
+            done += len;
+        }
+        Ok(done)
+    }
+}
+
+/// Two endpoints, of which the second reads the first's memory. It has offered something itself:
+/// what is alone goes by the channel.
+fn pair() -> (Pair, Fake) {
+    let (pair, fake) = pair_alone();
+    let mut pair = pair;
+    pair.b.send(A, 99, &content(99, DIRECT_BYTES_MIN));
+    pair.run();
+    (pair, fake)
+}
+
+fn pair_alone() -> (Pair, Fake) {
+    let fake = Fake::default();
+    let memory = memory(Layout::DEFAULT);
+    let (mut a, mut b) = (End::new(options(1)), End::new(options(2)));
+    let mut to_b = channel(&memory, Side::First, 2);
+    to_b.direct = Some(Box::new(Fake::default()));
+    let mut to_a = channel(&memory, Side::Second, 1);
+    to_a.direct = Some(Box::new(fake.clone()));
+    assert!(a.ways.add(to_b) && b.ways.add(to_a));
+    a.run();
+    b.run();
+    (Pair { a, b, memory }, fake)
+}
+
+/// Sends bytes that lie in pieces.
+fn send(pair: &mut Pair, fake: &Fake, info: u64, bytes: &[u8], size: usize) -> RequestId {
+    let data = cut(bytes, size);
+    fake.put(data.bytes(0).as_ptr().addr() as u64, bytes);
+    pair.a.library.isend(&mut pair.a.ways, B, info, 0, data).unwrap()
+}
+
+#[test]
+fn large_messages_are_read_where_they_lie_and_their_sender_hears_of_it() {
+    let (mut pair, fake) = pair();
+    let lens = [DIRECT_BYTES_MIN, 300_001, DIRECT_STEP_BYTES + 1, 3 * DIRECT_STEP_BYTES];
+    let (mut number, mut before) = (0, 0);
+    for len in lens {
+        for (pieces, early) in [(1, true), (3, true), (DIRECT_PLACES_MAX, false), (1, false)] {
+            number += 1;
+            let bytes = content(number, len);
+            let posted = early.then(|| pair.b.receive(number, u64::MAX, len));
+            let sent = send(&mut pair, &fake, number, &bytes, len.div_ceil(pieces));
+            pair.run();
+            let (receive, back) = posted.unwrap_or_else(|| pair.b.receive(number, u64::MAX, len));
+            pair.run();
+            assert_eq!(pair.b.ended(receive).status, Status::Success);
+            let done = pair.a.ended(sent);
+            assert_eq!((done.status, done.xfer_length as usize), (Status::Success, len));
+            assert!(given(&back) == bytes, "{len} in {pieces}");
+            assert_eq!(fake.reads() - before, len.div_ceil(DIRECT_STEP_BYTES));
+            before = fake.reads();
+        }
+    }
+    let fetched = pair.b.ways.fetched();
+    assert_eq!((fetched.messages, fetched.fell_back), (number, 0));
+}
+
+#[test]
+fn both_sides_in_pieces_and_a_receive_that_is_too_short() {
+    let (mut pair, fake) = pair();
+    let bytes = content(1, 500_000);
+    let (pad, back) = cut_room(400_000, 70_001);
+    let receive = pair.b.library.irecv(&mut pair.b.ways, 1, u64::MAX, 0, pad).unwrap();
+    let sent = send(&mut pair, &fake, 1, &bytes, 90_001);
+    pair.run();
+    for done in [pair.b.ended(receive), pair.a.ended(sent)] {
+        assert_eq!((done.status, done.xfer_length), (Status::Truncated, 400_000));
+        assert_eq!(done.msg_length, 500_000);
+    }
+    assert!(given(&back) == bytes[..400_000]);
+    assert_eq!(fake.reads(), 6, "one for each piece of the receive");
+}
+
+#[test]
+fn what_is_alone_or_short_or_in_many_pieces_goes_by_the_channel() {
+    let (mut alone, fake) = pair_alone();
+    let exchange = |pair: &mut Pair, len: usize, size: usize| {
+        let bytes = content(5, len);
+        let (receive, back) = pair.b.receive(5, u64::MAX, len);
+        let sent = send(pair, &fake, 5, &bytes, size);
+        pair.run();
+        assert_eq!(pair.b.ended(receive).status, Status::Success);
+        assert_eq!(pair.a.ended(sent).status, Status::Success);
+        assert!(given(&back) == bytes);
+    };
+    exchange(&mut alone, 1 << 20, 1 << 20);
+    assert_eq!(fake.reads(), 0);
+    let (mut pair, _) = pair();
+    exchange(&mut pair, DIRECT_BYTES_MIN - 1, 1 << 20);
+    exchange(&mut pair, 90_000, 10_000);
+    assert_eq!(pair.b.ways.fetched().messages, 0);
+    // Of two that come together, one is not alone.
+    let receives = [1, 2].map(|info| alone.b.receive(info, u64::MAX, 1 << 20));
+    alone.a.send(B, 1, &content(1, 1 << 20));
+    send(&mut alone, &fake, 2, &content(2, 1 << 20), 1 << 20);
+    alone.run();
+    for ((receive, back), info) in receives.into_iter().zip([1, 2]) {
+        alone.b.ended(receive);
+        assert!(given(&back) == content(info, 1 << 20));
+    }
+    assert_eq!(alone.b.ways.fetched().messages, 1);
+}
+
+#[test]
+fn what_cannot_be_read_is_pulled_from_its_beginning() {
+    let len = 3 * DIRECT_STEP_BYTES;
+    let step = Ok(DIRECT_STEP_BYTES);
+    let plans: [(&[Result<usize, Never>], usize, u64); 6] = [
+        (&[Ok(0)], 1, 0),
+        (&[Ok(DIRECT_STEP_BYTES - 1)], 1, 0),
+        (&[step, step, Ok(7)], 3, 0),
+        (&[step, Ok(0)], 2, 0),
+        (&[Err(Never)], 1, 1),
+        (&[step, Err(Never)], 2, 1),
+    ];
+    for (plan, reads, refused) in plans {
+        let (mut pair, fake) = pair();
+        fake.plan(plan);
+        let bytes = content(1, len);
+        let (receive, back) = pair.b.receive(1, u64::MAX, len);
+        let sent = send(&mut pair, &fake, 1, &bytes, len);
+        pair.run();
+        assert_eq!(pair.b.ended(receive).status, Status::Success, "{plan:?}");
+        assert_eq!(pair.a.ended(sent).status, Status::Success, "{plan:?}");
+        assert!(given(&back) == bytes, "{plan:?}");
+        let fetched = pair.b.ways.fetched();
+        assert_eq!((fetched.messages, fetched.fell_back, fetched.refused), (0, 1, refused));
+        assert_eq!(fake.reads(), reads);
+        // The next is tried again, unless that was never to be.
+        let (receive, back) = pair.b.receive(2, u64::MAX, len);
+        send(&mut pair, &fake, 2, &bytes, len);
+        pair.run();
+        pair.b.ended(receive);
+        assert!(given(&back) == bytes);
+        assert_eq!(fake.reads(), reads + if refused == 0 { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn a_sender_that_gives_up_or_is_gone_in_the_middle_ends_the_receive_ill() {
+    for way in 0..4 {
+        let (mut pair, fake) = pair();
+        let len = 3 * DIRECT_STEP_BYTES;
+        let (receive, _) = pair.b.receive(1, u64::MAX, len);
+        let sent = send(&mut pair, &fake, 1, &content(1, len), len);
+        pair.a.run();
+        while fake.reads() == 0 {
+            assert_eq!(pair.b.library.progress(&mut pair.b.ways), Step::Worked);
+        }
+        assert_eq!(fake.reads(), 1, "one step at a time");
+        assert!(!pair.b.ways.arm(), "it does not sleep over it");
+        pair.b.ways.disarm();
+        let ill = match way {
+            // It takes too long.
+            0 => {
+                pair.a.library.set_timeout(Some(sent), Some(5)).unwrap();
+                pair.a.library.tick(&mut pair.a.ways, 10);
+                assert_eq!(pair.a.ended(sent).status, Status::Timeout);
+                Status::Aborted
+            }
+            1 => {
+                pair.a.library.disconnect(&mut pair.a.ways, B).unwrap();
+                Status::EndpointClosed
+            }
+            2 => {
+                pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
+                Status::EndpointClosed
+            }
+            _ => {
+                pair.b.library.disconnect(&mut pair.b.ways, A).unwrap();
+                Status::EndpointUnreachable
+            }
+        };
+        pair.run();
+        for _ in 0..2000 {
+            pair.b.run();
+        }
+        assert_eq!(pair.b.ended(receive).status, ill);
+        assert!(fake.reads() <= 2, "what was given up is not read to its end");
+        assert_eq!(pair.b.ways.fetched().messages, 0);
+    }
+}
+
+#[test]
+fn events_come_between_the_steps_of_a_long_message() {
+    let (mut pair, fake) = pair();
+    let len = 8 * DIRECT_STEP_BYTES;
+    let (long, back) = pair.b.receive(1, u64::MAX, len);
+    let bytes = content(1, len);
+    send(&mut pair, &fake, 1, &bytes, len);
+    for info in 10..50 {
+        pair.a.send(B, info, b"short");
+    }
+    pair.a.run();
+    let mut receives: Vec<_> = (10..50).map(|info| pair.b.receive(info, u64::MAX, 5).0).collect();
+    while !receives.is_empty() {
+        pair.b.library.progress(&mut pair.b.ways);
+        receives.retain(|receive| pair.b.is_pending(*receive));
+    }
+    assert!(fake.reads() < 8, "{} steps before", fake.reads());
+    pair.run();
+    pair.b.ended(long);
+    assert!(given(&back) == bytes);
+}
+
+#[test]
+fn hostile_offers_that_say_nonsense_are_pulled_and_hostile_thanks_end_nothing_of_others() {
+    let (good, len) = (4096_u64, DIRECT_BYTES_MIN as u64);
+    let said: [&[u64]; 7] = [
+        &[0],
+        &[0, good],
+        &[0, good, len - 1],
+        &[0, good, len, good, 1],
+        &[0, u64::MAX, len],
+        &[0, good, u64::MAX, good, len + 1],
+        &[0, good, 1 << 63, good, 1 << 63, good, len],
+    ];
+    for words in said {
+        let (fake, memory) = (Fake::default(), memory(Layout::DEFAULT));
+        let mut end = End::new(options(1));
+        let mut to_liar = channel(&memory, Side::First, 2);
+        to_liar.direct = Some(Box::new(fake.clone()));
+        assert!(end.ways.add(to_liar));
+        let honest = library_common::memory(Layout::DEFAULT);
+        assert!(end.ways.add(channel(&honest, Side::First, 3)));
+        end.run();
+        let (mut liar, mut ear) = open(&memory, Side::Second).unwrap();
+        let to_honest = end.send(partner(3), 7, &content(7, 50_000));
+        let to_liar = end.send(B, 8, &content(8, 50_000));
+        let offer = ear.poll().unwrap().unwrap();
+        ear.advance(&offer);
+        let (receive, _) = end.receive(0, 0, len as usize);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(liar.send(Head { kind: 2, words: [7, 8, len] }, &bytes).unwrap());
+        end.run();
+        let pull = ear.poll().unwrap().unwrap();
+        assert_eq!((pull.head.kind, pull.head.words[0], pull.head.words[2]), (3, 8, len));
+        assert_eq!(fake.reads(), 0, "{words:?}");
+        // Names of its own offer's neighbours: the send to the other, the receive.
+        let own = offer.head.words[1];
+        for name in (0..8).flat_map(|by: u64| [own.wrapping_add(by), own.wrapping_sub(by)]) {
+            if name != own {
+                assert!(liar.send(Head { kind: 6, words: [name, 9, 0] }, &[]).unwrap());
+            }
+        }
+        end.run();
+        assert!(end.is_pending(to_honest) && end.is_pending(to_liar) && end.is_pending(receive));
+        // More than there is, is all.
+        assert!(liar.send(Head { kind: 6, words: [own, 60_000, 0] }, &[]).unwrap());
+        assert!(liar.send(Head { kind: 6, words: [own, 1, 0] }, &[]).unwrap());
+        end.run();
+        let done = end.ended(to_liar);
+        assert_eq!((done.status, done.xfer_length), (Status::Success, 50_000));
+    }
+}

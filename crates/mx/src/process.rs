@@ -1,0 +1,45 @@
+//! Processes of this host, vouched for to others that may read large messages out of their memory.
+//!
+//! Whoever has a descriptor of a process ([`pidfd_open`]) can ask the kernel for more than to look
+//! whether it lives. So it is given only to processes of the same user, and where everybody could
+//! open it: to those that see the same processes as we do.
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process that is attached, as the kernel knew it then; none where others cannot be told of it.
+pub fn open(pid: Pid, uid: u32) -> Option<OwnedFd> {
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+    let pid = pid_seen_here(&std::fs::read_to_string(info).ok()?)?;
+    // It may have ended, and another may have its number; not one of another user's, though.
+    let of = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    (of == uid).then_some(process)
+}
+
+/// The number of a process, if it has none but that which it has for us: then it is in no namespace
+/// below ours, nor gone, nor out of our sight.
+fn pid_seen_here(info: &str) -> Option<u32> {
+    let mut seen = info.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace();
+    let pid = seen.next()?.parse().ok()?;
+    (pid > 0 && seen.next().is_none()).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_other_namespaces_and_users_are_not_vouched_for() {
+        assert_eq!(pid_seen_here("pos:\t0\nPid:\t77\nNSpid:\t77\n"), Some(77));
+        for info in ["NSpid:\t77\t1\n", "NSpid:\t0\n", "NSpid:\t-1\n", "NSpid:\n", "Pid:\t77\n", ""]
+        {
+            assert_eq!(pid_seen_here(info), None, "{info:?}");
+        }
+        let (own, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
+        assert!(open(own, uid).is_some());
+        assert!(open(own, uid.wrapping_add(1)).is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! The memory of other processes, read where the kernel lets us.
+//!
+//! Which process a partner is the daemon says, not the partner: it hands on a descriptor of it. Its
+//! number is asked of that descriptor, and that it still lives after each read, so that the number
+//! was not another's meanwhile. What is needed besides is the kernel's to decide: the same user, no
+//! more rights than ours, both to be dumped (`PR_SET_DUMPABLE`), and Yama. With `ptrace_scope` 1 only
+//! a process's ancestors may read it, unless it allows more (`PR_SET_PTRACER`), which is the
+//! application's to do and never done here; so ranks of a job go on as without this, by the channel.
+//!
+//! The process is who connected to the daemon; a child has none of its parent's endpoints. One that
+//! becomes another program ends its endpoints so, which its partners hear a moment later: what they
+//! read until then is whatever lies there, and they may see it in any case.
+//!
+//! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading others, and from being read.
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use causeway_message::library::{Direct, Never, Place};
+use causeway_message::limits::DIRECT_PLACES_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Whether this process takes part.
+pub fn is_wanted() -> bool {
+    std::env::var_os("CAUSEWAY_DIRECT").is_none_or(|value| value != "0")
+}
+
+/// A process's memory.
+#[derive(Debug)]
+pub struct Memory {
+    pid: libc::pid_t,
+    process: OwnedFd,
+}
+
+impl Memory {
+    /// Of a process that is seen from here and lives.
+    pub fn of(process: OwnedFd) -> Option<Self> {
+        let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+        let pid = pid_in(&std::fs::read_to_string(info).ok()?)?;
+        is_wanted().then_some(Self { pid, process })
+    }
+
+    /// Whether it has not ended: then its number was never another's.
+    fn lives(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)) == Ok(0)
+    }
+}
+
+/// The number of a process, by what is told of its descriptor.
+fn pid_in(info: &str) -> Option<libc::pid_t> {
+    let told = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    // 0: it is not seen from here. -1: it ended.
+    told.trim().parse().ok().filter(|pid| *pid > 0)
+}
+
+impl Direct for Memory {
+    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut remote = [nothing; DIRECT_PLACES_MAX];
+        for (vector, place) in remote.iter_mut().zip(from) {
+            let (Ok(at), Ok(len)) = (usize::try_from(place.at), usize::try_from(place.len)) else {
+                return Ok(0);
+            };
+            vector.iov_base = std::ptr::without_provenance_mut(at);
+            vector.iov_len = len;
+        }
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let count = from.len().min(remote.len()) as libc::c_ulong;
+        // SAFETY: only `into` is written, which is ours alone for so long; what is read is the other
+        // process's, by whatever addresses: the kernel checks them. Both lists outlive the call.
+        let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), count, 0) };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        if !self.lives() {
+            return Err(Never);
+        }
+        match usize::try_from(got) {
+            Ok(got) => Ok(got),
+            Err(_) if matches!(error, Some(libc::EFAULT | libc::ENOMEM | libc::EINTR)) => Ok(0),
+            Err(_) => Err(Never),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    fn own() -> Option<Memory> {
+        Memory::of(pidfd_open(getpid(), PidfdFlags::empty()).unwrap())
+    }
+
+    #[test]
+    fn processes_out_of_sight_or_gone_have_no_number() {
+        assert_eq!(pid_in("pos:\t0\nPid:\t77\nNSpid:\t77\n"), Some(77));
+        for info in ["Pid:\t0\n", "Pid:\t-1\n", "Pid:\t\n", "NSpid:\t77\n", "pos:\t0\n", ""] {
+            assert_eq!(pid_in(info), None, "{info:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_process_has_no_memory() {
+        let file = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(Memory::of(file).is_none());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let memory = Memory::of(process.try_clone().unwrap()).expect("it is not waited for");
+        child.wait().unwrap();
+        assert!(Memory::of(process).is_none(), "it ended");
+        assert_eq!(memory.read(&[Place { at: 4096, len: 1 }], &mut [0]), Err(Never));
+    }
+
+    #[test]
+    fn bytes_are_read_from_all_places_in_order_and_nothing_from_elsewhere() {
+        let memory = own().unwrap();
+        let (one, two) = (*b"first ", *b"second");
+        let place =
+            |bytes: &[u8]| Place { at: bytes.as_ptr().addr() as u64, len: bytes.len() as u64 };
+        let mut into = [0; 12];
+        assert_eq!(memory.read(&[place(&one), place(&two)], &mut into), Ok(12));
+        assert_eq!(&into, b"first second");
+        // The first page is nobody's.
+        let nowhere = Place { at: 16, len: 6 };
+        assert_eq!(memory.read(&[nowhere], &mut into[..6]), Ok(0));
+        assert_eq!(memory.read(&[place(&one), nowhere], &mut into), Ok(6));
+        assert_eq!(memory.read(&[Place { at: u64::MAX, len: 12 }], &mut into), Ok(0));
+        assert_eq!(&into[6..], b"second");
+    }
+}

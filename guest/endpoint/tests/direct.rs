@@ -1,0 +1,216 @@
+//! Two processes on one board send each other large messages at the same time: by one copy, where
+//! both let that be.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use causeway_endpoint::board::Conversation;
+use causeway_endpoint::{Endpoint, Opening};
+use causeway_fabric::control::Command as Control;
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_message::library::{Buffer, Fetched, Partner, RequestId};
+use causeway_message::split::{Address, NicId};
+use causeway_message::status::Status;
+use causeway_mx::Messages;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const NIC: u64 = 0x0200_0000_0061;
+/// Where the socket of the board is, for the process that this test starts.
+const BOARD: &str = "CAUSEWAY_TEST_BOARD";
+
+const LENS: [usize; 5] = [40_000, 65_536, 300_001, 1 << 20, 5 << 20];
+const ROUNDS: usize = 4;
+
+/// Memory that is seen again when its request has ended.
+#[derive(Debug)]
+struct Pad(Vec<u8>, Arc<Mutex<Vec<u8>>>);
+
+impl Buffer for Pad {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self, at: usize) -> &[u8] {
+        self.0.get(at..).unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
+        self.0.get_mut(at..).unwrap_or_default()
+    }
+}
+
+impl Drop for Pad {
+    fn drop(&mut self) {
+        *self.1.lock().unwrap() = std::mem::take(&mut self.0);
+    }
+}
+
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(len)
+    .collect()
+}
+
+struct Host {
+    handle: Handle,
+    _fabric: Fabric,
+    dir: PathBuf,
+}
+
+impl Host {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("causeway-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
+        let group: causeway_fabric::Name = "red".parse().unwrap();
+        host.handle.call(Control::GroupAdd(group.clone().into())).unwrap();
+        let [_, _, mac @ ..] = NIC.to_be_bytes();
+        let kind = PortKind::Mx(MxSpec::local(Mac(mac), "a:0".to_owned()));
+        let (name, socket) = ("a".parse().unwrap(), host.board());
+        host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
+        host
+    }
+
+    fn board(&self) -> PathBuf {
+        self.dir.join("a")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A process; it does not outlive this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn open(board: &Path, number: u8) -> Endpoint<Pad> {
+    let stream = std::os::unix::net::UnixStream::connect(board).unwrap();
+    let conversation = Conversation::over(stream, 0).unwrap();
+    Endpoint::open_over(conversation, number, Opening::default()).unwrap()
+}
+
+fn until<T>(
+    endpoint: &mut Endpoint<Pad>,
+    mut ask: impl FnMut(&mut Endpoint<Pad>) -> Option<T>,
+) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = ask(endpoint) {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "it does not end");
+        endpoint.step();
+        endpoint.look();
+        std::thread::yield_now();
+    }
+}
+
+fn connect(endpoint: &mut Endpoint<Pad>, to: u8) -> Partner {
+    until(endpoint, |endpoint| {
+        let to = Address { nic: NicId(NIC), endpoint: to };
+        let Endpoint { library, way, .. } = endpoint;
+        let asked = library.iconnect(way, to, 0, 0, 0, None).unwrap();
+        let done = until(endpoint, |endpoint| endpoint.library.test(asked).unwrap());
+        // The other one may not be there yet.
+        done.partner.filter(|_| done.status == Status::Success)
+    })
+}
+
+/// What is received into, and what is to be there.
+type Expected = (Arc<Mutex<Vec<u8>>>, Vec<u8>);
+
+/// Sends and receives at the same time; in the end waits for the other.
+fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
+    for round in 0..ROUNDS {
+        let mut all: Vec<(RequestId, Option<Expected>)> = Vec::new();
+        for (at, len) in LENS.into_iter().enumerate() {
+            let info = (round * LENS.len() + at) as u64;
+            let its = content(info << 1 | (1 - own), len);
+            let (into, back) = (vec![0; len], Arc::default());
+            let Endpoint { library, way, .. } = &mut *endpoint;
+            let pad = Pad(into, Arc::clone(&back));
+            all.push((library.irecv(way, info, u64::MAX, 0, pad).unwrap(), Some((back, its))));
+            let data = Pad(content(info << 1 | own, len), Arc::default());
+            all.push((library.issend(way, other, info, 0, data).unwrap(), None));
+        }
+        for (request, receive) in all {
+            let done = until(endpoint, |endpoint| endpoint.library.test(request).unwrap());
+            assert_eq!(done.status, Status::Success);
+            if let Some((back, bytes)) = receive {
+                assert!(*back.lock().unwrap() == bytes, "{} bytes", bytes.len());
+            }
+        }
+    }
+    endpoint.way.channels.fetched()
+}
+
+/// The other process; nothing without the test that starts it.
+#[test]
+fn other_process() {
+    let Some(board) = std::env::var_os(BOARD) else { return };
+    let mut endpoint = open(Path::new(&board), 1);
+    let other = connect(&mut endpoint, 0);
+    exchange(&mut endpoint, 1, other);
+    endpoint.finish();
+}
+
+fn with_other(test: &str, direct: &str) -> Fetched {
+    let host = Host::new(test);
+    let mut endpoint = open(&host.board(), 0);
+    let process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process"])
+        .env(BOARD, host.board())
+        .env("CAUSEWAY_DIRECT", direct)
+        .stdout(Stdio::null())
+        .spawn();
+    let mut process = Running(process.unwrap());
+    let other = connect(&mut endpoint, 1);
+    let fetched = exchange(&mut endpoint, 0, other);
+    let ended = until(&mut endpoint, |_| process.0.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
+    endpoint.finish();
+    fetched
+}
+
+/// Whether the kernel lets a process read its child's memory, of which nobody asks here.
+fn is_allowed() -> bool {
+    let text = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    text.map_or(true, |scope| scope.trim() < "2")
+}
+
+#[test]
+fn large_messages_both_ways_are_read_out_of_the_other_process() {
+    let fetched = with_other("direct", "1");
+    if is_allowed() {
+        assert!(fetched.messages > 0 && fetched.refused == 0, "{fetched:?}");
+    } else {
+        assert_eq!((fetched.messages, fetched.refused), (0, 1));
+    }
+    assert_eq!(fetched.unknown, 0);
+}
+
+#[test]
+fn a_process_that_is_not_to_be_read_is_not_and_all_arrives() {
+    let Fetched { messages, fell_back, refused, unknown } = with_other("channel", "0");
+    assert_eq!((messages, fell_back, refused, unknown), (0, 0, 0, 1));
+}
