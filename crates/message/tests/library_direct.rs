@@ -11,13 +11,16 @@ use causeway_message::status::Status;
 use causeway_ring::channel::{Head, Layout, Side, open};
 use library_common::*;
 
+/// How a read ends.
+type Read = Result<usize, Never>;
+
 /// A process's memory, as far as it is read in a test, and what becomes of reads.
 #[derive(Debug, Default)]
 struct Memory {
     at: u64,
     bytes: Vec<u8>,
     /// How each read ends that is not to end well, in order.
-    plan: Vec<Result<usize, Never>>,
+    plan: Vec<Read>,
     reads: usize,
 }
 
@@ -31,7 +34,7 @@ impl Fake {
         (memory.at, memory.bytes) = (at, bytes.to_vec());
     }
 
-    fn plan(&self, plan: &[Result<usize, Never>]) {
+    fn plan(&self, plan: &[Read]) {
         self.0.lock().unwrap().plan = plan.to_vec();
     }
 
@@ -168,7 +171,7 @@ fn what_is_alone_or_short_or_in_many_pieces_goes_by_the_channel() {
 fn what_cannot_be_read_is_pulled_from_its_beginning() {
     let len = 3 * DIRECT_STEP_BYTES;
     let step = Ok(DIRECT_STEP_BYTES);
-    let plans: [(&[Result<usize, Never>], usize, u64); 6] = [
+    let plans: [(&[Read], usize, u64); 6] = [
         (&[Ok(0)], 1, 0),
         (&[Ok(DIRECT_STEP_BYTES - 1)], 1, 0),
         (&[step, step, Ok(7)], 3, 0),
@@ -196,6 +199,69 @@ fn what_cannot_be_read_is_pulled_from_its_beginning() {
         pair.b.ended(receive);
         assert!(given(&back) == bytes);
         assert_eq!(fake.reads(), reads + if refused == 0 { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn what_was_to_be_read_when_the_first_was_refused_is_pulled_too() {
+    let (mut pair, fake) = pair();
+    let len = 2 * DIRECT_STEP_BYTES;
+    let sends = [1, 2, 3].map(|info| pair.a.send(B, info, &vec![info as u8; len]));
+    pair.run();
+    let receives = [1, 2, 3].map(|info| (info, pair.b.receive(info, u64::MAX, len)));
+    fake.plan(&[Err(Never)]);
+    pair.run();
+    for (info, (receive, back)) in receives {
+        assert_eq!(pair.b.ended(receive).status, Status::Success);
+        assert!(given(&back) == vec![info as u8; len]);
+    }
+    assert!(sends.into_iter().all(|sent| pair.a.ended(sent).status == Status::Success));
+    let fetched = pair.b.ways.fetched();
+    assert_eq!((fetched.messages, fetched.fell_back, fetched.refused), (0, 3, 1));
+    assert_eq!(fake.reads(), 1);
+}
+
+#[test]
+fn memory_that_is_to_be_received_into_and_is_gone_ends_its_receive_all_the_same() {
+    #[derive(Debug)]
+    struct Gone;
+    impl causeway_message::library::Buffer for Gone {
+        fn len(&self) -> usize {
+            100_000
+        }
+        fn bytes(&self, _at: usize) -> &[u8] {
+            &[]
+        }
+        fn bytes_mut(&mut self, _at: usize) -> &mut [u8] {
+            &mut []
+        }
+    }
+    for direct in [false, true] {
+        let memory = memory(Layout::DEFAULT);
+        let fake = Fake::default();
+        let mut a = End::new(options(1));
+        let mut to_b = channel(&memory, Side::First, 2);
+        to_b.direct = direct.then(|| Box::new(Fake::default()) as Box<dyn Direct>);
+        let (mut library, mut ways) =
+            (causeway_message::library::Library::<Gone>::new(options(2)).unwrap(), Ways::default());
+        let mut to_a = channel(&memory, Side::Second, 1);
+        to_a.direct = direct.then(|| Box::new(fake.clone()) as Box<dyn Direct>);
+        assert!(a.ways.add(to_b) && ways.add(to_a));
+        a.run();
+        let sends = [1, 2, 3].map(|info| a.send(B, info, &content(info, 100_000)));
+        library.progress(&mut ways);
+        let receives =
+            [1, 2, 3].map(|info| library.irecv(&mut ways, info, u64::MAX, 0, Gone).unwrap());
+        for _ in 0..1000 {
+            library.progress(&mut ways);
+            a.run();
+        }
+        for receive in receives {
+            assert_eq!(library.test(receive).unwrap().unwrap().status, Status::Success);
+        }
+        for sent in sends {
+            assert_eq!(a.ended(sent).status, Status::Success);
+        }
     }
 }
 

@@ -344,9 +344,15 @@ impl<B: Buffer> Library<B> {
             way.broken(peer);
             return;
         }
-        if let Some(into) = &mut request.buffer
-            && fill(into, from, end as usize, |at, piece| way.copy(at, piece)) < len as usize
-        {
+        let mut cut = false;
+        if let Some(into) = &mut request.buffer {
+            fill(into, from, end as usize, |at, piece| {
+                let copied = way.copy(at, piece);
+                cut |= copied < piece.len();
+                copied
+            });
+        }
+        if cut {
             request.at = 0;
             return;
         }

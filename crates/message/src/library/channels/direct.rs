@@ -157,8 +157,8 @@ pub(super) struct Reading {
     offered: Offered,
     at: usize,
     end: usize,
-    /// How many bytes of the step that is being taken are there.
-    got: Cell<usize>,
+    /// Something of the step that is being taken could not be had.
+    failed: Cell<bool>,
     /// The partner's memory is not to be read.
     pub(super) never: Cell<bool>,
 }
@@ -176,8 +176,8 @@ pub(super) enum Stepped {
 
 impl Reading {
     pub(super) fn new(peer: PeerId, token: Token, offered: Offered, len: u32) -> Self {
-        let (got, never) = (Cell::new(0), Cell::new(false));
-        Self { peer, token, offered, at: 0, end: len as usize, got, never }
+        let (failed, never) = (Cell::new(false), Cell::new(false));
+        Self { peer, token, offered, at: 0, end: len as usize, failed, never }
     }
 
     fn step(&self) -> usize {
@@ -186,35 +186,36 @@ impl Reading {
 
     /// The next step, as it is put to the library half.
     pub(super) fn arrival(&self) -> Arrival {
-        self.got.set(0);
         let len = u32::try_from(self.step()).unwrap_or(u32::MAX);
         Arrival::Chunk { peer: self.peer, token: self.token, len }
     }
 
-    /// Reads bytes of this step, from its byte `at` on; gives how many.
+    /// Reads bytes of this step, from its byte `at` on; gives how many. Without a `direct`: none any
+    /// more.
     pub(super) fn read(
         &self,
-        direct: &dyn Direct,
+        direct: Option<&dyn Direct>,
         receiver: &Receiver,
         at: usize,
         into: &mut [u8],
     ) -> usize {
         let mut places = [Place::default(); DIRECT_PLACES_MAX];
         let count = self.offered.cut(self.at.saturating_add(at), into.len(), &mut places);
-        let read = direct.read(places.get(..count).unwrap_or_default(), into);
+        let places = places.get(..count).unwrap_or_default();
+        let read = direct.map_or(Ok(0), |direct| direct.read(places, into));
         self.never.set(self.never.get() || read.is_err());
         let whole = read == Ok(into.len());
         // In this order: what is changed after the count is not in what was read.
         if !whole || receiver.withdrawn() != self.offered.withdrawn {
+            self.failed.set(true);
             return 0;
         }
-        self.got.set(self.got.get().saturating_add(into.len()));
         into.len()
     }
 
     /// The step was taken, or what there was of it.
     pub(super) fn stepped(&mut self) -> Stepped {
-        if self.got.get() < self.step() {
+        if self.failed.get() {
             let len = u32::try_from(self.end).unwrap_or(u32::MAX);
             return Stepped::Failed(event::pull(self.offered.name, self.token, len));
         }

@@ -109,8 +109,7 @@ impl<D: Bell> Channels<D> {
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> usize {
         let Some(read) = self.reads.front() else { return 0 };
         let link = self.of(read.peer).and_then(|at| self.links.get(at)?.as_ref());
-        let Some(direct) = link.and_then(|link| link.direct.as_deref()) else { return 0 };
-        link.map_or(0, |link| read.read(direct, &link.receiver, at, into))
+        link.map_or(0, |link| read.read(link.direct.as_deref(), &link.receiver, at, into))
     }
 
     /// A step of what is read first was taken.
