@@ -33,6 +33,23 @@ fn first_word(data: Option<u64>) -> u64 {
     if data.is_some() { DATA } else { 0 }
 }
 
+/// A connect failed. Where messages waited for it that is said to everybody: some applications end,
+/// or fall over, without a word of what is wrong.
+fn say_why_not(to: Source, status: Status, ours: bool, in_vain: bool) {
+    let why = crate::errno::describe(status as i32).to_string_lossy();
+    let text = format!("not connected to {}: {why}", Name(to));
+    let remedy = if ours {
+        "if it is on another host, its board has the address of ours: give each its own `mac`"
+    } else {
+        "on both hosts `causeway peer list` must show the other's board as answering"
+    };
+    if in_vain {
+        crate::say::warn(&format!("{text}; {remedy}"), true);
+    } else {
+        crate::say::inform(&text);
+    }
+}
+
 /// A message to be sent.
 #[derive(Debug)]
 pub struct Message {
@@ -419,12 +436,13 @@ impl Rdm {
             Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
             status => (of_status(status), status),
         };
+        let in_vain = !waiting.is_empty();
         for message in waiting {
             self.fail(message.operation, err, status);
         }
         if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
-            let why = crate::errno::describe(status as i32).to_string_lossy();
-            crate::say::inform(&format!("not connected to {}: {why}", Name(source)));
+            let ours = source.address.nic == self.endpoint.library.address().nic;
+            say_why_not(source, status, ours, in_vain);
             self.fail_receives(source, err, status);
             self.fail_held(source, err, status);
         }
