@@ -8,6 +8,7 @@
 
 mod endpoint;
 mod entries;
+mod fi;
 mod frontend;
 mod ground;
 mod holder;
@@ -72,6 +73,7 @@ pub const TARGETS: &[Target] = &[
         run: endpoint::matching,
         seeds: endpoint::matching_seeds,
     },
+    Target { name: "fi", bytes_max: 1024, run: fi::run, seeds: fi::seeds },
 ];
 
 /// The target of that name.

@@ -28,3 +28,5 @@ mod provider;
 mod rdm;
 mod say;
 mod shell;
+#[cfg(feature = "story")]
+pub mod story;

@@ -68,7 +68,7 @@ use send::Peer;
 use tally::Tally;
 
 /// What others of the same kind know to connect: an MX program does not.
-const KEY: u32 = u32::from_le_bytes(*b"CWFI");
+pub const KEY: u32 = u32::from_le_bytes(*b"CWFI");
 /// Where the bits are that say what a message is for.
 const SPACE_SHIFT: u8 = 62;
 /// All of them.
@@ -135,12 +135,15 @@ impl Rdm {
     /// # Errors
     /// The daemon does not answer, or refuses.
     pub fn open(board: u32) -> Result<Self, causeway_endpoint::Error> {
-        let opening =
-            Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
-        Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, opening)?))
+        Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, Self::OPENING)?))
     }
 
-    fn new(endpoint: Endpoint<Parcel>) -> Self {
+    /// How the engine is opened.
+    pub const OPENING: Opening =
+        Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
+
+    /// Over what is open.
+    pub fn new(endpoint: Endpoint<Parcel>) -> Self {
         Self {
             endpoint,
             operations: Operations::new(),
@@ -189,6 +192,18 @@ impl Rdm {
             self.look_after_partners();
         }
         worked
+    }
+
+    /// Operations of all kinds that have not ended.
+    #[cfg(any(test, feature = "story"))]
+    pub fn operations(&self) -> usize {
+        self.operations.all(|task| !matches!(task, operation::Task::Free(_))).len()
+    }
+
+    /// What is counted of them: sends, calls, and what partners asked for.
+    #[cfg(any(test, feature = "story"))]
+    pub fn counted(&self) -> [usize; 3] {
+        [self.sending, self.calls, self.served_all]
     }
 
     /// Whether something was begun that goes on only while somebody looks after it.

@@ -108,7 +108,8 @@ pub struct Account {
     seconds: f64,
     /// Messages sent and received in a second, over its whole life.
     rate: f64,
-    rows: Vec<(&'static str, u64)>,
+    /// All counters, always in the same order.
+    pub rows: Vec<(&'static str, u64)>,
 }
 
 impl Rdm {

@@ -23,13 +23,9 @@ use crate::abi::{
 use crate::limits::{CALLS_MAX, SERVED_MAX};
 use common::Host;
 
-fn opening() -> Opening {
-    Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false }
-}
-
 fn open<B: causeway_message::library::Buffer>(host: &Host) -> Endpoint<B> {
     let stream = UnixStream::connect(host.dir.0.join("a")).unwrap();
-    Endpoint::open_over(Conversation::over(stream, 0).unwrap(), ENDPOINT_ANY, opening()).unwrap()
+    Endpoint::open_over(Conversation::over(stream, 0).unwrap(), ENDPOINT_ANY, Rdm::OPENING).unwrap()
 }
 
 /// An endpoint of ours with what a domain has.
@@ -75,7 +71,7 @@ impl Side {
 
     /// Operations of all kinds but those that are free.
     fn operations(&self) -> usize {
-        self.rdm.operations.all(|task| !matches!(task, Task::Free(_))).len()
+        self.rdm.operations()
     }
 
     fn registers(&mut self, key: u64, memory: &mut [u8], access: u64) {
