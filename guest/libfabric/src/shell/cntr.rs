@@ -134,16 +134,21 @@ unsafe fn with<R>(
 ) -> Result<R, Errno> {
     // SAFETY: as the caller says.
     let object = unsafe { &*cntr.cast::<Counter>() };
-    object.shared.state.with(|state| {
+    let (done, vain) = object.shared.state.with(|state| {
         if goes_on {
             go_on(state, object.at);
         }
-        of(&mut state.cntrs, object.at).map(|cntr| {
+        let done = of(&mut state.cntrs, object.at).map(|cntr| {
             let done = run(cntr);
             cntr.sleep.as_ref().map(Sleep::stir);
             done
-        })
-    })
+        });
+        (done, state.vain)
+    });
+    if goes_on {
+        wait::give_way(vain);
+    }
+    done
 }
 
 unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {

@@ -274,8 +274,13 @@ unsafe extern "C" fn readfrom(
 ) -> isize {
     // SAFETY: the caller gives a queue that we opened.
     let object = unsafe { &*cq.cast::<Queue>() };
-    // SAFETY: and has the room that it says.
-    number(object.shared.state.with(|state| unsafe { look(state, object.at, buf, count, from) }))
+    let (taken, vain) = object.shared.state.with(|state| {
+        // SAFETY: and has the room that it says.
+        let taken = unsafe { look(state, object.at, buf, count, from) };
+        (taken, state.vain)
+    });
+    wait::give_way(vain);
+    number(taken)
 }
 
 unsafe extern "C" fn sread(

@@ -67,6 +67,8 @@ pub struct State {
     pub regions: Regions,
     /// Of an endpoint without one.
     nobody: Book,
+    /// How often in a row was looked and nothing found.
+    pub vain: u32,
     /// How often the application did something.
     pub calls: u64,
     /// Threads of the application that sleep, or may.
@@ -133,21 +135,23 @@ impl State {
         at: usize,
         run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let Self { eps, cqs, cntrs, books, regions, nobody, .. } = self;
+        let Self { eps, cqs, cntrs, books, regions, nobody, vain, .. } = self;
         let ep = of(eps, at)?;
         let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
         let done = run(ep, Env { book, regions });
-        route(ep, cqs, cntrs);
+        if !ep.rdm.done.is_empty() {
+            *vain = 0;
+            route(ep, cqs, cntrs);
+        }
         done
     }
 
     /// An endpoint goes on.
     #[inline]
     pub fn progress(&mut self, at: usize) {
-        let _ = self.with_ep(at, |ep, env| {
-            ep.rdm.progress(env);
-            Ok(())
-        });
+        if self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env))) == Ok(true) {
+            self.vain = 0;
+        }
     }
 
     /// Who sleeps and waits for an endpoint comes back: another thread began something that only
@@ -185,6 +189,7 @@ impl State {
     /// All that fill a queue or a counter go on.
     #[inline]
     pub fn progress_all(&mut self, eps: impl Fn(&Self) -> Option<&Vec<usize>>) {
+        self.vain = self.vain.wrapping_add(1);
         let mut next = 0_usize;
         while let Some(at) = eps(self).and_then(|eps| eps.get(next)).copied() {
             self.progress(at);

@@ -11,7 +11,7 @@ use super::state::{Shared, State};
 use super::{cntr, cq};
 use crate::abi::{FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
 use crate::eq;
-use crate::limits::{LOOK, SLEEP_MAX};
+use crate::limits::{LOOK, SLEEP_MAX, VAIN_LOOKS};
 use crate::rdm::LOOK_EVERY;
 
 /// Whether nothing is to be read of it: 0, or `-FI_EAGAIN` if there is.
@@ -132,6 +132,15 @@ pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
         }
     }
     longest
+}
+
+/// After a look, without the lock: whoever looked in vain for long gives the processor away.
+#[inline]
+pub fn give_way(vain: u32) {
+    let (least, each) = VAIN_LOOKS;
+    if vain >= least && vain.is_multiple_of(each) {
+        std::thread::yield_now();
+    }
 }
 
 /// Looks for something until it is there or the time is over: a moment awake, then asleep.
