@@ -63,9 +63,9 @@ pub const MULTI_RECEIVE_GRAIN: usize = 16;
 /// How often one call goes on at most.
 pub const STEPS_AT_ONCE: usize = 4;
 /// After so many looks in a row that found nothing, every so many of them give the processor away:
-/// where there are more processes than processors, what is waited for needs it. Many more than
-/// a message of a few bytes takes to come.
-pub const VAIN_LOOKS: (u32, u32) = (512, 16);
+/// where there are more processes than processors, what is waited for needs it, and so does the
+/// daemon by which it comes from another host. Many more than a message of a few bytes takes to come.
+pub const VAIN_LOOKS: (u32, u32) = (64, 8);
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
 /// Longest sleep; whatever is waited for wakes.
