@@ -8,8 +8,9 @@
 //! port takes a socket. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
 //!
 //! # Budget
-//! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
-//! comes is not copied at all before it is written to its receiver.
+//! One copy of a frame here, into the buffer that the kernel is given: from its sender's memory, or,
+//! where the frame had to be finished or cut before, from the copy that was made for that. What comes
+//! is not copied at all before it is written to its receiver.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
