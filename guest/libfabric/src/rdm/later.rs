@@ -121,7 +121,7 @@ impl Rdm {
     pub(super) fn ask_for(&mut self, partner: Partner, name: u32) -> Result<(), Errno> {
         let question = Question { name, ..Question::blank(Kind::Want) };
         let parcel = Parcel::bare(Place::Owned(question.emit(0).into()));
-        self.send_near(partner, CONTROL, Task::Quiet, parcel).map(drop)
+        self.send_near(partner, CONTROL, Task::Quiet, parcel)
     }
 
     /// What waits for somebody is over when that one is gone, so those who are waited for are watched.
@@ -150,8 +150,10 @@ impl Rdm {
     /// Watches those of whom receives wait, or for whom something is held, and nobody else.
     fn watch_partners(&mut self) {
         self.later.begun = self.operations.begun();
-        let mut wanted: HashSet<Source> = self.operations.waited_for();
+        let mut wanted = self.operations.waited_for();
         wanted.extend(self.later.held.keys());
+        // Who is not connected yet is watched then.
+        wanted.retain(|source| matches!(self.reach_of(*source), Reach::Known(_)));
         let before = std::mem::take(&mut self.later.watched);
         for source in wanted.difference(&before) {
             self.watch(*source, true);
@@ -160,11 +162,6 @@ impl Rdm {
             self.watch(*source, false);
         }
         self.later.watched = wanted;
-        // Who is not connected yet is watched then.
-        let reach = |source: &Source| matches!(self.reach_of(*source), Reach::Known(_));
-        let known: HashSet<Source> =
-            self.later.watched.iter().filter(|s| reach(s)).copied().collect();
-        self.later.watched = known;
     }
 
     /// Whether it is to be looked at again who is watched, before anybody sleeps for long.

@@ -201,7 +201,7 @@ impl Rdm {
     }
 
     /// What is counted of them: sends, calls, and what partners asked for.
-    #[cfg(any(test, feature = "story"))]
+    #[cfg(feature = "story")]
     pub fn counted(&self) -> [usize; 3] {
         [self.sending, self.calls, self.served_all]
     }

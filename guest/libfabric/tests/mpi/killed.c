@@ -1,38 +1,11 @@
 /* One rank dies without a word; the other, which waits for a message of it, is told. */
-#include "check.h"
-#include <signal.h>
-
-static double since;
-
-/* MPI ends who is told; this is what it calls. */
-static void told(void)
-{
-    fprintf(stderr, "told after %.0f ms\n", (MPI_Wtime() - since) * 1e3);
-    fflush(stderr);
-}
-
-static void handler(MPI_Comm *comm, int *code, ...)
-{
-    (void)comm;
-    (void)code;
-    told();
-    _Exit(0);
-}
+#include "dies.h"
 
 int main(int count, char **words)
 {
-    MPI_Errhandler errors;
     char byte;
 
-    begin(&count, &words);
-    MPI_Comm_create_errhandler(handler, &errors);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, errors);
-    MPI_Sendrecv(&byte, 1, MPI_CHAR, rank ^ 1, 1, &byte, 1, MPI_CHAR, rank ^ 1, 1, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-    if (rank == 1)
-        raise(SIGKILL);
-    since = MPI_Wtime();
+    begin_and_die(&count, &words);
     MPI_Recv(&byte, 1, MPI_CHAR, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     told();
-    _Exit(0);
 }
