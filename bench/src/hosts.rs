@@ -12,7 +12,7 @@ use causeway_fabric::{Handle, Turned};
 use causeway_link::PrivateKey;
 
 use crate::effort::Effort;
-use crate::peers::underlay::{Underlay, Way};
+use crate::peers::underlay::{Ends, Underlay, Way};
 use crate::pin::{CLIENT, pin};
 use crate::rig::{GROUP, RING, Rig, mac, polling, services};
 use crate::rows::ethernet::frame;
@@ -114,27 +114,60 @@ impl Pair {
         let [near, far] = ports(&rigs, features);
         wait_up(&rigs)?;
         pin(CLIENT);
-        let mut pair = Self { near, far, _rigs: rigs, _underlay: underlay };
-        pair.round(&mut Vec::new())?;
-        Ok(pair)
+        Ok(Self { near, far, _rigs: rigs, _underlay: underlay })
     }
+}
 
-    /// A frame of 64 B there and back; whoever waits sleeps.
-    pub fn round(&mut self, room: &mut Vec<u8>) -> Result<(), String> {
-        for there in [true, false] {
-            let Self { near, far, .. } = self;
-            let (from, sender, receiver) = if there { (1, near, far) } else { (2, far, near) };
-            send(from, sender)?;
-            let since = Instant::now();
-            while receiver.receive(0, room).map_err(failed)?.is_none() {
-                if since.elapsed() > LOST {
-                    return Err("a frame was lost".into());
-                }
-                receiver.wait(Some(LOST)).map_err(failed)?;
-            }
+/// One end of a round trip: receives, sleeping until something comes, or until `stop`.
+fn receive_asleep(
+    port: &mut NetPort,
+    room: &mut Vec<u8>,
+    stop: &AtomicBool,
+) -> Result<bool, String> {
+    let since = Instant::now();
+    while port.receive(0, room).map_err(failed)?.is_none() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(false);
         }
-        Ok(())
+        if since.elapsed() > LOST {
+            return Err("a frame was lost".into());
+        }
+        port.wait(Some(LOST)).map_err(failed)?;
     }
+    Ok(true)
+}
+
+/// Round trips of 64 B from port to port and back; whoever waits sleeps: microseconds.
+pub fn parked_round_us(effort: &Effort, kind: Kind, ends: Ends) -> Result<Vec<f64>, String> {
+    let rounds = effort.rounds(30_000);
+    effort.each(|| {
+        let Pair { mut near, mut far, _rigs, _underlay } =
+            Pair::new(kind, [ends.core(0), ends.core(1)], 0)?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| {
+                pin(ends.core(1));
+                let mut room = Vec::new();
+                while receive_asleep(&mut far, &mut room, &stop)? {
+                    send(2, &mut far)?;
+                }
+                Ok::<_, String>(())
+            });
+            pin(ends.core(0));
+            let (mut room, mut since) = (Vec::new(), Instant::now());
+            let asked = (0..=rounds).try_for_each(|round| {
+                if round == 1 {
+                    since = Instant::now();
+                }
+                send(1, &mut near)?;
+                receive_asleep(&mut near, &mut room, &stop).map(drop)
+            });
+            let took = since.elapsed();
+            stop.store(true, Ordering::Relaxed);
+            answers.join().map_err(|_| "a host died".to_owned())??;
+            asked.map(|()| took.as_secs_f64() * 1e6 / rounds as f64)
+        })
+    })
 }
 
 /// Round trips of 64 B from port to port and back while all poll: microseconds. Each host has one

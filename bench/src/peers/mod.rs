@@ -9,6 +9,7 @@ pub mod netns;
 pub mod overlay;
 pub mod ovs;
 pub mod process;
+pub mod relay;
 pub mod streams;
 pub mod testpmd;
 pub mod underlay;

@@ -120,14 +120,34 @@ pub fn tcp_gbits(effort: &Effort, way: Way) -> Result<Vec<f64>, String> {
     Underlay::new()?.tcp_gbits(effort, way.address(1), effort.rounds(3 << 30))
 }
 
-/// Round trips of 64 B over UDP: microseconds. Both ends spin if `spin`, else they sleep.
-pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, String> {
+/// Where the ends of a round trip are, and what they do between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Each spins on a core of its own.
+    Spinning,
+    /// They sleep, each host on a core of its own, which has halted when something comes.
+    Apart,
+    /// They sleep, all on one core: whoever waits leaves it to the other.
+    Together,
+}
+
+impl Ends {
+    /// The core of host 0 or 1.
+    pub const fn core(self, host: usize) -> usize {
+        match (self, host) {
+            (Self::Together, _) | (_, 0) => CLIENT,
+            _ => SERVER,
+        }
+    }
+}
+
+/// Round trips of 64 B over UDP: microseconds.
+pub fn udp_round_us(effort: &Effort, way: Way, ends: Ends) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     let rounds = effort.rounds(30_000);
+    let spin = ends == Ends::Spinning;
     let (near, far) = (format!("{}:7003", way.address(0)), format!("{}:7002", way.address(1)));
     effort.each(|| {
-        // Those that sleep are on one core: whoever waits leaves it to the other.
-        let far_core = if spin { SERVER } else { CLIENT };
         let receive = |socket: &UdpSocket, room: &mut [u8]| loop {
             match socket.recv_from(room) {
                 Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -135,7 +155,7 @@ pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, S
             }
         };
         let echo = || {
-            pin(far_core);
+            pin(ends.core(1));
             let socket = UdpSocket::bind(&far)?;
             socket.set_nonblocking(spin)?;
             let mut room = [0; 64];
@@ -147,7 +167,7 @@ pub fn udp_round_us(effort: &Effort, way: Way, spin: bool) -> Result<Vec<f64>, S
         };
         let mut round_us = 0.0;
         let ask = || {
-            pin(CLIENT);
+            pin(ends.core(0));
             let socket = UdpSocket::bind(&near)?;
             socket.set_nonblocking(spin)?;
             let mut room = [0; 64];

@@ -11,9 +11,10 @@ use causeway_wire::ethernet;
 
 use super::ethernet::frame;
 use crate::effort::Effort;
-use crate::hosts::{Kind, LOST, Pair, failed, polling_round_us};
+use crate::hosts::{Kind, LOST, Pair, failed, parked_round_us, polling_round_us};
 use crate::peers::overlay::{Overlay, tcp_gbits as overlay_gbits};
-use crate::peers::underlay::{Way, tcp_gbits, udp_round_us};
+use crate::peers::relay::relay_round_us;
+use crate::peers::underlay::{Ends, Way, tcp_gbits, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, leave, mac};
 use crate::row::{Against, Guest, Plan};
@@ -97,20 +98,6 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Round trips of 64 B from port to port and back, all on one core: microseconds.
-fn parked_round_us(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
-    let rounds = effort.rounds(30_000);
-    effort.each(|| {
-        let mut pair = Pair::new(kind, [CLIENT, CLIENT], 0)?;
-        let mut room = Vec::new();
-        let since = Instant::now();
-        for _ in 0..rounds {
-            pair.round(&mut room)?;
-        }
-        Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64)
-    })
-}
-
 /// One look for the route of a frame whose pair of addresses is known, among `count` routes:
 /// nanoseconds.
 fn look_up_ns(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
@@ -189,22 +176,29 @@ pub fn plans() -> Vec<Plan> {
         ("causeway-plain", Kind::Plain),
         ("vxlan", Kind::Vxlan),
     ] {
-        let title = format!("Link {name}, round trip of 64 B, parked");
-        let plan = Plan::new(title, "us", Guest::Native, move |e| parked_round_us(e, kind));
-        plans.push(
-            plan.beside("kernel VXLAN, UDP", |e| udp_round_us(e, Way::Vxlan, false))
-                .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, false))
-                .aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3)
-                .note(
-                    "Both hosts, and both ends of each peer, on one core: a wake-up of a core \
-                     that halted takes longer here than all else. Six wake-ups a round against \
-                     the peers' two: guest, dispatcher, dispatcher, guest, and back.",
+        for (how, ends) in [("parked", Ends::Apart), ("parked, all on one core", Ends::Together)] {
+            let title = format!("Link {name}, round trip of 64 B, {how}");
+            let measure = move |e: &Effort| parked_round_us(e, kind, ends);
+            let plan = Plan::new(title, "us", Guest::Native, measure)
+                .beside("kernel VXLAN, UDP", move |e| udp_round_us(e, Way::Vxlan, ends))
+                .beside("raw veth, UDP", move |e| udp_round_us(e, Way::Veth, ends))
+                .beside("relays that do nothing else", move |e| relay_round_us(e, ends));
+            plans.push(match ends {
+                Ends::Apart => plan.aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3).note(
+                    "Each host on a core of its own, which its guest and its dispatcher share \
+                     and which has halted when something comes.",
                 ),
-        );
+                _ => plan.note(
+                    "Both hosts, and both ends of each peer, on one core, so that what a wake-up \
+                     of a halted core takes is not in it. Six wake-ups a round, as the relays' \
+                     (guest, dispatcher, dispatcher, guest, and back), against the kernel's two.",
+                ),
+            });
+        }
         let title = format!("Link {name}, round trip of 64 B, polling");
         let plan = Plan::new(title, "us", Guest::Native, move |e| polling_round_us(e, kind));
         plans.push(
-            plan.beside("raw veth, UDP, polling", |e| udp_round_us(e, Way::Veth, true))
+            plan.beside("raw veth, UDP, polling", |e| udp_round_us(e, Way::Veth, Ends::Spinning))
                 .aim(Against::Peer("raw veth, UDP, polling"), 1.0 / 1.5)
                 .note(
                     "Each host on a core of its own, where its guest and its dispatcher take \

@@ -14,7 +14,7 @@ use crate::peers::frames::{frame_gbits, frame_round_us};
 use crate::peers::messages::{ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::mpi::open_mpi_us;
 use crate::peers::process::{Program, command, run};
-use crate::peers::underlay::{Underlay, Way, udp_round_us};
+use crate::peers::underlay::{Ends, Underlay, Way, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
@@ -254,7 +254,7 @@ pub fn plans() -> Vec<Plan> {
         Plan::new("MX between hosts, round trip of 8 B", "us", Guest::Native, move |e| {
             round.between_hosts(e)
         })
-        .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, false))
+        .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
         .beside("raw veth, frames", |e| frame_round_us(e, false))
         .aim(Against::Peer("raw veth, frames"), 0.9)
         .note("Each host on one core: its process and its daemon wake each other there."),

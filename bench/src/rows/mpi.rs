@@ -7,7 +7,7 @@ use super::messages::{board, built};
 use crate::effort::Effort;
 use crate::peers::mpi::{CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, mpi};
 use crate::peers::process::{command, run};
-use crate::peers::underlay::{Underlay, Way, udp_round_us};
+use crate::peers::underlay::{Ends, Underlay, Way, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::Rig;
 use crate::row::{Against, Guest, Plan};
@@ -86,7 +86,7 @@ pub fn plans() -> Vec<Plan> {
             far.between_hosts(e)
         })
         .beside("raw veth, UDP", |e| {
-            udp_round_us(e, Way::Veth, false).map(|us| us.iter().map(|us| us / 2.0).collect())
+            udp_round_us(e, Way::Veth, Ends::Together).map(|us| us.iter().map(|us| us / 2.0).collect())
         })
         .note("Each host on one core: its rank, which never sleeps, and its daemon."),
     ]
