@@ -113,8 +113,10 @@ pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30)
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
 /// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
 pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
-/// Flows that are received from in one system call, where datagrams are.
-pub const UDP_RECEIVE_BUFFERS: usize = 8;
+/// Datagrams that are given to the kernel in one call (UDP_MAX_SEGMENTS of every Linux with UDP GSO).
+pub const UDP_BATCH_MAX: usize = 64;
+/// Calls that receive from one socket, before others have their turn.
+pub const UDP_RECEIVES_MAX: usize = 8;
 /// Room for what comes from one flow in one call, in bytes: the kernel puts at most that together.
 pub const UDP_RECEIVE_BYTES: usize = 65_536;
 /// How often a polled socket that has just given all is left alone: while what came is delivered,

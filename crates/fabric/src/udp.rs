@@ -1,28 +1,35 @@
-//! UDP sockets that take and give many datagrams at a time: `sendmsg` with UDP GSO, `recvmmsg`
-//! with UDP GRO.
+//! UDP sockets that take and give many datagrams at a time: `sendmsg` with UDP GSO, `recvmsg` with
+//! UDP GRO.
 //!
 //! # Budget
-//! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow; at most
-//! [`UDP_RECEIVE_BUFFERS`] flows at a time. A polled socket that gave all it had costs none for
-//! [`UDP_REST_TURNS`], in which what it gave is delivered and often answered.
+//! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and one in
+//! vain when all has come. Nothing but GRO is asked of the kernel: where addresses, times or classes
+//! are told with each datagram, they cost as much as the datagram. A polled socket costs no call for
+//! [`UDP_REST_TURNS`] after it gave all it had, in which that is delivered and often answered; where
+//! datagrams come one at a time, as answers do, the call in vain is saved too.
 
-use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+    sockopt as more,
+};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
 use crate::carrier::{Buffer, Pool};
-use crate::limits::{UDP_RECEIVE_BUFFERS, UDP_RECEIVE_BYTES, UDP_REST_TURNS, UDP_SOCKET_BYTES};
+use crate::limits::{
+    UDP_BATCH_MAX, UDP_RECEIVE_BYTES, UDP_RECEIVES_MAX, UDP_REST_TURNS, UDP_SOCKET_BYTES,
+};
 use crate::room::{hold_received, hold_sent};
 
 /// A socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
-    state: UdpSocketState,
     /// Datagrams that the host cuts from one call.
     batch: usize,
 }
@@ -47,32 +54,18 @@ impl Udp {
         if local.is_ipv6() {
             socket.set_only_v6(true)?;
         }
+        socket.set_nonblocking(true)?;
         socket.bind(&local.into())?;
         let socket = UdpSocket::from(socket);
-        let state = if cut == Cut::Allowed && local.is_ipv6() {
-            // Whatever socket it is made for, IPv6 does not cut what that sends any more. So it is
-            // made for another, and ours goes without GRO, which nothing else would turn on.
-            let other = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
-            socket.set_nonblocking(true)?;
-            UdpSocketState::new((&other).into())?
-        } else {
-            UdpSocketState::new((&socket).into())?
-        };
-        if cut == Cut::Allowed {
-            match local.ip() {
-                IpAddr::V4(_) => {
-                    sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
-                }
-                IpAddr::V6(_) => {
-                    sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)?;
-                }
-            }
-        }
+        may_cut(&socket, local.ip(), cut)?;
+        // Where the kernel knows neither, datagrams come and leave one by one.
+        let _ = setsockopt(&socket, more::UdpGroSegment, &true);
+        // Tried for any length: 0 leaves it to each call.
+        let cuts = setsockopt(&socket, more::UdpGsoSegment, &1400)
+            .and_then(|()| setsockopt(&socket, more::UdpGsoSegment, &0));
         hold_received(&socket, UDP_SOCKET_BYTES);
         hold_sent(&socket, UDP_SOCKET_BYTES);
-        // Asked once: the library gives up for ever what one way has refused once.
-        let batch = state.max_gso_segments().max(1);
-        Ok(Self { socket, state, batch })
+        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 } })
     }
 
     /// Binds a socket, to any port, that only sends.
@@ -105,11 +98,56 @@ impl Udp {
     /// # Errors
     /// The kernel has no room, or refuses the address or the length. Then none was sent.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
-        let segment_size = (bytes.len() > segment).then_some(segment);
-        let transmit =
-            Transmit { destination: to, ecn: None, contents: bytes, segment_size, src_ip: None };
-        self.state.try_send((&self.socket).into(), &transmit)
+        if bytes.len() <= segment {
+            rustix::net::sendto(&self.socket, bytes, SendFlags::DONTWAIT, &to)?;
+            return Ok(());
+        }
+        let segment = u16::try_from(segment).map_err(|_| Errno::MSGSIZE)?;
+        let cut = [ControlMessage::UdpGsoSegments(&segment)];
+        let (iov, to) = ([IoSlice::new(bytes)], SockaddrStorage::from(to));
+        sendmsg(self.socket.as_raw_fd(), &iov, &cut, MsgFlags::MSG_DONTWAIT, Some(&to))?;
+        Ok(())
     }
+
+    /// Receives what came from one flow, as far as it is there, into `room`, with `space` for what
+    /// the kernel tells of it: from where it is, its bytes, and the length of each datagram.
+    fn receive(&self, room: &mut [u8], space: &mut [u8]) -> io::Result<(SocketAddr, usize, usize)> {
+        let (mut iov, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
+        let fd = self.socket.as_raw_fd();
+        let got = recvmsg::<SockaddrStorage>(fd, &mut iov, Some(space), flags)?;
+        let stride = got.cmsgs()?.find_map(|told| match told {
+            ControlMessageOwned::UdpGroSegments(stride) => usize::try_from(stride).ok(),
+            _ => None,
+        });
+        let from = got.address.as_ref().and_then(address).ok_or(Errno::AFNOSUPPORT)?;
+        Ok((from, got.bytes, stride.unwrap_or(got.bytes)))
+    }
+}
+
+/// Says to the kernel whether it may cut what a socket bound to `local` sends.
+fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Cut) -> io::Result<()> {
+    match (local, cut) {
+        (IpAddr::V4(_), Cut::Allowed) => {
+            sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
+        }
+        (IpAddr::V4(_), Cut::Refused) => {
+            sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::PROBE)?;
+        }
+        (IpAddr::V6(_), Cut::Allowed) => {
+            sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
+        }
+        (IpAddr::V6(_), Cut::Refused) => {
+            sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::PROBE)?;
+            // The above is of the path; this is of the interface.
+            setsockopt(socket, more::Ipv6DontFrag, &true)?;
+        }
+    }
+    Ok(())
+}
+
+fn address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|from| SocketAddrV4::from(*from).into());
+    v4.or_else(|| address.as_sockaddr_in6().map(|from| SocketAddrV6::from(*from).into()))
 }
 
 impl AsFd for Udp {
@@ -143,18 +181,22 @@ impl Burst {
 #[derive(Debug)]
 pub struct Receiver {
     pool: Pool,
-    buffers: Vec<Buffer>,
+    /// For what comes next.
+    buffer: Option<Buffer>,
+    space: Vec<u8>,
     /// How often a socket that is polled is not looked at, for it has just given all.
     rest: u8,
+    /// The last look at it was in vain: what comes now comes alone, by all that is known.
+    thin: bool,
 }
 
 impl Receiver {
     /// Takes its buffers from `pool`.
     pub fn new(pool: Pool) -> Self {
-        Self { pool, buffers: Vec::new(), rest: 0 }
+        Self { pool, buffer: None, space: nix::cmsg_space!(i32), rest: 0, thin: false }
     }
 
-    /// Receives what is there, [`UDP_RECEIVE_BUFFERS`] bursts at most, behind what is in `out`. Says
+    /// Receives what is there, [`UDP_RECEIVES_MAX`] bursts at most, behind what is in `out`. Says
     /// whether there may be more; if not, the socket is rung for what comes, or is looked at again
     /// soon if it is `polled`. Never waits.
     ///
@@ -166,29 +208,29 @@ impl Receiver {
             return Ok(false);
         }
         self.rest = 0;
-        while self.buffers.len() < UDP_RECEIVE_BUFFERS {
-            self.buffers.push(self.pool.take(UDP_RECEIVE_BYTES));
+        let alone = polled && std::mem::take(&mut self.thin);
+        for nth in 0..UDP_RECEIVES_MAX {
+            let mut buffer = self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
+            let received = udp.receive(buffer.as_mut_slice(), &mut self.space);
+            let (from, len, stride) = match received {
+                Ok(received) => received,
+                Err(error) => {
+                    self.buffer = Some(buffer);
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        return Err(error);
+                    }
+                    (self.thin, self.rest) = (nth == 0, if nth == 0 { 0 } else { UDP_REST_TURNS });
+                    return Ok(false);
+                }
+            };
+            let len = len.min(buffer.len());
+            out.push(Burst { from: canonical(from), buffer, len, stride });
+            if alone && len <= stride {
+                self.rest = UDP_REST_TURNS;
+                return Ok(false);
+            }
         }
-        let mut metas = [RecvMeta::default(); UDP_RECEIVE_BUFFERS];
-        let mut rooms = self.buffers.iter_mut();
-        let mut slices: [IoSliceMut<'_>; UDP_RECEIVE_BUFFERS] = std::array::from_fn(|_| {
-            IoSliceMut::new(rooms.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
-        });
-        let count = match udp.state.recv((&udp.socket).into(), &mut slices, &mut metas) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        for (meta, buffer) in metas.iter().zip(self.buffers.drain(..count)) {
-            let len = meta.len.min(buffer.len());
-            out.push(Burst { from: canonical(meta.addr), buffer, len, stride: meta.stride });
-        }
-        // The kernel stops short only of an empty socket.
-        let more = count == UDP_RECEIVE_BUFFERS;
-        if !more {
-            self.rest = UDP_REST_TURNS;
-        }
-        Ok(more)
+        Ok(true)
     }
 }
 
