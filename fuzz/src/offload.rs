@@ -2,7 +2,7 @@
 //! modulo 65535, one word at a time.
 
 use causeway_ethernet::offload::segment::Segmenter;
-use causeway_ethernet::offload::{Plan, checksum, plan};
+use causeway_ethernet::offload::{Plan, plan};
 use causeway_wire::frame::{Frame, HEADERS_MAX, Protocol, Version};
 use causeway_wire::virtio_net::{ChecksumPlace, GSO_PIECES_MAX, Gso, Header, Offload};
 
@@ -134,7 +134,7 @@ fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
     let (start, field) = (usize::from(place.start), usize::from(place.start + place.offset));
     let before = bytes.clone();
     let whole = sum(&before[start..]);
-    checksum::complete(&mut bytes, place);
+    place.complete(&mut bytes);
     let field_value = word(&bytes, field);
     assert_eq!((field_value + whole) % 65_535, 0, "the checksum");
     assert_ne!(field_value, 0, "zero means none");

@@ -86,7 +86,8 @@ pub fn plans() -> Vec<Plan> {
             far.between_hosts(e)
         })
         .beside("raw veth, UDP", |e| {
-            udp_round_us(e, Way::Veth, Ends::Together).map(|us| us.iter().map(|us| us / 2.0).collect())
+            udp_round_us(e, Way::Veth, Ends::Together)
+                .map(|us| us.iter().map(|us| us / 2.0).collect())
         })
         .note("Each host on one core: its rank, which never sleeps, and its daemon."),
     ]

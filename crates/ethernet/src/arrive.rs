@@ -346,9 +346,9 @@ impl Ethernet {
         run: &mut [Taken],
         to: Place,
     ) {
-        let Self { directory, scratch, .. } = self;
+        let directory = &mut self.directory;
         if directory.uplinks.may_pass(from, to) {
-            depart(directory, scratch, Source::Link(bytes), (from, to), run, now_ns);
+            depart(directory, Source::Link(bytes), (from, to), run, now_ns);
         } else {
             for _ in run {
                 directory.dropped(from, DropReason::NoTransit);

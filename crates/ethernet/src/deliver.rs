@@ -15,7 +15,7 @@ use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_
 use crate::counters::{Counters, DropReason};
 use crate::job::{Job, header_for, header_len, put_header};
 use crate::offload::segment::{Piece, Segmenter};
-use crate::offload::{Plan, checksum, plan};
+use crate::offload::{Plan, plan};
 use crate::source::{Source, put, skip};
 
 /// Why a frame was not, or not wholly, delivered.
@@ -44,6 +44,11 @@ impl<'a> From<'a> {
     #[inline]
     pub fn rest(&self) -> Body<'a> {
         self.source.rest(self.chain, self.at, self.job)
+    }
+
+    /// All its bytes.
+    pub fn all(&self) -> Body<'a> {
+        self.source.all(self.chain, self.at, self.job)
     }
 }
 
@@ -108,7 +113,7 @@ impl Scratch {
         let len = from.job.len;
         let count = self.gather(to, len)?;
         let mut frame = self.whole(&from).inspect_err(|_| self.put_back(to, count))?;
-        checksum::complete(frame.get_mut(HEADER_LEN..).unwrap_or(&mut []), place);
+        place.complete(frame.get_mut(HEADER_LEN..).unwrap_or(&mut []));
         let header_len = header_len(to.features);
         put_header(&mut frame, header_for(&Offload::None, count), header_len);
         let first = frame.get(HEADER_LEN.saturating_sub(header_len)..).unwrap_or(&[]);
@@ -307,7 +312,7 @@ impl Scratch {
 
     /// The whole frame in private memory, behind room for a header: the checked first bytes, and
     /// the rest from the sender. The buffer is this scratch's own; its user puts it back.
-    pub(crate) fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
+    fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
         let mut frame = std::mem::take(&mut self.frame);
         let job = &*from.job;
         frame.resize(HEADER_LEN.saturating_add(job.len), 0);
@@ -318,11 +323,6 @@ impl Scratch {
         head.copy_from_slice(job.head());
         from.rest().read(rest).map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
         Ok(frame)
-    }
-
-    /// Takes the room of [`Self::whole`] back.
-    pub(crate) fn keep(&mut self, frame: Vec<u8>) {
-        self.frame = frame;
     }
 }
 

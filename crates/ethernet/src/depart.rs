@@ -1,106 +1,72 @@
 //! From ports and links out of the host: frames for peers.
 //!
 //! # Budget
-//! A frame that a link carries as it is goes to the link's carrier with where its bytes lie, and
-//! is copied there, once. One that must be finished first is copied here before, whole.
+//! A frame goes to its link's carrier with where its bytes lie, and is copied there, once: also where
+//! it is cut before. What pieces have of their own is their headers; their checksums are completed in
+//! that copy.
 
-use causeway_fabric::carrier::{Body, Carrier, Outgoing};
+use causeway_fabric::carrier::{Carrier, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
 use causeway_fabric::{Context, Port};
 use causeway_wire::pcapng::Direction;
-use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload};
+use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload};
 
 use crate::counters::DropReason;
-use crate::deliver::{From, Scratch, Trouble};
+use crate::deliver::From;
 use crate::job::Taken;
 use crate::offload::segment::Segmenter;
-use crate::offload::{Plan, checksum, plan};
+use crate::offload::{Plan, plan};
 use crate::port::Directory;
 use crate::route::Place;
-use crate::source::Source;
+use crate::source::{Source, skip};
 use crate::uplink::push;
 
-impl Scratch {
-    /// Gives a frame to a carrier; finished and cut, if that carries no unfinished ones.
-    pub fn depart(
-        &mut self,
-        from: &From<'_>,
-        (hops, flood): (u8, Option<u64>),
-        carrier: &mut dyn Carrier,
-    ) -> Result<(), DropReason> {
-        let job = &*from.job;
-        let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&job.offload, 0) };
-        match todo {
-            Plan::Pass => {
-                let (offload, head, body) = (&job.offload, job.head(), from.rest());
-                push(carrier, &Outgoing { offload, head, body, len: job.len, hops, flood })
-            }
-            Plan::Complete(place) => self.depart_complete(from, (hops, flood), carrier, place),
-            // Its pieces would have one number: links that carry numbers carry frames whole.
-            Plan::Cut { place, gso, .. } => self.depart_cut(from, hops, carrier, (place, gso)),
-        }
-    }
-
-    fn depart_complete(
-        &mut self,
-        from: &From<'_>,
-        (hops, flood): (u8, Option<u64>),
-        carrier: &mut dyn Carrier,
-        place: ChecksumPlace,
-    ) -> Result<(), DropReason> {
-        let mut frame = self.whole(from).map_err(drop_reason)?;
-        let bytes = frame.get_mut(HEADER_LEN..).unwrap_or(&mut []);
-        checksum::complete(bytes, place);
-        let (offload, len) = (&Offload::None, bytes.len());
-        let pushed = push(
-            carrier,
-            &Outgoing { offload, head: &[], body: Body::Private(bytes), len, hops, flood },
-        );
-        self.keep(frame);
-        pushed
-    }
-
-    fn depart_cut(
-        &mut self,
-        from: &From<'_>,
-        hops: u8,
-        carrier: &mut dyn Carrier,
-        (place, gso): (ChecksumPlace, Gso),
-    ) -> Result<(), DropReason> {
-        let job = &*from.job;
-        let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
-            .ok_or(DropReason::BadHeader)?;
-        let frame = self.whole(from).map_err(drop_reason)?;
-        let bytes = frame.get(HEADER_LEN..).unwrap_or(&[]);
-        let mut result = Ok(());
-        while let Some(mut piece) = segmenter.next_piece() {
-            let payload = bytes.get(piece.payload.clone()).unwrap_or(&[]);
-            piece.complete(payload);
-            let (offload, len) = (&Offload::None, piece.len());
-            let body = Body::Private(payload);
-            let pushed = push(
-                carrier,
-                &Outgoing { offload, head: piece.headers, body, len, hops, flood: None },
-            );
-            result = result.and(pushed);
-        }
-        self.keep(frame);
-        result
-    }
+/// Gives a frame to a carrier; cut, if that carries no unfinished ones.
+fn give(
+    from: &From<'_>,
+    (hops, flood): (u8, Option<u64>),
+    carrier: &mut dyn Carrier,
+) -> Result<(), DropReason> {
+    let job = &*from.job;
+    let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&job.offload, 0) };
+    let offload = match todo {
+        Plan::Pass => job.offload,
+        Plan::Complete(place) => Offload::Checksum(place),
+        // Its pieces would have one number: links that carry numbers carry frames whole.
+        Plan::Cut { place, gso, .. } => return give_pieces(from, hops, carrier, (place, gso)),
+    };
+    let (head, body) = (job.head(), from.rest());
+    push(carrier, &Outgoing { offload: &offload, head, body, len: job.len, hops, flood })
 }
 
-fn drop_reason(trouble: Trouble) -> DropReason {
-    match trouble {
-        Trouble::Drop(why) => why,
-        Trouble::Short(_) | Trouble::Fault(_) => DropReason::SenderFault,
+fn give_pieces(
+    from: &From<'_>,
+    hops: u8,
+    carrier: &mut dyn Carrier,
+    (place, gso): (ChecksumPlace, Gso),
+) -> Result<(), DropReason> {
+    let job = &*from.job;
+    let mut segmenter =
+        Segmenter::new(job.head(), &job.frame, place, gso, job.len).ok_or(DropReason::BadHeader)?;
+    let mut body = from.all();
+    skip(&mut body, usize::from(gso.header_len));
+    let mut result = Ok(());
+    while let Some(piece) = segmenter.next_piece() {
+        let (offload, head, len) = (&piece.offload(), &*piece.headers, piece.len());
+        let pushed = push(carrier, &Outgoing { offload, head, body, len, hops, flood: None });
+        skip(&mut body, piece.payload.len());
+        result = result.and(pushed);
+        if matches!(result, Err(DropReason::SenderFault)) {
+            break;
+        }
     }
+    result
 }
 
 /// Sends frames out of the host at `to`. Those that cannot leave are counted at the port that they
 /// came from.
 pub(crate) fn depart(
     directory: &mut Directory,
-    scratch: &mut Scratch,
     source: Source<'_>,
     (from, to): (Place, Place),
     frames: &mut [Taken],
@@ -117,7 +83,7 @@ pub(crate) fn depart(
                 None => Err(DropReason::LinkDown),
                 Some(carrier) => {
                     let from = From { source, chain, at: *at, job };
-                    scratch.depart(&from, (*hops, *flood), carrier)
+                    give(&from, (*hops, *flood), carrier)
                 }
             }
         };
@@ -130,13 +96,12 @@ pub(crate) fn depart(
 /// As [`depart`], for frames of a guest.
 pub(crate) fn depart_from_port(
     directory: &mut Directory,
-    scratch: &mut Scratch,
     cx: &Context<'_>,
     (from, to): (Place, Place),
     frames: &mut [Taken],
 ) {
     let map = directory.get(from).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
     if let Some(map) = map {
-        depart(directory, scratch, Source::Guest(map), (from, to), frames, cx.now_ns);
+        depart(directory, Source::Guest(map), (from, to), frames, cx.now_ns);
     }
 }

@@ -164,8 +164,7 @@ impl Ethernet {
                 Way::Done => self.done.extend(run.iter().map(|taken| taken.chain.head())),
                 Way::To(to, queue) => self.offer(cx, sender, run, (to, queue)),
                 Way::Link(to) => {
-                    let Self { directory, scratch, .. } = &mut *self;
-                    depart_from_port(directory, scratch, cx, (sender.0, to), run);
+                    depart_from_port(&mut self.directory, cx, (sender.0, to), run);
                     self.done.extend(run.iter().map(|taken| taken.chain.head()));
                 }
                 Way::All | Way::Learners | Way::Set(_) => {
@@ -322,9 +321,8 @@ impl Ethernet {
     ) {
         for &to in targets {
             if is_link(to) {
-                let Self { directory, scratch, .. } = &mut *self;
                 let taken = std::slice::from_mut(&mut *taken);
-                depart_from_port(directory, scratch, cx, (place, to), taken);
+                depart_from_port(&mut self.directory, cx, (place, to), taken);
                 continue;
             }
             let why = match self.directory.receive_queue(to, &taken.job) {

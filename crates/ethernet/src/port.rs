@@ -203,7 +203,7 @@ impl Directory {
     }
 
     /// The hash of a flow.
-    pub fn flow(&self, key: [u8; 40]) -> u64 {
+    pub fn flow(&self, key: causeway_wire::frame::FlowKey) -> u64 {
         self.flows.hash_one(key)
     }
 }

@@ -1,6 +1,5 @@
 //! Software checksums and segmentation, judged by `etherparse` and by putting pieces together again.
 
-use causeway_ethernet::offload::checksum;
 use causeway_ethernet::offload::segment::Segmenter;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio_net::{
@@ -109,7 +108,7 @@ proptest! {
     #[test]
     fn completed_checksums_are_right(kind in kinds(), payload in vec(any::<u8>(), 0..3000)) {
         let (mut frame, place) = build(kind, &payload);
-        checksum::complete(&mut frame, place);
+        place.complete(&mut frame);
         prop_assert!(sums_are_right(&frame));
     }
 
@@ -155,7 +154,7 @@ proptest! {
             prop_assert!(len_promised <= offload.piece_len(frame.len()));
             // As a receiver that completes checksums itself gets it.
             let mut lazy = [piece.headers, body].concat();
-            checksum::complete(&mut lazy, place);
+            place.complete(&mut lazy);
             piece.complete(body);
             let whole = [piece.headers, body].concat();
             prop_assert_eq!(&lazy, &whole);

@@ -44,7 +44,7 @@ fn cut_and_join(rig: &Rig, features: u64, header: Header, frame: &[u8], partial:
         if partial {
             assert_eq!((got.csum_start, got.csum_offset), (header.csum_start, header.csum_offset));
             let place = ChecksumPlace { start: got.csum_start, offset: got.csum_offset };
-            causeway_ethernet::offload::checksum::complete(&mut bytes, place);
+            place.complete(&mut bytes);
         }
         assert!(checksum_is_right(&bytes));
         let payload = payload_of(&bytes);

@@ -56,9 +56,10 @@ impl Body<'_> {
 /// A frame on its way out.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// What its receiver has left to do; nothing where [`Carrier::takes_offloads`] says no.
+    /// What its receiver has left to do; where [`Carrier::takes_offloads`] says no, at most a
+    /// checksum, which the carrier completes ([`Self::write`]).
     pub offload: &'a Offload,
-    /// Its first bytes.
+    /// Its first bytes, all headers among them as far as they are there.
     pub head: &'a [u8],
     /// Those behind them.
     pub body: Body<'a>,
@@ -75,6 +76,18 @@ impl Outgoing<'_> {
     /// Goes through its bytes once.
     pub fn reader(&self) -> Reader<'_> {
         Reader { head: self.head, body: self.body }
+    }
+
+    /// Copies it, all [`Self::len`] bytes, and completes its checksum if that is left to do.
+    ///
+    /// # Errors
+    /// There are fewer bytes, or the memory behind them is gone.
+    pub fn write(&self, into: &mut [u8]) -> Result<(), Lost> {
+        self.reader().read(into)?;
+        if let Offload::Checksum(place) = self.offload {
+            place.complete(into);
+        }
+        Ok(())
     }
 }
 
@@ -124,7 +137,9 @@ pub trait Carrier: Send + std::fmt::Debug {
     /// Sends what was taken. Says how many frames the kernel had no room for.
     fn flush(&mut self) -> u64;
 
-    /// Whether frames may cross whose checksums and segments are unfinished.
+    /// Whether frames may cross whose checksums and segments are unfinished. Where they may not,
+    /// segments are cut before they come here, and checksums completed here, in the one copy that
+    /// is made.
     fn takes_offloads(&self) -> bool;
 
     /// The longest frame that crosses, in bytes.

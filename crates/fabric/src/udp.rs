@@ -210,7 +210,8 @@ impl Receiver {
         self.rest = 0;
         let alone = polled && std::mem::take(&mut self.thin);
         for nth in 0..UDP_RECEIVES_MAX {
-            let mut buffer = self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
+            let mut buffer =
+                self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
             let received = udp.receive(buffer.as_mut_slice(), &mut self.space);
             let (from, len, stride) = match received {
                 Ok(received) => received,

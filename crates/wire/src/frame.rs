@@ -11,6 +11,16 @@ use crate::{ethernet, ipv4, ipv6, tcp, udp};
 /// room for extension headers, or IPv4 and TCP with all their options.
 pub const HEADERS_MAX: usize = 192;
 
+/// What tells a flow from others: see [`Frame::flow_key`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowKey([u8; 40]);
+
+impl Default for FlowKey {
+    fn default() -> Self {
+        Self([0; 40])
+    }
+}
+
 /// The network protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -109,9 +119,9 @@ impl Frame {
 
     /// What tells this frame's flow from others: addresses, ports and protocol, with zeroes for
     /// what is not there. Fragments of one packet give the same key, ports left out.
-    pub fn flow_key(&self, bytes: &[u8]) -> [u8; 40] {
-        let mut key = [0_u8; 40];
-        let mut w = crate::field::Writer::new(&mut key);
+    pub fn flow_key(&self, bytes: &[u8]) -> FlowKey {
+        let mut key = FlowKey::default();
+        let mut w = crate::field::Writer::new(&mut key.0);
         let Some(network) = self.network else {
             w.put(self.destination);
             w.put(self.source);

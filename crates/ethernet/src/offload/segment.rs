@@ -58,7 +58,7 @@ pub struct Piece<'a> {
 impl Piece<'_> {
     /// Completes the checksum over the headers and `payload`, the bytes of [`Self::payload`].
     pub fn complete(&mut self, payload: &[u8]) {
-        checksum::complete_split(self.headers, payload, self.place);
+        self.place.complete_split(self.headers, payload);
     }
 
     /// What is left to do for the piece where it is not completed.

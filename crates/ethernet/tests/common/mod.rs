@@ -3,6 +3,8 @@
 
 pub mod raw;
 
+pub mod links;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -23,7 +23,7 @@ use causeway_fabric::carrier::{
 };
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp};
 use causeway_fabric::{Progress, Served};
-use causeway_wire::frame::{Frame, HEADERS_MAX};
+use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
 
@@ -80,18 +80,9 @@ impl Senders {
         Self { sockets, flows: RandomState::new() }
     }
 
-    /// Which of them a frame leaves from.
-    fn of(&self, frame: &Outgoing<'_>) -> usize {
-        if self.sockets.len() < 2 {
-            return 0;
-        }
-        let mut first = [0; HEADERS_MAX];
-        let len = frame.len.min(HEADERS_MAX);
-        let Some(first) = first.get_mut(..len) else { return 0 };
-        // A frame that cannot be read is refused where it is written.
-        let _ = frame.reader().read(first);
-        let Ok(known) = Frame::parse(first) else { return 0 };
-        let flow = self.flows.hash_one(known.flow_key(first));
+    /// Which of them frames of a flow leave from.
+    fn of(&self, flow: &FlowKey) -> usize {
+        let flow = self.flows.hash_one(flow);
         let at = flow.checked_rem(self.sockets.len() as u64).unwrap_or(0);
         usize::try_from(at).unwrap_or(0)
     }
@@ -154,6 +145,7 @@ impl BareSocket {
         BareCarrier {
             senders: self.senders.clone(),
             at: 0,
+            flow: (FlowKey::default(), 0),
             remote,
             header,
             bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
@@ -252,6 +244,8 @@ pub struct BareCarrier {
     senders: Arc<Senders>,
     /// Which of them the datagrams leave from.
     at: usize,
+    /// The flow of the last frame, and which of them it has.
+    flow: (FlowKey, usize),
     remote: SocketAddr,
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
@@ -268,6 +262,20 @@ pub struct BareCarrier {
 }
 
 impl BareCarrier {
+    /// From which socket a frame leaves.
+    fn sender(&mut self, frame: &Outgoing<'_>) -> usize {
+        if self.senders.sockets.len() < 2 {
+            return 0;
+        }
+        let Ok(known) = Frame::parse(frame.head) else { return 0 };
+        let flow = known.flow_key(frame.head);
+        // Most frames are of the flow of those before.
+        if flow != self.flow.0 {
+            self.flow = (flow, self.senders.of(&flow));
+        }
+        self.flow.1
+    }
+
     /// Writes a frame behind the others.
     fn append(&mut self, frame: &Outgoing<'_>, size: usize) -> Result<(), Refusal> {
         let end = self.used.saturating_add(size);
@@ -275,7 +283,7 @@ impl BareCarrier {
         let header = self.header.as_ref().map_or(&[][..], |header| &header[..]);
         let (before, behind) = room.split_at_mut_checked(header.len()).ok_or(Refusal::TooBig)?;
         before.copy_from_slice(header);
-        frame.reader().read(behind).map_err(|_| Refusal::Lost)?;
+        frame.write(behind).map_err(|_| Refusal::Lost)?;
         self.used = end;
         self.count = self.count.saturating_add(1);
         self.frame_bytes = self.frame_bytes.saturating_add(frame.len);
@@ -309,7 +317,7 @@ impl Carrier for BareCarrier {
         }
         let header = self.header.map_or(0, |header| header.len());
         let size = frame.len.saturating_add(header);
-        let at = self.senders.of(frame);
+        let at = self.sender(frame);
         let most = self.senders.sockets.get(at).map_or(1, |udp| udp.batch());
         let full = self.count >= most
             || self.at != at

@@ -2,8 +2,7 @@
 //!
 //! # Budget
 //! One system call for as many frames of one length to one host as the host cuts at a time, or 64
-//! KiB; one for what came from up to [`UDP_RECEIVE_BUFFERS`](causeway_fabric::limits) hosts, with a
-//! copy more of each frame.
+//! KiB; one for what came from a host, with a copy more of each frame.
 //!
 //! Taken is what comes from an address that the operator named. Which boards are behind which is
 //! learnt from what comes ([`super::book`]). What is for everyone, or for a board that was not heard

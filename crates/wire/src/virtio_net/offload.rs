@@ -1,6 +1,7 @@
 //! What a guest may ask of the host for one frame, checked against the frame.
 
 use super::*;
+use crate::checksum::Sum;
 use crate::frame::{Frame, Protocol, Version};
 use crate::virtio::has;
 
@@ -18,6 +19,32 @@ pub struct ChecksumPlace {
     pub start: u16,
     /// Bytes from `start`.
     pub offset: u16,
+}
+
+impl ChecksumPlace {
+    /// Where in a frame the checksum stands.
+    pub fn field(self) -> usize {
+        usize::from(self.start).saturating_add(usize::from(self.offset))
+    }
+
+    /// Completes the checksum of a private frame that was checked with its header.
+    pub fn complete(self, frame: &mut [u8]) {
+        self.complete_split(frame, &[]);
+    }
+
+    /// As [`Self::complete`], for a frame in two parts of which the first holds the checksum.
+    ///
+    /// The field's own value, the sum over the pseudo-header, is part of what is summed. Zero is
+    /// written as its other form, 0xffff: to UDP it would mean "none", to the others both are one.
+    pub fn complete_split(self, head: &mut [u8], rest: &[u8]) {
+        let mut sum = Sum::new();
+        sum.add(head.get(usize::from(self.start)..).unwrap_or(&[]));
+        sum.add(rest);
+        let field = head.get_mut(self.field()..).and_then(|rest| rest.first_chunk_mut());
+        if let Some(field) = field {
+            *field = sum.finish_nonzero().to_be_bytes();
+        }
+    }
 }
 
 /// How a frame is to be cut.

@@ -250,8 +250,7 @@ impl Carrier for StreamCarrier {
         if connection.framer.waiting().len() >= SEND_BYTES {
             connection.flush(&self.tally);
         }
-        let mut reader = frame.reader();
-        let pushed = connection.framer.push(frame.len, |into| reader.read(into));
+        let pushed = connection.framer.push(frame.len, |into| frame.write(into));
         let (loss, refusal) = match pushed {
             Ok(()) => {
                 self.tally.transmitted(1, frame.len as u64, 0);

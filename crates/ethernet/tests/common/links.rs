@@ -1,0 +1,122 @@
+//! A group whose links end in the test.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use causeway_ethernet::Ethernet;
+use causeway_fabric::carrier::{
+    Arrival, Arrivals, Carrier, LinkId, Membership, Message, OFFLOAD_BYTES, Outgoing, Pool,
+    Refusal, Standing,
+};
+use causeway_fabric::mailbox::Sender;
+use causeway_fabric::orders::{Order, Outcome};
+use causeway_fabric::{Pacing, Shard};
+
+/// What left by a link: numbers and frames.
+type Sent = Arc<Mutex<Vec<(Option<u64>, Vec<u8>)>>>;
+
+/// A link's way out, which keeps what leaves.
+#[derive(Debug, Default, Clone)]
+struct Wire {
+    sent: Sent,
+    /// It carries no unfinished frames.
+    finished: bool,
+}
+
+impl Carrier for Wire {
+    fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        let mut bytes = vec![0; frame.len];
+        frame.write(&mut bytes).unwrap();
+        self.sent.lock().unwrap().push((frame.flood, bytes));
+        Ok(())
+    }
+    fn flush(&mut self) -> u64 {
+        0
+    }
+    fn takes_offloads(&self) -> bool {
+        !self.finished
+    }
+    fn longest(&self) -> usize {
+        65_557
+    }
+}
+
+/// A group that has links alone. Link `n` is named by its number.
+pub struct Group {
+    shard: Shard,
+    inbox: Sender<Message>,
+    wires: BTreeMap<u32, Wire>,
+}
+
+impl Group {
+    /// With links, each for transit or not.
+    pub fn new(links: &[bool]) -> Self {
+        Self::of(links, false)
+    }
+
+    /// As [`Self::new`]; with links that carry no unfinished frames if `finished`.
+    pub fn of(links: &[bool], finished: bool) -> Self {
+        let service = Box::new(Ethernet::new());
+        let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
+        let Ok(Outcome::Inbox(inbox)) = shard.order(Order::Inbox) else { panic!("no inbox") };
+        let mut wires = BTreeMap::new();
+        for (at, &transit) in links.iter().enumerate() {
+            let wire = Wire { finished, ..Wire::default() };
+            let id = LinkId(at as u32);
+            let member = Membership {
+                id,
+                name: format!("l{at}").parse().unwrap(),
+                peer: format!("h{at}"),
+                metric: 1,
+                transit,
+                notices: None,
+                carrier: Box::new(wire.clone()),
+            };
+            shard.order(Order::Join(member)).unwrap();
+            inbox.insist(Message::Standing(id, Standing { up: true, rtt_ns: None })).unwrap();
+            wires.insert(id.0, wire);
+        }
+        Self { shard, inbox, wires }
+    }
+
+    /// A frame comes by a link.
+    pub fn bring(&mut self, link: u32, number: Option<u64>, frame: &[u8]) {
+        self.bring_unfinished(link, number, frame, [0; 10]);
+    }
+
+    /// As [`Self::bring`], with what is left to do for it.
+    pub fn bring_unfinished(
+        &mut self,
+        link: u32,
+        number: Option<u64>,
+        frame: &[u8],
+        offload: [u8; OFFLOAD_BYTES],
+    ) {
+        let bytes = Pool::default().adopt(frame.to_vec());
+        let arrival = Arrival { at: 0..frame.len(), offload, hops: 1, flood: number };
+        let arrivals = Arrivals { link: LinkId(link), bytes, frames: vec![arrival] };
+        self.inbox.push(Message::Arrivals(arrivals)).unwrap();
+        self.shard.step(1, 8).unwrap();
+    }
+
+    /// By which links frames left since the last call, with their numbers.
+    pub fn left(&self) -> Vec<(u32, Option<u64>)> {
+        self.frames().into_iter().map(|(link, number, _)| (link, number)).collect()
+    }
+
+    /// As [`Self::left`], with their bytes.
+    pub fn frames(&self) -> Vec<(u32, Option<u64>, Vec<u8>)> {
+        let each = self.wires.iter().flat_map(|(link, wire)| {
+            let sent = std::mem::take(&mut *wire.sent.lock().unwrap());
+            sent.into_iter().map(|(number, frame)| (*link, number, frame))
+        });
+        each.collect()
+    }
+
+    /// How many frames of a link were dropped for a reason.
+    pub fn drops(&mut self, link: u32, why: &str) -> u64 {
+        let Ok(Outcome::LinkDrops(drops)) = self.shard.order(Order::LinkDrops) else { panic!() };
+        let of = drops.into_iter().find(|(id, _)| id.0 == link);
+        of.unwrap().1[why]
+    }
+}

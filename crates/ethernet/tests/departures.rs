@@ -1,0 +1,44 @@
+//! Frames that leave by links which carry none unfinished: cut and summed on the way.
+
+mod common;
+
+use causeway_wire::virtio_net::Header;
+use common::links::Group;
+use common::*;
+
+/// What leaves by link 1 of a frame that comes by link 0.
+fn sent(header: Header, frame: &[u8]) -> Vec<Vec<u8>> {
+    let mut group = Group::of(&[true, true], true);
+    let mut offload = [0; 10];
+    offload.copy_from_slice(&header.emit()[..10]);
+    group.bring_unfinished(0, None, frame, offload);
+    let left = group.frames();
+    assert!(left.iter().all(|(link, ..)| *link == 1));
+    left.into_iter().map(|(_, _, frame)| frame).collect()
+}
+
+#[test]
+fn segments_leave_as_whole_frames_that_join_to_what_they_were() {
+    for (header, frame) in [
+        tcp(1, 2, false, &pattern(65_000), 1448),
+        tcp(1, 2, true, &pattern(60_001), 1428),
+        tcp(1, 2, false, &pattern(9), 8),
+        udp(1, 2, &pattern(40_000), 1472),
+    ] {
+        let pieces = sent(header, &frame);
+        let payload = payload_of(&frame);
+        assert_eq!(pieces.len(), payload.len().div_ceil(usize::from(header.gso_size)));
+        assert!(pieces.iter().all(|piece| checksum_is_right(piece)));
+        let joined: Vec<u8> = pieces.iter().flat_map(|piece| payload_of(piece).to_vec()).collect();
+        assert!(joined == payload);
+    }
+}
+
+#[test]
+fn a_checksum_that_was_left_to_others_is_completed() {
+    let (header, frame) = tcp(1, 2, false, &pattern(100), 1448);
+    let header = Header { gso_type: 0, gso_size: 0, hdr_len: 0, ..header };
+    let [one] = sent(header, &frame).try_into().unwrap();
+    assert!(checksum_is_right(&one) && !checksum_is_right(&frame));
+    assert_eq!(payload_of(&one), payload_of(&frame));
+}
