@@ -118,16 +118,17 @@ fn frames_of_another_kernel_vxlan_network_do_not_come_in() {
     let Some(scene) = Scene::new() else { return };
     let mut station = Station::attach(&scene.daemon, &scene.guest);
     station.ping(KERNEL, 56);
+    let kernel = &scene.ground.nets[1];
+    // First of all, for it sends by itself too: to find neighbours.
+    kernel.ip_each(&["link del vxlan0".into()]).unwrap();
     let received = || counter(&scene.daemon, "to-kernel", "receive_packets_total");
     let before = received();
     let (here, there) = (address(0, 0), address(1, 0));
     let lines = [
-        "link del vxlan0".into(),
         format!("link add vxlan1 type vxlan id 43 remote {here} local {there} dstport 4789"),
         format!("addr add {}/24 dev vxlan1", text(KERNEL)),
         "link set vxlan1 up".into(),
     ];
-    let kernel = &scene.ground.nets[1];
     kernel.ip_each(&lines).unwrap();
     let mut command = kernel.command(causeway_vm::image::busybox().unwrap());
     command.args(["ping", "-c", "2", "-w", "2", "-q", &scene.guest.ip()]);
