@@ -128,6 +128,8 @@ pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// See [`DIRECT_BYTES_MIN`].
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
+/// How many such messages that were alone go the faster way until the slower one is tried again.
+pub const RACE_AGAIN: u32 = 128;
 /// In how many places such a message lies at most.
 pub const DIRECT_PLACES_MAX: usize = 8;
 /// Channels of one endpoint.

@@ -14,6 +14,7 @@
 //! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading others, and from being read.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::Instant;
 
 use causeway_message::library::{Direct, Never, Place};
 use causeway_message::limits::DIRECT_PLACES_MAX;
@@ -29,6 +30,7 @@ pub fn is_wanted() -> bool {
 pub struct Memory {
     pid: libc::pid_t,
     process: OwnedFd,
+    start: Instant,
 }
 
 impl Memory {
@@ -36,7 +38,7 @@ impl Memory {
     pub fn of(process: OwnedFd) -> Option<Self> {
         let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
         let pid = pid_in(&std::fs::read_to_string(info).ok()?)?;
-        is_wanted().then_some(Self { pid, process })
+        is_wanted().then(|| Self { pid, process, start: Instant::now() })
     }
 
     /// Whether it has not ended: then its number was never another's.
@@ -78,6 +80,10 @@ impl Direct for Memory {
             Err(_) if matches!(error, Some(libc::EFAULT | libc::ENOMEM | libc::EINTR)) => Ok(0),
             Err(_) => Err(Never),
         }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

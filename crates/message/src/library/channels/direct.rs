@@ -47,6 +47,10 @@ pub trait Direct: std::fmt::Debug + Send {
     /// # Errors
     /// Nothing of that process can.
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never>;
+
+    /// The time, in nanoseconds since whenever: to compare how long this takes with how long the
+    /// channel does.
+    fn now_ns(&self) -> u64;
 }
 
 /// What was read so, of all partners.
@@ -153,7 +157,7 @@ impl Offered {
 pub(super) struct Reading {
     pub(super) peer: PeerId,
     /// The receive that it is for.
-    token: Token,
+    pub(super) token: Token,
     offered: Offered,
     at: usize,
     end: usize,

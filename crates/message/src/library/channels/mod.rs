@@ -2,6 +2,7 @@
 
 mod direct;
 mod event;
+mod race;
 mod read;
 mod way;
 
@@ -16,6 +17,7 @@ use crate::limits::CHANNELS_MAX;
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 use direct::{Offered, Reading};
+use race::{Race, Timed};
 use read::Load;
 
 /// How many events of one channel are taken before another is looked at; and of all, before a step
@@ -62,6 +64,8 @@ struct Link<D> {
     receiver: Receiver,
     bell: D,
     direct: Option<Box<dyn Direct>>,
+    /// Whether reading it is faster.
+    race: Race,
     /// It is told where offers lie.
     tells: bool,
     /// What it offered and nobody took yet.
@@ -118,6 +122,8 @@ pub struct Channels<D> {
     /// A step was taken: the caller has time for other things.
     breathes: bool,
     load: Load,
+    /// A message that was alone when it was begun.
+    timed: Option<Timed>,
     fetched: Fetched,
     /// Whose turn it is, and how much of it is left.
     at: usize,
@@ -144,6 +150,7 @@ impl<D> Default for Channels<D> {
             before_read: 0,
             breathes: false,
             load: Load::default(),
+            timed: None,
             fetched: Fetched::default(),
             at: 0,
             turn: TURN,
@@ -175,6 +182,7 @@ impl<D: Bell> Channels<D> {
             bell,
             tells: direct.is_some(),
             direct,
+            race: Race::default(),
             offers: BTreeMap::new(),
             deferred: false,
             full: None,

@@ -2,18 +2,18 @@
 //!
 //! # When
 //! Through the channel two processors copy one message at the same time, each a part of its way; by
-//! one copy only the receiver's does. So a message that is alone is faster through the channel, on
-//! a host where its sender has nothing else to do: 100 us instead of 135 for 1 MiB, 25 instead of
-//! 33 for 256 KiB, and more where nothing of it is in a cache. Where anything else is under way,
-//! in either direction, both have enough to copy, and half as many copies win: 128 KiB to 2 MiB
-//! both ways at a time with 23 to 31 GB/s instead of 10 to 12, one way with 15 to 18 instead of
-//! 10. It loses only one way and out of no cache: 4.5 to 10 instead of 8 to 11, and leaves the
-//! sender's processor alone for that. (Two processors, one process on each,
-//! MPI; Open MPI's own shared memory with one copy has 21 to 40, and 12 to 22.)
+//! one copy only the receiver's does. So a message that is alone may be faster through the channel:
+//! 100 us instead of 108 to 135 for 1 MiB that was just written, 25 instead of 33 for 256 KiB, and
+//! more where nothing of it is in a cache; but 40 instead of 100 read where nobody wrote it since the
+//! last time. Which, is timed ([`super::race`]). Where anything else is under way, in either
+//! direction, both have enough to copy, and half as many copies win: 128 KiB to 2 MiB both ways at a
+//! time with 23 to 31 GB/s instead of 10 to 12. (Two processors, one process on each, MPI; Open MPI's
+//! own shared memory with one copy has 21 to 40.)
 
 use causeway_ring::channel::Head;
 
 use super::direct::{Reading, Stepped};
+use super::race::Timed;
 use super::{Bell, Channels, Current, TURN, event};
 use crate::library::{Arrival, Refused};
 use crate::limits::DIRECT_BYTES_MIN;
@@ -82,12 +82,38 @@ impl<D: Bell> Channels<D> {
         let Ok((_, link)) = self.link(peer) else { return false };
         let before = link.offers.remove(&offer);
         let Some(offered) = now.or(before).filter(|_| link.direct.is_some()) else { return false };
-        let alone = self.reads.is_empty() && self.load == Load::default();
-        if alone || (len as usize) < DIRECT_BYTES_MIN {
+        if (len as usize) < DIRECT_BYTES_MIN {
             return false;
+        }
+        let alone = self.reads.is_empty() && self.load == Load::default();
+        self.timed = None;
+        if alone && let Ok((_, link)) = self.link(peer) {
+            let since = link.direct.as_ref().map_or(0, |direct| direct.now_ns());
+            let read = link.race.reads();
+            self.timed = Some(Timed { peer, token, read, len, left: len, since });
+            if !read {
+                return false;
+            }
         }
         self.reads.push_back(Reading::new(peer, token, offered, len));
         true
+    }
+
+    /// So much came of a message that may be timed.
+    pub(super) fn time(&mut self, peer: PeerId, token: Token, len: u32) {
+        let Some(mut timed) =
+            self.timed.take_if(|timed| (timed.peer, timed.token) == (peer, token))
+        else {
+            return;
+        };
+        timed.left = timed.left.saturating_sub(len);
+        if timed.left > 0 {
+            self.timed = Some(timed);
+        } else if let Ok((_, link)) = self.link(peer)
+            && let Some(direct) = &link.direct
+        {
+            link.race.took(&timed, direct.now_ns());
+        }
     }
 
     /// Whether a step of what is read comes before all events.
@@ -122,9 +148,11 @@ impl<D: Bell> Channels<D> {
             Stepped::On => self.reads.push_back(read),
             Stepped::Read(taken) => {
                 self.fetched.messages = self.fetched.messages.wrapping_add(1);
+                self.time(peer, read.token, u32::MAX);
                 self.say(peer, taken);
             }
             Stepped::Failed(pull) => {
+                self.timed = None;
                 self.fetched.fell_back = self.fetched.fell_back.wrapping_add(1);
                 if read.never.get()
                     && let Ok((_, link)) = self.link(peer)
@@ -144,6 +172,7 @@ impl<D: Bell> Channels<D> {
             self.current = Current::Nothing;
         }
         self.reads.retain(|read| read.peer != peer);
+        self.timed = None;
         self.load = Load::default();
     }
 

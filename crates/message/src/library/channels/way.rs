@@ -237,6 +237,9 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                         link.bell.ring();
                     }
                 }
+                if let (Some(_), Arrival::Chunk { peer, token, len }) = (self.timed, self.arrival) {
+                    self.time(peer, token, len);
+                }
             }
             Current::Read => self.read_on(),
             Current::Nothing => {}

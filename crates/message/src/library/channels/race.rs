@@ -1,0 +1,106 @@
+//! Which way is faster for a large message that is alone: read out of its sender's memory, or through
+//! the channel. That depends on where its bytes are: just written by the other processor, untouched
+//! since the last time, or in no cache at all; only the clock knows. So both are timed, the faster
+//! one taken, and the other one tried again now and then.
+
+use crate::limits::RACE_AGAIN;
+use crate::split::{PeerId, Token};
+
+/// What a KiB took each way of late, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Race {
+    read: Option<u64>,
+    pulled: Option<u64>,
+    /// Messages since the slower way was tried.
+    count: u32,
+}
+
+/// A message that is timed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timed {
+    pub(super) peer: PeerId,
+    /// The receive that it is for.
+    pub(super) token: Token,
+    /// It is read, else it comes through the channel.
+    pub(super) read: bool,
+    pub(super) len: u32,
+    /// What has not come yet, in bytes.
+    pub(super) left: u32,
+    /// When it was begun, in nanoseconds.
+    pub(super) since: u64,
+}
+
+impl Race {
+    /// Whether the next message is to be read.
+    pub(super) fn reads(&mut self) -> bool {
+        let (Some(read), Some(pulled)) = (self.read, self.pulled) else {
+            return self.pulled.is_some();
+        };
+        self.count = self.count.saturating_add(1);
+        let faster = read <= pulled;
+        if self.count >= RACE_AGAIN {
+            self.count = 0;
+            return !faster;
+        }
+        faster
+    }
+
+    /// A message took so long. One that was held up by something else counts for little.
+    pub(super) fn took(&mut self, timed: &Timed, now: u64) {
+        let whole = now.saturating_sub(timed.since).saturating_mul(1024);
+        let Some(new) = whole.checked_div(timed.len.into()) else { return };
+        let known = if timed.read { &mut self.read } else { &mut self.pulled };
+        *known = Some(match *known {
+            None => new,
+            Some(old) => {
+                let most = old.saturating_add(old >> 2).saturating_add(1);
+                old.midpoint(new.min(most))
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of 64 KiB of which those that are read take `read` microseconds, others `pulled`:
+    /// how many were read.
+    fn run(race: &mut Race, messages: u32, read: u64, pulled: u64) -> u32 {
+        let reads = |_: &u32| {
+            let reads = race.reads();
+            let (peer, token, len) = (PeerId(1), Token(1), 1 << 16);
+            let timed = Timed { peer, token, read: reads, len, left: 0, since: 5 };
+            race.took(&timed, 5 + 1000 * if reads { read } else { pulled });
+            reads
+        };
+        (0..messages).filter(reads).count() as u32
+    }
+
+    #[test]
+    fn the_faster_way_is_taken_and_the_other_tried_now_and_then() {
+        let mut race = Race::default();
+        assert_eq!(run(&mut race, 2, 10, 30), 1, "both are tried");
+        assert_eq!(run(&mut race, 10 * RACE_AGAIN, 10, 30), 10 * RACE_AGAIN - 10);
+        let slower = run(&mut race, 10 * RACE_AGAIN, 90, 30);
+        assert!(slower <= 25, "{slower} were read though it had become slow");
+    }
+
+    #[test]
+    fn one_that_was_held_up_changes_little() {
+        let mut race = Race::default();
+        run(&mut race, 50, 10, 30);
+        race.took(
+            &Timed {
+                peer: PeerId(1),
+                token: Token(1),
+                read: true,
+                len: 1 << 16,
+                left: 0,
+                since: 0,
+            },
+            50_000_000,
+        );
+        assert_eq!(run(&mut race, 20, 10, 30), 20);
+    }
+}
