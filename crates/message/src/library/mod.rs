@@ -160,6 +160,12 @@ impl<B: Buffer> Library<B> {
         self.requests.len()
     }
 
+    /// Whether there may be one more.
+    #[inline]
+    pub fn takes_more(&self) -> bool {
+        !self.requests.is_full()
+    }
+
     /// How many messages came that no receive was posted for and wait for one.
     pub fn unexpected(&self) -> usize {
         self.unexpected.messages.len()

@@ -218,16 +218,29 @@ impl Rdm {
             return Err(failed(FI_ECONNRESET, Status::EndpointClosed));
         };
         let again = failed(FI_EAGAIN, Status::NoResources);
-        if held {
-            let name = u32::try_from(name).unwrap_or(u32::MAX);
-            self.ask_for(partner, name).map_err(|_| again)?;
-        }
         if matches!(task, Task::Body(..) | Task::Part(..)) {
             count(&mut self.tally.long_received);
         }
         let operation = self.begin(task).map_err(|_| again)?;
         let posted = self.post_bare(operation, Some(source), matching, Parcel::bare(place));
-        posted.map_err(|_| again)
+        posted.map_err(|_| again)?;
+        // Last: what was asked for comes, and has to find its receive.
+        let name = u32::try_from(name).unwrap_or(u32::MAX);
+        if held && self.ask_for(partner, name).is_err() && self.forget_receive(operation) {
+            return Err(again);
+        }
+        Ok(())
+    }
+
+    /// Takes a receive back that nobody is to hear of; no, if something came for it.
+    fn forget_receive(&mut self, operation: u32) -> bool {
+        let Some(request) = self.operations.request(operation) else { return false };
+        let endpoint = &mut self.endpoint;
+        let forgotten = endpoint.library.cancel(&mut endpoint.way, request) == Ok(true);
+        if forgotten {
+            self.operations.end(operation);
+        }
+        forgotten
     }
 }
 

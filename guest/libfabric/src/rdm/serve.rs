@@ -25,8 +25,9 @@ impl Rdm {
     /// Answers what is asked. True: there was something.
     pub(super) fn answer(&mut self, env: Env<'_>) -> bool {
         let mut answered = false;
-        // What is not taken here stays with who asks, when its part of what is kept is full.
-        while !self.held && self.served_all < SERVED_ALL_MAX {
+        // What is not taken here stays with who asks, when its part of what is kept is full: also
+        // where what it asks for could not be sent now.
+        while !self.held && self.served_all < SERVED_ALL_MAX && self.endpoint.library.takes_more() {
             let endpoint = &mut self.endpoint;
             let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
             let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
