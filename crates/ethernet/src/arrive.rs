@@ -211,9 +211,11 @@ impl Ethernet {
             }
         }
         let (source, destination) = (taken.job.source, taken.job.destination);
-        let numberless = arrival.flood.is_none() && is_group(ethernet::address(destination));
         let mut echo = None;
-        if numberless && self.directory.uplinks.any_transit() {
+        if arrival.flood.is_none()
+            && self.directory.uplinks.any_transit()
+            && self.directory.goes_to_many(place, destination, cx.now_ns)
+        {
             let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
             echo = Some(known_by.ok_or(DropReason::Duplicate)?);
         }

@@ -1,4 +1,4 @@
-//! Frames for many without a number that come by a second way.
+//! Frames for many, or for one that nobody knows, without a number that come by a second way.
 //!
 //! Where links that carry no numbers make a circle and are for transit, a frame for many comes from
 //! either side. Whoever sent it is behind one of them: so of two equal frames that come by two ways
@@ -6,7 +6,8 @@
 //! guest repeats.
 //!
 //! # Budget
-//! Only in groups with links for transit, and of frames for many: a hash of the frame, one look.
+//! Only in groups with links for transit, and of frames that go to many: a hash of the
+//! frame, one look.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -73,6 +73,12 @@ impl Directory {
         route
     }
 
+    /// Whether a frame is for many, or for one that nobody knows and that is looked for everywhere.
+    pub(crate) fn goes_to_many(&self, from: u32, destination: u64, now_ns: u64) -> bool {
+        let route = self.route(from, ethernet::address(destination), now_ns);
+        matches!(route, Route::All | Route::Learners)
+    }
+
     /// Where a frame from a port goes.
     pub(crate) fn route(&self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
         if is_group(destination) {

@@ -6,7 +6,7 @@
 //! Frames that came by one link leave by another only where one of the two is for transit. Frames for
 //! many have a number then, so that circles of such links carry each once ([`crate::flood`]). Links
 //! other than tunnels cannot carry it: there a copy that comes by another way is known by what is in
-//! it ([`crate::echo`]). What is for one, and unknown, may still go in circles of those.
+//! it ([`crate::echo`]). What is for one that nobody knows goes as if it were for many.
 
 use std::collections::{BTreeMap, HashMap};
 

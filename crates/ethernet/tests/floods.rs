@@ -80,3 +80,28 @@ fn a_frame_that_got_its_number_here_is_known_when_it_comes_back() {
     assert_eq!(group.left(), []);
     assert_eq!(group.drops(1, "drop_duplicate_total"), 1);
 }
+
+#[test]
+fn what_is_for_one_that_nobody_knows_does_not_go_in_circles() {
+    let mut group = Group::new(&[true, true, true]);
+    let to = |to: u8, from: u8, text: &[u8]| {
+        [&[2, 0, 0, 0, 0, to][..], &[2, 0, 0, 0, 0, from], &[0x88, 0xb5], text].concat()
+    };
+    let links = |group: &Group| group.left().iter().map(|(link, _)| *link).collect::<Vec<_>>();
+    let frame = to(9, 1, b"where are you?");
+    group.bring(0, None, &frame);
+    assert_eq!(links(&group), [1, 2]);
+    // Round the circle, either way.
+    group.bring(1, None, &frame);
+    group.bring(2, None, &frame);
+    assert!(links(&group).is_empty());
+    assert_eq!(group.drops(1, "drop_duplicate_total"), 1);
+    group.bring(0, None, &frame);
+    assert_eq!(links(&group), [1, 2], "said again");
+    // Once it is known where that is, equal frames go there however they come.
+    group.bring(2, None, &to(1, 9, b"here"));
+    group.left();
+    group.bring(0, None, &frame);
+    group.bring(1, None, &frame);
+    assert_eq!(links(&group), [2, 2]);
+}
