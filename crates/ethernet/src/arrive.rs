@@ -115,7 +115,6 @@ impl Ethernet {
                 Message::Gone(id, macs) => self.told(cx, id, &macs, false),
             }
         }
-        self.directory.uplinks.flush();
         self.directory.traffic.enter(cx.now_ns);
         let armed = || self.inbox.as_ref().is_some_and(|inbox| inbox.mailbox.arm());
         let progress = match any {

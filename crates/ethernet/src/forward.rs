@@ -141,7 +141,6 @@ impl Ethernet {
             port.sits_out = TURNS_OUT;
         }
         if progress == Progress::Worked {
-            self.directory.uplinks.flush();
             self.directory.traffic.enter(cx.now_ns);
             cx.touch(id, queue);
         }

@@ -221,6 +221,11 @@ impl Service for Ethernet {
         self.take_in(cx)
     }
 
+    /// Frames of several guests leave together.
+    fn turned(&mut self) {
+        self.directory.uplinks.flush();
+    }
+
     fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
         match order {
             Order::Inbox => self.inbox(cx).map(Outcome::Inbox),

@@ -101,6 +101,9 @@ pub trait Service: Send + std::fmt::Debug {
         Served { progress: Progress::Parked, count: 0 }
     }
 
+    /// A turn is over. What goes better together, out of several queues, is sent now.
+    fn turned(&mut self) {}
+
     /// Carries out what is not about ports.
     ///
     /// # Errors

@@ -318,6 +318,7 @@ impl Shard {
             // After the flag is settled: a wake of this very queue must find it parked.
             self.settle();
         }
+        self.service.turned();
         turn
     }
 
