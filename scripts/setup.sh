@@ -8,9 +8,10 @@ export PATH="$HOME/.cargo/bin:$PATH"
 
 # make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
 # namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
-# its headers and fi_info, against which the provider is tested; openmpi, hpcc: MPI over it.
+# its headers and fi_info, against which the provider is tested; openmpi, hpcc: MPI over it;
+# tshark: reads our captures.
 packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
-    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc)
+    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc tshark)
 
 die() {
     printf 'setup: %s\n' "$@" >&2

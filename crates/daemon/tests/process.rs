@@ -332,3 +332,32 @@ fn a_vnet_file_is_carried_out_at_the_start_or_nothing_is_served() {
     assert!(code == Some(1) && log.contains("chmod 600"), "{log}");
     assert!(sockets(&dir).is_empty());
 }
+
+#[test]
+fn private_keys_are_in_no_log_however_much_is_logged() {
+    let dir = Dir::new();
+    let (key, text) = (dir.file("key"), "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=");
+    std::fs::write(&key, text).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let link = format!(
+        "[[link]]\nname = \"l\"\ngroup = \"blue\"\nkind = \"causeway\"\n\
+         local = \"127.0.0.1:21875\"\nremote = \"127.0.0.1:9\"\nprivate_key = \"{}\"\n\
+         key = \"hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\"\n",
+        key.display()
+    );
+    let config = config(&dir, "log = \"debug\"\n");
+    let mut all = std::fs::read_to_string(&config).unwrap();
+    all.push_str(&link);
+    std::fs::write(&config, all).unwrap();
+    let socket = dir.file("control.sock");
+    let daemon = Daemon::start(&config).ready(&socket);
+    let (_, shown) = send(&socket, "GET", "/v1/links", "");
+    daemon.signal(rustix::process::Signal::TERM);
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(shown.to_string().contains("hSDwCYkwp1R0"), "{shown}");
+    assert!(log.lines().count() > 2, "{log}");
+    for said in [log, shown.to_string()] {
+        assert!(!said.contains(&text[..12]) && !said.contains("1, 1, 1, 1, 1, 1"), "{said}");
+    }
+}

@@ -61,6 +61,7 @@ mod tests {
             NetSpec { mac: Mac([2, 1, 2, 3, 4, 5]), mtu: 1500, queue_pairs: 1, learn: false };
         assert!(!has(offered(&spec), VIRTIO_NET_F_MQ));
         assert!(!has(offered(&spec), VIRTIO_NET_F_HOST_UFO));
+        assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests are told the MTU");
         assert_eq!(offered(&spec).count_ones() as usize, ALWAYS.len());
         assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);
         spec.queue_pairs = 4;

@@ -82,3 +82,30 @@ fn flows_of_vxlan_have_source_ports_of_their_own() {
     let counted = || a.link_counter("to-b", "transmit_packets_total") == 96;
     wait(counted, || format!("{:?}", a.link_view("to-b")));
 }
+
+#[test]
+fn hostile_datagrams_to_a_vxlan_port_are_counted_by_reason_and_go_nowhere() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    join(&a, &b, LinkKind::Vxlan, 21115);
+    exchange(&mut one, &mut two, &[60]);
+    let header = |flags: u8, vni: u8| [flags, 0, 0, 0, 0, 0, vni, 0];
+    let inner = unicast(1, 2, 60);
+    let whole = |vni| [&header(8, vni)[..], &inner].concat();
+    let known = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
+    let stranger = std::net::UdpSocket::bind("127.0.0.9:0").unwrap();
+    for (from, datagram, counter) in [
+        (&known, header(8, 7)[..7].to_vec(), "socket_drop_truncated_total"),
+        (&known, [&header(0, 7)[..], &inner].concat(), "socket_drop_truncated_total"),
+        (&known, whole(8), "socket_drop_wrong_vni_total"),
+        (&stranger, whole(7), "socket_drop_unknown_peer_total"),
+        (&known, [&header(8, 7)[..], &inner[..13]].concat(), "drop_runt_total"),
+    ] {
+        let before = b.link_counter("to-a", counter);
+        from.send_to(&datagram, "127.0.0.3:21115").unwrap();
+        let counted = || b.link_counter("to-a", counter) == before + 1;
+        wait(counted, || format!("{counter}: {:?}", b.link_view("to-a")));
+    }
+    assert!(is_silent(&mut two));
+    exchange(&mut one, &mut two, &[60]);
+}
