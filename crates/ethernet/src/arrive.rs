@@ -213,7 +213,7 @@ impl Ethernet {
         let mut echo = None;
         if arrival.flood.is_none()
             && self.directory.uplinks.any_transit()
-            && self.directory.goes_to_many(place, destination, cx.now_ns)
+            && self.directory.goes_to_many(place, (source, destination), cx.now_ns)
         {
             let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
             echo = Some(known_by.ok_or(DropReason::Duplicate)?);

@@ -73,10 +73,19 @@ impl Directory {
         route
     }
 
-    /// Whether a frame is for many, or for one that nobody knows and that is looked for everywhere.
-    pub(crate) fn goes_to_many(&self, from: u32, destination: u64, now_ns: u64) -> bool {
-        let route = self.route(from, ethernet::address(destination), now_ns);
-        matches!(route, Route::All | Route::Learners)
+    /// Whether a frame is for many, or for one that nobody knows, nor a route, and that is looked for
+    /// everywhere.
+    pub(crate) fn goes_to_many(
+        &mut self,
+        from: u32,
+        (source, destination): (u64, u64),
+        now_ns: u64,
+    ) -> bool {
+        match self.route(from, ethernet::address(destination), now_ns) {
+            Route::All => true,
+            Route::Learners => self.routes.look_up(from, source, destination).is_none(),
+            _ => false,
+        }
     }
 
     /// Where a frame from a port goes.

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use causeway_fabric::spec::{NetSpec, RouteEnd};
 use causeway_fabric::{Mac, Name, PortId};
 use causeway_wire::ethernet;
+use causeway_wire::frame::FlowKey;
 
 use crate::backlog::Backlog;
 use crate::counters::Counters;
@@ -203,7 +204,7 @@ impl Directory {
     }
 
     /// The hash of a flow.
-    pub fn flow(&self, key: causeway_wire::frame::FlowKey) -> u64 {
+    pub fn flow(&self, key: FlowKey) -> u64 {
         self.flows.hash_one(key)
     }
 }

@@ -220,7 +220,8 @@ impl Receiver {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         return Err(error);
                     }
-                    (self.thin, self.rest) = (nth == 0, if nth == 0 { 0 } else { UDP_REST_TURNS });
+                    self.thin = nth == 0;
+                    self.rest = if self.thin { 0 } else { UDP_REST_TURNS };
                     return Ok(false);
                 }
             };

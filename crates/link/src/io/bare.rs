@@ -2,15 +2,14 @@
 //! (RFC 7348).
 //!
 //! The peer is known by its address, and nothing says that it is there: such a link is *open*
-//! from the start. Frames are finished and cut before they come here; those of one length leave in
+//! from the start. Frames are cut before they come here and finished here; those of one length leave in
 //! one system call. The source port of VXLAN is by the flow of what is inside (RFC 7348, 5), so that
 //! hosts and networks on the way spread flows; there are few of them ([`VXLAN_SENDERS`]), because a
 //! port takes a socket. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
 //!
 //! # Budget
-//! One copy of a frame here, into the buffer that the kernel is given: from its sender's memory, or,
-//! where the frame had to be finished or cut before, from the copy that was made for that. What comes
-//! is not copied at all before it is written to its receiver.
+//! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
+//! comes is not copied at all before it is written to its receiver.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -158,9 +158,7 @@ impl Rdm {
     fn drop_call(&mut self, name: u32) -> Option<Report> {
         let call = self.operations.named(name)?;
         let Some(&mut Task::Call(report)) = self.operations.task(call) else { return None };
-        let request = self.operations.request(call)?;
-        let endpoint = &mut self.endpoint;
-        if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {
+        if !self.takes_back(call) {
             return None;
         }
         self.operations.end(call);

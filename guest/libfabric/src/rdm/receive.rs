@@ -133,9 +133,7 @@ impl Rdm {
             self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
             return Ok(());
         }
-        let request = self.operations.request(operation).ok_or(Errno(FI_ENOENT))?;
-        let endpoint = &mut self.endpoint;
-        if endpoint.library.cancel(&mut endpoint.way, request) != Ok(true) {
+        if !self.takes_back(operation) {
             return Err(Errno(FI_ENOENT));
         }
         self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
@@ -226,21 +224,18 @@ impl Rdm {
         posted.map_err(|_| again)?;
         // Last: what was asked for comes, and has to find its receive.
         let name = u32::try_from(name).unwrap_or(u32::MAX);
-        if held && self.ask_for(partner, name).is_err() && self.forget_receive(operation) {
+        if held && self.ask_for(partner, name).is_err() && self.takes_back(operation) {
+            self.operations.end(operation);
             return Err(again);
         }
         Ok(())
     }
 
-    /// Takes a receive back that nobody is to hear of; no, if something came for it.
-    fn forget_receive(&mut self, operation: u32) -> bool {
+    /// Takes the receive of an operation back, which goes on without; no, if something came for it.
+    pub(super) fn takes_back(&mut self, operation: u32) -> bool {
         let Some(request) = self.operations.request(operation) else { return false };
         let endpoint = &mut self.endpoint;
-        let forgotten = endpoint.library.cancel(&mut endpoint.way, request) == Ok(true);
-        if forgotten {
-            self.operations.end(operation);
-        }
-        forgotten
+        endpoint.library.cancel(&mut endpoint.way, request) == Ok(true)
     }
 }
 

@@ -470,9 +470,7 @@ impl Rdm {
     /// Receives that wait for somebody who is not there.
     fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
         for operation in self.operations.waiting_for(source) {
-            let Some(request) = self.operations.request(operation) else { continue };
-            let endpoint = &mut self.endpoint;
-            if endpoint.library.cancel(&mut endpoint.way, request) == Ok(true) {
+            if self.takes_back(operation) {
                 self.fail_receive(operation, err, status);
             }
         }

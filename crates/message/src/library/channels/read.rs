@@ -79,21 +79,19 @@ impl<D: Bell> Channels<D> {
     pub(super) fn begin_read(&mut self, peer: PeerId, offer: u64, token: Token, len: u32) -> bool {
         let shown = self.of(peer).is_some_and(|at| self.current == Current::Event(at));
         let now = self.offered.take_if(|offered| shown && offered.name == offer);
+        let alone = self.reads.is_empty() && self.load == Load::default();
         let Ok((_, link)) = self.link(peer) else { return false };
         let before = link.offers.remove(&offer);
-        let Some(offered) = now.or(before).filter(|_| link.direct.is_some()) else { return false };
+        let (Some(offered), Some(direct)) = (now.or(before), &link.direct) else { return false };
         if (len as usize) < DIRECT_BYTES_MIN {
             return false;
         }
-        let alone = self.reads.is_empty() && self.load == Load::default();
-        self.timed = None;
-        if alone && let Ok((_, link)) = self.link(peer) {
-            let since = link.direct.as_ref().map_or(0, |direct| direct.now_ns());
-            let read = link.race.reads();
-            self.timed = Some(Timed { peer, token, read, len, left: len, since });
-            if !read {
-                return false;
-            }
+        self.timed = alone.then(|| {
+            let (read, since) = (link.race.reads(), direct.now_ns());
+            Timed { peer, token, read, len, left: len, since }
+        });
+        if self.timed.is_some_and(|timed| !timed.read) {
+            return false;
         }
         self.reads.push_back(Reading::new(peer, token, offered, len));
         true
