@@ -307,7 +307,8 @@ pub struct LinkView {
     /// Round trip in microseconds, smoothed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
-    /// Percent of the last heartbeats that were not answered.
+    /// Percent of the last heartbeats that were not answered; of TCP, of the connection's segments
+    /// that were sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_percent: Option<u8>,
     /// The largest IP packet that crosses uncut, in bytes.

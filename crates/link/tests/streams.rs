@@ -47,6 +47,8 @@ fn frames_of_every_length_cross_by_tcp() {
     assert_eq!(view.endpoint, Some(at(31)));
     assert_eq!((view.mtu, view.ups_total), (65535, 1));
     assert!(view.rtt_us.is_some_and(|rtt| rtt > 0.0), "{view:?}");
+    // By the loopback interface, whose packets are the longest that there are.
+    assert_eq!((view.path_mtu, view.loss_percent), (Some(65535), Some(0)), "{view:?}");
     assert_eq!(view.counters["transmit_packets_total"], 406, "{view:?}");
     assert_eq!(view.counters["receive_packets_total"], 6, "{view:?}");
 }

@@ -5,8 +5,21 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The round trip of a connection, smoothed by the host; none before it was measured.
-pub fn round_trip(socket: BorrowedFd<'_>) -> Option<Duration> {
+/// A connection, as its host sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Smoothed; none before it was measured.
+    pub round_trip: Option<Duration>,
+    /// The longest IP packet that crosses uncut, in bytes.
+    pub path_mtu: u32,
+    /// Segments with data that left since it began, those sent again included.
+    pub sent: u32,
+    /// Segments sent again since it began.
+    pub sent_again: u32,
+}
+
+/// What stands of a connection; none for what is no TCP socket, and on a host that does not tell.
+pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
     // SAFETY: an all-zero answer is valid: numbers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
@@ -14,24 +27,37 @@ pub fn round_trip(socket: BorrowedFd<'_>) -> Option<Duration> {
     // SAFETY: `room` points to `len` writable bytes, whatever they hold afterwards.
     let done =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, room, &raw mut len) };
-    let told = offset_of!(libc::tcp_info, tcpi_rtt).saturating_add(size_of::<u32>());
-    let known = done == 0 && len as usize >= told && info.tcpi_rtt > 0;
-    known.then(|| Duration::from_micros(info.tcpi_rtt.into()))
+    // The last field that is read here; older kernels know fewer.
+    let told = offset_of!(libc::tcp_info, tcpi_data_segs_out).saturating_add(size_of::<u32>());
+    (done == 0 && len as usize >= told).then(|| Connection {
+        round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into())),
+        path_mtu: info.tcpi_pmtu,
+        sent: info.tcpi_data_segs_out,
+        sent_again: info.tcpi_total_retrans,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     use super::*;
 
     #[test]
-    fn connections_have_round_trips_and_other_sockets_have_none() {
+    fn connections_are_known_and_other_sockets_are_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(round_trip(stream.as_fd()).is_some_and(|rtt| rtt < Duration::from_secs(10)));
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        stream.write_all(b"one").unwrap();
+        peer.read_exact(&mut [0; 3]).unwrap();
+        let known = connection(stream.as_fd()).unwrap();
+        assert!(known.round_trip.is_some_and(|rtt| rtt < Duration::from_secs(10)), "{known:?}");
+        // The loopback interface's.
+        assert!(known.path_mtu >= 65_535, "{known:?}");
+        assert!(known.sent >= 1 && known.sent_again < known.sent, "{known:?}");
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(round_trip(other.as_fd()), None);
+        assert_eq!(connection(other.as_fd()), None);
     }
 }

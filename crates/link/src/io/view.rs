@@ -14,6 +14,12 @@ fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
+/// None of nothing.
+fn percent(lost: u64, of: u64) -> Option<u8> {
+    let percent = lost.min(of).saturating_mul(100).checked_div(of)?;
+    u8::try_from(percent).ok()
+}
+
 impl Links {
     /// One link, as shown.
     pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
@@ -70,7 +76,11 @@ impl Links {
             Some(reason) => (LinkState::Down, reason.to_owned()),
         };
         view.endpoint = stream.endpoint();
-        view.rtt_us = stream.round_trip().map(|rtt| rtt.as_secs_f64() * 1e6);
+        if let Some(known) = stream.connection() {
+            view.rtt_us = known.round_trip.map(|rtt| rtt.as_secs_f64() * 1e6);
+            view.loss_percent = percent(known.sent_again.into(), known.sent.into());
+            view.path_mtu = u16::try_from(known.path_mtu).ok().or(Some(u16::MAX));
+        }
         view.mtu = u16::MAX;
         view.ups_total = stream.ups;
         view.counters.insert("connections_failed_total".to_owned(), stream.refused);
@@ -120,8 +130,7 @@ fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
     view.endpoint = state.remote;
     view.rtt_us = state.rtt.map(|ns| ns as f64 / 1000.0);
     let (of, lost) = state.loss;
-    let percent = lost.saturating_mul(100).checked_div(of);
-    view.loss_percent = percent.and_then(|percent| u8::try_from(percent).ok());
+    view.loss_percent = percent(lost, of);
     view.path_mtu =
         state.remote.map(|at| short(state.datagram).saturating_add(udp_headers(at.is_ipv4())));
     view.mtu = u16::MAX;

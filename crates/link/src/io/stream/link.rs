@@ -5,7 +5,6 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
@@ -103,9 +102,9 @@ impl StreamLink {
         self.live.as_ref().map(|live| live.from)
     }
 
-    /// The round trip, smoothed.
-    pub fn round_trip(&self) -> Option<Duration> {
-        tcp::round_trip(self.live.as_ref()?.socket.as_fd())
+    /// What this host knows of the connection, if there is one.
+    pub fn connection(&self) -> Option<tcp::Connection> {
+        tcp::connection(self.live.as_ref()?.socket.as_fd())
     }
 
     /// The group hears of it from now on.
