@@ -9,9 +9,10 @@ export PATH="$HOME/.cargo/bin:$PATH"
 # make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
 # namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
 # its headers and fi_info, against which the provider is tested; openmpi, hpcc: MPI over it;
-# tshark: reads our captures.
+# tshark: reads our captures; openvswitch-switch, ethtool: the far end of a VXLAN link.
 packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
-    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc tshark)
+    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc tshark openvswitch-switch
+    ethtool)
 
 die() {
     printf 'setup: %s\n' "$@" >&2
@@ -69,6 +70,14 @@ install_packages() {
     fresh_lists
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    [[ " ${missing[*]} " != *" openvswitch-switch "* ]] || rest openvswitch-switch
+}
+
+# Tests run instances of their own; the service that a package brings is put back to rest.
+rest() {
+    [ -d /run/systemd/system ] || return 0
+    echo "setup: stopping and disabling the $1 service that its package started"
+    as_root systemctl disable --now "$1" >/dev/null 2>&1 || true
 }
 
 # The guests' kernel is downloaded as a package later on, by any user.

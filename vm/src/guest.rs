@@ -122,11 +122,14 @@ impl Guest {
         }
     }
 
+    /// Gives a device its address, and nothing else: the MTU is what the guest was told by the
+    /// device (VIRTIO_NET_F_MTU), or this fails.
     fn configure(&self, nic: &Nic) -> Result<()> {
         let script = format!(
             "ip link set lo up; for d in /sys/class/net/*; do \
              [ \"$(cat $d/address)\" = {} ] || continue; i=${{d##*/}}; \
-             ip link set $i mtu {} up && ip addr add {} dev $i && exit 0; exit 1; \
+             [ \"$(cat $d/mtu)\" = {} ] || {{ echo its MTU is $(cat $d/mtu) >&2; exit 1; }}; \
+             ip link set $i up && ip addr add {} dev $i && exit 0; exit 1; \
              done; echo no such device >&2; exit 1",
             nic.mac, nic.mtu, nic.address
         );

@@ -7,7 +7,7 @@ use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, await_state, show, wait};
+use common::hosts::{Ground, await_state, counter, show, wait};
 
 /// The guests' MTU, on cables of 1500.
 const JUMBO: u16 = 9000;
@@ -43,6 +43,29 @@ impl Pair {
         result.unwrap_or_else(|e| panic!("{what}: {e}\n{:#}\n{:#}", link(0), link(1)))
     }
 
+    /// The cable is cut while bytes flow, so long that both hosts find out, and joined again.
+    fn flap_under_a_stream(&self, bytes: u64) {
+        let target: Target = format!("tcp:{}:{STREAM_PORT}", self.members[1].ip()).parse().unwrap();
+        let all = |state| self.daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
+        let sent = || counter(&self.daemons[0], "link", "transmit_packets_total");
+        std::thread::scope(|scope| {
+            let before = sent();
+            let stream =
+                scope.spawn(|| traffic::stream(&self.guests[0], &target, 65_536, bytes, LIMIT));
+            for far in [1, 0] {
+                let begun = before + 100;
+                wait(|| sent() > begun, || "the stream does not begin".to_owned());
+                self.ground.nets[far].ip("link set cable0 down").unwrap();
+                all("down");
+                assert!(!stream.is_finished(), "nothing was cut");
+                self.ground.nets[far].ip("link set cable0 up").unwrap();
+                all("up");
+            }
+            let done = self.expect("a stream over a cable that was cut", stream.join().unwrap());
+            assert_eq!(done.total_bytes, bytes);
+        });
+    }
+
     /// Pings, jumbo frames, and a stream of so many bytes, both ways.
     fn talk(&self, bytes: u64) {
         for (from, to) in [(0, 1), (1, 0)] {
@@ -75,6 +98,8 @@ fn virtual_machines_on_two_hosts_talk_by_a_causeway_link() {
             || format!("{:#}", show(daemon, "link")),
         );
     }
+    // The cable flaps, and the guests' connection goes on.
+    pair.flap_under_a_stream(256 << 20);
     // One of the hosts dies and comes back, and the guests never hear of it.
     pair.daemons[0].replace().unwrap();
     pair.daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
