@@ -147,6 +147,33 @@ fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
     assert_eq!(routes[0].spec.from, Some(RouteEnd::Interface("vm1".parse().unwrap())));
 }
 
+#[test]
+fn the_local_network_is_a_destination_by_its_interface() {
+    let model = model();
+    let control = serve(model.clone());
+    let lan = json!({"name": "lan", "group": "blue", "kind": "raw", "interface": "eth0"});
+    let (status, reply) = send(&control.socket, "POST", "/v1/links", &lan.to_string());
+    assert!(status < 300, "{reply}");
+    let server = start(&model);
+    let mut client = Client::greeted(&server);
+    let answer = client.ask("ADD any not-02:00:00:00:00:01 INTERFACE eth0 INTERFACE vm1");
+    assert!(answer.starts_with("OK"), "{answer}");
+    let refused = client.ask("ADD any any INTERFACE eth1 ANY");
+    assert!(refused.contains("no port and no raw link"), "{refused}");
+    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    let [route] = &routes[..] else { panic!("{routes:?}") };
+    assert_eq!(route.spec.to, RouteEnd::Edge("lan".parse().unwrap()));
+    assert_eq!(
+        client.ask("LIST ROUTES"),
+        "1:\t\nSrc:\tany\nDst:\tnot-02:00:00:00:00:01\nDst-Type:\tINTERFACE eth0\n\
+         Src-Type:\tINTERFACE vm1\nOK\n"
+    );
+    let answer = client.ask("DELETEROUTE any not-02:00:00:00:00:01 INTERFACE eth0 INTERFACE vm1");
+    assert!(answer.starts_with("OK"), "{answer}");
+    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    assert!(routes.is_empty(), "{routes:?}");
+}
+
 /// The links of group blue: where they go.
 fn links(model: &Model) -> Vec<(String, String)> {
     let Answer::Links(links) = model.call(Command::LinkList).unwrap() else { panic!() };

@@ -5,8 +5,9 @@ mod hosts;
 
 use std::process::Command as Process;
 
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::{LinkKind, LinkSpec, RawSpec};
+use causeway_fabric::control::{Answer, Command, LinkState};
+use causeway_fabric::orders::{Forwarding, GroupSpec};
+use causeway_fabric::spec::{LinkKind, LinkSpec, MacMatch, RawSpec, RouteEnd, RouteSpec};
 use hosts::{
     Host, exchange, frame, is_silent, mac, name, receive, segment, send, send_with, spec, unicast,
     wait, wait_counter,
@@ -109,6 +110,49 @@ fn only_ours() {
 #[test]
 fn hostile_frames_for_others_or_from_ourselves_are_not_taken() {
     with_wire("hostile_frames_for_others_or_from_ourselves_are_not_taken", only_ours);
+}
+
+fn by_route() {
+    let (a, b) = (Host::new(), Host::new());
+    a.call(Command::GroupAdd(GroupSpec { name: name("strict"), forwarding: Forwarding::Routes }));
+    let (mut one, mut two) = (a.port(1, "strict"), b.port(2, "red"));
+    a.link(raw("lan", "strict", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    let (there, back) = (unicast(1, 2, 100), unicast(2, 1, 200));
+    // Without a route nothing leaves, and nothing that came goes on.
+    send(&mut one, &there);
+    wait(
+        || a.view("p1").counters["drop_no_route_total"] == 1,
+        || format!("{:?}", a.view("p1").counters),
+    );
+    send(&mut two, &back);
+    wait_counter(&a, "lan", "drop_no_route_total", 1);
+    let route = |to, from| {
+        let any = MacMatch::Any;
+        let spec = RouteSpec { group: name("strict"), source: any, destination: any, to, from };
+        match a.call(Command::RouteAdd(spec)) {
+            Answer::Route(view) => view.index,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (lan, port) = (RouteEnd::Edge(name("lan")), RouteEnd::Interface(name("p1")));
+    let out = route(lan.clone(), Some(port.clone()));
+    route(port, Some(lan));
+    send(&mut one, &there);
+    assert_eq!(receive(&mut two).1, there);
+    send(&mut two, &back);
+    assert_eq!(receive(&mut one).1, back);
+    // Of what is on the local network only what is for a port of ours is taken.
+    send(&mut two, &unicast(2, 9, 60));
+    wait_counter(&a, "lan", "socket_drop_not_ours_total", 1);
+    a.call(Command::RouteDel(out));
+    send(&mut one, &there);
+    assert!(is_silent(&mut two) && is_silent(&mut one));
+}
+
+#[test]
+fn the_local_network_is_where_a_route_leads() {
+    with_wire("the_local_network_is_where_a_route_leads", by_route);
 }
 
 fn segments() {

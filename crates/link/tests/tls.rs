@@ -3,7 +3,7 @@
 mod hosts;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,11 +61,21 @@ fn at(n: u8) -> SocketAddr {
     format!("127.0.0.{n}:23000").parse().unwrap()
 }
 
+/// Where this host calls `at` from, when it is itself at `at`.
+fn from(at: SocketAddr) -> IpAddr {
+    if at.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+}
+
 /// A link whose peer is called `peer`: one that listens at `n`, or else connects there.
 fn link(name: &str, n: u8, listens: bool, peer: &str, files: &Files) -> LinkSpec {
+    link_at(name, at(n), listens, peer, files)
+}
+
+/// The same at any address of this host.
+fn link_at(name: &str, at: SocketAddr, listens: bool, peer: &str, files: &Files) -> LinkSpec {
     let stream = match listens {
-        true => StreamSpec { remote: "127.0.0.1:1".parse().unwrap(), listen: Some(at(n)) },
-        false => StreamSpec { remote: at(n), listen: None },
+        true => StreamSpec { remote: SocketAddr::new(from(at), 1), listen: Some(at) },
+        false => StreamSpec { remote: at, listen: None },
     };
     let kind = LinkKind::Tls(TlsSpec {
         stream,
@@ -105,6 +115,20 @@ fn frames_of_every_length_cross_by_tls() {
 }
 
 /// What either side says when the certificates are what `of` makes of them.
+#[test]
+fn frames_cross_by_tls_over_ipv6() {
+    let (a, b, ca) = (Host::new(), Host::new(), authority());
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    let of_a = files(&a, "a.example", &ca, &ca, false);
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    let at = "[::1]:23000".parse().unwrap();
+    b.link(link_at("to-a", at, true, "a.example", &of_b)).unwrap();
+    a.link(link_at("to-b", at, false, "b.example", &of_a)).unwrap();
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    exchange(&mut one, &mut two, &[60, 1514]);
+}
+
 fn refused(
     n: u8,
     of: impl FnOnce(&Host, &Host, &Authority) -> (Files, Files),

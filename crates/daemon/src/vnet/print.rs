@@ -86,11 +86,11 @@ pub fn links(numbered: &[(u64, &LinkView)]) -> String {
     out
 }
 
-/// Routes, as VNET/P lists them; `edge` says how a link is called there.
+/// Routes, as VNET/P lists them; `edge` says what a link is called there, as [`edge`] does.
 pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     let end = |end: &RouteEnd| match end {
         RouteEnd::Interface(name) => format!("INTERFACE {name}"),
-        RouteEnd::Edge(name) => format!("EDGE {}", edge(name.as_str())),
+        RouteEnd::Edge(name) => edge(name.as_str()),
     };
     let mut out = String::new();
     for RouteView { index, spec, .. } in views {
@@ -114,11 +114,11 @@ pub fn devices(ports: &[&PortSpec]) -> String {
     out
 }
 
-/// A link's address, if it has one, as routes call it.
+/// A link as the end of a route: by its address if it has one; the local network by its interface.
 pub fn edge(spec: &LinkSpec) -> String {
     match (&spec.kind, ends(spec).0) {
-        (LinkKind::Raw(_), _) => spec.name.to_string(),
-        (_, host) if host == "-" => spec.name.to_string(),
-        (_, host) => host,
+        (LinkKind::Raw(_), interface) => format!("INTERFACE {interface}"),
+        (_, host) if host == "-" => format!("EDGE {}", spec.name),
+        (_, host) => format!("EDGE {host}"),
     }
 }

@@ -254,7 +254,7 @@ impl Session {
                 };
                 let own: Vec<_> = routes.iter().filter(|v| v.spec.group == *group).collect();
                 let edge = |name: &str| {
-                    find(name).map_or_else(|| name.to_owned(), |v| print::edge(&v.spec))
+                    find(name).map_or_else(|| format!("EDGE {name}"), |v| print::edge(&v.spec))
                 };
                 print::routes(&own, &edge)
             }

@@ -15,7 +15,7 @@ fn short(bytes: usize) -> u16 {
 }
 
 /// None of nothing.
-fn percent(lost: u64, of: u64) -> Option<u8> {
+fn percent(lost: usize, of: usize) -> Option<u8> {
     let percent = lost.min(of).saturating_mul(100).checked_div(of)?;
     u8::try_from(percent).ok()
 }
@@ -78,7 +78,7 @@ impl Links {
         view.endpoint = stream.endpoint();
         if let Some(known) = stream.connection() {
             view.rtt_us = known.round_trip.map(|rtt| rtt.as_secs_f64() * 1e6);
-            view.loss_percent = percent(known.sent_again.into(), known.sent.into());
+            view.loss_percent = percent(known.sent_again as usize, known.sent as usize);
             view.path_mtu = u16::try_from(known.path_mtu).ok().or(Some(u16::MAX));
         }
         view.mtu = u16::MAX;
