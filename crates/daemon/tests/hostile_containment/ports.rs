@@ -1,192 +1,28 @@
-//! One port attacks in ten ways while others carry checked traffic. The others lose nothing and
-//! the daemon keeps nothing: its descriptors, threads and memory are as before.
-
-mod common;
+//! What a port attacks with: its rings, its memory, its messages, its streams.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use causeway_attach::native::{Client, NetOptions, NetPort, Sockets, VsockOptions, VsockPort};
+use causeway_attach::native::{Client, VsockOptions, VsockPort};
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::{Header, RegionSpec, RingAddresses, emit_table};
 use causeway_attach::vhost_user::stream::Stream;
 use causeway_wire::vsock::{self, Op, Type};
-use common::Dir;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::{Daemon, PATIENCE, wait};
+
 const MEMORY: u64 = 0x4_0000;
 const DATA: u64 = 0x1_0000;
 /// Where queue `n`'s parts lie: descriptors, available and used ring.
 const QUEUE: u64 = 0x4000;
 const SIZE: u16 = 64;
 const VERSION_1: u64 = 1 << 32;
-/// What the process may have grown after a second round of all attacks, in pages.
-const GROWTH_PAGES: u64 = 1024;
-
-fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// The daemon, killed with its test.
-struct Daemon {
-    child: Child,
-    dir: Dir,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        let dir = Dir::new();
-        let mut text = format!(
-            "[daemon]\ncontrol = \"{}/control.sock\"\n[[group]]\nname = \"blue\"\n",
-            dir.0.display()
-        );
-        for (n, name) in ["one", "two", "bad"].iter().enumerate() {
-            text += &format!(
-                "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
-                 mac = \"52:54:00:00:00:0{n}\"\n\
-                 [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n"
-            );
-        }
-        let config = dir.file("causeway.toml");
-        std::fs::write(&config, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
-        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stderr(Stdio::null());
-        let daemon = Self { child: command.spawn().unwrap(), dir };
-        for port in ["one", "two", "bad"] {
-            for kind in ["net", "vsock"] {
-                let socket = daemon.socket(&format!("{port}-{kind}"));
-                wait(|| socket.exists(), || format!("{} is not there", socket.display()));
-            }
-        }
-        daemon
-    }
-
-    fn socket(&self, port: &str) -> PathBuf {
-        self.dir.file(&format!("{port}.sock"))
-    }
-
-    /// Open descriptors, threads, and resident pages.
-    fn holds(&self) -> [u64; 3] {
-        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let count = |name| std::fs::read_dir(proc.join(name)).unwrap().count() as u64;
-        let pages = std::fs::read_to_string(proc.join("statm")).unwrap();
-        let resident = pages.split(' ').nth(1).unwrap().parse().unwrap();
-        [count("fd"), count("task"), resident]
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Two threads with two ports each, of frames and of streams.
-struct Victims {
-    stop: Arc<AtomicBool>,
-    rounds: [Arc<AtomicU64>; 2],
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Victims {
-    fn start(daemon: &Daemon) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let rounds: [Arc<AtomicU64>; 2] = Default::default();
-        let net = |name| NetPort::attach(&daemon.socket(name), NetOptions::default()).unwrap();
-        let sockets = |name| {
-            let port = VsockPort::attach(&daemon.socket(name), VsockOptions::default()).unwrap();
-            Sockets::new(port)
-        };
-        let (mut a, mut b) = (net("one-net"), net("two-net"));
-        let frames = move |round| exchange_frames(&mut a, &mut b, round);
-        let (mut c, mut d) = (sockets("one-vsock"), sockets("two-vsock"));
-        d.listen(Type::Stream, 1);
-        let cid = d.cid();
-        let (from, to) = std::thread::scope(|scope| {
-            let accepted = scope.spawn(|| d.accept(PATIENCE).unwrap());
-            (c.connect(Type::Stream, cid, 1, PATIENCE).unwrap(), accepted.join().unwrap())
-        });
-        let stream = move |round: u64| {
-            let sent: Vec<u8> = (0..5000).map(|n| (n + round) as u8).collect();
-            c.send(from, &sent, PATIENCE).unwrap();
-            let mut got = vec![0; sent.len()];
-            d.receive(to, &mut got, PATIENCE).unwrap();
-            assert_eq!(got, sent, "stream data of round {round}");
-        };
-        let turns: [Box<dyn FnMut(u64) + Send>; 2] = [Box::new(frames), Box::new(stream)];
-        let spawn = |(mut turn, count): (Box<dyn FnMut(u64) + Send>, &Arc<AtomicU64>)| {
-            let (stop, count) = (Arc::clone(&stop), Arc::clone(count));
-            std::thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    turn(count.fetch_add(1, Ordering::Relaxed));
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            })
-        };
-        let threads = turns.into_iter().zip(&rounds).map(spawn).collect();
-        Self { stop, rounds, threads }
-    }
-
-    /// That both go on.
-    fn assert_well(&self, after: &str) {
-        let now = || self.rounds.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let before = now();
-        wait(
-            || {
-                assert!(!self.threads.iter().any(JoinHandle::is_finished), "a loss by {after}");
-                now().iter().zip(before).all(|(now, before)| *now > before + 2)
-            },
-            || format!("the others stand still after {after}"),
-        );
-    }
-}
-
-impl Drop for Victims {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "a victim lost something");
-        }
-    }
-}
-
-/// Sixteen frames, all of which arrive, in order.
-fn exchange_frames(a: &mut NetPort, b: &mut NetPort, round: u64) {
-    let head = [0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb5];
-    let frame = |n: u64| {
-        let body = (0..50 + n * 80).map(|at| (at + round) as u8);
-        let number = (round * 16 + n).to_le_bytes();
-        head.iter().copied().chain(number).chain(body).collect::<Vec<u8>>()
-    };
-    for n in 0..16 {
-        assert!(a.send(&frame(n)).unwrap(), "no room to send");
-    }
-    let (start, mut got) = (Instant::now(), Vec::new());
-    for n in 0..16 {
-        while b.receive(0, &mut got).unwrap().is_none() {
-            assert!(start.elapsed() < PATIENCE, "frame {n} of round {round} was lost");
-            b.wait(Some(Duration::from_millis(50))).unwrap();
-        }
-        assert_eq!(got, frame(n), "frame {n} of round {round}");
-    }
-}
-
 /// A frontend that writes its rings by hand.
 struct Bad {
     client: Client,
@@ -254,13 +90,13 @@ impl Bad {
     }
 }
 
-fn reconnect_storm(daemon: &Daemon) {
+pub fn reconnect_storm(daemon: &Daemon) {
     for _ in 0..300 {
         drop(Client::connect(&daemon.socket("bad-net")).unwrap());
     }
 }
 
-fn malformed_chains(daemon: &Daemon) {
+pub fn malformed_chains(daemon: &Daemon) {
     for n in 0..150_u64 {
         let mut bad = Bad::attach(&daemon.socket("bad-net"));
         let (addr, flags) = [(DATA, 1), (u64::MAX - 4, 0), (MEMORY, 0), (DATA, 4)][n as usize % 4];
@@ -269,7 +105,7 @@ fn malformed_chains(daemon: &Daemon) {
     }
 }
 
-fn forged_flood(daemon: &Daemon) {
+pub fn forged_flood(daemon: &Daemon) {
     let mut bad = Bad::attach(&daemon.socket("bad-net"));
     // From the first victim to the second.
     let frame = [0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb5];
@@ -280,7 +116,7 @@ fn forged_flood(daemon: &Daemon) {
     }
 }
 
-fn memory_churn(daemon: &Daemon) {
+pub fn memory_churn(daemon: &Daemon) {
     let mut bad = Bad::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         let file = memory();
@@ -289,7 +125,7 @@ fn memory_churn(daemon: &Daemon) {
     }
 }
 
-fn doorbell_storm(daemon: &Daemon) {
+pub fn doorbell_storm(daemon: &Daemon) {
     let bad = Bad::attach(&daemon.socket("bad-net"));
     for _ in 0..100_000 {
         bad.kick();
@@ -317,7 +153,7 @@ fn vsock_port(daemon: &Daemon, ring_size: u16) -> VsockPort {
 }
 
 /// Connects to the second victim's open door, and lies.
-fn credit_lies(daemon: &Daemon) {
+pub fn credit_lies(daemon: &Daemon) {
     let mut bad = vsock_port(daemon, 128);
     let mut data = Vec::new();
     for n in 0..100 {
@@ -338,7 +174,7 @@ fn credit_lies(daemon: &Daemon) {
 }
 
 /// Strays without end, and their resets are never taken.
-fn never_reading(daemon: &Daemon) {
+pub fn never_reading(daemon: &Daemon) {
     let mut bad = vsock_port(daemon, 16);
     let mut refused = 0;
     while refused < 50 {
@@ -350,7 +186,7 @@ fn never_reading(daemon: &Daemon) {
     }
 }
 
-fn reset_storm(daemon: &Daemon) {
+pub fn reset_storm(daemon: &Daemon) {
     let mut bad = Bad::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         bad.offer(DATA, 60, 0, 32);
@@ -377,7 +213,7 @@ fn say(daemon: &Daemon, header: Header, payload: &[u8], fds: &[BorrowedFd<'_>]) 
     let _ = std::io::Read::read_to_end(&mut &watch, &mut rest);
 }
 
-fn descriptor_storm(daemon: &Daemon) {
+pub fn descriptor_storm(daemon: &Daemon) {
     let files: Vec<OwnedFd> = (0..8).map(|_| memory().into()).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let odd = File::open("/").unwrap();
@@ -409,7 +245,7 @@ fn right_steps(path: &Path, steps: u32, file: &File) -> Client {
 }
 
 /// Something wrong after each number of right steps.
-fn broken_set_up(daemon: &Daemon) {
+pub fn broken_set_up(daemon: &Daemon) {
     for round in 0..60 {
         let mut client = right_steps(&daemon.socket("bad-net"), round % 5, &memory());
         let wrong: (R, Vec<u8>) = match round % 4 {
@@ -422,39 +258,4 @@ fn broken_set_up(daemon: &Daemon) {
         let _ = client.tell(wrong.0, &wrong.1, &[]);
         wait(|| client.is_gone(), || format!("round {round} was taken"));
     }
-}
-
-type Attack = (&'static str, fn(&Daemon));
-
-const ATTACKS: [Attack; 10] = [
-    ("a storm of connections", reconnect_storm),
-    ("malformed chains", malformed_chains),
-    ("a flood of forged frames", forged_flood),
-    ("churn of the memory table", memory_churn),
-    ("a storm of doorbells", doorbell_storm),
-    ("lies about credit", credit_lies),
-    ("a guest that never reads", never_reading),
-    ("a storm of resets", reset_storm),
-    ("a storm of descriptors", descriptor_storm),
-    ("rules broken at each step", broken_set_up),
-];
-
-#[test]
-fn hostile_port_is_contained() {
-    let daemon = Daemon::start();
-    let victims = Victims::start(&daemon);
-    // The first round fills what the daemon keeps for later.
-    for (name, attack) in ATTACKS {
-        attack(&daemon);
-        victims.assert_well(name);
-    }
-    let before = daemon.holds();
-    for (name, attack) in ATTACKS {
-        attack(&daemon);
-        victims.assert_well(name);
-        let same = || daemon.holds()[..2] == before[..2];
-        wait(same, || format!("{name}: {before:?} became {:?}", daemon.holds()));
-    }
-    let after = daemon.holds();
-    assert!(after[2] <= before[2] + GROWTH_PAGES, "{before:?} became {after:?}");
 }

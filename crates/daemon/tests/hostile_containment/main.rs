@@ -1,0 +1,123 @@
+//! One port attacks in ten ways, and outsiders in three, while others carry checked traffic. The
+//! others lose nothing and the daemon keeps nothing: its descriptors, threads and memory are as
+//! before.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod outsiders;
+mod ports;
+mod victims;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Dir;
+use victims::Victims;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What the process may have grown after a second round of all attacks, in pages: the allocator
+/// keeps room for each thread that ever read ten thousand routes.
+const GROWTH_PAGES: u64 = 4096;
+
+fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The daemon, killed with its test.
+struct Daemon {
+    child: Child,
+    dir: Dir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let dir = Dir::new();
+        let mut text = format!(
+            "[daemon]\ncontrol = \"{}/control.sock\"\n[[group]]\nname = \"blue\"\n",
+            dir.0.display()
+        );
+        for (n, name) in ["one", "two", "bad"].iter().enumerate() {
+            text += &format!(
+                "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
+                 mac = \"52:54:00:00:00:0{n}\"\n\
+                 [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n"
+            );
+        }
+        text += &outsiders::doors(&dir);
+        let config = dir.file("causeway.toml");
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
+        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stderr(Stdio::null());
+        let daemon = Self { child: command.spawn().unwrap(), dir };
+        for port in ["one", "two", "bad"] {
+            for kind in ["net", "vsock"] {
+                let socket = daemon.socket(&format!("{port}-{kind}"));
+                wait(|| socket.exists(), || format!("{} is not there", socket.display()));
+            }
+        }
+        daemon
+    }
+
+    fn socket(&self, port: &str) -> PathBuf {
+        self.dir.file(&format!("{port}.sock"))
+    }
+
+    /// Open descriptors, threads, and resident pages.
+    fn holds(&self) -> [u64; 3] {
+        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let count = |name| std::fs::read_dir(proc.join(name)).unwrap().count() as u64;
+        let pages = std::fs::read_to_string(proc.join("statm")).unwrap();
+        let resident = pages.split(' ').nth(1).unwrap().parse().unwrap();
+        [count("fd"), count("task"), resident]
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+type Attack = (&'static str, fn(&Daemon));
+
+const ATTACKS: [Attack; 13] = [
+    ("a storm of connections", ports::reconnect_storm),
+    ("malformed chains", ports::malformed_chains),
+    ("a flood of forged frames", ports::forged_flood),
+    ("churn of the memory table", ports::memory_churn),
+    ("a storm of doorbells", ports::doorbell_storm),
+    ("lies about credit", ports::credit_lies),
+    ("a guest that never reads", ports::never_reading),
+    ("a storm of resets", ports::reset_storm),
+    ("a storm of descriptors", ports::descriptor_storm),
+    ("rules broken at each step", ports::broken_set_up),
+    ("a hostile client of the control socket", outsiders::control_socket),
+    ("a hostile client of the VNET port", outsiders::vnet_control),
+    ("hostile peers of links", outsiders::link_peers),
+];
+
+#[test]
+fn hostile_ports_and_outsiders_are_contained() {
+    let daemon = Daemon::start();
+    let victims = Victims::start(&daemon);
+    // The first round fills what the daemon keeps for later.
+    for (name, attack) in ATTACKS {
+        attack(&daemon);
+        victims.assert_well(name);
+    }
+    let before = daemon.holds();
+    for (name, attack) in ATTACKS {
+        attack(&daemon);
+        victims.assert_well(name);
+        let same = || daemon.holds()[..2] == before[..2];
+        wait(same, || format!("{name}: {before:?} became {:?}", daemon.holds()));
+    }
+    let after = daemon.holds();
+    assert!(after[2] <= before[2] + GROWTH_PAGES, "{before:?} became {after:?}");
+}
