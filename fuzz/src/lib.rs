@@ -23,6 +23,7 @@ mod ring;
 mod stage;
 mod text;
 mod tunnel;
+mod unfinished;
 mod vnet;
 
 pub use input::Input;
@@ -56,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
+    Target { name: "unfinished", bytes_max: 512, run: unfinished::run, seeds: unfinished::seeds },
     Target { name: "mxoe", bytes_max: 256, run: mxoe::packet, seeds: mxoe::packet_seeds },
     Target { name: "board", bytes_max: 1024, run: mxoe::board, seeds: mxoe::board_seeds },
     Target { name: "entry", bytes_max: 96, run: entries::entry, seeds: entries::entry_seeds },

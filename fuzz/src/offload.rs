@@ -9,7 +9,7 @@ use causeway_wire::virtio_net::{ChecksumPlace, GSO_PIECES_MAX, Gso, Header, Offl
 use crate::Input;
 
 /// Every feature that a driver can have.
-const ALL: u64 = u64::MAX;
+pub(crate) const ALL: u64 = u64::MAX;
 
 /// A frame of any kind, mostly with sense; `payload` bytes behind its headers.
 pub(crate) fn frame(input: &mut Input<'_>, source: [u8; 6], destination: [u8; 6]) -> Vec<u8> {
@@ -90,7 +90,7 @@ pub(crate) fn header(input: &mut Input<'_>, bytes: &[u8]) -> Header {
 }
 
 /// The sum of all big-endian words, modulo 65535; an odd last byte is a word's first half.
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let word = |two: &[u8]| u64::from(two[0]) << 8 | two.get(1).map_or(0, |&low| u64::from(low));
     bytes.chunks(2).map(word).sum::<u64>() % 65_535
 }
@@ -130,7 +130,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
+/// Completes a frame's checksum, which is right then.
+pub(crate) fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
     let (start, field) = (usize::from(place.start), usize::from(place.start + place.offset));
     let before = bytes.clone();
     let whole = sum(&before[start..]);
@@ -142,7 +143,8 @@ fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
     assert!(bytes == before, "nothing but the checksum was written");
 }
 
-fn cut(
+/// Cuts a frame into pieces, which say together what it says.
+pub(crate) fn cut(
     bytes: &[u8],
     frame: &Frame,
     offload: &Offload,

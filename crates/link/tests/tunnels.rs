@@ -10,7 +10,7 @@ use causeway_fabric::spec::{LinkKind, TunnelSpec, UdpSpec};
 use causeway_link::PrivateKey;
 use hosts::{
     Host, LENGTHS, bare, exchange, frame, is_silent, mac, name, receive, segment, send, send_with,
-    spec, unicast, wait, wait_state, wait_up,
+    spec, unicast, wait, wait_counter, wait_state, wait_up,
 };
 
 fn key(n: u8) -> PrivateKey {
@@ -61,6 +61,32 @@ fn frames_of_every_length_cross_encrypted() {
     assert_eq!(view.counters["receive_packets_total"], 6, "{view:?}");
     let shown = format!("{view:?} {}", serde_json::to_string(&view).unwrap());
     assert!(!shown.contains(key(11).to_text().as_str()), "a private key is shown");
+}
+
+/// Each guest has one frame under way at a time, so that a datagram with two has them of two guests.
+#[test]
+fn frames_of_several_guests_share_a_datagram() {
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut three, mut two) = (a.port(1, "red"), a.port(3, "red"), b.port(2, "red"));
+    let (x, y) = ("127.0.0.45:21010", "127.0.0.46:21010");
+    a.link(bare("to-b", "red", LinkKind::CausewayPlain, (x, y, 0))).unwrap();
+    b.link(bare("to-a", "red", LinkKind::CausewayPlain, (y, x, 0))).unwrap();
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    let mut sent = 0;
+    let mut together = || {
+        for _ in 0..100 {
+            send(&mut one, &unicast(1, 2, 60));
+            send(&mut three, &unicast(3, 2, 60));
+            receive(&mut two);
+            receive(&mut two);
+        }
+        sent += 200;
+        wait_counter(&a, "to-b", "transmit_packets_total", sent);
+        a.link_counter("to-b", "transmit_datagrams_total") < sent
+    };
+    // They have to be there when the dispatcher looks, which is not in anybody's hand.
+    wait(&mut together, || "no frames of two guests ever left in one datagram".to_owned());
 }
 
 #[test]
