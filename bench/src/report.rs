@@ -65,10 +65,11 @@ fn table(rows: &[Row]) -> String {
     let mut out = String::new();
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.guest.name()).collect();
     kinds.dedup();
+    let wide = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     for kind in kinds {
         let _ = writeln!(
             out,
-            "\n{:<58} {:>9} {:>19}  {:<5} {:>8}  ratio to peers (above 1: ours is better)",
+            "\n{:<wide$} {:>9} {:>19}  {:<5} {:>8}  ratio to peers (above 1: ours is better)",
             format!("Guest: {kind}"),
             "median",
             "min..max",
@@ -83,14 +84,18 @@ fn table(rows: &[Row]) -> String {
             let ratios: Vec<String> = row.ratio_spreads.iter().map(ratio).collect();
             let _ = writeln!(
                 out,
-                "{:<58} {:>9.2} {spread:>19}  {:<5} {:>8.3}  {}",
+                "{:<wide$} {:>9.2} {spread:>19}  {:<5} {:>8.3}{} {}",
                 row.name,
                 row.ours.median,
                 row.unit,
                 row.floor.spread.median,
+                if row.rounds_unsteady > 0 { '~' } else { ' ' },
                 ratios.join(", ")
             );
         }
+    }
+    if rows.iter().any(|row| row.rounds_unsteady > 0) {
+        out.push_str("~: the floor moved within rounds that count, for it always did.\n");
     }
     out
 }

@@ -33,6 +33,8 @@ pub struct Rounds {
     pub left_out: BTreeMap<String, String>,
     /// Rounds that were thrown away.
     pub discarded: usize,
+    /// Rounds that count although the floor moved in them: patience was at its end.
+    pub unsteady: usize,
 }
 
 /// The figures of one round.
@@ -60,13 +62,15 @@ impl Rounds {
         let mut best = floor::cache_line_us();
         while rounds.ours.len() < effort.runs {
             let round = rounds.one(effort, ours, peers, &mut best)?;
-            let [before, after] = round.floors;
-            if patience > 0 && before.max(after) / before.min(after) > DRIFT {
+            let moved = steady && moved(round.floors);
+            if moved && patience > 0 {
+                let [before, after] = round.floors;
                 eprintln!("  the floor moved from {before:.3} to {after:.3} us: once more");
                 patience -= 1;
                 rounds.discarded += 1;
                 continue;
             }
+            rounds.unsteady += usize::from(moved);
             for (name, figure) in round.peers {
                 rounds.peers.entry(name.to_owned()).or_default().push(figure);
                 let ratio = better(round.ours, figure);
@@ -128,6 +132,11 @@ fn spreads(figures: &BTreeMap<String, Vec<f64>>) -> BTreeMap<String, Spread> {
     figures.iter().map(|(name, values)| (name.clone(), Spread::of(values.clone()))).collect()
 }
 
+/// Whether the machine became another one within a round.
+fn moved([before, after]: [f64; 2]) -> bool {
+    before.max(after) / before.min(after) > DRIFT
+}
+
 fn single(values: Vec<f64>) -> f64 {
     Spread::of(values).median
 }
@@ -152,6 +161,12 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+
+    #[test]
+    fn a_floor_that_moves_is_noticed_whichever_way() {
+        let moves = [[0.14, 0.14], [0.14, 0.19], [0.14, 0.2], [0.2, 0.14]].map(moved);
+        assert_eq!(moves, [false, false, true, true]);
+    }
 
     #[test]
     fn ours_and_a_peer_are_compared_within_each_round() {

@@ -93,6 +93,8 @@ pub struct Row {
     pub floor: Floor,
     /// Rounds that were thrown away because the floor moved in them.
     pub rounds_discarded: usize,
+    /// Rounds that count although it moved: there were too many of them.
+    pub rounds_unsteady: usize,
     /// The peers' figures.
     pub peers: BTreeMap<String, Spread>,
     /// Ours against each peer, the median of the rounds; above 1 means that ours is better.
@@ -215,6 +217,7 @@ impl Plan {
             ours,
             floor: Floor { unit: "us", spread: rounds.floors() },
             rounds_discarded: rounds.discarded,
+            rounds_unsteady: rounds.unsteady,
             peers: rounds.peers(),
             ratios,
             ratio_spreads,

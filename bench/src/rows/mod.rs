@@ -1,5 +1,6 @@
 //! All rows, in the order they are shown.
 
+mod attacks;
 mod bare;
 mod contain;
 pub mod ethernet;

@@ -89,49 +89,89 @@ fn connects(effort: &Effort, rules: u32) -> Result<Vec<f64>, String> {
     })
 }
 
-/// 64 B packets over `count` connections in turn, in millions per second.
-fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
-    /// Told after this many bytes, far below what is granted.
-    const TELL: u32 = 128 << 10;
-    const WINDOW: u64 = 128;
-    let rig = Rig::new(SPIN);
-    let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
-    connect(&mut a, &mut b, 1..count + 1, false)?;
-    let total = effort.rounds(2_000_000);
-    let (mut room, data) = (Vec::new(), [7_u8; 64]);
-    let mut consumed = vec![0_u32; count as usize + 1];
-    let failed = |e: causeway_attach::native::NativeError| e.to_string();
-    effort.each(|| {
-        let (mut sent, mut bytes, since) = (0_u64, 0_u64, Instant::now());
-        let mut last = since;
-        while bytes < total * 64 {
-            let got = bytes / 64;
+/// Length of a packet, in bytes.
+const LEN: u64 = 64;
+
+/// Packets of 64 B from one port to another, over its connections in turn.
+pub struct Packets {
+    a: VsockPort,
+    b: VsockPort,
+    connections: u32,
+    sent: u64,
+    /// Bytes that came; packets may be joined or parted on the way.
+    came: u64,
+    /// Bytes that came by each connection.
+    consumed: Vec<u32>,
+    room: Vec<u8>,
+}
+
+impl Packets {
+    /// Over so many connections.
+    pub fn new(rig: &Rig, connections: u32) -> Result<Self, String> {
+        let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
+        connect(&mut a, &mut b, 1..connections + 1, false)?;
+        let consumed = vec![0; connections as usize + 1];
+        Ok(Self { a, b, connections, sent: 0, came: 0, consumed, room: Vec::new() })
+    }
+
+    /// Sends `more` packets, and returns when all have come.
+    pub fn send(&mut self, more: u64) -> Result<(), String> {
+        const WINDOW: u64 = 128;
+        let failed = |e: causeway_attach::native::NativeError| e.to_string();
+        let until = self.sent + more;
+        let mut last = Instant::now();
+        while self.came < until * LEN {
+            let got = self.came / LEN;
             for _ in 0..32 {
-                let number = (sent % u64::from(count)) as u32 + 1;
-                let packet = forth(number, Op::Data, 64);
-                if sent >= total.min(got + WINDOW) || !a.queue(&packet, &data).map_err(failed)? {
+                let number = (self.sent % u64::from(self.connections)) as u32 + 1;
+                let packet = forth(number, Op::Data, LEN as u32);
+                let full = self.sent >= until.min(got + WINDOW);
+                if full || !self.a.queue(&packet, &[7; LEN as usize]).map_err(failed)? {
                     break;
                 }
-                sent += 1;
+                self.sent += 1;
             }
-            a.flush().map_err(failed)?;
-            while let Some(packet) = b.receive(&mut room).map_err(failed)? {
-                bytes += u64::from(packet.len);
-                last = Instant::now();
-                let Some(consumed) = consumed.get_mut(packet.src_port as usize) else { continue };
-                *consumed = consumed.wrapping_add(packet.len);
-                if *consumed / TELL != (consumed.wrapping_sub(packet.len)) / TELL {
-                    say(&mut b, &back(packet.src_port, Op::CreditUpdate, *consumed), &[])?;
-                }
-            }
-            b.flush().map_err(failed)?;
+            self.a.flush().map_err(failed)?;
+            let before = self.came;
+            self.take()?;
             // Credit that comes back makes room for more; the daemon counts it.
-            while a.receive(&mut room).map_err(failed)?.is_some() {}
-            a.flush().map_err(failed)?;
-            if last.elapsed() > Duration::from_secs(5) {
+            while self.a.receive(&mut self.room).map_err(failed)?.is_some() {}
+            self.a.flush().map_err(failed)?;
+            if self.came > before {
+                last = Instant::now();
+            } else if last.elapsed() > Duration::from_secs(5) {
                 return Err(format!("nothing comes any more after {got} packets"));
             }
         }
+        Ok(())
+    }
+
+    /// Takes what has come, and tells of it now and then.
+    fn take(&mut self) -> Result<(), String> {
+        /// After this many bytes, far below what is granted.
+        const TELL: u32 = 128 << 10;
+        let failed = |e: causeway_attach::native::NativeError| e.to_string();
+        while let Some(packet) = self.b.receive(&mut self.room).map_err(failed)? {
+            let Some(consumed) = self.consumed.get_mut(packet.src_port as usize) else { continue };
+            self.came += u64::from(packet.len);
+            *consumed = consumed.wrapping_add(packet.len);
+            if *consumed / TELL != (consumed.wrapping_sub(packet.len)) / TELL {
+                let told = back(packet.src_port, Op::CreditUpdate, *consumed);
+                say(&mut self.b, &told, &[])?;
+            }
+        }
+        self.b.flush().map_err(failed)
+    }
+}
+
+/// 64 B packets over `count` connections in turn, in millions per second.
+fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
+    let rig = Rig::new(SPIN);
+    let mut packets = Packets::new(&rig, count)?;
+    let total = effort.rounds(2_000_000);
+    effort.each(|| {
+        let since = Instant::now();
+        packets.send(total)?;
         Ok(total as f64 / since.elapsed().as_secs_f64() / 1e6)
     })
 }
