@@ -13,17 +13,16 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::MAPPINGS_MAX;
+use crate::slot::Slot;
 
-/// One mapping as the handler sees it. `base` is zero while the slot is free.
-struct Slot {
-    base: AtomicUsize,
-    len: AtomicUsize,
+/// One mapping as the handler sees it.
+struct Entry {
+    slot: Slot<AtomicUsize>,
     poisoned: AtomicBool,
 }
 
-static SLOTS: [Slot; MAPPINGS_MAX] = [const {
-    Slot { base: AtomicUsize::new(0), len: AtomicUsize::new(0), poisoned: AtomicBool::new(false) }
-}; MAPPINGS_MAX];
+static SLOTS: [Entry; MAPPINGS_MAX] =
+    [const { Entry { slot: Slot::new(), poisoned: AtomicBool::new(false) } }; MAPPINGS_MAX];
 /// One past the highest slot ever used: bounds the handler's search.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 /// Where to begin looking for a free slot.
@@ -47,20 +46,15 @@ impl Guard {
     /// Puts `[base, base + len)` under the handler's care; `None` when the table is full.
     pub(crate) fn new(base: usize, len: usize) -> Option<Self> {
         INSTALL.call_once(install);
-        // A slot is claimed by a base that no fault can lie in, and opened last.
-        const CLAIMED: usize = 1;
         // Free slots are mostly where the last one was found.
         let start = HINT.load(Ordering::Relaxed);
         let after = SLOTS.iter().enumerate().skip(start);
         let before = SLOTS.iter().enumerate().take(start);
-        let (slot, entry) = after.chain(before).find(|(_, s)| {
-            s.base.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })?;
+        let (slot, entry) = after.chain(before).find(|(_, entry)| entry.slot.claim())?;
         HINT.store(slot, Ordering::Relaxed);
         SLOTS_USED.fetch_max(slot.saturating_add(1), Ordering::AcqRel);
         entry.poisoned.store(false, Ordering::Relaxed);
-        entry.len.store(len, Ordering::Relaxed);
-        entry.base.store(base, Ordering::Release);
+        entry.slot.fill(base, len);
         Some(Self { slot })
     }
 
@@ -80,9 +74,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(slot) = SLOTS.get(self.slot) {
-            slot.len.store(0, Ordering::Relaxed);
-            slot.base.store(0, Ordering::Release);
+        if let Some(entry) = SLOTS.get(self.slot) {
+            entry.slot.empty();
             HINT.fetch_min(self.slot, Ordering::Relaxed);
         }
     }
@@ -108,14 +101,14 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an address.
     let address = unsafe { (*info).si_addr() } as usize;
     let used = SLOTS_USED.load(Ordering::Acquire);
-    for slot in SLOTS.iter().take(used) {
-        let base = slot.base.load(Ordering::Acquire);
-        let len = slot.len.load(Ordering::Relaxed);
-        if base <= 1 || address < base || address.wrapping_sub(base) >= len {
+    for entry in SLOTS.iter().take(used) {
+        let Some((base, len)) = entry.slot.get() else { continue };
+        if address < base || address.wrapping_sub(base) >= len {
             continue;
         }
-        // SAFETY: the slot is occupied, so [base, base + len) is a mapping of ours that
-        // outlives the access that faulted; replacing it keeps every pointer into it valid.
+        // SAFETY: [base, base + len) was a mapping of ours at one time since the fault, and so
+        // was the one that is touched, which outlives the access; mappings do not overlap, so it
+        // is that one. Replacing it keeps every pointer into it valid.
         let replaced = unsafe {
             libc::mmap(
                 base as *mut libc::c_void,
@@ -127,7 +120,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
             )
         };
         if replaced != libc::MAP_FAILED {
-            slot.poisoned.store(true, Ordering::Relaxed);
+            entry.poisoned.store(true, Ordering::Relaxed);
             FAULTS.fetch_add(1, Ordering::Relaxed);
             return;
         }

@@ -36,6 +36,8 @@ mod mapping;
 pub mod packet;
 pub mod packet_inlet;
 pub mod packet_ring;
+pub mod peer;
+pub mod slot;
 pub mod tcp;
 mod unmap;
 mod view;

@@ -4,14 +4,28 @@
 //! whether it lives. So it is given only to processes of the same user, and where everybody could
 //! open it: to those that see the same processes as we do.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
+use causeway_memory::peer;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process that is attached, as the kernel knew it then; none where others cannot be told of it.
-pub fn open(pid: Pid, uid: u32) -> Option<OwnedFd> {
-    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+/// The process that connected to `stream`, by `pid`; none where others cannot be told of it.
+pub fn open(stream: BorrowedFd<'_>, pid: Pid, uid: u32) -> Option<OwnedFd> {
+    let process = match peer::process(stream) {
+        Ok(process) => process,
+        // A kernel that does not tell: whoever has the number now.
+        Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {
+            pidfd_open(pid, PidfdFlags::empty()).ok()?
+        }
+        Err(_) => return None,
+    };
+    seen_here(process, uid)
+}
+
+/// `process`, if it has no number but the one that it has for us, and is this user's.
+fn seen_here(process: OwnedFd, uid: u32) -> Option<OwnedFd> {
     let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
     let pid = pid_seen_here(&std::fs::read_to_string(info).ok()?)?;
     // It may have ended, and another may have its number; not one of another user's, though.
@@ -29,6 +43,8 @@ fn pid_seen_here(info: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
@@ -39,7 +55,8 @@ mod tests {
             assert_eq!(pid_seen_here(info), None, "{info:?}");
         }
         let (own, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
-        assert!(open(own, uid).is_some());
-        assert!(open(own, uid.wrapping_add(1)).is_none());
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(open(near.as_fd(), own, uid).is_some());
+        assert!(open(near.as_fd(), own, uid.wrapping_add(1)).is_none());
     }
 }

@@ -364,7 +364,8 @@ impl Service for Messages {
         match cx.watch_heard(stream.as_fd(), value) {
             Ok(watch) => {
                 board.clients = board.clients.saturating_add(1);
-                let process = cred.and_then(|cred| process::open(cred.pid, cred.uid.as_raw()));
+                let process = cred
+                    .and_then(|cred| process::open(stream.as_fd(), cred.pid, cred.uid.as_raw()));
                 let local = Local::accepted(stream);
                 let client = Client::new(port, local, watch, group, (uid, process));
                 self.clients.insert(value, client);

@@ -4,6 +4,8 @@
 //! (`__libc_single_threaded`) and is asked again each time. Nothing of the application runs while
 //! a lock is held, so no thread can begin meanwhile.
 
+pub mod steps;
+
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -12,10 +14,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and others wait.
-const WANTED: u32 = 2;
+use steps::{FREE, HELD, Word};
 
 /// How often it is looked before a thread sleeps until a lock is free.
 const LOOKS: u32 = 100;
@@ -44,6 +43,33 @@ fn alone() -> bool {
     // SAFETY: it points to `MANY` or to the C library's byte; both are there as long as we are,
     // and are only read here.
     unsafe { (*ALONE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+}
+
+impl Word for AtomicU32 {
+    #[inline]
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+    #[inline]
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+    #[inline]
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        self.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+    #[inline]
+    fn increment(&self) {
+        self.fetch_add(1, Ordering::Relaxed);
+    }
+    fn sleep(&self, value: u32, time: Option<Duration>) {
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        let _ = futex::wait(self, futex::Flags::PRIVATE, value, time.as_ref());
+    }
+    #[cold]
+    fn wake(&self, count: u32) {
+        let _ = futex::wake(self, futex::Flags::PRIVATE, count);
+    }
 }
 
 /// See above.
@@ -82,7 +108,7 @@ impl Lock {
             }
             return free;
         }
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        steps::try_take(&self.word)
     }
 
     /// Takes it.
@@ -95,15 +121,7 @@ impl Lock {
 
     #[cold]
     fn await_it(&self) {
-        for _ in 0..LOOKS {
-            if self.word.load(Ordering::Relaxed) == FREE && self.try_take() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        while self.word.swap(WANTED, Ordering::Acquire) != FREE {
-            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, WANTED, None);
-        }
+        steps::take(&self.word, LOOKS);
     }
 
     /// Lets it go. Only for who has it.
@@ -111,14 +129,9 @@ impl Lock {
     pub fn give(&self) {
         if self.is_ours() {
             self.word.store(FREE, Ordering::Release);
-        } else if self.word.swap(FREE, Ordering::Release) == WANTED {
-            self.call();
+        } else {
+            steps::give(&self.word);
         }
-    }
-
-    #[cold]
-    fn call(&self) {
-        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
     }
 }
 
@@ -141,15 +154,13 @@ impl Room {
 
     /// Sleeps until the next call after `calls`, at most so long.
     pub fn sleep(&self, calls: u32, time: Duration) {
-        let time = Timespec::try_from(time).ok();
-        let _ = futex::wait(&self.calls, futex::Flags::PRIVATE, calls, time.as_ref());
+        Word::sleep(&self.calls, calls, Some(time));
     }
 
     /// Wakes `count` of those who sleep.
     #[cold]
     pub fn call(&self, count: u32) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        let _ = futex::wake(&self.calls, futex::Flags::PRIVATE, count);
+        steps::call(&self.calls, count);
     }
 }
 

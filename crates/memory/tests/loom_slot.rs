@@ -1,0 +1,81 @@
+//! Every order in which a signal handler and those who map and unmap can meet at an entry of the
+//! handler's table. The steps are the table's own (`causeway_memory::slot`).
+//!
+//! Tried by hand: without either fence, or without the comparison in `get`, a base is seen with
+//! another mapping's length.
+
+use std::sync::atomic::Ordering;
+
+use causeway_memory::slot::{Slot, Word};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, fence};
+use loom::thread;
+
+struct Cell(AtomicUsize);
+
+impl Word for Cell {
+    fn load(&self, order: Ordering) -> usize {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: usize, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn exchange(&self, from: usize, to: usize) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+}
+
+fn slot() -> Arc<Slot<Cell>> {
+    let cell = || Cell(AtomicUsize::new(0));
+    Arc::new(Slot::of(cell(), cell(), cell()))
+}
+
+const ONE: (usize, usize) = (0x1000, 0x10);
+const TWO: (usize, usize) = (0x2000, 0x9000);
+
+#[test]
+fn a_base_is_never_seen_with_the_length_of_another_mapping() {
+    loom::model(|| {
+        let slot = slot();
+        assert!(slot.claim());
+        slot.fill(ONE.0, ONE.1);
+        let changing = slot.clone();
+        let other = thread::spawn(move || {
+            changing.empty();
+            assert!(changing.claim());
+            changing.fill(TWO.0, TWO.1);
+        });
+        let seen = slot.get();
+        assert!(seen.is_none_or(|seen| seen == ONE || seen == TWO), "{seen:x?}");
+        other.join().unwrap();
+        assert_eq!(slot.get(), Some(TWO));
+    });
+}
+
+/// Whoever reaches a mapping was told of it after its entry was filled.
+#[test]
+fn a_mapping_that_one_was_told_of_is_found_while_others_come_to_nothing() {
+    loom::model(|| {
+        let (slot, told) = (slot(), Arc::new(AtomicUsize::new(0)));
+        let (filling, tells) = (slot.clone(), told.clone());
+        let other = thread::spawn(move || {
+            if filling.claim() {
+                filling.fill(ONE.0, ONE.1);
+                tells.store(1, Ordering::Release);
+            }
+        });
+        if slot.claim() {
+            slot.fill(TWO.0, TWO.1);
+            assert_eq!(slot.get(), Some(TWO), "it is ours");
+        } else if told.load(Ordering::Acquire) == 1 {
+            assert_eq!(slot.get(), Some(ONE));
+        }
+        other.join().unwrap();
+    });
+}
