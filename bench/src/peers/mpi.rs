@@ -1,8 +1,10 @@
 //! MPI programs, by Debian's Open MPI, over whatever carries their messages.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::process::{Folder, command, run};
+use super::underlay::{Underlay, Way};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
@@ -37,6 +39,50 @@ pub struct Over<'a> {
     pub causeway: Option<([&'a Path; 2], PathBuf)>,
 }
 
+/// The test program, in `folder`.
+fn compiled(folder: &Folder) -> Result<PathBuf, String> {
+    let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
+    std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
+    let mut compiler = command("mpicc");
+    run(compiler.args(["-O2", "-o"]).args([&program, &source]))
+        .map_err(|_| "Open MPI is not installed".to_owned())?;
+    Ok(program)
+}
+
+/// Half round trips of `len` bytes by Open MPI's own TCP between two hosts, each with a core:
+/// microseconds.
+pub fn tcp_between_hosts_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
+    let underlay = Underlay::new()?;
+    let folder = Folder::new("mpi-tcp")?;
+    let program = compiled(&folder)?;
+    // What logs into the other host: its namespace is entered.
+    let agent = folder.file("agent");
+    let text = format!("#!/bin/sh\nshift\nexec ip netns exec {} sh -c \"$*\"\n", underlay.name(1)?);
+    std::fs::write(&agent, text).map_err(|e| e.to_string())?;
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&agent, executable).map_err(|e| e.to_string())?;
+    let (len, rounds) = (len.to_string(), effort.rounds(rounds).to_string());
+    effort.each(|| {
+        let mut mpirun = command("ip");
+        mpirun.args(["netns", "exec", underlay.name(0)?, "mpirun", "--allow-run-as-root"]);
+        mpirun.args(["--oversubscribe", "--timeout", "120", "--bind-to", "none"]);
+        mpirun.args(["--mca", "plm_rsh_agent"]).arg(&agent);
+        for parameter in TCP.iter().chain(&["btl_tcp_if_include=eth0", "oob_tcp_if_include=eth0"]) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            mpirun.args(["--mca", name, value]);
+        }
+        for (host, core) in [CLIENT, SERVER].into_iter().enumerate() {
+            if host > 0 {
+                mpirun.arg(":");
+            }
+            mpirun.args(["-n", "1", "--host", Way::Veth.address(host)]);
+            mpirun.args(["taskset", "-c", &core.to_string()]).arg(&program).args([&len, &rounds]);
+        }
+        let said = run(&mut mpirun)?;
+        said.trim().parse().map_err(|_| format!("mpirun: {said}"))
+    })
+}
+
 /// Two ranks on two cores that do so with `len` bytes.
 pub fn mpi(
     effort: &Effort,
@@ -46,11 +92,7 @@ pub fn mpi(
     rounds: u64,
 ) -> Result<Vec<f64>, String> {
     let folder = Folder::new("mpi")?;
-    let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
-    std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
-    let mut compiler = command("mpicc");
-    run(compiler.args(["-O2", "-o"]).args([&program, &source]))
-        .map_err(|_| "Open MPI is not installed".to_owned())?;
+    let program = compiled(&folder)?;
     let (len, rounds) = (len.to_string(), effort.rounds(rounds).to_string());
     let cores = format!("{CLIENT},{SERVER}");
     effort.each(|| {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::messages::{board, built};
 use crate::effort::Effort;
-use crate::peers::mpi::{CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, mpi};
+use crate::peers::mpi::{
+    CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, mpi, tcp_between_hosts_us,
+};
 use crate::peers::process::{command, run};
 use crate::peers::underlay::{Ends, Underlay, Way, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
@@ -85,6 +87,8 @@ pub fn plans() -> Vec<Plan> {
         Plan::new("MPI between hosts, half round trip of 8 B", "us", Guest::Native, move |e| {
             far.between_hosts(e)
         })
+        .beside("TCP", move |e| tcp_between_hosts_us(e, far.len, far.rounds))
+        .aim(Against::Peer("TCP"), 2.0)
         .beside("raw veth, UDP", |e| {
             udp_round_us(e, Way::Veth, Ends::Together)
                 .map(|us| us.iter().map(|us| us / 2.0).collect())
