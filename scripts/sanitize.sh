@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of the crates that touch shared memory under the address sanitizer, and those
-# where threads meet under the thread sanitizer. What the toolchain lacks is skipped with a word.
+# Runs the tests of the crates that reach memory which others write, or whose input strangers send,
+# under the address sanitizer, and of those where threads meet under the thread sanitizer. What the
+# toolchain lacks is skipped with a word. Of the libraries of processes it is the unit tests: C
+# programs that load them would have to be built with the sanitizer too. Left out are wire, which
+# has no unsafe code and no memory but its arguments, and daemon, cli and vm, which run programs.
 #   --only address|thread   one of the two
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,17 +19,17 @@ out=${CARGO_TARGET_DIR:-target}
 host=$(rustc -vV | sed -n 's/^host: //p')
 failed=0
 
-# run NAME SANITIZER TOOLCHAIN PACKAGE...
+# run SANITIZER TOOLCHAIN KINDS PACKAGE...   KINDS: which tests, as cargo's options
 run() {
-    local sanitizer=$1 toolchain=$2
-    shift 2
+    local sanitizer=$1 toolchain=$2 kinds=$3
+    shift 3
     local packages=()
     for package in "$@"; do packages+=(-p "causeway-$package"); done
     echo "sanitize: $sanitizer: $*"
     # Unstable flags are what RUSTC_BOOTSTRAP is for, on the stable compiler too.
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer" \
         CARGO_TARGET_DIR="$out/sanitize-$sanitizer" \
-        cargo $toolchain test --quiet --locked --no-fail-fast --target "$host" --lib --tests "${packages[@]}" ||
+        cargo $toolchain test --quiet --locked --no-fail-fast --target "$host" $kinds "${packages[@]}" ||
         { echo "sanitize: $sanitizer: FAILED" >&2 && failed=1; }
 }
 
@@ -42,7 +45,8 @@ if [ -z "$only" ] || [ "$only" = address ]; then
         # Threads that outlive a test keep what they own: leaks are looked for elsewhere.
         # Our own handler recovers from SIGBUS; it must not be taken for a crash.
         export ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1
-        run address '' memory ring attach fabric ethernet socket
+        run address '' '--lib --tests' memory ring attach fabric ethernet socket link message mx holder
+        run address '' --lib endpoint myriexpress fi
     else
         echo "sanitize: address: skipped: this toolchain has no runtime for it"
     fi
@@ -54,7 +58,7 @@ if [ -z "$only" ] || [ "$only" = thread ]; then
     if has tsan +nightly && [ -f "$sources" ]; then
         export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.txt handle_sigbus=0"
         export CARGO_UNSTABLE_BUILD_STD=std,panic_abort,test
-        run thread +nightly ring attach fabric
+        run thread +nightly '--lib --tests' ring attach fabric message endpoint
     else
         echo "sanitize: thread: skipped: it needs a nightly compiler and the sources of the" \
             "standard library (rustup component add rust-src --toolchain nightly)"

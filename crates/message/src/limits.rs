@@ -93,7 +93,8 @@ pub const QUIET_NS: u64 = 60_000_000;
 /// How often a partner that has not pulled what it is offered is asked whether it is there, in ns.
 pub const PROBE_NS: u64 = 2_000_000_000;
 /// The same of one that the library waits for: what waits for it is told within two seconds that it
-/// is gone.
+/// is gone, where its host says so. A host that says nothing is waited for as ever
+/// ([`GIVE_UP_NS`]).
 pub const WATCH_NS: u64 = 500_000_000;
 /// A partner that is not heard of for so long is gone, in ns: MX's 1000 times half a second.
 pub const GIVE_UP_NS: u64 = 500_000_000_000;

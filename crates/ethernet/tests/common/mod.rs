@@ -14,7 +14,7 @@ use causeway_ethernet::Ethernet;
 use causeway_fabric::Mac;
 use causeway_fabric::control::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Name, Options};
+use causeway_fabric::{Fabric, Handle, Name, Options, Pacing};
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;
@@ -58,13 +58,18 @@ pub fn net(n: u8) -> NetSpec {
 impl Rig {
     /// A running dispatcher with the groups `red` and `blue`.
     pub fn new() -> Self {
+        Self::paced(Pacing::default())
+    }
+
+    /// The same, with queues that are paced so.
+    pub fn paced(pacing: Pacing) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("causeway-ethernet-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         // Two dispatchers, so that the groups are served by different ones.
-        let options = Options { dispatchers: 2, ..Options::default() };
+        let options = Options { dispatchers: 2, pacing, ..Options::default() };
         let fabric = Fabric::start(&[|| Box::new(Ethernet::new())], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {

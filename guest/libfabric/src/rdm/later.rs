@@ -9,7 +9,7 @@
 //! A receiver that dies does not ask, and a sender that dies does not send: those of other hosts who
 //! are waited for are watched.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use causeway_message::library::{Partner, Source, is_remote};
@@ -37,7 +37,7 @@ pub struct Later {
     /// What is held, by who is to ask for it.
     held: HashMap<Source, BTreeMap<u32, Waiting>>,
     /// Those of other hosts who are watched.
-    watched: HashSet<Source>,
+    watched: HashMap<Source, Partner>,
     looked_at: Option<Instant>,
     /// How many operations had begun by then.
     begun: u64,
@@ -147,21 +147,29 @@ impl Rdm {
         }
     }
 
-    /// Watches those of whom receives wait, or for whom something is held, and nobody else.
+    /// Watches those of whom receives wait, or for whom something is held, and nobody else. Who is
+    /// connected to anew is another partner, to be watched again.
     fn watch_partners(&mut self) {
         self.later.begun = self.operations.begun();
         let mut wanted = self.operations.waited_for();
         wanted.extend(self.later.held.keys());
         // Who is not connected yet is watched then.
-        wanted.retain(|source| matches!(self.reach_of(*source), Reach::Known(_)));
-        let before = std::mem::take(&mut self.later.watched);
-        for source in wanted.difference(&before) {
-            self.watch(*source, true);
+        let known = |source| match self.reach_of(source) {
+            Reach::Known(partner) => Some((source, partner)),
+            _ => None,
+        };
+        let wanted: HashMap<Source, Partner> = wanted.into_iter().filter_map(known).collect();
+        let before = std::mem::replace(&mut self.later.watched, wanted.clone());
+        for (source, partner) in &wanted {
+            if before.get(source) != Some(partner) {
+                self.watch(*partner, true);
+            }
         }
-        for source in before.difference(&wanted) {
-            self.watch(*source, false);
+        for (source, partner) in before {
+            if wanted.get(&source) != Some(&partner) {
+                self.watch(partner, false);
+            }
         }
-        self.later.watched = wanted;
     }
 
     /// Whether it is to be looked at again who is watched, before anybody sleeps for long.
@@ -170,11 +178,9 @@ impl Rdm {
         lately && self.operations.begun() != self.later.begun
     }
 
-    fn watch(&mut self, source: Source, on: bool) {
-        if let Reach::Known(partner) = self.reach_of(source) {
-            let endpoint = &mut self.endpoint;
-            endpoint.library.watch(&mut endpoint.way, partner, on);
-        }
+    fn watch(&mut self, partner: Partner, on: bool) {
+        let endpoint = &mut self.endpoint;
+        endpoint.library.watch(&mut endpoint.way, partner, on);
     }
 
     /// What is held for somebody is not asked for any more.

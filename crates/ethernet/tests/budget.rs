@@ -1,0 +1,103 @@
+//! What frames cost in calls of the kernel and in sleeps: the table "What a frame costs" of
+//! ARCHITECTURE.md. Alone in its binary: the threads of a dispatcher are found by their names.
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
+use causeway_fabric::Pacing;
+use causeway_fabric::pace::Policy;
+use causeway_wire::virtio::mask;
+use causeway_wire::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF};
+use common::{Rig, mac, net, plain};
+
+/// Frames that are given to the device at once.
+const BURST: u64 = 64;
+const ROUNDS: u64 = 500;
+
+/// What the dispatchers did so far: calls that read and write, doorbells among them, and sleeps.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    calls: u64,
+    sleeps: u64,
+}
+
+impl Spent {
+    /// None where the kernel does not count it.
+    fn so_far() -> Option<Self> {
+        let mut all = Self { calls: 0, sleeps: 0 };
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            let path: PathBuf = task.unwrap().path();
+            let read = |name: &str| std::fs::read_to_string(path.join(name));
+            if !read("comm").unwrap().starts_with("dispatcher") {
+                continue;
+            }
+            let number = |text: &str, key: &str| {
+                let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+                line.trim().parse::<u64>().ok()
+            };
+            let io = read("io").ok()?;
+            all.calls += number(&io, "syscr:")? + number(&io, "syscw:")?;
+            all.sleeps += number(&read("status").unwrap(), "voluntary_ctxt_switches:")?;
+        }
+        Some(all)
+    }
+}
+
+/// Sends a burst, and takes it: by looking without end, or by sleeping.
+fn round(one: &mut NetPort, two: &mut NetPort, frame: &[u8], sleep: bool) {
+    let mut room = Vec::new();
+    for _ in 0..BURST {
+        assert!(one.queue(0, &[0; NET_HEADER_BYTES], frame).unwrap(), "no room");
+    }
+    one.flush(0).unwrap();
+    let mut got = 0;
+    while got < BURST {
+        match two.receive(0, &mut room).unwrap() {
+            Some(_) => got += 1,
+            None if sleep => drop(two.wait(Some(Duration::from_millis(100))).unwrap()),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// What [`ROUNDS`] bursts cost with queues that are served so.
+fn cost(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
+    let pacing = Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() };
+    let rig = Rig::paced(pacing);
+    let features = mask(VIRTIO_NET_F_MAC) | mask(VIRTIO_NET_F_MRG_RXBUF) | features;
+    let (mut one, mut two) = (rig.port("one", net(1), features), rig.port("two", net(2), features));
+    rig.wait_running(&["one", "two"]);
+    let frame = plain(1, mac(2), &[7; 18]);
+    for _ in 0..20 {
+        round(&mut one, &mut two, &frame, sleep);
+    }
+    let before = Spent::so_far()?;
+    for _ in 0..ROUNDS {
+        round(&mut one, &mut two, &frame, sleep);
+    }
+    let after = Spent::so_far()?;
+    Some(Spent { calls: after.calls - before.calls, sleeps: after.sleeps - before.sleeps })
+}
+
+#[test]
+fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
+    let packed = mask(causeway_wire::virtio::VIRTIO_F_RING_PACKED);
+    for (ring, features) in [("split", 0), ("packed", packed)] {
+        let Some(polled) = cost(Policy::VmmDriven, features, false) else {
+            eprintln!("skipped: this kernel does not count the calls of threads");
+            return;
+        };
+        // None for a burst; some are for what the dispatcher hears from elsewhere.
+        assert!(polled.calls < ROUNDS / 10, "{ring}, polled: {polled:?}");
+        assert!(polled.sleeps < ROUNDS / 10, "{ring}, polled: {polled:?}");
+        let parked = cost(Policy::GuestDriven, features, true).unwrap();
+        // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
+        // doorbell is not read. On a busy machine a burst may come in parts.
+        assert!(parked.calls < 3 * ROUNDS, "{ring}, parked: {parked:?}");
+        assert!(parked.sleeps < 3 * ROUNDS, "{ring}, parked: {parked:?}");
+        println!("{ring}: polled {polled:?}, parked {parked:?} of {ROUNDS} bursts of {BURST}");
+    }
+}
