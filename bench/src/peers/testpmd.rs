@@ -4,8 +4,8 @@
 //! ports receive on one and send by the other, and the first frames come from
 //! itself, so that a fixed number goes round in each direction: nothing has to
 //! be dropped, and the generator does the least that a guest's driver can do: on split rings it
-//! takes frames by vector instructions, four at a time (on packed ones only with in-order rings,
-//! which not every switch offers).
+//! takes frames by vector instructions, several at a time (in short bursts it would take none so, and
+//! on packed rings it needs them in order, which not every switch offers).
 //! (testpmd can also make new frames without end, but under fixed source addresses
 //! that are not its ports': forged ones, which we refuse.)
 
@@ -17,6 +17,8 @@ use super::process::{Folder, Program, command, wait_for};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
+/// The shortest burst that it takes so.
+const VECTOR_BURST: usize = 16;
 /// Frames on their way in each direction.
 const IN_FLIGHT: usize = 128;
 /// How long a figure is watched.
@@ -61,7 +63,11 @@ impl Generator {
     /// `…:02`.
     pub fn attach(sockets: [&Path; 2], traffic: &Traffic) -> Result<Self, String> {
         let device = |i: usize, socket: &Path| {
-            let ring = if traffic.packed { "packed_vq=1" } else { "mrg_rxbuf=0,vectorized=1" };
+            let ring = match (traffic.packed, traffic.burst) {
+                (true, _) => "packed_vq=1",
+                (false, VECTOR_BURST..) => "mrg_rxbuf=0,vectorized=1",
+                (false, _) => "packed_vq=0",
+            };
             let path = socket.display();
             let mac = format!("02:00:00:00:00:{:02x}", i + 1);
             format!("net_virtio_user{i},path={path},mac={mac},{ring}")

@@ -160,6 +160,15 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
     Ok(total as f64 / since.elapsed().as_secs_f64() / 1e9)
 }
 
+/// Takes a message of `len` bytes, which comes in as many packets as its receiver's buffers make.
+fn whole(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool, len: u32) -> Result<(), String> {
+    let mut came = 0;
+    while came < len {
+        came += next(port, room, sleep)?.len;
+    }
+    Ok(())
+}
+
 /// Half a round trip of `bytes` between two ports, in microseconds. `sleep`: both sides sleep
 /// while there is nothing, else they poll.
 fn half_trip<D>(
@@ -175,9 +184,9 @@ fn half_trip<D>(
     for i in 0..rounds {
         let consumed = (i as u32).wrapping_mul(len);
         say(a, &header(3, 4, Op::Data, len, consumed), &data)?;
-        next(b, &mut room, sleep)?;
+        whole(b, &mut room, sleep, len)?;
         say(b, &header(4, 3, Op::Data, len, consumed.wrapping_add(len)), &data)?;
-        next(a, &mut room, sleep)?;
+        whole(a, &mut room, sleep, len)?;
     }
     Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0)
 }
