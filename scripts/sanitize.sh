@@ -18,6 +18,7 @@ esac
 out=${CARGO_TARGET_DIR:-target}
 host=$(rustc -vV | sed -n 's/^host: //p')
 failed=0
+skipped=()
 
 # run SANITIZER TOOLCHAIN KINDS PACKAGE...   KINDS: which tests, as cargo's options
 run() {
@@ -29,7 +30,8 @@ run() {
     # Unstable flags are what RUSTC_BOOTSTRAP is for, on the stable compiler too.
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer" \
         CARGO_TARGET_DIR="$out/sanitize-$sanitizer" \
-        cargo $toolchain test --quiet --locked --no-fail-fast --target "$host" $kinds "${packages[@]}" ||
+        cargo $toolchain test --quiet --locked --no-fail-fast --target "$host" $kinds "${packages[@]}" \
+        -- "${skipped[@]}" ||
         { echo "sanitize: $sanitizer: FAILED" >&2 && failed=1; }
 }
 
@@ -58,7 +60,13 @@ if [ -z "$only" ] || [ "$only" = thread ]; then
     if has tsan +nightly && [ -f "$sources" ]; then
         export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.txt handle_sigbus=0"
         export CARGO_UNSTABLE_BUILD_STD=std,panic_abort,test
-        run thread +nightly '--lib --tests' ring attach fabric message endpoint
+        # The page is lost in the middle of an atomic access, where this sanitizer holds a lock that
+        # our handler's own accesses take again; and most addresses are the sanitizer's.
+        skipped=(--skip hostile_logs_are_refused_and_their_loss_is_found
+            --skip hostile_grants_of_all_addresses_leave_others_theirs)
+        run thread +nightly '--lib --tests' ring attach fabric endpoint
+        # All others of this crate have one thread, and play worlds for long.
+        run thread +nightly '--lib --test library_channels' message
     else
         echo "sanitize: thread: skipped: it needs a nightly compiler and the sources of the" \
             "standard library (rustup component add rust-src --toolchain nightly)"
