@@ -17,6 +17,7 @@ help:
 setup:
 	@scripts/setup.sh
 
+# The same packages as vm/src/build.rs asks for, so that nothing is built twice.
 build: setup
 	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
 	    -p causeway-fi

@@ -8,6 +8,9 @@ use std::process::Command;
 /// The one target whose static C library every Debian with a C compiler has.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// How the variables begin that say of which package a test is.
+const OF_PACKAGE: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(place::workspace());
@@ -15,8 +18,21 @@ fn cargo() -> Command {
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(name);
     }
+    // Nor what it says of its own package: build scripts that ask for it would be run again, and
+    // all that stands on them built again.
+    for (name, _) in std::env::vars_os() {
+        let of_package = |name: &str| OF_PACKAGE.iter().any(|prefix| name.starts_with(prefix));
+        if name.to_str().is_some_and(of_package) {
+            command.env_remove(name);
+        }
+    }
     command
 }
+
+/// What is built for guests and tests, always together and as `make build` does: asked for others,
+/// cargo would choose other features for what they share, and build all of it once more.
+const PACKAGES: [&str; 5] =
+    ["causeway-daemon", "causeway-cli", "causeway-vm", "causeway-myriexpress", "causeway-fi"];
 
 /// Builds the guest's `/init` as a static program and returns its path.
 ///
@@ -41,8 +57,7 @@ pub fn guest_tool() -> Result<PathBuf> {
 /// # Errors
 /// When they are not there, or the build fails.
 pub fn daemon() -> Result<(PathBuf, PathBuf)> {
-    let packages = ["causeway-daemon", "causeway-cli"];
-    let [daemon, cli] = built("daemon", &packages, ["causewayd", "causeway"])?;
+    let [daemon, cli] = built(["causewayd", "causeway"])?;
     Ok((daemon, cli))
 }
 
@@ -52,7 +67,7 @@ pub fn daemon() -> Result<(PathBuf, PathBuf)> {
 /// As [`daemon`].
 pub fn message_tool() -> Result<PathBuf> {
     let files = ["causeway-mx", "libmyriexpress.so"];
-    let [tool, _] = built("messages", &["causeway-myriexpress"], files)?;
+    let [tool, _] = built(files)?;
     Ok(tool)
 }
 
@@ -61,16 +76,16 @@ pub fn message_tool() -> Result<PathBuf> {
 /// # Errors
 /// As [`daemon`].
 pub fn provider() -> Result<PathBuf> {
-    let [provider] = built("provider", &["causeway-fi"], ["libcauseway-fi.so"])?;
+    let [provider] = built(["libcauseway-fi.so"])?;
     Ok(provider)
 }
 
-fn built<const N: usize>(what: &str, packages: &[&str], files: [&str; N]) -> Result<[PathBuf; N]> {
+fn built<const N: usize>(files: [&str; N]) -> Result<[PathBuf; N]> {
     let dir = match std::env::var_os("CAUSEWAY_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
         None => {
-            let _lock = place::lock(what)?;
-            let packages = packages.iter().flat_map(|package| ["-p", package]);
+            let _lock = place::lock("build")?;
+            let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
             process::output(cargo().args(["build", "--release", "-q"]).args(packages))?;
             place::target().join("release")
         }
