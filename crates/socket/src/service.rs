@@ -13,7 +13,9 @@ use crate::counters::bump;
 use crate::deadline::Deadlines;
 use crate::host::HostTokens;
 use crate::ledger::Ledger;
-use crate::limits::{DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RING_SIZE_MAX};
+use crate::limits::{
+    DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX, RING_SIZE_MAX,
+};
 use crate::revive::Revival;
 use crate::seat::Seat;
 use crate::table::{ConnId, Table};
@@ -201,6 +203,8 @@ impl Socket {
                 // One that was never asked has nothing to forget.
                 if tell(which) && !side.gone && !side.signals.contains(Signals::REQUEST) {
                     seat.resets.push_back(header);
+                    // Who takes none must not have more made.
+                    seat.choked |= seat.resets.len() >= RESETS_WAITING_MAX;
                 }
             }
             for pending in waiting {

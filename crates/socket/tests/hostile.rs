@@ -196,6 +196,30 @@ fn hostile_flood_of_strays_waits_for_its_own_receive_ring() {
     }
 }
 
+/// Connections that are made and broken at once, by one that takes none of its resets.
+#[test]
+fn hostile_flood_of_breaches_waits_for_its_own_receive_ring() {
+    let rig = Rig::new();
+    let mut others = Bystanders::new(&rig);
+    let mut a = rig.port_with("red", 3, VsockOptions { ring_size: 16, ..VsockOptions::default() });
+    let _b = rig.port("red", 4);
+    let (mut sent, mut quiet) = (0_u64, 0);
+    while quiet < 100 {
+        // The second of a pair answers its own connect, which breaks the rules.
+        let op = if sent.is_multiple_of(2) { Op::Request } else { Op::Response };
+        let port = u32::try_from(sent / 2 % 1000).unwrap();
+        if a.queue(&packet((3, 1 + port), (4, 1), op, 0), &[]).unwrap() {
+            a.flush().unwrap();
+            (sent, quiet) = (sent + 1, 0);
+        } else {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            quiet += 1;
+        }
+        assert!(sent < 20_000, "the flood is taken without end");
+    }
+    others.go_on();
+}
+
 #[test]
 fn hostile_flood_of_connects_stays_in_its_quota() {
     let rig = Rig::new();
