@@ -64,10 +64,12 @@ fn figure(answer: &str, name: &str) -> f64 {
 /// Every check of it passed, and what was measured was measured.
 fn check(answer: &str) {
     assert_eq!(figure(answer, "Success"), 1.0, "{answer}");
-    let words = |word: &str| answer.matches(word).count();
-    assert_eq!(words("FAILED"), 0, "{answer}");
-    // One solution, and five transpositions by two clocks.
-    assert_eq!(words("PASSED"), 11, "{answer}");
+    assert!(!answer.contains("FAILED"), "{answer}");
+    // A transposition has a line by the processor's clock too, but only where that clock moved.
+    let passed = |start: &str| {
+        answer.lines().filter(|line| line.starts_with(start) && line.contains("PASSED")).count()
+    };
+    assert_eq!((passed("WALL"), passed("||Ax-b||")), (5, 1), "{answer}");
     for name in ["MPIRandomAccess_Errors", "MPIRandomAccess_LCG_Errors", "PTRANS_residual"] {
         assert_eq!(figure(answer, name), 0.0, "{name} in\n{answer}");
     }
