@@ -6,8 +6,6 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,8 +15,10 @@ use causeway_attach::native::{
     ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
+use common::life::Life;
 use common::{Dir, send};
 
+const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
 const LIMIT: Duration = Duration::from_secs(30);
 const STREAM: usize = 300_000;
 const PORT: u32 = 7;
@@ -51,50 +51,6 @@ fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
     }
     std::fs::write(&file, text).unwrap();
     file
-}
-
-/// One life of causewayd; killed with the test.
-struct Life(Child);
-
-impl Life {
-    fn start(config: &Path) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_causewayd"))
-            .arg("--config")
-            .arg(config)
-            .stderr(Stdio::inherit())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn ready(mut self, dir: &Dir) -> Self {
-        let (socket, since) = (dir.file("control.sock"), Instant::now());
-        while std::os::unix::net::UnixStream::connect(&socket).is_err()
-            || send(&socket, "GET", "/v1/info", "").1["pid"] != self.0.id()
-        {
-            assert!(self.0.try_wait().unwrap().is_none(), "ended early");
-            assert!(since.elapsed() < LIMIT, "not ready");
-            thread::sleep(Duration::from_millis(2));
-        }
-        self
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn stop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Numbers from a seed.
@@ -208,7 +164,7 @@ fn stream(a: &mut Sockets, b: &mut Sockets, seed: u64) -> Result<(), SocketError
                 a.try_receive(out, &mut [0; 1]).and_then(|_| a.try_send(out, &data[sent..]));
             match ended {
                 Ok(count) => sent += count,
-                Err(SocketError::Reset | SocketError::Closed) => ends[0] = Some(sent),
+                Err(SocketError::Reset) => ends[0] = Some(sent),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -220,7 +176,7 @@ fn stream(a: &mut Sockets, b: &mut Sockets, seed: u64) -> Result<(), SocketError
                     assert!(fresh == &data[got..got + count], "bytes changed after {got}");
                     got += count;
                 }
-                Err(SocketError::Reset | SocketError::Closed) => ends[1] = Some(got),
+                Err(SocketError::Reset) => ends[1] = Some(got),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -295,7 +251,7 @@ fn kills_under_load_with_packed_rings_and_every_front_end_held() {
 fn kills_under_load(setting: Setting) {
     let dir = Dir::new();
     let file = config(&dir, setting);
-    let mut life = Life::start(&file).ready(&dir);
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
     let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
     let holder = info["holder_pid"].clone();
     assert!(holder.is_u64(), "{info}");
@@ -329,7 +285,7 @@ fn kills_under_load(setting: Setting) {
         thread::sleep(Duration::from_micros(random.below(60_000)));
         life.kill();
         assert!(threads.iter().all(|t| !t.is_finished()), "after kill {kill}");
-        life = Life::start(&file);
+        life = Life::start(CAUSEWAYD, &file);
         if kill % 10 == 9 {
             life = life.ready(&dir);
             grows("frames", &seen.frames, 100);

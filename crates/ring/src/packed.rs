@@ -89,6 +89,8 @@ pub struct PackedQueue {
     /// Whether the driver was told not to ring.
     quiet: bool,
     record: Option<PackedInflight>,
+    /// An earlier process had begun the record.
+    pub(crate) resumed: bool,
     /// Chains to give before new ones, that were in flight when an earlier process ended: their
     /// entries in the record, and the slots that they take.
     again: VecDeque<(u16, u16)>,
@@ -159,6 +161,7 @@ impl PackedQueue {
             popped: 0,
             quiet: false,
             record: None,
+            resumed: false,
             again: VecDeque::new(),
             flags: Vec::new(),
             broken: Latch::default(),
@@ -181,6 +184,7 @@ impl PackedQueue {
             self.slots = left.open.iter().fold(0, |sum, (_, slots)| sum.saturating_add(*slots));
             self.again = left.open.into();
             self.next = left.used.advance(self.slots, self.setup.size);
+            self.resumed = true;
         }
         self.record = Some(inflight);
         Ok(())
@@ -189,6 +193,11 @@ impl PackedQueue {
     /// Entries.
     pub fn size(&self) -> u16 {
         self.setup.size
+    }
+
+    /// See [`crate::Queue::is_published`].
+    pub fn is_published(&self) -> bool {
+        self.shown == self.pushed
     }
 
     /// See [`crate::Queue::next_available`].

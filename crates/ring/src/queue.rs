@@ -103,11 +103,21 @@ impl Queue {
     }
 
     /// Whether the ring begins at the beginning: no device has taken a chain of it yet. An index
-    /// may come by there again.
+    /// may come by there again, a small packed ring's soon; only with a record of chains in
+    /// flight, which an earlier process has begun or not, is this certain.
     pub fn is_fresh(&self) -> bool {
         // A packed ring begins with its wrap counter set (virtio 1.3, 2.8.1).
         const WRAP: u16 = 1 << 15;
-        self.next_available() == if matches!(self, Self::Packed(_)) { WRAP } else { 0 }
+        let (resumed, start) = match self {
+            Self::Split(queue) => (queue.resumed, 0),
+            Self::Packed(queue) => (queue.resumed, WRAP),
+        };
+        !resumed && self.next_available() == start
+    }
+
+    /// Whether the driver has been shown all that was pushed.
+    pub fn is_published(&self) -> bool {
+        each!(self, q => q.is_published())
     }
 
     /// Chains that were taken and neither used nor put back.

@@ -45,6 +45,8 @@ pub struct SplitQueue {
     /// Whether the driver was told not to ring (without event index).
     quiet: bool,
     record: Option<SplitInflight>,
+    /// An earlier process had begun the record.
+    pub(crate) resumed: bool,
     /// Heads to give before new ones: put back, or in flight when an earlier process ended.
     again: VecDeque<u16>,
     broken: Latch,
@@ -91,6 +93,7 @@ impl SplitQueue {
             popped: 0,
             quiet: false,
             record: None,
+            resumed: false,
             again: VecDeque::new(),
             broken: Latch::default(),
             setup,
@@ -113,6 +116,7 @@ impl SplitQueue {
             let open = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
             self.next = self.published.wrapping_add(open);
             self.seen = self.next;
+            self.resumed = true;
         }
         self.record = Some(inflight);
         Ok(())
@@ -121,6 +125,11 @@ impl SplitQueue {
     /// Entries.
     pub fn size(&self) -> u16 {
         self.setup.size
+    }
+
+    /// See [`crate::Queue::is_published`].
+    pub fn is_published(&self) -> bool {
+        self.published == self.pushed
     }
 
     /// See [`crate::Queue::next_available`].

@@ -213,12 +213,14 @@ impl Socket {
         }
         loop {
             let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(()) };
-            let Some(header) = seat.resets.front().copied() else { break };
-            if !put(&self.table, port, seat, &header)? {
+            let Some(reset) = seat.resets.front().copied() else { break };
+            if !put(&self.table, port, seat, &reset.header)? {
                 seat.starved = true;
                 return Ok(());
             }
-            seat.resets.pop_front();
+            if seat.reset_given() && !self.told.contains(&to) {
+                self.told.push(to);
+            }
         }
         let turns = self.seats.get(to).map_or(0, |s| s.ready.len());
         for _ in 0..turns {
@@ -401,6 +403,20 @@ impl Socket {
         }
         // Keeps its room for the next batch.
         self.open = open;
+    }
+
+    /// Strikes what guests know by now from their ledgers: all that is published.
+    pub(crate) fn settle_told(&mut self, cx: &mut Context<'_>) {
+        let Self { told, seats, .. } = self;
+        told.retain(|to| {
+            let Some((port, seat)) = seats.with_port(cx, *to) else { return false };
+            // A queue that was stopped was published by that.
+            let waits = port.queue(RX).is_some_and(|(_, ring)| !ring.is_published());
+            if !waits {
+                seat.resets_known();
+            }
+            waits
+        });
     }
 
     /// Lets a guest transmit again once it has taken its resets.

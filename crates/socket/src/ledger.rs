@@ -2,8 +2,8 @@
 //!
 //! A guest whose frontend is held while causewayd is replaced does not know that
 //! its connections are gone, and one that only waits would wait for ever. So each
-//! is noted in a small file while it is open: one write when it begins, and one
-//! when it ends. The next causewayd finds there whom to reset.
+//! is noted in a small file from when it begins until its guest has seen it end:
+//! one write each. The next causewayd finds there whom to reset.
 //!
 //! Only ports behind the holder have one: their socket's name ends in
 //! [`HELD_EXTENSION`], and the file lies beside it.
@@ -22,6 +22,8 @@ pub const HELD_EXTENSION: &str = "inner";
 /// How the name of its ledger ends instead.
 const EXTENSION: &str = "open";
 const ENTRY_BYTES: usize = 16;
+/// As many again may have ended while their guest takes no resets.
+const ENTRIES_MAX: usize = 2 * CONNECTIONS_PER_PORT_MAX;
 /// What an entry in use ends in, before the socket type.
 const OPEN: u16 = 0x6f70;
 
@@ -37,6 +39,10 @@ pub struct Open {
     /// Stream or seqpacket, as in a packet.
     pub kind: u16,
 }
+
+/// Where a connection is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry(u32);
 
 /// The ledger of one port.
 #[derive(Debug)]
@@ -64,7 +70,7 @@ impl Ledger {
     }
 
     fn open(path: PathBuf) -> io::Result<Self> {
-        let len = CONNECTIONS_PER_PORT_MAX.saturating_mul(ENTRY_BYTES);
+        let len = ENTRIES_MAX.saturating_mul(ENTRY_BYTES);
         let file = File::options()
             .read(true)
             .write(true)
@@ -100,19 +106,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the last process left open. It stays in the file until [`Self::settled`].
-    pub fn left(&self) -> impl Iterator<Item = Open> + '_ {
-        self.left.iter().map(|(_, open)| *open)
+    /// What the last process left open. Each stays in the file until it is settled.
+    pub fn take_left(&mut self) -> Vec<(Entry, Open)> {
+        let left = std::mem::take(&mut self.left);
+        left.into_iter().map(|(place, open)| (Entry(place), open)).collect()
     }
 
-    /// Whoever had to know of what was left knows it, or is gone.
-    pub fn settled(&mut self) {
-        for (place, _) in std::mem::take(&mut self.left) {
-            self.clear(place);
+    /// Whoever had to know of what was left is gone.
+    pub fn drop_left(&mut self) {
+        for (entry, _) in self.take_left() {
+            self.settle(entry);
         }
     }
 
-    fn clear(&mut self, place: u32) {
+    /// The guest has its reset, or is gone.
+    pub fn settle(&mut self, Entry(place): Entry) {
         // An entry that stays costs a reset for nothing, which guests ignore.
         let _ = self.file.write_all_at(&[0; ENTRY_BYTES], at(place));
         self.free.push(place);
@@ -122,7 +130,7 @@ impl Ledger {
     pub fn note(&mut self, id: ConnId, open: Open) {
         let place = match self.free.pop() {
             Some(place) => place,
-            None if (self.fresh as usize) < CONNECTIONS_PER_PORT_MAX => {
+            None if (self.fresh as usize) < ENTRIES_MAX => {
                 let place = self.fresh;
                 self.fresh = self.fresh.saturating_add(1);
                 place
@@ -137,11 +145,16 @@ impl Ledger {
         self.places.insert(id, place);
     }
 
-    /// The connection has ended.
+    /// The connection has ended, and its guest knows.
     pub fn forget(&mut self, id: ConnId) {
-        if let Some(place) = self.places.remove(&id) {
-            self.clear(place);
+        if let Some(entry) = self.ended(id) {
+            self.settle(entry);
         }
+    }
+
+    /// The connection has ended, and its guest has yet to be told: what to settle then.
+    pub fn ended(&mut self, id: ConnId) -> Option<Entry> {
+        self.places.remove(&id).map(Entry)
     }
 
     /// Removes the file: the port is no more.
@@ -182,26 +195,37 @@ mod tests {
         let socket = dir.join("p.inner");
         let ids = ids(5);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.left().count(), 0);
+        assert_eq!(ledger.take_left(), []);
         for (id, port) in ids.iter().zip(1..) {
             ledger.note(*id, open(port));
         }
         ledger.forget(ids[1]);
         ledger.forget(ids[4]);
+        // Its guest has yet to know.
+        let untold = ledger.ended(ids[2]);
+        assert!(untold.is_some());
+        assert_eq!(ledger.ended(ids[2]), None);
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        let left: Vec<u32> = ledger.left().map(|open| open.local_port).collect();
-        assert_eq!(left, [1, 3, 4]);
+        let left = ledger.take_left();
+        assert_eq!(left.iter().map(|(_, open)| open.local_port).collect::<Vec<_>>(), [1, 3, 4]);
         // What is left keeps its place until it is settled.
         ledger.note(ids[1], open(11));
         ledger.note(ids[4], open(12));
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.left().count(), 5);
-        ledger.settled();
+        assert_eq!(ledger.take_left().len(), 5);
+        drop(ledger);
+        let mut ledger = Ledger::of(&socket).unwrap().unwrap();
+        let (one, _) = ledger.take_left()[0];
+        ledger.settle(one);
+        drop(ledger);
+        let mut ledger = Ledger::of(&socket).unwrap().unwrap();
+        assert_eq!(ledger.left.len(), 4);
+        ledger.drop_left();
         drop(ledger);
         let ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.left().count(), 0);
+        assert_eq!(ledger.left.len(), 0);
         ledger.remove();
         assert!(!dir.join("p.open").exists());
         assert!(Ledger::of(&dir.join("p.sock")).unwrap().is_none(), "nobody holds it");
@@ -209,17 +233,17 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_as_many_as_a_port_may_have() {
+    fn there_is_room_for_all_that_a_port_may_have_and_for_no_more() {
         let dir = std::env::temp_dir().join(format!("causeway-ledgers-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let mut ledger = Ledger::of(&dir.join("p.inner")).unwrap().unwrap();
-        let ids = ids(CONNECTIONS_PER_PORT_MAX + 1);
+        let ids = ids(ENTRIES_MAX + 1);
         ids.iter().for_each(|id| ledger.note(*id, open(1)));
         ids.iter().for_each(|id| ledger.forget(*id));
         ids.iter().for_each(|id| ledger.note(*id, open(2)));
         drop(ledger);
         let ledger = Ledger::of(&dir.join("p.inner")).unwrap().unwrap();
-        assert_eq!(ledger.left().count(), CONNECTIONS_PER_PORT_MAX);
+        assert_eq!(ledger.left.len(), ENTRIES_MAX);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

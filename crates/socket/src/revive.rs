@@ -10,6 +10,7 @@ use causeway_fabric::{Context, PortId, Progress};
 use causeway_ring::RingError;
 use causeway_wire::vsock::{EVENT_TRANSPORT_RESET, Header, Op};
 
+use crate::seat::Reset;
 use crate::service::{EVENT, RX, Socket, TX};
 
 /// What a seat knows of the life that its device is in.
@@ -45,7 +46,7 @@ impl Socket {
                 && !seat.revival.resumed
                 && let Some(ledger) = &mut seat.ledger
             {
-                ledger.settled();
+                ledger.drop_left();
             }
             return;
         }
@@ -55,20 +56,22 @@ impl Socket {
         seat.revival.event_due = true;
         let Some(ledger) = &mut seat.ledger else { return self.tell_of_reset(cx, id) };
         let cid = u64::from(seat.cid);
-        let resets = ledger.left().map(|open| Header {
-            src_cid: u64::from(open.peer_cid),
-            dst_cid: cid,
-            src_port: open.peer_port,
-            dst_port: open.local_port,
-            len: 0,
-            kind: open.kind,
-            op: Op::Reset.raw(),
-            flags: 0,
-            buf_alloc: 0,
-            fwd_cnt: 0,
+        let resets = ledger.take_left().into_iter().map(|(entry, open)| {
+            let header = Header {
+                src_cid: u64::from(open.peer_cid),
+                dst_cid: cid,
+                src_port: open.peer_port,
+                dst_port: open.local_port,
+                len: 0,
+                kind: open.kind,
+                op: Op::Reset.raw(),
+                flags: 0,
+                buf_alloc: 0,
+                fwd_cnt: 0,
+            };
+            Reset { header, entry: Some(entry) }
         });
         seat.resets.extend(resets);
-        ledger.settled();
         self.attend_seat(cx, id);
         self.attend_all(cx);
         self.tell_of_reset(cx, id);

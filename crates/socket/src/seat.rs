@@ -9,7 +9,7 @@ use causeway_wire::vsock::Header;
 use crate::conn::Which;
 use crate::counters::Counters;
 use crate::host::HostDoor;
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger};
 use crate::revive::Revival;
 use crate::table::ConnId;
 use crate::wait::Waits;
@@ -25,6 +25,15 @@ pub struct Filling {
     pub written: u32,
 }
 
+/// A reset that a guest is to get.
+#[derive(Debug, Clone, Copy)]
+pub struct Reset {
+    /// The packet.
+    pub header: Header,
+    /// Where the connection that it ends is noted, if it is.
+    pub entry: Option<Entry>,
+}
+
 /// One port as the service sees it.
 #[derive(Debug)]
 pub struct Seat {
@@ -38,8 +47,11 @@ pub struct Seat {
     pub ready: VecDeque<(ConnId, Which)>,
     /// How many of them at most.
     ended: usize,
-    /// Resets for packets that belong to no connection.
-    pub resets: VecDeque<Header>,
+    /// Resets for packets that belong to no connection, and for connections that have ended.
+    pub resets: VecDeque<Reset>,
+    /// What the ledger still names although the reset is in the receive ring: should this
+    /// process die before the ring is published, the next one has to tell again.
+    told: Vec<Entry>,
     /// The receive buffer being filled.
     pub filling: Filling,
     /// The chain being looked at; keeps its room.
@@ -82,6 +94,7 @@ impl Seat {
             ready: VecDeque::new(),
             ended: 0,
             resets: VecDeque::new(),
+            told: Vec::new(),
             filling: Filling::default(),
             scratch: Chain::new(),
             held: 0,
@@ -103,6 +116,31 @@ impl Seat {
     /// Whether something waits for this port's receive buffers.
     pub fn has_backlog(&self) -> bool {
         !self.ready.is_empty() || !self.resets.is_empty()
+    }
+
+    /// The first of the resets is in the receive ring; says whether its entry waits for
+    /// [`Self::resets_known`].
+    pub fn reset_given(&mut self) -> bool {
+        let entry = self.resets.pop_front().and_then(|reset| reset.entry);
+        self.told.extend(entry);
+        entry.is_some()
+    }
+
+    /// The receive ring is published: the guest has what is in it.
+    pub fn resets_known(&mut self) {
+        if let Some(ledger) = &mut self.ledger {
+            self.told.drain(..).for_each(|entry| ledger.settle(entry));
+        }
+    }
+
+    /// Nobody is left to be told.
+    pub fn drop_resets(&mut self) {
+        let waiting = self.resets.drain(..).filter_map(|reset| reset.entry);
+        self.told.extend(waiting);
+        self.resets_known();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.drop_left();
+        }
     }
 
     /// A connection in `ready` has ended. Its place is swept together with others, so that a

@@ -17,7 +17,7 @@ use crate::limits::{
     DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX, RING_SIZE_MAX,
 };
 use crate::revive::Revival;
-use crate::seat::Seat;
+use crate::seat::{Reset, Seat};
 use crate::table::{ConnId, Table};
 
 /// The queue whose buffers a guest receives in (virtio 1.3, 5.10.2).
@@ -102,6 +102,8 @@ pub struct Socket {
     pub(crate) open: Vec<PortId>,
     /// Seats that got something to deliver in this batch.
     pub(crate) attention: Vec<PortId>,
+    /// Seats that were told of ends in this batch, which their ledgers still name.
+    pub(crate) told: Vec<PortId>,
     /// Connects without an answer, shut connections, and those that only drain to a process.
     pub(crate) requests: Deadlines<ConnId>,
     pub(crate) lingering: Deadlines<ConnId>,
@@ -191,9 +193,6 @@ impl Socket {
             let to = side.guest();
             if let Some(seat) = to.and_then(|to| self.seats.get_mut(to)) {
                 seat.connections = seat.connections.saturating_sub(1);
-                if let Some(ledger) = &mut seat.ledger {
-                    ledger.forget(id);
-                }
                 if conn.side(which.other()).guest().is_none() {
                     seat.host_connections = seat.host_connections.saturating_sub(1);
                 }
@@ -202,9 +201,12 @@ impl Socket {
                 }
                 // One that was never asked has nothing to forget.
                 if tell(which) && !side.gone && !side.signals.contains(Signals::REQUEST) {
-                    seat.resets.push_back(header);
+                    let entry = seat.ledger.as_mut().and_then(|ledger| ledger.ended(id));
+                    seat.resets.push_back(Reset { header, entry });
                     // Who takes none must not have more made.
                     seat.choked |= seat.resets.len() >= RESETS_WAITING_MAX;
+                } else if let Some(ledger) = &mut seat.ledger {
+                    ledger.forget(id);
                 }
             }
             for pending in waiting {
@@ -362,16 +364,13 @@ impl Service for Socket {
         self.end_all_of(cx, port);
         if let Some(seat) = self.seats.get_mut(port) {
             // Nobody is left to be told; what it held went with its ring.
-            seat.resets.clear();
+            seat.drop_resets();
             seat.clear_ready();
             seat.forget_holds();
             seat.staged = 0;
             seat.waits.clear();
             seat.choked = false;
             seat.revival = Revival::default();
-            if let Some(ledger) = &mut seat.ledger {
-                ledger.settled();
-            }
         }
         self.attend_all(cx);
     }
@@ -402,7 +401,8 @@ impl Service for Socket {
 
     fn deadline_ns(&self) -> Option<u64> {
         let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
-        let other = [self.handshake_deadline_ns(), self.judge_ns];
+        let settle = (!self.told.is_empty()).then_some(0);
+        let other = [self.handshake_deadline_ns(), self.judge_ns, settle];
         ends.into_iter().chain(other).flatten().min()
     }
 
@@ -410,6 +410,7 @@ impl Service for Socket {
         self.expire(cx);
         self.expire_handshakes(cx.now_ns);
         self.judge_stalls(cx);
+        self.settle_told(cx);
         self.attend_all(cx);
     }
 

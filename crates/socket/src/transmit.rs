@@ -11,7 +11,7 @@ use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, Source, end_message, fill};
 use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
-use crate::seat::Seat;
+use crate::seat::{Reset, Seat};
 use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
 
@@ -337,7 +337,7 @@ impl Socket {
             Refusal::Type => &mut seat.counters.refused_type,
             Refusal::Stray => &mut seat.counters.stray,
         });
-        seat.resets.push_back(Header {
+        let header = Header {
             src_cid: header.dst_cid,
             dst_cid: header.src_cid,
             src_port: header.dst_port,
@@ -348,7 +348,8 @@ impl Socket {
             flags: 0,
             buf_alloc: 0,
             fwd_cnt: 0,
-        });
+        };
+        seat.resets.push_back(Reset { header, entry: None });
         seat.choked = seat.resets.len() >= RESETS_WAITING_MAX;
         self.attend_seat(cx, from);
     }

@@ -1,6 +1,7 @@
 //! What the daemon's tests share: a model of the fabric, and a client that sends raw bytes.
 #![allow(dead_code)] // Each test binary uses its part.
 
+pub mod life;
 pub mod model;
 
 use std::io::{Read as _, Write as _};

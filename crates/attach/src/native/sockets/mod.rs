@@ -107,7 +107,7 @@ impl Sockets {
             if let Some(id) = self.accepted.pop_front() {
                 return Ok(id);
             }
-            self.port.wait(false, Some(left(since, timeout)?))?;
+            self.rest(false, left(since, timeout)?)?;
         }
     }
 
@@ -138,7 +138,7 @@ impl Sockets {
             if waited.is_err() {
                 self.close(id)?;
             }
-            self.port.wait(false, Some(waited?))?;
+            self.rest(false, waited?)?;
         }
     }
 
@@ -200,7 +200,7 @@ impl Sockets {
                 return Ok(());
             }
             let credit = self.connection(id)?.credit() > 0;
-            self.port.wait(credit, Some(left(since, timeout)?))?;
+            self.rest(credit, left(since, timeout)?)?;
         }
     }
 
@@ -232,7 +232,7 @@ impl Sockets {
             let taken = self.try_receive(id, rest)?;
             rest = rest.get_mut(taken..).unwrap_or_default();
             if taken == 0 {
-                self.port.wait(false, Some(left(since, timeout)?))?;
+                self.rest(false, left(since, timeout)?)?;
             }
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Sockets {
                 return Ok(message);
             }
             connection.may_receive()?;
-            self.port.wait(false, Some(left(since, timeout)?))?;
+            self.rest(false, left(since, timeout)?)?;
         }
     }
 
@@ -275,7 +275,12 @@ impl Sockets {
 
     /// Waits until something has come; `false` when `timeout` passed first.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, SocketError> {
-        Ok(self.port.wait(!self.backlog.is_empty(), Some(timeout))?)
+        self.rest(false, timeout)
+    }
+
+    /// Waits; for room to send too, if that is asked for or packets of our own wait for it.
+    fn rest(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
+        Ok(self.port.wait(room || !self.backlog.is_empty(), Some(timeout))?)
     }
 
     /// Handles everything that has come, without waiting; says how many packets.

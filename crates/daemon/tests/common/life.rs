@@ -1,0 +1,56 @@
+//! causewayd as a process that is started, killed and started again.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Dir, send};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One life of causewayd; killed with the test.
+#[derive(Debug)]
+pub struct Life(Child);
+
+impl Life {
+    /// Begins one.
+    pub fn start(causewayd: &str, config: &Path) -> Self {
+        let child =
+            Command::new(causewayd).arg("--config").arg(config).stderr(Stdio::inherit()).spawn();
+        Self(child.unwrap())
+    }
+
+    /// Waits until it answers.
+    pub fn ready(mut self, dir: &Dir) -> Self {
+        let (socket, since) = (dir.file("control.sock"), Instant::now());
+        while std::os::unix::net::UnixStream::connect(&socket).is_err()
+            || send(&socket, "GET", "/v1/info", "").1["pid"] != self.0.id()
+        {
+            assert!(self.0.try_wait().unwrap().is_none(), "ended early");
+            assert!(since.elapsed() < LIMIT, "not ready");
+            thread::sleep(Duration::from_millis(2));
+        }
+        self
+    }
+
+    /// As the kernel does it when memory is short.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// As an operator does it.
+    pub fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
