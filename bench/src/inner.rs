@@ -9,7 +9,7 @@ use std::time::Duration;
 use causeway_fabric::Pacing;
 
 use crate::peers::process::{Program, command};
-use crate::rig::Rig;
+use crate::rig::{GROUP, Rig};
 
 /// First argument of the process that serves.
 pub const FLAG: &str = "--inner-daemon";
@@ -32,8 +32,8 @@ fn resident_kib() -> u64 {
     line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Serves, with queues paced as the daemon does by default, until its input ends: `vsock CID` adds a port and answers with its socket, `usage`
-/// answers with time and memory.
+/// Serves, with queues paced as the daemon does by default, until its input ends: `vsock CID` and
+/// `net NUMBER` add a port and answer with its socket, `usage` answers with time and memory.
 pub fn serve() -> ExitCode {
     let rig = Rig::paced(Pacing::default());
     for line in std::io::stdin().lock().lines() {
@@ -43,6 +43,9 @@ pub fn serve() -> ExitCode {
                 rig.idle_vsock(cid);
                 rig.socket(&format!("v{cid}")).display().to_string()
             }),
+            Some(("net", number)) => number
+                .parse()
+                .map(|number| rig.idle_net(GROUP, number, false).display().to_string()),
             _ => Ok(format!("{} {}", busy_ns(), resident_kib())),
         };
         let said = writeln!(std::io::stdout(), "{}", answer.unwrap_or_default());
@@ -76,6 +79,12 @@ impl Daemon {
     /// Adds a vsock port; gives its socket.
     pub fn vsock(&mut self, cid: u32) -> Result<PathBuf, String> {
         self.0.say(&format!("vsock {cid}"))?;
+        self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
+    }
+
+    /// Adds an Ethernet port; gives its socket.
+    pub fn net(&mut self, number: u8) -> Result<PathBuf, String> {
+        self.0.say(&format!("net {number}"))?;
         self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
     }
 

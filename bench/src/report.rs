@@ -106,7 +106,10 @@ fn aims(rows: &[Row]) -> String {
     let (met, of) = (all().filter(|(_, aim)| aim.met).count(), all().count());
     let mut out = format!("\nAims met: {met} of {of}.\n");
     for (row, aim) in all().filter(|(_, aim)| !aim.met) {
-        let _ = writeln!(out, "Missed: {}: {}, got {:.2}", row.name, aim.aim, aim.got);
+        let _ = match aim.got {
+            Some(got) => writeln!(out, "Missed: {}: {}, got {got:.2}", row.name, aim.aim),
+            None => writeln!(out, "Not looked at: {}: {}, it is not here", row.name, aim.aim),
+        };
     }
     out
 }

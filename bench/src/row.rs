@@ -60,8 +60,8 @@ pub struct Verdict {
     pub aim: String,
     /// The figure wanted.
     pub wanted: f64,
-    /// The figure reached.
-    pub got: f64,
+    /// The figure reached; none where the peer was not there.
+    pub got: Option<f64>,
     /// Whether that is enough.
     pub met: bool,
 }
@@ -196,19 +196,20 @@ impl Plan {
             ratio_spreads.iter().map(|(name, spread)| (name.clone(), spread.median)).collect();
         let verdict = |aim: &Aim| {
             let (name, got) = match aim.against {
-                Against::Figure => (self.unit, ours.median),
-                Against::Peer(name) => (name, *ratios.get(name)?),
+                Against::Figure => (self.unit, Some(ours.median)),
+                Against::Peer(name) => (name, ratios.get(name).copied()),
             };
             let wanted = aim.wanted;
             let least = more_is_better || matches!(aim.against, Against::Peer(_));
-            let (aim, met) = match (aim.against, least) {
-                (Against::Peer(_), _) => (format!(">= {wanted} x {name}"), got >= wanted),
-                (Against::Figure, true) => (format!(">= {wanted} {name}"), got >= wanted),
-                (Against::Figure, false) => (format!("<= {wanted} {name}"), got <= wanted),
+            let words = match (aim.against, least) {
+                (Against::Peer(_), _) => format!(">= {wanted} x {name}"),
+                (Against::Figure, true) => format!(">= {wanted} {name}"),
+                (Against::Figure, false) => format!("<= {wanted} {name}"),
             };
-            Some(Verdict { aim, wanted, got, met })
+            let met = got.is_some_and(|got| if least { got >= wanted } else { got <= wanted });
+            Verdict { aim: words, wanted, got, met }
         };
-        let aims = self.aims.iter().filter_map(verdict).collect();
+        let aims = self.aims.iter().map(verdict).collect();
         Row {
             name: self.name.clone(),
             unit: self.unit,
@@ -250,7 +251,8 @@ mod tests {
         assert!(!delay.aims[0].met);
         assert!(row("us", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
         assert!(!row("GB/s", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
-        // An aim against a peer that is not there is no aim.
-        assert!(row("us", 1.0, 3.0, Against::Peer("gone"), 1.0).aims.is_empty());
+        // An aim against a peer that is not there is neither met nor missed.
+        let open = row("us", 1.0, 3.0, Against::Peer("gone"), 1.0);
+        assert!(open.aims[0].got.is_none() && !open.aims[0].met);
     }
 }

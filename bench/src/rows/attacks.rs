@@ -1,4 +1,4 @@
-//! What a port of another group attacks with, step by step, while victims are measured.
+//! What a port attacks with, step by step, while victims are measured.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway_attach::native::{Client, NET_HEADER_BYTES, NetPort};
-use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses};
+use causeway_attach::vhost_user::FrontendReq;
+use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ethernet::{frame, options};
 use crate::rig::{Rig, mac};
 
-/// Where the attacker is.
-pub const GROUP: &str = "others";
+/// A group in which no victim is.
+pub const OTHERS: &str = "others";
 const ATTACKER: u8 = 9;
 
-/// Does one step of an attack.
-pub type Attack = Box<dyn FnMut() + Send>;
-/// Makes the attacker.
-pub type Make = fn(&Rig) -> Result<Attack, String>;
+/// Does one step of an attack; says whether it reached the daemon.
+pub type Attack = Box<dyn FnMut() -> bool + Send>;
+/// Makes the attacker in a group.
+pub type Make = fn(&Rig, &str) -> Result<Attack, String>;
 
 /// All of them, and what their neighbour does.
 pub const ALL: [(&str, Make); 6] = [
@@ -32,8 +33,8 @@ pub const ALL: [(&str, Make); 6] = [
 ];
 
 /// The attacker's port, to be attached to.
-fn port(rig: &Rig) -> PathBuf {
-    rig.idle_net(GROUP, ATTACKER, false)
+fn port(rig: &Rig, group: &str) -> PathBuf {
+    rig.idle_net(group, ATTACKER, false)
 }
 
 fn bell() -> Result<OwnedFd, String> {
@@ -41,26 +42,23 @@ fn bell() -> Result<OwnedFd, String> {
 }
 
 /// Connects, sets up what makes no sense, and goes.
-fn broken_setup(rig: &Rig) -> Result<Attack, String> {
-    let path = port(rig);
+fn broken_setup(rig: &Rig, group: &str) -> Result<Attack, String> {
+    let path = port(rig, group);
     Ok(Box::new(move || {
-        let Ok(mut client) = Client::connect(&path) else { return };
-        let _ = client.set_features(u64::MAX);
-        let _ = client.stop_queue(77);
+        let Ok(mut client) = Client::connect(&path) else { return false };
+        // Refused, as it should be.
+        client.set_features(u64::MAX).is_err() | client.stop_queue(77).is_err()
     }))
 }
 
 /// Sends frames under another's address as fast as it can.
-fn forged(rig: &Rig) -> Result<Attack, String> {
-    let mut port: NetPort = rig.net_in(GROUP, ATTACKER, false, options(64));
+fn forged(rig: &Rig, group: &str) -> Result<Attack, String> {
+    let mut port: NetPort = rig.net_in(group, ATTACKER, false, options(64));
     let forged = frame(mac(1), mac(2), 64);
     Ok(Box::new(move || {
-        for _ in 0..64 {
-            if !port.queue(0, &[0; NET_HEADER_BYTES], &forged).unwrap_or(false) {
-                break;
-            }
-        }
-        let _ = port.flush(0);
+        let more = || port.queue(0, &[0; NET_HEADER_BYTES], &forged).unwrap_or(false);
+        let queued = std::iter::repeat_with(more).take(64).take_while(|queued| *queued).count();
+        port.flush(0).is_ok() && queued > 0
     }))
 }
 
@@ -102,20 +100,18 @@ fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     while !client.is_gone() && since.elapsed() < Duration::from_millis(100) {
         std::hint::spin_loop();
     }
-    Some(())
+    client.is_gone().then_some(())
 }
 
 /// Submits a chain that points outside of its memory, again and again.
-fn malformed(rig: &Rig) -> Result<Attack, String> {
-    let (path, memory, bell) = (port(rig), malformed_memory()?, bell()?);
+fn malformed(rig: &Rig, group: &str) -> Result<Attack, String> {
+    let (path, memory, bell) = (port(rig, group), malformed_memory()?, bell()?);
     let name = format!("n{ATTACKER}");
     submit(&path, &memory, &bell).ok_or("the attack cannot be made")?;
     if rig.view(&name).faults_total == 0 {
         return Err("the malformed chain was not found out".into());
     }
-    Ok(Box::new(move || {
-        let _ = submit(&path, &memory, &bell);
-    }))
+    Ok(Box::new(move || submit(&path, &memory, &bell).is_some()))
 }
 
 /// Attaches with a transmit queue that has nothing in it.
@@ -127,38 +123,49 @@ fn running(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<Client
     Some(client)
 }
 
-fn empty_memory() -> Result<std::fs::File, String> {
-    let file = malformed_memory()?;
-    file.write_all_at(&[0; 2], AVAILABLE + 2).map_err(|e| e.to_string())?;
-    Ok(file)
+/// Steps of an attack from a port whose queue runs; one that is closed for it comes again.
+fn while_running(
+    rig: &Rig,
+    group: &str,
+    mut step: impl FnMut(&mut Client, &std::fs::File, &OwnedFd) -> bool + Send + 'static,
+) -> Result<Attack, String> {
+    let (path, memory, bell) = (port(rig, group), malformed_memory()?, bell()?);
+    // Nothing is available.
+    memory.write_all_at(&[0; 2], AVAILABLE + 2).map_err(|e| e.to_string())?;
+    let client = running(&path, &memory, &bell).ok_or("the attack cannot be made")?;
+    let mut client = Some(client);
+    Ok(Box::new(move || {
+        let Some(there) = &mut client else {
+            client = running(&path, &memory, &bell);
+            return false;
+        };
+        let done = step(there, &memory, &bell);
+        if !done {
+            client = None;
+        }
+        done
+    }))
 }
 
 /// Rings for nothing.
-fn doorbells(rig: &Rig) -> Result<Attack, String> {
-    let (path, memory, bell) = (port(rig), empty_memory()?, bell()?);
-    let client = running(&path, &memory, &bell).ok_or("the attack cannot be made")?;
-    Ok(Box::new(move || {
-        // The client lives as long as this.
-        let _ = &client;
-        let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
-    }))
+fn doorbells(rig: &Rig, group: &str) -> Result<Attack, String> {
+    while_running(rig, group, |client, _, bell| {
+        let ring = |_| rustix::io::write(bell, &1_u64.to_ne_bytes()).is_ok();
+        (0..64).all(ring) && !client.is_gone()
+    })
 }
 
 /// Says again and again where its memory is, while its queue runs.
-fn memory_tables(rig: &Rig) -> Result<Attack, String> {
-    let (path, memory, bell) = (port(rig), empty_memory()?, bell()?);
-    let mut client = running(&path, &memory, &bell).ok_or("the attack cannot be made")?;
-    Ok(Box::new(move || {
-        let _ = client.grant(&REGION, memory.as_fd());
-    }))
+fn memory_tables(rig: &Rig, group: &str) -> Result<Attack, String> {
+    while_running(rig, group, |client, memory, _| {
+        client.tell(FrontendReq::SET_MEM_TABLE, &emit_table(&[REGION]), &[memory.as_fd()]).is_ok()
+    })
 }
 
 /// Stops and starts its queue.
-fn resets(rig: &Rig) -> Result<Attack, String> {
-    let (path, memory, bell) = (port(rig), empty_memory()?, bell()?);
-    let mut client = running(&path, &memory, &bell).ok_or("the attack cannot be made")?;
-    Ok(Box::new(move || {
-        let _ = client.stop_queue(RING.index);
-        let _ = client.start_queue(SIZE, 0, &RING, bell.as_fd(), bell.as_fd());
-    }))
+fn resets(rig: &Rig, group: &str) -> Result<Attack, String> {
+    while_running(rig, group, |client, _, bell| {
+        client.stop_queue(RING.index).is_ok()
+            && client.start_queue(SIZE, 0, &RING, bell.as_fd(), bell.as_fd()).is_ok()
+    })
 }

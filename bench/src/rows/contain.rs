@@ -1,5 +1,6 @@
-//! Containment: what two ports of one group lose while a port of another group
-//! attacks.
+//! Containment: what two ports of one group lose while another port attacks, which
+//! is beside frames one of their own group and shard, and beside sockets one of
+//! another group. With a dispatcher for both, either way.
 //!
 //! The victims' rate is counted by the processor time of their own thread, which
 //! polls: time in which the dispatcher serves the attacker is time in which they
@@ -16,7 +17,7 @@ use super::ethernet::{Pair, frame, options};
 use super::scale::Packets;
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
-use crate::rig::{Rig, mac};
+use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
 /// Processor time of this thread, in seconds.
@@ -68,11 +69,14 @@ fn share(
     effort: &Effort,
     victims: fn(&Rig) -> Result<Cross, String>,
     make: Make,
+    group: &str,
 ) -> Result<Vec<f64>, String> {
     let rig = Rig::new(Duration::from_millis(100));
-    rig.group(attacks::GROUP);
+    if group != GROUP {
+        rig.group(group);
+    }
     let mut cross = victims(&rig)?;
-    let mut attack = make(&rig)?;
+    let mut attack = make(&rig, group)?;
     let phases = (effort.rounds(20_000_000) / PHASE).max(4);
     let (stop, attacked) = (AtomicBool::new(false), AtomicBool::new(false));
     let steps = AtomicU64::new(0);
@@ -81,8 +85,7 @@ fn share(
             pin(attackers_core());
             while !stop.load(Ordering::Relaxed) {
                 if attacked.load(Ordering::Relaxed) {
-                    attack();
-                    steps.fetch_add(1, Ordering::Relaxed);
+                    steps.fetch_add(u64::from(attack()), Ordering::Relaxed);
                 } else {
                     (0..1000).for_each(|_| std::hint::spin_loop());
                 }
@@ -103,7 +106,7 @@ fn share(
             }
             let [alone, with] = seconds;
             match steps.swap(0, Ordering::Relaxed) {
-                0 => Err("the attacker did nothing".into()),
+                0 => Err("no step of the attack reached the daemon".into()),
                 _ => Ok(alone / with),
             }
         });
@@ -114,8 +117,8 @@ fn share(
 
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
-    let plan = |name: String, victims, attack| {
-        Plan::new(name, "of peace", Guest::Native, move |e| share(e, victims, attack))
+    let plan = |name: String, victims, attack, group| {
+        Plan::new(name, "of peace", Guest::Native, move |e| share(e, victims, attack, group))
             .aim(Against::Figure, 0.95)
             .note(
                 "A share of the victims' rate in peace, taken in turn with it in the same run; \
@@ -124,11 +127,13 @@ pub fn plans() -> Vec<Plan> {
     };
     let mut plans = Vec::new();
     for (what, attack) in attacks::ALL {
-        plans.push(plan(format!("victims' 64 B frames while a neighbour {what}"), frames, attack));
+        let name = format!("victims' 64 B frames while a neighbour {what}");
+        plans.push(plan(name, frames, attack, GROUP));
     }
     for (what, attack) in attacks::ALL {
         let name = format!("victims' 64 B socket packets while a neighbour {what}");
-        plans.push(plan(name, packets as fn(&Rig) -> Result<Cross, String>, attack));
+        let victims: fn(&Rig) -> Result<Cross, String> = packets;
+        plans.push(plan(name, victims, attack, attacks::OTHERS));
     }
     plans
 }

@@ -2,26 +2,39 @@
 
 use std::time::Duration;
 
-use causeway_attach::native::{VsockOptions, VsockPort};
+use causeway_attach::native::{NetPort, VsockOptions, VsockPort};
 
+use super::ethernet::options;
 use crate::effort::Effort;
 use crate::inner::Daemon;
 use crate::row::{Against, Guest, Plan};
 
-const PORTS: u32 = 100;
+const PORTS: u8 = 100;
 
-fn attach(daemon: &mut Daemon) -> Result<Vec<VsockPort>, String> {
-    let attach = |i: u32| {
-        let path = daemon.vsock(i + 3)?;
-        VsockPort::attach(&path, VsockOptions::default()).map_err(|e| e.to_string())
-    };
-    (0..PORTS).map(attach).collect()
+/// Guests that do nothing.
+type Guests = Vec<Box<dyn std::any::Any>>;
+/// Attaches a guest to a new port of this number.
+type Attach = fn(&mut Daemon, u8) -> Result<Box<dyn std::any::Any>, String>;
+
+fn socket(daemon: &mut Daemon, number: u8) -> Result<Box<dyn std::any::Any>, String> {
+    let path = daemon.vsock(u32::from(number) + 3)?;
+    let port = VsockPort::attach(&path, VsockOptions::default()).map_err(|e| e.to_string())?;
+    Ok(Box::new(port))
+}
+
+fn net(daemon: &mut Daemon, number: u8) -> Result<Box<dyn std::any::Any>, String> {
+    let port = NetPort::attach(&daemon.net(number)?, options(64)).map_err(|e| e.to_string())?;
+    Ok(Box::new(port))
+}
+
+fn all(daemon: &mut Daemon, attach: Attach) -> Result<Guests, String> {
+    (1..=PORTS).map(|number| attach(daemon, number)).collect()
 }
 
 /// Processor time of 100 attached ports without traffic, in percent of one core.
-fn percent(effort: &Effort) -> Result<Vec<f64>, String> {
+fn percent(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     let mut daemon = Daemon::start()?;
-    let ports = attach(&mut daemon)?;
+    let ports = all(&mut daemon, attach)?;
     let time = effort.time(Duration::from_secs(3));
     std::thread::sleep(Duration::from_millis(500));
     let percents = effort.each(|| {
@@ -35,13 +48,14 @@ fn percent(effort: &Effort) -> Result<Vec<f64>, String> {
 }
 
 /// What each of 100 attached ports without traffic adds to the daemon's resident memory, in MiB.
-fn memory_mib(effort: &Effort) -> Result<Vec<f64>, String> {
+fn memory_mib(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     effort.each(|| {
         let mut daemon = Daemon::start()?;
         // The first command makes what is there once.
-        daemon.vsock(2 + PORTS + 1)?;
+        daemon.vsock(u32::from(PORTS) + 4)?;
+        daemon.net(PORTS + 1)?;
         let before = daemon.usage()?.resident_kib;
-        let ports = attach(&mut daemon)?;
+        let ports = all(&mut daemon, attach)?;
         std::thread::sleep(Duration::from_millis(200));
         let added = daemon.usage()?.resident_kib.saturating_sub(before);
         drop(ports);
@@ -51,8 +65,23 @@ fn memory_mib(effort: &Effort) -> Result<Vec<f64>, String> {
 
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
-    let time = Plan::new("processor time of 100 idle ports", "%", Guest::Native, percent);
-    let memory = Plan::new("memory of an idle port, of 100", "MiB", Guest::Native, memory_mib);
-    let whole = "Resident memory of the daemon's process, with what it touched of the guests'.";
-    vec![time.aim(Against::Figure, 0.1), memory.aim(Against::Figure, 1.0).note(whole)]
+    let kinds: [(&str, Attach); 2] = [("socket", socket), ("Ethernet", net)];
+    let plans = kinds.map(|(kind, attach)| {
+        let time = move |e: &Effort| percent(e, attach);
+        let memory = move |e: &Effort| memory_mib(e, attach);
+        let whole = "Resident memory of the daemon's process, with what it touched of the guests'.";
+        [
+            Plan::new(format!("processor time of 100 idle {kind} ports"), "%", Guest::Native, time)
+                .aim(Against::Figure, 0.1),
+            Plan::new(
+                format!("memory of an idle {kind} port, of 100"),
+                "MiB",
+                Guest::Native,
+                memory,
+            )
+            .aim(Against::Figure, 1.0)
+            .note(whole),
+        ]
+    });
+    plans.into_iter().flatten().collect()
 }
