@@ -17,6 +17,9 @@ pub const DRAINED_MESSAGES_MAX: usize = 1024;
 pub const REAPERS_MAX: usize = 4;
 /// Most messages handled in one turn; the rest waits for the next one.
 pub const MESSAGES_PER_TURN: usize = 64;
+/// What a message costs for which memory is mapped or let go of, in plain ones: all processors that
+/// run us forget where that memory was.
+pub const MAPPING_COST: u64 = 16;
 /// Most regions that a frontend may grant one by one.
 pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
 /// Most regions in one memory table: each comes with a descriptor.

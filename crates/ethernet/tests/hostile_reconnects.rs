@@ -1,14 +1,39 @@
-//! Frontends that come again and again: so many a second, the others wait.
+//! Frontends that come, or change their set-up, again and again: so many a second, then they wait.
 
 mod common;
 
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use causeway_attach::limits::MAPPING_COST;
 use causeway_ethernet::Ethernet;
-use causeway_fabric::limits::{CONNECTS_PER_SECOND, SHUT_NS};
+use causeway_fabric::limits::{CONNECTS_PER_SECOND, MESSAGES_PER_SECOND, SHUT_NS};
 use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_fabric::{Pacing, Shard};
-use common::net;
+use causeway_wire::virtio_net::Header;
+use common::{Rig, mac, net, plain, receive, send};
+
+/// Each change of the memory table has all processors forget where memory was, the neighbours'
+/// too: so many a second are made, the next waits, and what the port sends goes on.
+#[test]
+fn hostile_memory_tables_without_end_are_taken_at_a_bounded_rate() {
+    let rig = Rig::new();
+    let (mut one, mut two) = (rig.port("one", net(1), 0), rig.port("two", net(2), 0));
+    rig.wait_running(&["one", "two"]);
+    let (since, mut changes) = (Instant::now(), 0);
+    while since.elapsed() < Duration::from_secs(2) {
+        one.frontend().grant_again().unwrap();
+        changes += 1;
+    }
+    // As many at once, and a part of a turn more.
+    let most = MESSAGES_PER_SECOND as f64 / MAPPING_COST as f64;
+    let allowed = most * (1.0 + since.elapsed().as_secs_f64()) + 64.0;
+    assert!((most as u64..allowed as u64).contains(&changes), "{changes} of {allowed}");
+    assert_eq!(rig.view("one").faults_total, 0);
+    let frame = plain(1, mac(2), b"still here");
+    send(&mut one, &Header::default(), &frame);
+    assert_eq!(receive(&mut two).1, frame);
+}
 
 #[test]
 fn hostile_reconnects_are_taken_at_a_bounded_rate() {

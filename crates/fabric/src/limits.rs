@@ -61,6 +61,10 @@ pub const BARRED_NS: u64 = 30_000_000_000;
 /// Frontends that one port takes in a second, and as many at once: setting one up and tearing it
 /// down takes the dispatcher some 100 us, which its neighbours lose.
 pub const CONNECTS_PER_SECOND: u64 = 32;
+/// What the messages of one port's frontends may cost in a second, and as much at once, as
+/// [`causeway_attach::Server::cost`] counts it: all that a frontend with 60 queues and 64 regions
+/// says at its start, three times.
+pub const MESSAGES_PER_SECOND: u64 = 4096;
 /// How long a socket is left alone to which more came; 100 ms. They wait in its backlog.
 pub const SHUT_NS: u64 = 100_000_000;
 /// Guest-triggered log lines of one port in [`LOG_WINDOW_NS`]; the rest is counted.

@@ -53,7 +53,10 @@ pub struct Port {
     pub(crate) listener: Option<Door>,
     /// Frontends that it may still take.
     pub(crate) connects: Bucket,
+    /// What its frontends may still say.
+    pub(crate) messages: Bucket,
     pub(crate) server: Option<Server>,
+    /// None while it is not heard.
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
 }

@@ -25,6 +25,16 @@ impl Bucket {
         there
     }
 
+    /// Takes `count` of `rate` a second, there or not; gives in how many nanoseconds there is one
+    /// again.
+    pub fn charge(&mut self, now: u64, rate: u64, count: u64) -> u64 {
+        let drained = now.saturating_sub(self.at).saturating_mul(rate);
+        self.used = self.used.saturating_sub(drained).saturating_add(count.saturating_mul(TOKEN));
+        self.at = now;
+        let all = rate.saturating_mul(TOKEN);
+        self.used.saturating_add(TOKEN).saturating_sub(all).checked_div(rate).unwrap_or(0)
+    }
+
     /// One of which everything was taken, and more.
     pub const fn emptied(now: u64) -> Self {
         Self { used: u64::MAX / 2, at: now }
@@ -41,5 +51,15 @@ mod tests {
         let mut taken = |now| (0..100).filter(|_| bucket.take(now, 5)).count();
         assert_eq!((taken(TOKEN), taken(TOKEN)), (5, 0));
         assert_eq!((taken(TOKEN + TOKEN / 5), taken(2 * TOKEN), taken(9 * TOKEN)), (1, 4, 5));
+    }
+
+    #[test]
+    fn what_is_charged_beyond_the_rate_is_waited_for() {
+        let mut bucket = Bucket::default();
+        assert_eq!(bucket.charge(0, 10, 9), 0);
+        assert_eq!(bucket.charge(0, 10, 1), TOKEN / 10);
+        assert_eq!(bucket.charge(0, 10, 20), 21 * TOKEN / 10);
+        assert_eq!(bucket.charge(TOKEN, 10, 0), 11 * TOKEN / 10);
+        assert_eq!(bucket.charge(3 * TOKEN, 10, 0), 0);
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use causeway_attach::{Event, Reason, Server};
 
 use super::Shard;
+use super::doors::watch_frontend;
 use crate::control::{CommandError, PortState};
 use crate::limits::CONNECTS_PER_SECOND;
 use crate::port::{Port, PortId};
@@ -36,7 +37,7 @@ impl Shard {
         }
     }
 
-    fn warn(&mut self, id: PortId, what: &str) {
+    pub(super) fn warn(&mut self, id: PortId, what: &str) {
         let now = self.now_ns;
         if let Some(port) = self.ports.get_mut(id)
             && let Some(more) = port.log.admit(now)
@@ -71,17 +72,19 @@ impl Shard {
             return Err(text.into());
         }
         let model = self.service.model(&port.spec);
-        let token = Token::Frontend { slot: id.slot, serial: id.serial };
-        let watch = self.poller.watch(stream.as_fd(), token, When::Readable);
+        let server = Server::new(model, stream);
+        let watch = watch_frontend(&self.poller, id, &server);
         port.server_watch =
             Some(watch.map_err(|error| format!("cannot watch a frontend: {error}"))?);
-        port.server = Some(Server::new(model, stream));
+        port.server = Some(server);
         port.state = PortState::Connected;
         port.connects_total = port.connects_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend connected");
         }
+        // The last one may have said more than the port may.
+        self.charge(id, 0);
         Ok(())
     }
 
@@ -89,7 +92,10 @@ impl Shard {
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
+        let before = server.cost();
         let outcome = server.receive(&mut events);
+        let cost = server.cost().saturating_sub(before);
+        self.charge(id, cost);
         let mut closed = false;
         for event in events {
             match event {

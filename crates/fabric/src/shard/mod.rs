@@ -20,7 +20,7 @@ mod frontend;
 pub(crate) mod ports;
 pub(crate) mod sources;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -86,6 +86,8 @@ pub struct Shard {
     sources: Sources,
     /// Ports whose sockets are left alone, and until when.
     doors: VecDeque<(u64, PortId)>,
+    /// Ports whose frontends are not heard, and until when.
+    unheard: BTreeSet<(u64, PortId)>,
     dirty: Vec<(PortId, usize)>,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
@@ -113,6 +115,7 @@ impl Shard {
             came: false,
             sources: Sources::default(),
             doors: VecDeque::new(),
+            unheard: BTreeSet::new(),
             dirty: Vec::new(),
             woken: Vec::new(),
             faults: Vec::new(),

@@ -44,6 +44,7 @@ impl Shard {
             listener,
             connects: Bucket::default(),
             server: None,
+            messages: Bucket::default(),
             server_watch: None,
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
         });

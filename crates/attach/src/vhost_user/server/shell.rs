@@ -12,7 +12,20 @@ use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
 use super::model::Model;
-use crate::limits::MESSAGES_PER_TURN;
+use crate::limits::{MAPPING_COST, MESSAGES_PER_TURN};
+
+/// See [`Server::cost`].
+fn cost(request: FrontendReq) -> u64 {
+    use FrontendReq as R;
+    match request {
+        R::SET_MEM_TABLE
+        | R::ADD_MEM_REG
+        | R::REM_MEM_REG
+        | R::SET_INFLIGHT_FD
+        | R::GET_INFLIGHT_FD => MAPPING_COST,
+        _ => 1,
+    }
+}
 
 /// The backend of one port on one connection.
 #[derive(Debug)]
@@ -21,12 +34,20 @@ pub struct Server {
     backend: Backend,
     /// The conversation is over, by a fault or by the frontend.
     over: bool,
+    /// See [`Self::cost`].
+    cost: u64,
 }
 
 impl Server {
     /// Serves `model` to the frontend at the other end of `stream`, a connected Unix socket.
     pub fn new(model: Model, stream: OwnedFd) -> Self {
-        Self { stream: Stream::new(stream), backend: Backend::new(model), over: false }
+        Self { stream: Stream::new(stream), backend: Backend::new(model), over: false, cost: 0 }
+    }
+
+    /// What all messages so far have cost whoever handles them: 1 for each, and
+    /// [`MAPPING_COST`] where memory is mapped or let go of for it, some microseconds a unit.
+    pub fn cost(&self) -> u64 {
+        self.cost
     }
 
     /// The device as granted so far.
@@ -74,6 +95,7 @@ impl Server {
 
     fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
         let Raw { header, request, payload, fds } = raw;
+        self.cost = self.cost.saturating_add(cost(request));
         if header.is_reply() {
             return Err(Reason::Flags(header.flags));
         }
