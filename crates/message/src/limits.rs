@@ -107,11 +107,17 @@ pub const CONTEXT_BITS_MAX: u8 = 16;
 pub const REQUESTS_MAX: usize = 1 << 20;
 /// How high the number of a partner may be.
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
-/// Messages that no receive was posted for, of one endpoint; then their senders wait. Of one
-/// sender are never more than what is left for others.
+/// Messages that no receive was posted for, of one endpoint, unless it asks for another bound; then
+/// their senders wait. Of one sender are never more than what is left for others.
 pub const UNEXPECTED_MAX: usize = 1 << 16;
 /// What is kept of these messages, in bytes.
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
+/// Messages that are kept of each sender, however many others have sent.
+pub const UNEXPECTED_OF_ONE_MIN: usize = 16;
+/// The same in bytes.
+pub const UNEXPECTED_BYTES_OF_ONE_MIN: usize = 64 << 10;
+/// As many as any endpoint may ask for; numbers of messages have 32 bits.
+pub const UNEXPECTED_ASKED_MAX: usize = 1 << 22;
 /// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`).
 pub const EARLY_SENDS_MAX: usize = 512;
 /// Sends to one partner that are handed over before what it pulls has its turn.

@@ -2,7 +2,7 @@
 
 mod library_common;
 
-use causeway_message::library::{Channels, Completion, Partner, RequestId, Step};
+use causeway_message::library::{Channels, Completion, Partner, RequestId, Step, Transport};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_ring::channel::{Head, Layout, Side, open};
@@ -316,4 +316,27 @@ proptest! {
         prop_assert_eq!(given(&back), b"alive");
         while end.library.test_any(0, 0).unwrap().is_some() {}
     }
+}
+
+/// What is still to be said of a partner that was parted from is not taken for news of the next
+/// one with its number.
+#[test]
+fn the_next_partner_with_a_number_does_not_inherit_the_end_of_the_last() {
+    let mut pair = Pair::new();
+    let last = PeerId(1);
+    // Nobody has heard of its end when it is parted from.
+    Transport::<Pad>::broken(&mut pair.b.ways, last);
+    pair.b.library.disconnect(&mut pair.b.ways, A).unwrap();
+    let memory = memory(Layout::DEFAULT);
+    let mut next = End::new(options(1));
+    assert!(next.ways.add(channel(&memory, Side::First, 2)));
+    assert!(pair.b.ways.add(channel(&memory, Side::Second, 1)));
+    next.run();
+    pair.b.run();
+    let (receive, back) = pair.b.receive(5, u64::MAX, 4);
+    let sent = next.send(B, 5, b"next");
+    while next.run() | pair.b.run() {}
+    pair.b.ended(receive);
+    assert_eq!(given(&back), b"next");
+    assert_eq!(next.ended(sent).status, Status::Success);
 }

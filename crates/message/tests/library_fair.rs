@@ -2,7 +2,7 @@
 
 mod library_common;
 
-use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX};
+use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
 use causeway_ring::channel::{Layout, Side};
 use library_common::*;
 
@@ -72,5 +72,37 @@ fn a_partner_whose_messages_nobody_takes_leaves_room_for_those_of_others() {
             drop(back);
         }
         assert_eq!(pair.b.library.unexpected(), 1);
+    }
+}
+
+/// Partners may be many, and take all there is in turn: each has a little even so.
+#[test]
+fn whatever_others_have_a_partner_is_heard() {
+    let mut pair = Pair::new();
+    pair.b.library.set_unexpected_max(200, 1 << 20);
+    let mut foes = Vec::new();
+    for number in 3..20 {
+        let memory = memory(Layout::DEFAULT);
+        let mut foe = End::new(options(number));
+        assert!(foe.ways.add(channel(&memory, Side::First, 2)));
+        assert!(pair.b.ways.add(channel(&memory, Side::Second, number)));
+        foe.run();
+        pair.b.run();
+        for _ in 0..200 {
+            foe.send(B, 3, b"nobody wants it");
+        }
+        while foe.run() | pair.b.run() {}
+        foes.push(foe);
+    }
+    assert!(pair.b.library.unexpected() >= 200);
+    assert!(pair.b.library.take_crowded() && !pair.b.library.take_crowded());
+    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+        pair.a.send(B, 1, b"heard");
+    }
+    pair.run();
+    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+        let (receive, back) = pair.b.receive(1, EXACT, 5);
+        pair.b.ended(receive);
+        assert_eq!(given(&back), b"heard");
     }
 }

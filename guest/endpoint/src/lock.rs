@@ -8,9 +8,10 @@ pub mod steps;
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
 use std::time::Duration;
 
+use causeway_ring::channel::{allow_fences, far_fence};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
@@ -18,6 +19,8 @@ use steps::{FREE, HELD, Word};
 
 /// How often it is looked before a thread sleeps until a lock is free.
 const LOOKS: u32 = 100;
+/// How long whoever waits for a claim, or claims, sleeps between looks.
+const CLAIM_LOOK: Duration = Duration::from_micros(20);
 
 /// Not known: as if there were others.
 static MANY: AtomicU8 = AtomicU8::new(0);
@@ -51,6 +54,14 @@ impl Word for AtomicU32 {
         self.load(Ordering::Relaxed)
     }
     #[inline]
+    fn acquire(&self) -> u32 {
+        self.load(Ordering::Acquire)
+    }
+    #[inline]
+    fn release(&self, value: u32) {
+        self.store(value, Ordering::Release);
+    }
+    #[inline]
     fn swap(&self, value: u32, order: Ordering) -> u32 {
         self.swap(value, order)
     }
@@ -70,38 +81,52 @@ impl Word for AtomicU32 {
     fn wake(&self, count: u32) {
         let _ = futex::wake(self, futex::Flags::PRIVATE, count);
     }
+    #[inline]
+    fn near_fence() {
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn far_fence() {
+        // It was seen that the kernel can, when the lock was made such.
+        let _ = far_fence();
+    }
 }
 
 /// See above.
 #[derive(Debug, Default)]
 pub struct Lock {
     word: AtomicU32,
-    /// Whoever has it sees to it that nobody takes it while another holds it.
+    /// Whoever has it sees to it that nobody takes it while another holds it...
     serial: AtomicBool,
+    /// ... but for who claims it.
+    claim: AtomicU32,
 }
 
 impl Lock {
     /// Free.
     pub const fn new() -> Self {
-        Self { word: AtomicU32::new(FREE), serial: AtomicBool::new(false) }
+        let (word, claim) = (AtomicU32::new(FREE), AtomicU32::new(FREE));
+        Self { word, serial: AtomicBool::new(false), claim }
     }
 
-    /// Calls never overlap: it is taken and let go by plain stores, and says only whether it is
-    /// held.
+    /// Calls never overlap: it is taken and let go by plain stores, where the kernel helps those
+    /// who [`Self::claim`] it.
     pub fn set_serial(&self) {
-        self.serial.store(true, Ordering::Relaxed);
+        self.serial.store(allow_fences() && far_fence(), Ordering::Relaxed);
     }
 
-    /// Whether nobody else may hold it.
+    /// Whether calls never overlap.
     #[inline]
-    fn is_ours(&self) -> bool {
-        self.serial.load(Ordering::Relaxed) || alone()
+    fn is_serial(&self) -> bool {
+        self.serial.load(Ordering::Relaxed)
     }
 
     /// Takes it if it is free.
     #[inline]
     pub fn try_take(&self) -> bool {
-        if self.is_ours() {
+        if self.is_serial() {
+            return steps::try_take_alone(&self.word, &self.claim);
+        }
+        if alone() {
             let free = self.word.load(Ordering::Relaxed) == FREE;
             if free {
                 self.word.store(HELD, Ordering::Relaxed);
@@ -121,13 +146,37 @@ impl Lock {
 
     #[cold]
     fn await_it(&self) {
-        steps::take(&self.word, LOOKS);
+        if !self.is_serial() {
+            return steps::take(&self.word, LOOKS);
+        }
+        while !self.try_take() {
+            std::thread::sleep(CLAIM_LOOK);
+        }
+    }
+
+    /// Takes it as one who is not of those whose calls never overlap: a thread that has a child.
+    /// One at a time, whoever else has it.
+    pub fn claim(&self) {
+        if self.is_serial() {
+            steps::claim(&self.word, &self.claim, || std::thread::sleep(CLAIM_LOOK));
+        } else {
+            self.take();
+        }
+    }
+
+    /// Lets go what was claimed.
+    pub fn end_claim(&self) {
+        if self.is_serial() {
+            self.claim.store(FREE, Ordering::Release);
+        } else {
+            self.give();
+        }
     }
 
     /// Lets it go. Only for who has it.
     #[inline]
     pub fn give(&self) {
-        if self.is_ours() {
+        if self.is_serial() || alone() {
             self.word.store(FREE, Ordering::Release);
         } else {
             steps::give(&self.word);
@@ -202,5 +251,52 @@ impl<T> Guarded<T> {
     /// The lock alone: for a process that is about to have a child.
     pub fn lock(&self) -> &Lock {
         &self.lock
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::Lock;
+
+    /// Who claims a lock that is taken by plain stores has it alone, and both go on.
+    #[test]
+    fn a_serial_lock_is_claimed_by_others() {
+        let lock = Lock::new();
+        lock.set_serial();
+        let (inside, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+        let enter = || {
+            assert_eq!(inside.swap(1, Ordering::Relaxed), 0, "two are in it");
+            std::hint::spin_loop();
+            inside.store(0, Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            let owner = scope.spawn(|| {
+                let mut taken = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    lock.take();
+                    enter();
+                    lock.give();
+                    taken += 1;
+                }
+                taken
+            });
+            let since = Instant::now();
+            for claims in 0_u32.. {
+                if since.elapsed() > Duration::from_millis(500) && claims > 100 {
+                    break;
+                }
+                lock.claim();
+                enter();
+                lock.end_claim();
+                if claims % 16 == 0 {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(owner.join().unwrap() > 100);
+        });
     }
 }

@@ -385,6 +385,11 @@ impl Way {
         }
     }
 
+    /// Memory that was offered to partners of this host is not what it was any more.
+    pub fn withdraw(&mut self) {
+        self.channels.withdraw();
+    }
+
     /// Tells the daemon that a way is closed.
     fn disconnect_from(&mut self, address: Address, way: u32) {
         let Address { nic, endpoint: to } = address;

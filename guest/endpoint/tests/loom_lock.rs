@@ -3,13 +3,16 @@
 //!
 //! Tried by hand: with a relaxed swap in `give`, or a relaxed one in `take`, what one
 //! thread did is lost; where `take` swaps `HELD` in, one sleeps for ever; so does who sleeps in a room
-//! that is called without `increment`.
+//! that is called without `increment`. Without `near_fence`, or without `far_fence`, two have what is
+//! claimed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use causeway_endpoint::lock::steps::{Word, call, give, take, try_take};
-use loom::sync::atomic::AtomicU32;
+use causeway_endpoint::lock::steps::{
+    FREE, Word, call, claim, give, take, try_take, try_take_alone,
+};
+use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -26,8 +29,25 @@ impl Word for Futex {
         self.word.load(Ordering::Relaxed)
     }
 
+    fn acquire(&self) -> u32 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    fn release(&self, value: u32) {
+        self.word.store(value, Ordering::Release);
+    }
+
     fn swap(&self, value: u32, order: Ordering) -> u32 {
         self.word.swap(value, order)
+    }
+
+    // A fence of another process or thread is one here: the kernel sees to it.
+    fn near_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn far_fence() {
+        fence(Ordering::SeqCst);
     }
 
     fn exchange(&self, from: u32, to: u32) -> bool {
@@ -105,6 +125,32 @@ fn meet(threads: u32) {
 fn one_at_a_time_has_what_is_locked_and_nobody_waits_for_ever() {
     meet(2);
     meet(3);
+}
+
+/// One takes it by plain stores, another claims it.
+#[test]
+fn a_claim_keeps_out_who_takes_a_lock_by_plain_stores() {
+    loom::model(|| {
+        let (shared, claims) = (Shared::new(), Arc::new(Futex::default()));
+        let (theirs, their_claim) = (shared.clone(), claims.clone());
+        let owner = thread::spawn(move || {
+            let mut taken = 0;
+            for _ in 0..2 {
+                if try_take_alone(&theirs.lock, &*their_claim) {
+                    more(&theirs.value);
+                    theirs.lock.release(FREE);
+                    taken += 1;
+                }
+            }
+            taken
+        });
+        claim(&shared.lock, &*claims, thread::yield_now);
+        more(&shared.value);
+        claims.release(FREE);
+        let taken = owner.join().unwrap();
+        assert_eq!(shared.value.load(Ordering::Relaxed), taken + 1);
+        assert!(try_take_alone(&shared.lock, &*claims), "it is free again");
+    });
 }
 
 #[test]

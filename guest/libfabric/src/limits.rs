@@ -28,6 +28,11 @@ pub const ENDPOINTS_MAX: usize = 255;
 pub const EVENTS_MAX: usize = 1024;
 /// Longest event, in bytes.
 pub const EVENT_BYTES_MAX: usize = 4096;
+/// What is kept of messages that no receive was posted for, of one endpoint, in MiB, unless
+/// `FI_CAUSEWAY_UNEXPECTED_MIB` says otherwise: MPI promises that who sends behind them is heard.
+pub const UNEXPECTED_MIB: usize = 1024;
+/// For so many of these bytes one message: as many are kept at most.
+pub const UNEXPECTED_GRAIN: usize = 256;
 /// Operations of one endpoint at a time, ours among them: their numbers have 20 bits.
 pub const NUMBERS_MAX: usize = 1 << 20;
 /// Operations of the application that send and have not ended, of one endpoint.
@@ -40,10 +45,15 @@ pub const AHEAD_MAX: usize = 64;
 pub const AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Reads, writes and atomic operations that have not ended, of one endpoint.
 pub const CALLS_MAX: usize = 1 << 12;
+/// The same of what one partner is asked for: it takes twice as much of anybody
+/// ([`SERVED_OF_ONE_MIN`]), as it may hear last that one of them ended.
+pub const CALLS_OF_ONE_MAX: u32 = 1 << 8;
 /// The same that one partner asked for: one that has more does not keep to the rules.
 pub const SERVED_MAX: u32 = 1 << 12;
-/// The same that all partners asked for: then their questions wait, with them in the end.
+/// The same that all partners asked for: none has more of it than what is left for others...
 pub const SERVED_ALL_MAX: usize = 1 << 16;
+/// ... and each has so much however much the others have: what is asked beyond is not heard.
+pub const SERVED_OF_ONE_MIN: u32 = 2 * CALLS_OF_ONE_MAX;
 /// Completions that wait in a queue before what others send and write waits too, where nothing the
 /// application asked for bounds it. What it began itself is told of all the same.
 pub const COMPLETIONS_MAX: usize = 1 << 16;

@@ -103,6 +103,8 @@ pub struct Library<B> {
     /// Partners with sends to hand over or to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
+    /// A message found no room there.
+    crowded: bool,
     handler: bool,
     asked: Option<progress::Question>,
     /// Sends that ended early and are not confirmed.
@@ -134,6 +136,7 @@ impl<B: Buffer> Library<B> {
             own_context: 0,
             busy: VecDeque::with_capacity(16),
             unexpected: Unexpected::new(),
+            crowded: false,
             handler: false,
             asked: None,
             early: 0,
@@ -143,6 +146,18 @@ impl<B: Buffer> Library<B> {
             send_timeout: None,
             counters: Counters::default(),
         })
+    }
+
+    /// Bounds what is kept of messages that no receive was posted for: so many, at most
+    /// [`UNEXPECTED_ASKED_MAX`](crate::limits::UNEXPECTED_ASKED_MAX), and so many bytes. Their
+    /// senders wait then, with whatever they send behind it.
+    pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
+        self.unexpected.set_max(messages, bytes);
+    }
+
+    /// Whether since the last call a message came that found no room there.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.crowded)
     }
 
     /// Its own address.

@@ -266,9 +266,11 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Whether a message of a partner can be kept.
-    fn has_room(&self, peer: PeerId, len: usize) -> bool {
+    fn has_room(&mut self, peer: PeerId, len: usize) -> bool {
         let kept = self.partners.get(peer).map(|known| known.kept).unwrap_or_default();
-        self.unexpected.has_room_for(kept, len)
+        let room = self.unexpected.has_room_for(kept, len);
+        self.crowded |= !room;
+        room
     }
 
     /// Puts a message at the end of its context's queue.

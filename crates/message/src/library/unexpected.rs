@@ -2,13 +2,18 @@
 
 use super::slab::Slab;
 use super::{Partner, Source};
-use crate::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX};
+use crate::limits::{
+    PEER_NUMBERS_MAX, UNEXPECTED_ASKED_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_OF_ONE_MIN,
+    UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN,
+};
 
 /// How buffers are sized: powers of two from 64 bytes.
 const CLASS_FIRST_LOG2: u32 = 6;
 const CLASSES: usize = 10;
 /// Buffers kept of each class.
 const KEPT_MAX: usize = 64;
+/// All that endpoints ask for, and what each partner has in any case.
+const SLOTS: usize = UNEXPECTED_ASKED_MAX + PEER_NUMBERS_MAX * UNEXPECTED_OF_ONE_MIN;
 
 /// What there is of a message.
 #[derive(Debug)]
@@ -55,6 +60,9 @@ pub(super) struct Kept {
 pub(super) struct Unexpected {
     pub messages: Slab<Message>,
     bytes: usize,
+    /// Bounds of both.
+    messages_max: usize,
+    bytes_max: usize,
     order: u64,
     kept: [Vec<Vec<u8>>; CLASSES],
 }
@@ -62,24 +70,35 @@ pub(super) struct Unexpected {
 impl Unexpected {
     pub(super) fn new() -> Self {
         Self {
-            messages: Slab::new(64, UNEXPECTED_MAX),
+            messages: Slab::new(64, SLOTS),
             bytes: 0,
+            messages_max: UNEXPECTED_MAX,
+            bytes_max: UNEXPECTED_BYTES_MAX,
             order: 0,
             kept: std::array::from_fn(|_| Vec::new()),
         }
     }
 
+    pub(super) fn set_max(&mut self, messages: usize, bytes: usize) {
+        (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_ASKED_MAX), bytes);
+    }
+
     /// Whether a message with `len` bytes to keep finds room.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        !self.messages.is_full() && self.bytes.saturating_add(len) <= UNEXPECTED_BYTES_MAX
+        let bytes = self.bytes.saturating_add(len);
+        self.messages.len() < self.messages_max && bytes <= self.bytes_max
     }
 
     /// The same of one partner, of which so much is kept already: no partner has more than what is
-    /// left for the others.
+    /// left for the others, and each has a little whatever the others have.
     pub(super) fn has_room_for(&self, kept: Kept, len: usize) -> bool {
-        let messages = UNEXPECTED_MAX.saturating_sub(self.messages.len());
-        let bytes = UNEXPECTED_BYTES_MAX.saturating_sub(self.bytes);
-        kept.messages < messages && kept.bytes.saturating_add(len) <= bytes.saturating_sub(len)
+        let its = kept.bytes.saturating_add(len);
+        if kept.messages < UNEXPECTED_OF_ONE_MIN && its <= UNEXPECTED_BYTES_OF_ONE_MIN {
+            return !self.messages.is_full();
+        }
+        let messages = self.messages_max.saturating_sub(self.messages.len());
+        let bytes = self.bytes_max.saturating_sub(self.bytes);
+        kept.messages < messages && its <= bytes.saturating_sub(len)
     }
 
     pub(super) fn next_order(&mut self) -> u64 {

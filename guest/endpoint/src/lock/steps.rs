@@ -17,6 +17,10 @@ const WANTED: u32 = 2;
 pub trait Word {
     /// Loads it, in no order with anything else.
     fn load(&self) -> u32;
+    /// Loads it, and sees then all that was done before what is there was stored.
+    fn acquire(&self) -> u32;
+    /// Stores `value`, which shows all that was done before.
+    fn release(&self, value: u32);
     /// Stores `value`, and gives what was there.
     fn swap(&self, value: u32, order: Ordering) -> u32;
     /// Stores `to` if `from` is there, and sees then all that was done before it was stored.
@@ -28,6 +32,10 @@ pub trait Word {
     fn sleep(&self, value: u32, time: Option<Duration>);
     /// Wakes `count` of those who sleep.
     fn wake(&self, count: u32);
+    /// Keeps what is before it before what is after it, for whoever has a [`Self::far_fence`].
+    fn near_fence();
+    /// Makes a fence of each [`Self::near_fence`] of this process.
+    fn far_fence();
 }
 
 /// Takes the lock if it is free.
@@ -55,6 +63,32 @@ pub fn take(word: &impl Word, looks: u32) {
 pub fn give(word: &impl Word) {
     if word.swap(FREE, Ordering::Release) == WANTED {
         word.wake(1);
+    }
+}
+
+/// Takes a lock that one thread has at a time anyway, without a word to the other processors: only
+/// a claim is in its way.
+#[inline]
+pub fn try_take_alone<W: Word>(word: &W, claim: &W) -> bool {
+    if word.load() != FREE || claim.acquire() != FREE {
+        return false;
+    }
+    word.release(HELD);
+    W::near_fence();
+    if claim.acquire() == FREE {
+        return true;
+    }
+    word.release(FREE);
+    false
+}
+
+/// Keeps whoever uses [`try_take_alone`] out, once it is out: what it did is seen from then on. One
+/// at a time claims, and stores [`FREE`] in `claim` when it is over.
+pub fn claim<W: Word>(word: &W, claim: &W, mut rest: impl FnMut()) {
+    claim.release(HELD);
+    W::far_fence();
+    while word.acquire() != FREE {
+        rest();
     }
 }
 

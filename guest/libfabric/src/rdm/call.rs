@@ -12,7 +12,7 @@ use super::tally::count;
 use super::{BODY, CONTROL, Env, Errno, REPLY, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_EIO, FI_EMSGSIZE};
 use crate::errno::of_status;
-use crate::limits::{CALLS_MAX, INLINE_BYTES_MAX, MESSAGE_MAX};
+use crate::limits::{CALLS_MAX, CALLS_OF_ONE_MAX, INLINE_BYTES_MAX, MESSAGE_MAX};
 
 /// Memory of another.
 #[derive(Debug, Clone, Copy)]
@@ -135,15 +135,21 @@ impl Rdm {
     ) -> Result<(u32, Option<Partner>), Errno> {
         let source = env.book.get(remote.to).ok_or(Errno(FI_EINVAL))?;
         let partner = self.reach(env.book, remote.to)?;
-        if self.calls >= CALLS_MAX || !self.operations.has_room() {
+        let to = usize::try_from(remote.to).map_err(|_| Errno(FI_EINVAL))?;
+        let of_it = self.peers.get(to).map_or(0, |peer| peer.calls);
+        let much = self.calls >= CALLS_MAX || of_it >= CALLS_OF_ONE_MAX;
+        if much || !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
-        let call = self.begin(Task::Call(report))?;
+        let call = self.begin(Task::Call(report, to))?;
         let name = self.operations.name(call);
         question.name = name;
         let matching = (REPLY | u64::from(question.name), u64::MAX);
         self.post_receive(call, Some(source), matching, into)?;
         self.calls = self.calls.saturating_add(1);
+        if let Some(peer) = self.peers.get_mut(to) {
+            peer.calls = peer.calls.saturating_add(1);
+        }
         let mut bytes = question.emit(more.len());
         bytes.extend_from_slice(more);
         let parcel = Parcel::bare(Place::Owned(bytes.into()));
@@ -157,13 +163,20 @@ impl Rdm {
     /// Takes the receive of a reply back. None if it is too late for that.
     fn drop_call(&mut self, name: u32) -> Option<Report> {
         let call = self.operations.named(name)?;
-        let Some(&mut Task::Call(report)) = self.operations.task(call) else { return None };
+        let Some(&mut Task::Call(report, to)) = self.operations.task(call) else { return None };
         if !self.takes_back(call) {
             return None;
         }
         self.operations.end(call);
-        self.calls = self.calls.saturating_sub(1);
+        self.call_ended(to);
         Some(report)
+    }
+
+    fn call_ended(&mut self, to: usize) {
+        self.calls = self.calls.saturating_sub(1);
+        if let Some(peer) = self.peers.get_mut(to) {
+            peer.calls = peer.calls.saturating_sub(1);
+        }
     }
 
     /// The question of a call, or the bytes to it, did not arrive.
@@ -174,8 +187,13 @@ impl Rdm {
     }
 
     /// The reply to a call is there, or does not come.
-    pub(super) fn replied(&mut self, report: Report, (err, _): (u64, u64), ended: &Completion) {
-        self.calls = self.calls.saturating_sub(1);
+    pub(super) fn replied(
+        &mut self,
+        (report, to): (Report, usize),
+        (err, _): (u64, u64),
+        ended: &Completion,
+    ) {
+        self.call_ended(to);
         let failed = |err, status| Done::failed(report, err, status);
         self.done.push_back(match (ended.status, i32::try_from(err)) {
             (status, _) if !matters(status) => failed(of_status(status), status),

@@ -30,6 +30,7 @@ mod atomic;
 mod book;
 mod call;
 mod control;
+mod crowd;
 mod done;
 mod later;
 mod multi;
@@ -61,7 +62,7 @@ use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
 use causeway_message::library::{Partner, Source, Step};
 
-use crate::limits::{STEPS_AT_ONCE, TAG_BITS};
+use crate::limits::{STEPS_AT_ONCE, TAG_BITS, UNEXPECTED_GRAIN};
 use operation::Operations;
 use parcel::Parcel;
 use send::Peer;
@@ -122,6 +123,8 @@ pub struct Rdm {
     served_all: usize,
     /// Buffers for many messages that take none for now.
     parked: Vec<u32>,
+    /// It was said that more was sent than is kept for receives that are not posted.
+    crowded: bool,
     /// Where it is told what others do there is no room: they wait until there is.
     pub held: bool,
     /// What is over and was not told yet.
@@ -143,7 +146,9 @@ impl Rdm {
         Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
 
     /// Over what is open.
-    pub fn new(endpoint: Endpoint<Parcel>) -> Self {
+    pub fn new(mut endpoint: Endpoint<Parcel>) -> Self {
+        let bytes = crowd::bytes_max();
+        endpoint.library.set_unexpected_max(bytes / UNEXPECTED_GRAIN, bytes);
         Self {
             endpoint,
             operations: Operations::new(),
@@ -156,6 +161,7 @@ impl Rdm {
             served: Vec::new(),
             served_all: 0,
             parked: Vec::new(),
+            crowded: false,
             held: false,
             done: VecDeque::with_capacity(64),
             tally: Tally::new(),
@@ -183,6 +189,7 @@ impl Rdm {
             }
             if self.endpoint.library.unexpected() > 0 {
                 worked |= self.answer(env);
+                self.look_at_crowd();
             }
             if step != Step::Worked {
                 break;
@@ -206,10 +213,11 @@ impl Rdm {
         [self.sending, self.calls, self.served_all]
     }
 
-    /// Whether something was begun that goes on only while somebody looks after it.
+    /// Whether something was begun that goes on only while somebody looks after it, or has ended
+    /// and waits to be told of: a receive that found its message there already.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        self.sending > 0 || self.calls > 0
+        self.sending > 0 || self.calls > 0 || self.endpoint.library.ipeek().is_some()
     }
 
     /// Whether messages wait for their connect: the application may have been told that they are

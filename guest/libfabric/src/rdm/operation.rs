@@ -41,8 +41,8 @@ pub enum Task {
     Multi(Box<Multi>),
     /// A long message into such a buffer, by its operation.
     Part(u32, Told, usize),
-    /// A read, a write or an atomic operation: the reply is waited for.
-    Call(Report),
+    /// A read, a write or an atomic operation: the reply is waited for, of whom the book has there.
+    Call(Report, usize),
     /// Somebody's long write into memory of ours.
     Served(Served),
 }

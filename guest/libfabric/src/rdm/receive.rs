@@ -168,7 +168,7 @@ impl Rdm {
             }
             Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
             Some(Task::Part(multi, told, len)) => self.parted(env, multi, told.long(len, ended)),
-            Some(Task::Call(report)) => self.replied(report, words, ended),
+            Some(Task::Call(report, to)) => self.replied((report, to), words, ended),
             Some(Task::Served(served)) => self.served(env, &served, ended),
             Some(Task::Reply(peer, _)) => self.served_one(peer),
             _ => {}

@@ -14,7 +14,7 @@ use super::tally::count;
 use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, Name, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
 use crate::errno::of_status;
-use crate::limits::{CONNECT_NS, MESSAGE_MAX, SENDS_MAX};
+use crate::limits::{CONNECT_NS, MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
 /// A head's second word: the bytes come as a message of its own.
 pub const NOTICE: u64 = 1 << 63;
@@ -84,6 +84,8 @@ pub struct Peer {
     reach: Reach,
     /// What waits until it is.
     waiting: VecDeque<Waiting>,
+    /// Reads, writes and atomic operations that it was asked for and that have not ended.
+    pub(super) calls: u32,
 }
 
 impl Peer {
@@ -352,8 +354,14 @@ impl Rdm {
         let operation = self.begin(task)?;
         self.operations.set_words(operation, first, second);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
+        let ordered = place.len() <= ORDERED_MAX;
         let parcel = Parcel::headed(head, place);
-        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })
+        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })?;
+        // What is written after this was read is not to be read by it.
+        if ordered && let Some(request) = self.operations.request(operation) {
+            self.endpoint.library.with_buffer(request, Parcel::own);
+        }
+        Ok(())
     }
 
     /// The partner of a number, if it is one yet; else it is connected to.

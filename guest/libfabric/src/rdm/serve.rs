@@ -19,7 +19,7 @@ use super::{CONTROL, Env, Errno, NAME_MASK, REPLY, Rdm, SPACES};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
 };
-use crate::limits::{INLINE_BYTES_MAX, SERVED_ALL_MAX, SERVED_MAX};
+use crate::limits::{INLINE_BYTES_MAX, SERVED_ALL_MAX, SERVED_MAX, SERVED_OF_ONE_MIN};
 
 impl Rdm {
     /// Answers what is asked. True: there was something.
@@ -27,7 +27,7 @@ impl Rdm {
         let mut answered = false;
         // What is not taken here stays with who asks, when its part of what is kept is full: also
         // where what it asks for could not be sent now.
-        while !self.held && self.served_all < SERVED_ALL_MAX && self.endpoint.library.takes_more() {
+        while !self.held && self.endpoint.library.takes_more() {
             let endpoint = &mut self.endpoint;
             let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
             let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
@@ -46,10 +46,12 @@ impl Rdm {
         answered
     }
 
-    /// Whether a partner may ask for more; nobody of ours asks for so much at a time.
+    /// Whether a partner may ask for more: nobody of ours asks for so much at a time. None has
+    /// more going on than what is left for others, and each has a little whatever the others have.
     fn serves(&self, partner: Partner) -> bool {
-        let going_on = self.served.get(partner.peer.0 as usize);
-        going_on.is_none_or(|going_on| *going_on < SERVED_MAX)
+        let going_on = self.served.get(partner.peer.0 as usize).copied().unwrap_or(0);
+        let left = SERVED_ALL_MAX.saturating_sub(self.served_all);
+        going_on < SERVED_OF_ONE_MIN || going_on < SERVED_MAX && (going_on as usize) < left
     }
 
     /// One more is being done for a partner.
@@ -124,6 +126,10 @@ impl Rdm {
             Task::Served(served) => served.key == key,
             _ => false,
         });
+        if !with.is_empty() {
+            // Before the application has the memory again.
+            self.endpoint.way.withdraw();
+        }
         for operation in with {
             if let Some(request) = self.operations.request(operation) {
                 self.endpoint.library.with_buffer(request, Parcel::lose);

@@ -20,7 +20,7 @@ use crate::abi::{
     FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECONNREFUSED, FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ETRUNC,
     FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_TAGGED,
 };
-use crate::limits::{CALLS_MAX, SERVED_MAX};
+use crate::limits::{CALLS_OF_ONE_MAX, SERVED_MAX};
 use common::Host;
 
 fn open<B: causeway_message::library::Buffer>(host: &Host) -> Endpoint<B> {
@@ -431,13 +431,13 @@ fn calls_are_bounded_and_fail_when_nobody_is_there() {
             Err(Errno(err)) => break err,
         }
     };
-    assert_eq!((begun, errno), (CALLS_MAX, FI_EAGAIN));
+    assert_eq!((begun, errno), (CALLS_OF_ONE_MAX, FI_EAGAIN));
     until(|| {
         side.go_on();
         side.operations() == 0
     });
     let refused = side.done.iter().filter(|done| done.fault.unwrap().err == FI_ECONNREFUSED);
-    assert_eq!(refused.count(), CALLS_MAX);
+    assert_eq!(refused.count(), CALLS_OF_ONE_MAX as usize);
     assert_eq!(side.rdm.calls, 0);
 }
 

@@ -51,20 +51,20 @@ fn each(run: impl Fn(&Shared)) {
 
 extern "C" fn before() {
     DOMAINS.lock().take();
-    each(|shared| shared.state.lock().take());
+    each(|shared| shared.state.lock().claim());
     board::lock().take();
 }
 
 extern "C" fn parent() {
     board::lock().give();
-    each(|shared| shared.state.lock().give());
+    each(|shared| shared.state.lock().end_claim());
     DOMAINS.lock().give();
 }
 
 extern "C" fn child() {
     board::lock().give();
     each(|shared| {
-        shared.state.lock().give();
+        shared.state.lock().end_claim();
         shared.state.with(|state| {
             for ep in state.eps.iter_mut().filter_map(Option::take) {
                 ep.rdm.abandon();

@@ -233,6 +233,47 @@ static void children(enum fi_progress progress) {
     close_domain();
 }
 
+static volatile bool forking = true;
+
+static void *have_children(void *unused) {
+    for (int i = 0; i < 100; i++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            _exit(0);
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    }
+    forking = false;
+    return unused;
+}
+
+/* Another thread has children, while the one that makes all calls makes them without end. */
+static void others_fork(void) {
+    pthread_t thread;
+    threading = FI_THREAD_DOMAIN;
+    alarm(30);
+    open_domain(0, FI_PROGRESS_MANUAL);
+    CHECK(info->domain_attr->threading == FI_THREAD_DOMAIN);
+    open_end(&a, FI_WAIT_NONE, 0);
+    open_end(&b, FI_WAIT_NONE, 0);
+    CHECK(pthread_create(&thread, NULL, have_children, NULL) == 0);
+    while (forking) {
+        WELL(fi_trecv(b.ep, memory + 8, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+        WELL(fi_tsend(a.ep, memory, 8, NULL, b.addr, 1, &words[1]));
+        well(&a, &words[1]);
+        well(&b, &words[2]);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    alarm(0);
+    close_end(&a);
+    close_end(&b);
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    close_domain();
+    threading = FI_THREAD_UNSPEC;
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     if (strcmp(arguments[1], "thousand") == 0) {
@@ -243,6 +284,7 @@ int main(int count, char **arguments) {
     } else {
         children(FI_PROGRESS_MANUAL);
         children(FI_PROGRESS_AUTO);
+        others_fork();
     }
     puts("ok");
     return 0;

@@ -115,24 +115,52 @@ static void taken_away(void) {
     for (int i = 0; i < 20; i++) {
         struct fid_mr *soon;
         size_t len = 4 << 20;
-        unsigned char *memory = malloc(len), *to = malloc(len);
+        unsigned char *memory = malloc(len), *to = calloc(1, len);
         entry told;
         fault failed;
+        memset(memory, 0x11, len);
         CHECK(fi_mr_reg(domain, memory, len, BOTH, 0, 1000 + i, 0, &soon, NULL) == 0);
         uint64_t at = base ? (uintptr_t)memory : 0, by = fi_mr_key(soon);
-        if (i & 1)
-            WELL(fi_read(a.ep, to, len, NULL, b.addr, at, by, &words[5]));
-        else
-            WELL(fi_write(a.ep, to, len, NULL, b.addr, at, by, &words[5]));
+        /* Several at a time may be read where they lie. */
+        int parts = i & 1 ? 8 : 1;
+        for (size_t part = 0; part < (size_t)parts; part++) {
+            size_t each = len / (size_t)parts, from = part * each;
+            if (i & 1)
+                WELL(fi_read(a.ep, to + from, each, NULL, b.addr, at + from, by, &words[5]));
+            else
+                WELL(fi_write(a.ep, to, len, NULL, b.addr, at, by, &words[5]));
+        }
         for (int turn = 0; turn < i; turn++)
             go_on();
         CHECK(fi_close(&soon->fid) == 0);
         memset(memory, 0x55, len);
-        next(&a, &told, &failed, NULL);
+        for (int part = 0; part < parts; part++)
+            next(&a, &told, &failed, NULL);
+        for (size_t byte = 0; (i & 1) && byte < len; byte++)
+            CHECK(to[byte] != 0x55);
         for (size_t byte = 0; byte < len; byte += 4096)
             CHECK(memory[byte] == 0x55);
         free(memory);
         free(to);
+    }
+    silent(&a);
+}
+
+/* What is written behind a read is not what is read, however many reads there were. */
+static void ordered(void) {
+    enum { READS = 40, EACH = 4096 };
+    static unsigned char all[READS][EACH];
+    for (int i = 0; i < 10; i++) {
+        fill(theirs, EACH, 1);
+        fill(ours, EACH, 2);
+        for (int read = 0; read < READS; read++)
+            WELL(fi_read(a.ep, all[read], EACH, NULL, b.addr, base, key, &words[6]));
+        WELL(fi_write(a.ep, ours, EACH, NULL, b.addr, base, key, &words[6]));
+        for (int over = 0; over <= READS; over++)
+            well(&a, &words[6]);
+        for (int read = 0; read < READS; read++)
+            CHECK(is(all[read], EACH, 1));
+        CHECK(is(theirs, EACH, 2));
     }
     silent(&a);
 }
@@ -264,6 +292,7 @@ static void all(int mode) {
     lengths(&a, &a);
     refused();
     taken_away();
+    ordered();
     atomics();
     CHECK(fi_close(&mr->fid) == 0);
     close_end(&a);

@@ -48,6 +48,7 @@ static struct fid_domain *domain;
 static struct fid_av *av;
 static struct end a, b;
 static int words[64];
+static enum fi_threading threading;
 
 static inline double now(void) {
     struct timespec time;
@@ -65,6 +66,7 @@ static inline void open_domain(int mr_mode, enum fi_progress progress) {
                   FI_SOURCE;
     hints->domain_attr->mr_mode = mr_mode;
     hints->domain_attr->data_progress = progress;
+    hints->domain_attr->threading = threading;
     CHECK(fi_getinfo(FI_VERSION(1, mr_mode ? 4 : 17), NULL, NULL, 0, hints, &info) == 0);
     CHECK(fi_fabric(info->fabric_attr, &fabric, NULL) == 0);
     CHECK(fi_domain(fabric, info, &domain, NULL) == 0);

@@ -41,6 +41,30 @@ static void sleeps(void) {
     }
 }
 
+static void *post_later(void *unused) {
+    hear();
+    usleep(20000);
+    WELL(fi_tsend(a.ep, out, 8, NULL, b.addr, 1, &words[1]));
+    usleep(20000);
+    WELL(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
+    return unused;
+}
+
+/* The message is there before another thread posts the receive for it. */
+static void posted(void) {
+    for (int i = 0; i < 10; i++) {
+        pthread_t thread;
+        entry told;
+        CHECK(pthread_create(&thread, NULL, post_later, NULL) == 0);
+        tell();
+        double since = now();
+        CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 10000) == 1 && told.op_context == &words[2]);
+        CHECK(now() - since < 0.5);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1);
+    }
+}
+
 static void *count_later(void *unused) {
     hear();
     usleep(20000);
@@ -214,6 +238,7 @@ static void manual(void) {
     open_end(&a, FI_WAIT_UNSPEC, 0);
     open_end(&b, FI_WAIT_FD, 0);
     sleeps();
+    posted();
     counters();
     signals();
     descriptors();

@@ -45,6 +45,11 @@ fn messages_arrive_whichever_way_they_are_sent_waited_for_and_laid_out() {
 }
 
 #[test]
+fn what_is_sent_ahead_of_a_barrier_does_not_hold_it_up_however_much_it_is() {
+    on_one_host("ahead.c");
+}
+
+#[test]
 fn collective_operations_come_to_what_each_rank_works_out() {
     on_one_host("collectives.c");
 }
@@ -75,7 +80,8 @@ fn several_threads_of_a_rank_call_at_a_time() {
 }
 
 /// What ranks of two hosts run, and how many of them.
-const PROGRAMS: [(&str, usize); 8] = [
+const PROGRAMS: [(&str, usize); 9] = [
+    ("ahead.c", 2),
     ("held.c", 2),
     ("messages.c", 2),
     ("modes.c", 2),

@@ -304,8 +304,29 @@ impl<D: Bell> Channels<D> {
         }
     }
 
+    /// What was offered where it lies may be something else from now on: nobody takes it for what
+    /// was offered, and whoever reads it there gets it again through the channel.
+    pub fn withdraw(&mut self) {
+        let told = self.links.iter_mut().flatten().filter(|link| link.tells);
+        told.for_each(|link| link.sender.withdraw());
+        self.load = Load::default();
+    }
+
+    /// What waits to be said of a partner is no news of the next one with its number.
+    fn unsay(&mut self, peer: PeerId) {
+        let of = |note: &Arrival| match note {
+            Arrival::PeerSeen { peer, .. } | Arrival::PeerGone { peer, .. } => Some(*peer),
+            _ => None,
+        };
+        if self.current == Current::Note && self.notes.front().and_then(of) == Some(peer) {
+            self.current = Current::Nothing;
+        }
+        self.notes.retain(|note| of(note) != Some(peer));
+    }
+
     fn remove(&mut self, peer: PeerId) {
         self.stop_reading(peer);
+        self.unsay(peer);
         let Some(at) = self.of(peer) else { return };
         if let Some(place) = self.by_peer.get_mut(peer.0 as usize) {
             *place = None;

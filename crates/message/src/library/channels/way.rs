@@ -134,9 +134,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     fn cancel(&mut self, _token: Token) {
         // It may have been offered, and where it lies may be something else soon.
-        let told = self.links.iter_mut().flatten().filter(|link| link.tells);
-        told.for_each(|link| link.sender.withdraw());
-        self.load = Load::default();
+        self.withdraw();
     }
 
     fn broken(&mut self, peer: PeerId) {
