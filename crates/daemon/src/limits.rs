@@ -36,6 +36,8 @@ pub const RESOLVED_MAX: usize = 16;
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Connections that speak it at the same time.
 pub const VNET_CONNECTIONS_MAX: usize = 16;
+/// Of these, such from one address that have not said a good HELLO: the others are for others.
+pub const VNET_STRANGERS_PER_SOURCE_MAX: usize = 4;
 /// From connecting to a good HELLO.
 pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
 /// Between two lines.

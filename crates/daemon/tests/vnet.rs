@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_daemon::fabric::Fabric as _;
-use causeway_daemon::limits::VNET_CONNECTIONS_MAX;
+use causeway_daemon::limits::{VNET_CONNECTIONS_MAX, VNET_STRANGERS_PER_SOURCE_MAX};
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::server::{Patience, Server};
 use causeway_daemon::vnet::session::{House, Session};
@@ -381,6 +381,19 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
     let crowd: Vec<_> = (0..VNET_CONNECTIONS_MAX).map(|_| Client::greeted(&server)).collect();
     assert!(Client::connect(&server).rest().contains("try again"));
     drop(crowd);
+    // Strangers who say nothing take a few of the places, however often they come.
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut strangers = Vec::new();
+    while strangers.len() < VNET_STRANGERS_PER_SOURCE_MAX {
+        let mut one = Client::connect(&server);
+        one.write.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        if one.read.read_line(&mut String::new()).is_err() {
+            strangers.push(one);
+        }
+        assert!(Instant::now() < until, "the places did not come back");
+    }
+    assert!(Client::connect(&server).rest().contains("try again"));
+    drop(strangers);
     let until = Instant::now() + Duration::from_secs(20);
     while !Client::connect(&server).ask("HELLO s3cret 0.9").starts_with("OK") {
         assert!(Instant::now() < until, "the places did not come back");
@@ -410,7 +423,7 @@ fn a_file_is_checked_wholly_before_anything_changes() {
     assert_eq!(model.changes(), before);
     let wrong = format!("ADD LINK 10.0.0.3 9000\nADD LINK nobody 1\n{good}").replace(
         "DONE",
-        "LIST LINKS\nADD LINK 10.0.0.2 9000\nRegisterLink myself 1 UDP\nHELLO x 7",
+        "LIST LINKS\nADD LINK 10.0.0.2 9000\nRegisterLink myself 1 UDP\nHELLO x 7\nDEL LINK 1",
     );
     let (status, value) = file(&model, &wrong, false);
     let text = value["error"]["message"].as_str().unwrap();
@@ -421,7 +434,8 @@ fn a_file_is_checked_wholly_before_anything_changes() {
         "f.vnet:11: link 10.0.0.2 goes there already",
         "f.vnet:12: REGISTERLINK",
         "f.vnet:13: HELLO: version \"7\": expected 0.9",
-        "f.vnet:14: unknown command",
+        "f.vnet:14: DEL LINK 1: only a session has numbers of links",
+        "f.vnet:15: unknown command",
         "nothing was changed",
     ] {
         assert!(text.contains(line), "no {line} in\n{text}");

@@ -14,7 +14,7 @@ use crate::depart::depart;
 use crate::flood::Seen;
 use crate::forward::{Origin, Route, attempt};
 use crate::job::{Taken, Way};
-use crate::limits::ARRIVALS_PER_TURN_MAX;
+use crate::limits::{ARRIVALS_AT_ONCE, ARRIVALS_PER_TURN_MAX};
 use crate::port::Directory;
 use crate::route::Place;
 use crate::service::Ethernet;
@@ -92,7 +92,11 @@ impl Ethernet {
         self.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
         self.spent = 0;
-        while self.spent < ARRIVALS_PER_TURN_MAX {
+        if let Some((arrivals, at)) = self.unfinished.take() {
+            any = true;
+            self.arrive(cx, arrivals, at);
+        }
+        while self.spent < ARRIVALS_PER_TURN_MAX && self.unfinished.is_none() {
             let message = self.inbox.as_ref().and_then(|inbox| inbox.mailbox.next());
             let Some(message) = message else { break };
             any = true;
@@ -100,7 +104,7 @@ impl Ethernet {
             match message {
                 Message::Arrivals(arrivals) => {
                     count = count.saturating_add(arrivals.frames.len());
-                    self.arrive(cx, &arrivals);
+                    self.arrive(cx, arrivals, 0);
                 }
                 Message::Standing(id, standing) => {
                     let directory = &mut self.directory;
@@ -152,20 +156,40 @@ impl Ethernet {
     }
 
     /// Brings frames of a link to those whom they are for.
-    fn arrive(&mut self, cx: &mut Context<'_>, arrivals: &Arrivals) {
+    /// Takes what came by a link, from frame `at` on: some at a time, as a few for many are as much
+    /// work as many. What is too much for this turn is left to the next.
+    fn arrive(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
         let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
+        while let Some(some) = arrivals.frames.get(at..).filter(|frames| !frames.is_empty()) {
+            if self.spent >= ARRIVALS_PER_TURN_MAX {
+                self.unfinished = Some((arrivals, at));
+                return;
+            }
+            let some = some.get(..ARRIVALS_AT_ONCE).unwrap_or(some);
+            self.arrive_at_once(cx, place, &arrivals, some);
+            at = at.saturating_add(some.len());
+        }
+    }
+
+    fn arrive_at_once(
+        &mut self,
+        cx: &mut Context<'_>,
+        place: Place,
+        arrivals: &Arrivals,
+        frames: &[Arrival],
+    ) {
         self.directory.routes.tidy();
         let mut landed = std::mem::take(&mut self.landed);
-        if landed.len() < arrivals.frames.len() {
-            landed.resize_with(arrivals.frames.len(), Taken::default);
+        if landed.len() < frames.len() {
+            landed.resize_with(frames.len(), Taken::default);
         }
-        for (taken, arrival) in landed.iter_mut().zip(&arrivals.frames) {
+        for (taken, arrival) in landed.iter_mut().zip(frames) {
             if let Err(why) = self.land(cx, place, taken, arrival, &arrivals.bytes) {
                 taken.way = Way::Done;
                 self.directory.dropped(place, why);
             }
         }
-        let mut rest = landed.get_mut(..arrivals.frames.len()).unwrap_or(&mut []);
+        let mut rest = landed.get_mut(..frames.len()).unwrap_or(&mut []);
         if !self.directory.taps.is_empty() {
             let source = Source::Link(&arrivals.bytes);
             self.directory.taps.show(place, Direction::In, source, rest, cx.now_ns);
@@ -211,15 +235,14 @@ impl Ethernet {
         }
         let (source, destination) = (taken.job.source, taken.job.destination);
         let mut echo = None;
-        if arrival.flood.is_none()
-            && self.directory.uplinks.any_transit()
+        if self.directory.uplinks.any_transit()
             && self.directory.goes_to_many(place, (source, destination), cx.now_ns)
         {
             let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
             echo = Some(known_by.ok_or(DropReason::Duplicate)?);
         }
-        self.directory.traffic.count(place, source, destination, taken.job.len, cx.now_ns);
         self.directory.find_from_link(place, taken, cx.now_ns)?;
+        self.directory.count_traffic(place, &taken.job, cx.now_ns);
         // Now that it is accepted: no copy of it will be.
         if let Some(print) = print {
             self.directory.floods.note(print, place, transit);

@@ -1,15 +1,18 @@
-//! Frames for many, or for one that nobody knows, without a number that come by a second way.
+//! Frames for many, or for one that nobody knows, that come by a second way.
 //!
-//! Where links that carry no numbers make a circle and are for transit, a frame for many comes from
-//! either side. Whoever sent it is behind one of them: so of two equal frames that come by two ways
+//! Where links make a circle and are for transit, a frame for many comes from either side. Whoever
+//! sent it is behind one of them, or at a port of ours: so of two equal frames that come by two ways
 //! within a moment the second is a copy of the first. Equal frames that come by one way are what a
-//! guest repeats.
+//! guest repeats. Numbers ([`crate::flood`]) tell copies apart for longer, but not all links carry
+//! them: a copy may come without the one that the frame had, or with another.
 //!
 //! # Budget
 //! Only in groups with links for transit, and of frames that go to many: a hash of the
 //! frame, one look.
 
 use std::hash::{BuildHasher, RandomState};
+
+use causeway_wire::frame::Frame;
 
 use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES};
 use crate::route::Place;
@@ -32,10 +35,21 @@ struct Heard {
 }
 
 impl Echoes {
+    /// What a frame of `len` bytes is known by; `first` are its first bytes, as many as matter.
+    /// Its checksum does not: one copy may have it while it is still to be made in the other.
+    pub fn print(&self, len: usize, first: &[u8]) -> u64 {
+        let first = first.get(..FLOOD_BYTES).unwrap_or(first);
+        let transport = Frame::parse(first).ok().and_then(|frame| frame.network?.transport);
+        let at = transport.map(|t| t.offset.saturating_add(t.protocol.checksum_offset()));
+        let at = at.filter(|at| at.saturating_add(2) <= first.len());
+        let (before, behind) = first.split_at_checked(at.unwrap_or(0)).unwrap_or((&[], first));
+        let skipped = if at.is_some() { 2 } else { 0 };
+        self.key.hash_one((len, before, behind.get(skipped..).unwrap_or(&[])))
+    }
+
     /// What a frame is known by; none if it came by another way just now.
     pub fn look(&self, frame: &[u8], place: Place, now_ns: u64) -> Option<u64> {
-        let first = frame.get(..FLOOD_BYTES).unwrap_or(frame);
-        let print = self.key.hash_one((frame.len(), first));
+        let print = self.print(frame.len(), frame);
         let echo = self.last.get(Self::at(print)).is_some_and(|last| {
             let recent = now_ns < last.at_ns.saturating_add(ECHO_NS);
             recent && last.print == print && last.place != place
@@ -84,6 +98,21 @@ mod tests {
         assert!(!echoes.is_echo(b"frame\0", 2, 8), "another one");
         assert!(!echoes.is_echo(b"frame", 2, 6 + ECHO_NS), "long ago");
         assert!(echoes.is_echo(b"frame", 1, 7 + ECHO_NS), "it has moved");
+    }
+
+    #[test]
+    fn a_checksum_that_is_still_to_be_made_makes_no_other_frame() {
+        let echoes = Echoes::default();
+        let mut frame = vec![0xff; 12];
+        frame.extend_from_slice(&[0x08, 0x00, 0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend_from_slice(&[10, 0, 0, 1, 255, 255, 255, 255, 0, 68, 0, 67, 0, 16, 1, 2]);
+        frame.extend_from_slice(b"whatever");
+        let print = |frame: &[u8]| echoes.print(frame.len(), frame);
+        let before = print(&frame);
+        frame[40..42].copy_from_slice(&[3, 4]);
+        assert_eq!(print(&frame), before);
+        frame[42] = b'W';
+        assert_ne!(print(&frame), before);
     }
 
     #[test]

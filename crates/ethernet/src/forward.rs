@@ -21,7 +21,7 @@ use crate::counters::DropReason;
 use crate::deliver::{Scratch, To};
 use crate::depart::depart_from_port;
 use crate::job::{Job, Taken, Way};
-use crate::limits::{BATCH_FRAMES, TURNS_OUT};
+use crate::limits::{BATCH_FRAMES, FLOOD_BYTES, TURNS_OUT};
 use crate::port::{Directory, Last, pair};
 use crate::route::SetId;
 use crate::run::Outcome;
@@ -217,20 +217,21 @@ impl Ethernet {
             let read = taken.job.read(map, &taken.chain, features);
             count = count.wrapping_add(1);
             bytes = bytes.wrapping_add(taken.job.len);
-            if read.is_ok() {
-                let Job { source, destination, len, .. } = taken.job;
-                self.directory.traffic.count(place, source, destination, len, cx.now_ns);
-            }
             let own = read.is_ok() && taken.job.source == mac && taken.job.fits(mtu);
             if let Some((destination, way)) = known
                 && own
                 && taken.job.destination == destination
             {
                 taken.way = way;
+                self.directory.count_traffic(place, &taken.job, cx.now_ns);
                 continue;
             }
             taken.way = Way::Done;
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
+            // What is refused would fill the view with what nobody said.
+            if sent.is_ok() {
+                self.directory.count_traffic(place, &taken.job, cx.now_ns);
+            }
             known = match sent {
                 Ok(true) if own => Some((taken.job.destination, taken.way)),
                 _ => None,
@@ -302,6 +303,9 @@ impl Ethernet {
             // A frame for many is as much work as many frames.
             *left = left.saturating_sub(targets.len().saturating_sub(1));
             self.directory.number(taken, way, &targets);
+            if taken.flood.is_some() && self.directory.uplinks.any_transit() {
+                self.directory.note_own(cx, sender.0, taken);
+            }
             match targets.as_slice() {
                 [only] if is_link(*only) => self.copy_to_each(cx, sender.0, taken, &[*only]),
                 [only] => match self.directory.receive_queue(*only, &taken.job) {
@@ -477,6 +481,22 @@ impl Directory {
         }
     }
 
+    /// Notes a frame of a port that leaves for many: what comes back of it is a copy.
+    fn note_own(&mut self, cx: &Context<'_>, place: u32, taken: &Taken) {
+        let Some(port) = self.get(place) else { return };
+        let Some(map) = cx.ports.get(port.id).and_then(Port::map) else { return };
+        let head = taken.job.head();
+        let mut first = vec![0; taken.job.len.min(FLOOD_BYTES)];
+        let (copied, rest) = first.split_at_mut_checked(head.len()).unwrap_or((&mut [], &mut []));
+        if copied.len() == head.len() {
+            copied.copy_from_slice(head);
+        }
+        // What cannot be read is not sent either.
+        let _ = Cursor::at(taken.chain.readable(), taken.job.rest_at).read(map, rest);
+        let print = self.echoes.print(taken.job.len, &first);
+        self.echoes.note(print, place, cx.now_ns);
+    }
+
     /// The receive queue of a port for a frame; `None` when none runs.
     pub(crate) fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
         self.get(to)?.receive_queue_for(|| self.flow(job.frame.flow_key(job.head())))
@@ -486,6 +506,12 @@ impl Directory {
     pub(crate) fn waits(&self, to: u32, queue: usize) -> bool {
         let backlog = self.get(to).and_then(|p| p.backlogs.get(pair(queue)));
         backlog.is_some_and(|b| !b.is_empty())
+    }
+
+    /// Counts who talks to whom.
+    #[inline]
+    pub(crate) fn count_traffic(&mut self, place: u32, job: &Job, now_ns: u64) {
+        self.traffic.count(place, job.source, job.destination, job.len, now_ns);
     }
 
     /// Counts a frame that a port did not get.

@@ -54,9 +54,11 @@ pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
 /// Most links of one group.
 pub const LINKS_PER_GROUP_MAX: usize = 1024;
-/// Deliveries of frames of links in one go: a broadcast is as many as it has receivers. The batch
-/// in which the bound is reached is finished.
+/// Deliveries of frames of links in one go: a broadcast is as many as it has receivers. Those in
+/// whose midst the bound is reached, [`ARRIVALS_AT_ONCE`] frames, are finished.
 pub const ARRIVALS_PER_TURN_MAX: usize = 256;
+/// Frames of links that are sorted together.
+pub const ARRIVALS_AT_ONCE: usize = 64;
 /// Most addresses behind one peer, and behind all peers of a group.
 pub const LEARNT_PER_PEER_MAX: usize = 16_384;
 /// See [`LEARNT_PER_PEER_MAX`].

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::{CaptureSpec, Recording};
-use causeway_fabric::carrier::{LinkId, Membership, Message};
+use causeway_fabric::carrier::{Arrivals, LinkId, Membership, Message};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
@@ -48,6 +48,8 @@ pub struct Ethernet {
     pub(crate) inbox: Option<Inbox>,
     /// Room for frames that were in it, and how many were delivered in this turn.
     pub(crate) landed: Vec<Taken>,
+    /// What a link brought and was too much for a turn, and from which frame on.
+    pub(crate) unfinished: Option<(Arrivals, usize)>,
     pub(crate) spent: usize,
 }
 

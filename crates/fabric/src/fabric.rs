@@ -10,7 +10,7 @@ use causeway_ring::Rescue;
 
 use crate::control::{Answer, Command, CommandError};
 use crate::dispatcher::{Dispatcher, Worker};
-use crate::limits::{BALANCE_MS, DISPATCHERS_MAX, SPIN_US_MAX};
+use crate::limits::{BALANCE_MS, CAPTURE_LOOK, DISPATCHERS_MAX, SPIN_US_MAX};
 use crate::pace::Pacing;
 use crate::registry::Registry;
 use crate::service::Service;
@@ -54,7 +54,30 @@ impl Handle {
     /// # Errors
     /// See [`CommandError`].
     pub fn call(&self, command: Command) -> Result<Answer, CommandError> {
-        self.registry().execute(command)
+        let begins = matches!(command, Command::CaptureBegin(_));
+        let answer = self.registry().execute(command);
+        if begins && answer.is_ok() {
+            self.watch_captures();
+        }
+        answer
+    }
+
+    /// Sees to it that captures end that nobody fetches from, though nobody says anything.
+    fn watch_captures(&self) {
+        let inner = Arc::downgrade(&self.0);
+        let watch = move || {
+            loop {
+                thread::sleep(CAPTURE_LOOK);
+                let Some(inner) = inner.upgrade() else { return };
+                let handle = Handle(inner);
+                let any = handle.registry().tidy_captures(Instant::now());
+                if !any || handle.is_stopped() {
+                    return;
+                }
+            }
+        };
+        // Without a thread they end with the next command about captures.
+        let _ = thread::Builder::new().name("captures".into()).spawn(watch);
     }
 
     /// Has every dispatcher close its ports and end.

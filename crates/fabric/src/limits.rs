@@ -113,6 +113,8 @@ pub const NOTICES_WAITING_MAX: usize = 65_536;
 pub const HOPS_MAX: u8 = 8;
 /// How long a capture goes on that nobody fetches from; 30 s.
 pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
+/// How often it is looked for such.
+pub const CAPTURE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of a capture that are fetched at a time; 1 MiB.
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
 /// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.

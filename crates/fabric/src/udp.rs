@@ -242,9 +242,15 @@ pub fn is_too_much(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }
 
-/// An IPv4 address as such, also where it is written as an IPv6 one.
+/// An IPv4 address as such, also where it is written as an IPv6 one. One of a single link keeps the
+/// link's number, without which nothing is sent there.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match (address, address.ip().to_canonical()) {
+        (SocketAddr::V6(full), IpAddr::V6(ip)) => {
+            SocketAddr::V6(SocketAddrV6::new(ip, full.port(), 0, full.scope_id()))
+        }
+        (_, ip) => SocketAddr::new(ip, address.port()),
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +261,14 @@ mod tests {
         let mut fds = [rustix::event::PollFd::new(udp, rustix::event::PollFlags::IN)];
         let second = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
         assert_eq!(rustix::event::poll(&mut fds, Some(&second)).unwrap(), 1);
+    }
+
+    #[test]
+    fn one_address_has_one_form_and_keeps_its_link() {
+        let one = |text: &str| canonical(text.parse().unwrap()).to_string();
+        assert_eq!(one("[::ffff:10.0.0.1]:7"), "10.0.0.1:7");
+        assert_eq!(one("10.0.0.1:7"), "10.0.0.1:7");
+        assert_eq!(one("[fe80::2%3]:7"), "[fe80::2%3]:7");
     }
 
     fn exchange(local: &str) {

@@ -92,3 +92,48 @@ fn without_numbers_a_broadcast_that_comes_from_either_side_is_taken_once() {
     wait(|| met() - before >= 60, || format!("{}", met() - before));
     assert!(ports.iter_mut().all(is_silent), "somebody got more");
 }
+
+/// A circle of three, one edge of which carries numbers, and a fourth host beside it. Who sends is
+/// no port that anybody knows: at one of the three, and at the fourth.
+#[test]
+fn a_circle_of_unlike_links_ends_whatever_a_stranger_sends() {
+    let hosts: Vec<Host> = (0..4).map(|_| Host::new()).collect();
+    let at = |n: usize, port: u16| format!("127.0.0.{}:{port}", 100 + n);
+    let edges: [(usize, usize, fn(UdpSpec) -> LinkKind, u16); 4] = [
+        (0, 1, LinkKind::CausewayPlain, 21305),
+        (1, 2, LinkKind::Vxlan, 21306),
+        (2, 0, LinkKind::Vnet, 21307),
+        (3, 0, LinkKind::Vnet, 21308),
+    ];
+    for (one, other, kind, port) in edges {
+        for (here, there) in [(one, other), (other, one)] {
+            let (local, remote) = (at(here, port), at(there, port));
+            let link = bare(&format!("to-{there}"), "red", kind, (&local, &remote, 3));
+            hosts[here].link(LinkSpec { transit: true, ..link }).unwrap();
+        }
+    }
+    wait_up(&hosts[0], "to-1");
+    wait_up(&hosts[1], "to-0");
+    let mut ports: Vec<_> =
+        (0..).zip(&hosts).map(|(n, host)| host.learning_port(n, "red")).collect();
+    let left = || -> u64 {
+        let counters = edges.iter().flat_map(|&(one, other, ..)| [(one, other), (other, one)]);
+        let of = |(n, to): (usize, usize)| {
+            hosts[n].link_counter(&format!("to-{to}"), "transmit_packets_total")
+        };
+        counters.map(of).sum()
+    };
+    for (round, sender) in [0, 3, 0, 3, 2, 1].into_iter().enumerate() {
+        for n in 0..5 {
+            let all = frame([0xff; 6], mac(0x70 + sender as u8), 100 + 10 * round + n);
+            send(&mut ports[sender], &all);
+            for port in (0..4).filter(|port| *port != sender) {
+                assert_eq!(receive(&mut ports[port]).1, all, "{sender} to {port}, round {round}");
+            }
+        }
+        assert!(ports.iter_mut().all(is_silent), "somebody got more of {sender}");
+        let before = left();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(left(), before, "what {sender} sent goes round and round");
+    }
+}

@@ -138,7 +138,12 @@ fn traffic_is_seen_and_frames_are_captured() {
     a.call(Command::LinkDel(name("to-b")));
     let Answer::Fetched(fetched) = a.call(Command::CaptureFetch(at_link)) else { panic!() };
     assert!(fetched.closed, "its link is gone");
+    // What nobody said: its source is another's.
+    send(&mut one, &unicast(9, 2, 100));
+    let refused = || a.view("p1").counters["drop_spoofed_source_total"] == 1;
+    wait(refused, || format!("{:?}", a.view("p1")));
     let Answer::Traffic(view) = a.call(Command::Traffic(name("red"))) else { panic!() };
+    assert_eq!(view.pairs.len(), 2, "{view:?}");
     let pair = |from: u8, to: u8| {
         let pair =
             view.pairs.iter().find(|p| (p.source.0, p.destination.0) == (mac(from), mac(to)));

@@ -100,6 +100,11 @@ fn one(world: &mut World, line: &[u8]) -> Result<Line, String> {
         other => other,
     };
     match command {
+        // Numbers are of the lists that a session is told: here they would name other links.
+        Command::LinkDel(number) => Err(format!(
+            "DEL LINK {number}: only a session has numbers of links, by LIST LINKS; a file \
+                 names the link: DELETELINK host"
+        )),
         Command::Done => Ok(Line::End),
         Command::List(_) => Err("LIST: a file is answered by nobody".into()),
         other => Ok(world.plan(&other, None)?.map_or(Line::Nothing, Line::Step)),

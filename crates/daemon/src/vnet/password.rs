@@ -91,7 +91,7 @@ pub struct Attempts {
 }
 
 /// Whose failures count together: an IPv6 host has all addresses of its network to choose from.
-fn source_of(address: IpAddr) -> IpAddr {
+pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

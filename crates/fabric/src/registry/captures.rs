@@ -20,9 +20,11 @@ pub(super) struct Captures {
 }
 
 impl Captures {
-    /// Ends those that nobody fetches from.
-    fn tidy(&mut self) {
-        self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
+    /// Ends those that nobody fetches from; says whether any is left.
+    pub(in crate::registry) fn tidy(&mut self, now: Instant) -> bool {
+        let idle = |fetched: &Instant| now.saturating_duration_since(*fetched);
+        self.all.retain(|_, (_, fetched)| idle(fetched) < CAPTURE_IDLE);
+        !self.all.is_empty()
     }
 }
 
@@ -31,8 +33,13 @@ fn no_capture(number: u64) -> CommandError {
 }
 
 impl Registry {
+    /// Ends captures that nobody fetches from; says whether any goes on.
+    pub(crate) fn tidy_captures(&mut self, now: Instant) -> bool {
+        self.captures.tidy(now)
+    }
+
     pub(super) fn capture_begin(&mut self, spec: CaptureSpec) -> Reply {
-        self.captures.tidy();
+        self.captures.tidy(Instant::now());
         let group = match &spec.at {
             RouteEnd::Interface(name) => {
                 let (port, _) = self.ports.get(name).ok_or_else(|| no_port(name))?;
@@ -56,7 +63,7 @@ impl Registry {
     }
 
     pub(super) fn capture_fetch(&mut self, number: u64) -> Reply {
-        self.captures.tidy();
+        self.captures.tidy(Instant::now());
         let found = self.captures.all.get_mut(&number);
         let (recording, fetched) = found.ok_or_else(|| no_capture(number))?;
         *fetched = Instant::now();

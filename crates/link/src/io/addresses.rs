@@ -11,17 +11,19 @@ use super::service::{Links, Receives, Source, at_moment, wall_ns};
 use super::tunnels::TunnelSocket;
 use crate::directory::{Change, Claim, Place};
 
-/// What groups are to hear of addresses: which link, whether they are there, and which. Neighbours
-/// of one kind go in one message, as a peer may have thousands.
+/// What groups are to hear of addresses: the last word on each, by link. However often a peer
+/// changes its mind, there are two messages of it at a time; those that a group has no room for wait.
 #[derive(Debug, Default)]
-struct News(Vec<(LinkId, bool, Vec<Mac>)>);
+pub(super) struct News(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
 
 impl News {
     fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
-        match self.0.last_mut() {
-            Some((last, was, macs)) if (*last, *was) == (link, here) => macs.push(Mac(mac)),
-            _ => self.0.push((link, here, vec![Mac(mac)])),
-        }
+        self.0.entry(link).or_default().insert(mac, here);
+    }
+
+    /// Whether something is still to be told.
+    pub(super) fn waits(&self) -> bool {
+        !self.0.is_empty()
     }
 }
 
@@ -40,7 +42,8 @@ pub(super) const fn place(id: LinkId) -> Place {
 impl Links {
     /// Takes what peers told of addresses, and tells groups what is news.
     pub(super) fn hear(&mut self) {
-        let (mut all, mut turned, mut news) = (Vec::new(), Vec::new(), News::default());
+        let (mut all, mut turned) = (Vec::new(), Vec::new());
+        let mut news = std::mem::take(&mut self.news);
         for source in self.sources.values_mut() {
             if let Receives::Tunnels(socket) = &mut source.receives {
                 all.append(&mut socket.told);
@@ -68,7 +71,8 @@ impl Links {
                 self.follow(&group, change, &mut news);
             }
         }
-        self.tell(news);
+        self.news = news;
+        self.tell();
     }
 
     /// Notes for a group where addresses are by the next best claim.
@@ -86,19 +90,34 @@ impl Links {
         }
     }
 
-    pub(super) fn follow_now(&self, group: &Name, changes: impl IntoIterator<Item = Change>) {
-        let mut news = News::default();
+    pub(super) fn follow_now(&mut self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+        let mut news = std::mem::take(&mut self.news);
         self.follow(group, changes, &mut news);
-        self.tell(news);
+        self.news = news;
+        self.tell();
     }
 
-    fn tell(&self, news: News) {
-        for (id, here, macs) in news.0 {
-            let message = if here { Message::Here(id, macs) } else { Message::Gone(id, macs) };
-            if let Some(link) = self.links.get(&id) {
-                link.inbox.tell(message);
+    /// Tells groups what they have room for.
+    fn tell(&mut self) {
+        let Self { news, links, .. } = self;
+        // What is gone first: an address that moved from one link to another is at the latter then.
+        for here in [false, true] {
+            for (id, macs) in &mut news.0 {
+                let Some(link) = links.get(id) else {
+                    macs.clear();
+                    continue;
+                };
+                let of = macs.iter().filter(|(_, is)| **is == here);
+                let told: Vec<Mac> = of.map(|(mac, _)| Mac(*mac)).collect();
+                let message =
+                    if here { Message::Here(*id, told) } else { Message::Gone(*id, told) };
+                let any = macs.values().any(|is| *is == here);
+                if any && link.inbox.tell(message) {
+                    macs.retain(|_, is| *is != here);
+                }
             }
         }
+        news.0.retain(|_, macs| !macs.is_empty());
     }
 
     /// Takes what groups tell of their addresses, and tells peers.
@@ -175,5 +194,20 @@ impl Links {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_often_a_peer_changes_its_mind_there_is_one_word_of_each_address() {
+        let mut news = News::default();
+        for turn in 0..100_000_u32 {
+            news.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);
+        }
+        assert!(news.waits());
+        assert_eq!(news.0[&LinkId(1)].len(), 5);
     }
 }

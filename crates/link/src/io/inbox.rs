@@ -54,10 +54,9 @@ impl Inbox {
         }
     }
 
-    /// Tells the group something that must not be lost among frames.
-    pub fn tell(&self, message: Message) {
-        if self.to.insist(message).is_err() {
-            log::error!(link = self.name.as_str(); "its group takes no messages");
-        }
+    /// Tells the group something that must not be lost among frames. No: later, perhaps.
+    #[must_use]
+    pub fn tell(&self, message: Message) -> bool {
+        self.to.insist(message).is_ok()
     }
 }

@@ -22,6 +22,8 @@ pub const KEY_FILE_BYTES_MAX: u64 = 4096;
 pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// Least time between two looks through all that peers told, for what found no room; 1 s.
 pub const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+/// When groups that had no room for it are told again where addresses are; 10 ms.
+pub const TELL_AGAIN_NS: u64 = 10_000_000;
 
 /// Time until a stream's first try to connect again, in nanoseconds; 500 ms. Twice that each time...
 pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;
@@ -60,6 +62,8 @@ pub const RAW_FRAME_ROOM: usize = 66 << 10;
 pub const RAW_BYTES: usize = 132 << 10;
 /// Addresses that are noted because their frames left by an interface.
 pub const RAW_ADDRESSES_MAX: usize = 4_096;
+/// One whose frames have not left for so long, or twice as long, is forgotten; 300 s, as bridges do.
+pub const RAW_ADDRESS_NS: u64 = 300_000_000_000;
 /// Time between two looks whether an interface is there again; 1 s.
 pub const RAW_AGAIN_NS: u64 = 1_000_000_000;
 /// Length of a VLAN tag, in bytes.

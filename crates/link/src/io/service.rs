@@ -13,9 +13,10 @@ use causeway_fabric::orders::{LINKS, Order, Outcome};
 use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
 
-use super::addresses::place;
+use super::addresses::{News, place};
 use super::bare::BareSocket;
 use super::inbox::Inbox;
+use super::limits::TELL_AGAIN_NS;
 use super::open::Local;
 use super::raw::RawLink;
 use super::stream::{Listener, StreamLink};
@@ -76,6 +77,9 @@ pub struct Links {
     pub(super) directories: BTreeMap<Name, Directory>,
     /// When peers' addresses may be looked through again for those that found no room.
     pub(super) look_ns: u64,
+    /// What groups had no room for, and when they were told last.
+    pub(super) news: News,
+    heard_ns: u64,
 }
 
 /// The time of day, in nanoseconds since 1970.
@@ -230,6 +234,7 @@ impl Service for Links {
             Receives::Raw(raw) => raw.serve(cx.now_ns, budget, polled),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
+        self.heard_ns = cx.now_ns;
         self.hear();
         // A source that has given all is rung when more comes.
         match served.progress {
@@ -273,13 +278,14 @@ impl Service for Links {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
+        let untold = self.news.waits().then(|| self.heard_ns.saturating_add(TELL_AGAIN_NS));
         let all = self.sources.values().filter_map(|source| match &source.receives {
             Receives::Tunnels(socket) => Some(socket.deadline()),
             Receives::Stream(stream) => Some(stream.deadline()),
             Receives::Raw(raw) => Some(raw.deadline()),
             Receives::Bare(_) | Receives::Listener(_) => None,
         });
-        all.min().filter(|at| *at != u64::MAX)
+        all.chain(untold).min().filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -292,6 +298,7 @@ impl Service for Links {
             }
         }
         self.hear_missed(cx.now_ns);
+        self.heard_ns = cx.now_ns;
         self.hear();
     }
 

@@ -79,14 +79,24 @@ impl Host {
     }
 
     pub fn port_with(&self, n: u8, group: &str, features: u64, mtu: u16) -> NetPort {
+        self.add(n, group, NetSpec { mac: Mac(mac(n)), mtu, queue_pairs: 1, learn: false });
+        self.attach(n, features)
+    }
+
+    /// As [`Self::port`], behind which others may be.
+    pub fn learning_port(&self, n: u8, group: &str) -> NetPort {
+        self.add(n, group, NetSpec { mac: Mac(mac(n)), mtu: 1500, queue_pairs: 1, learn: true });
+        self.attach(n, 0)
+    }
+
+    fn add(&self, n: u8, group: &str, net: NetSpec) {
         let port = format!("p{n}");
         self.call(Command::PortAdd(PortSpec {
             name: name(&port),
             group: name(group),
             socket: self.path(&port),
-            kind: PortKind::Net(NetSpec { mac: Mac(mac(n)), mtu, queue_pairs: 1, learn: false }),
+            kind: PortKind::Net(net),
         }));
-        self.attach(n, features)
     }
 
     pub fn attach(&self, n: u8, features: u64) -> NetPort {

@@ -25,8 +25,9 @@ pub struct RawCarrier {
     ends: Vec<usize>,
     /// The socket, as it was at the batch's first frame.
     socket: Option<Arc<PacketSocket>>,
-    /// Addresses that are known to have left.
+    /// Addresses that are known to have left in this time.
     told: HashSet<u64>,
+    time: u64,
 }
 
 impl RawCarrier {
@@ -38,6 +39,7 @@ impl RawCarrier {
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             socket: None,
             told: HashSet::new(),
+            time: 0,
         }
     }
 
@@ -69,7 +71,12 @@ impl Carrier for RawCarrier {
             self.flush();
         }
         if self.ends.is_empty() {
-            self.socket = shared(&self.outlet).socket.clone();
+            let shared = shared(&self.outlet);
+            self.socket = shared.socket.clone();
+            if shared.times != self.time {
+                self.time = shared.times;
+                self.told.clear();
+            }
         }
         let Some(mtu) = self.socket.as_ref().map(|socket| socket.mtu()) else {
             return self.refuse(Loss::Down, Refusal::Down);

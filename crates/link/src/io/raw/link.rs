@@ -15,7 +15,7 @@ use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
 use super::super::inbox::Inbox;
-use super::super::limits::{RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
+use super::super::limits::{RAW_ADDRESS_NS, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
 use super::super::tally::Loss;
 use super::batch::Batch;
 use super::carrier::RawCarrier;
@@ -34,6 +34,8 @@ pub struct RawLink {
     ours: HashSet<u64>,
     started: bool,
     again_ns: Option<u64>,
+    /// When addresses whose frames left are of the time before.
+    turn_ns: u64,
     reason: String,
     log: LogLimit,
     /// How often it came up.
@@ -69,6 +71,7 @@ impl RawLink {
             ours: HashSet::new(),
             started: false,
             again_ns: None,
+            turn_ns: 0,
             reason: String::new(),
             log: LogLimit::default(),
             ups: 0,
@@ -176,7 +179,13 @@ impl RawLink {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
         self.inlet.close();
-        shared(&self.outlet).socket = None;
+        {
+            let mut shared = shared(&self.outlet);
+            shared.socket = None;
+            // Twice: nothing is left of what was.
+            shared.turn();
+            shared.turn();
+        }
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
         self.stands();
         if let Some(more) = self.log.admit(now_ns) {
@@ -190,6 +199,10 @@ impl RawLink {
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
+        if now_ns >= self.turn_ns {
+            self.turn_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
+            shared(&self.outlet).turn();
+        }
         let mut batch = Batch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget {
@@ -243,7 +256,7 @@ impl RawLink {
         }
         let ours = is_group(ethernet::address(destination))
             || self.ours.contains(&destination)
-            || shared(&self.outlet).left.contains(&destination);
+            || shared(&self.outlet).has(destination);
         self.not_ours = self.not_ours.saturating_add(u64::from(!ours));
         ours
     }

@@ -35,12 +35,43 @@ pub use link::RawLink;
 struct Shared {
     /// None while the interface is down or gone.
     socket: Option<Arc<PacketSocket>>,
-    /// Addresses whose frames left.
+    /// Addresses whose frames left...
     left: HashSet<u64>,
+    /// ... and those of the time before.
+    before: HashSet<u64>,
+    /// How many such times there were.
+    times: u64,
+}
+
+impl Shared {
+    /// A new time begins: who has not sent anything in a whole one is forgotten.
+    fn turn(&mut self) {
+        self.before = std::mem::take(&mut self.left);
+        self.times = self.times.wrapping_add(1);
+    }
+
+    fn has(&self, address: u64) -> bool {
+        self.left.contains(&address) || self.before.contains(&address)
+    }
 }
 
 type Outlet = Arc<Mutex<Shared>>;
 
 fn shared(outlet: &Outlet) -> MutexGuard<'_, Shared> {
     outlet.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shared;
+
+    #[test]
+    fn an_address_is_forgotten_when_it_was_silent_for_a_whole_time() {
+        let mut shared = Shared::default();
+        shared.left.insert(7);
+        shared.turn();
+        assert!(shared.has(7) && shared.left.is_empty(), "and there is room again");
+        shared.turn();
+        assert!(!shared.has(7));
+    }
 }
