@@ -5,8 +5,11 @@ mod hosts;
 use causeway_fabric::spec::{LinkKind, LinkSpec, UdpSpec};
 use hosts::{Host, bare, frame, is_silent, mac, receive, send, unicast, wait, wait_up};
 
+/// Makes a link of a kind.
+type Kind = fn(UdpSpec) -> LinkKind;
+
 /// A circle of `count` hosts, each with links to its neighbours.
-fn ring(count: u8, kind: fn(UdpSpec) -> LinkKind, port: u16) -> Vec<Host> {
+fn ring(count: u8, kind: Kind, port: u16) -> Vec<Host> {
     let hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
     let at = |n: u8| format!("127.0.0.{}:{port}", 100 + n);
     for (n, host) in (0..).zip(&hosts) {
@@ -99,7 +102,7 @@ fn without_numbers_a_broadcast_that_comes_from_either_side_is_taken_once() {
 fn a_circle_of_unlike_links_ends_whatever_a_stranger_sends() {
     let hosts: Vec<Host> = (0..4).map(|_| Host::new()).collect();
     let at = |n: usize, port: u16| format!("127.0.0.{}:{port}", 100 + n);
-    let edges: [(usize, usize, fn(UdpSpec) -> LinkKind, u16); 4] = [
+    let edges: [(usize, usize, Kind, u16); 4] = [
         (0, 1, LinkKind::CausewayPlain, 21305),
         (1, 2, LinkKind::Vxlan, 21306),
         (2, 0, LinkKind::Vnet, 21307),
