@@ -71,8 +71,9 @@ pub const FLOODS_PER_PLACE: usize = 1_024;
 /// First bytes of such a frame by which it is known.
 pub const FLOOD_BYTES: usize = 2_048;
 
-/// Frames for many without a number that are remembered, a power of two: 96 KiB for a group that has
+/// Frames for many that are remembered by their content, a power of two: 96 KiB for a group that has
 /// links for transit...
 pub const ECHO_PLACES: usize = 4_096;
-/// ... and for how long a copy by another way is known; 100 ms.
-pub const ECHO_NS: u64 = 100_000_000;
+/// ... and for how long a copy by another way is known; 500 ms. Longer than any round, and shorter
+/// than it takes hosts to say again what nobody answered.
+pub const ECHO_NS: u64 = 500_000_000;

@@ -108,10 +108,18 @@ impl Ethernet {
     }
 
     fn leave(&mut self, id: LinkId) {
-        if let Some(place) = self.directory.uplinks.leave(id) {
-            self.directory.table.unlearn(place);
-            self.directory.floods.forget(place);
-            self.directory.away.retain(|_, (at, _)| *at != place);
+        let directory = &mut self.directory;
+        let at = directory.uplinks.place_of(id);
+        if let Some(place) = directory.uplinks.leave(id) {
+            directory.table.unlearn(place);
+            directory.floods.forget(place);
+            directory.away.retain(|_, (at, _)| *at != place);
+        } else if let Some(place) = at {
+            // Other links to the peer are left; it may have been this one by which it spoke.
+            directory.table.doubt(place);
+            for (_, told) in directory.away.values_mut().filter(|(at, _)| *at == place) {
+                *told = false;
+            }
         }
         self.resolve();
     }

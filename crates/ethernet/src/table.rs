@@ -40,13 +40,15 @@ struct Place<P> {
     port: P,
     /// When it was last seen; `None`: configured, and never forgotten.
     seen: Option<u64>,
-    /// Its peer said so itself: frames from elsewhere, which may be late, do not change it.
+    /// Its peer said so itself, and says when it is no more: frames from elsewhere, which may be
+    /// late, do not change it, and it is not forgotten for its silence.
     told: bool,
 }
 
 impl<P> Place<P> {
     fn aged(&self, now_ns: u64) -> bool {
-        self.seen.is_some_and(|seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS)
+        let old = |seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS;
+        !self.told && self.seen.is_some_and(old)
     }
 }
 
@@ -176,7 +178,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
             if place.seen.is_none() {
                 return Learnt::Forged;
             }
-            if place.told && !place.aged(now_ns) {
+            if place.told {
                 return Learnt::Known;
             }
         }

@@ -17,17 +17,19 @@ use common::{Rig, mac, net, plain};
 const BURST: u64 = 64;
 const ROUNDS: u64 = 500;
 
-/// What the dispatchers did so far: calls that read and write, doorbells among them, and sleeps.
+/// What the dispatchers did so far: calls that read and write, doorbells among them, and sleeps;
+/// and how often others had the processor, for which they were not ready to leave it.
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     calls: u64,
     sleeps: u64,
+    preempted: u64,
 }
 
 impl Spent {
     /// None where the kernel does not count it.
     fn so_far() -> Option<Self> {
-        let mut all = Self { calls: 0, sleeps: 0 };
+        let mut all = Self { calls: 0, sleeps: 0, preempted: 0 };
         for task in std::fs::read_dir("/proc/self/task").unwrap() {
             let path: PathBuf = task.unwrap().path();
             let read = |name: &str| std::fs::read_to_string(path.join(name));
@@ -40,7 +42,9 @@ impl Spent {
             };
             let io = read("io").ok()?;
             all.calls += number(&io, "syscr:")? + number(&io, "syscw:")?;
-            all.sleeps += number(&read("status").unwrap(), "voluntary_ctxt_switches:")?;
+            let status = read("status").unwrap();
+            all.sleeps += number(&status, "voluntary_ctxt_switches:")?;
+            all.preempted += number(&status, "nonvoluntary_ctxt_switches:")?;
         }
         Some(all)
     }
@@ -63,8 +67,13 @@ fn round(one: &mut NetPort, two: &mut NetPort, frame: &[u8], sleep: bool) {
     }
 }
 
-/// What [`ROUNDS`] bursts cost with queues that are served so.
+/// What [`ROUNDS`] bursts cost with queues that are served so, on a machine that has time for it: a
+/// dispatcher gives way to others, and sleeps more often then. None if it never has.
 fn cost(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
+    (0..20).find_map(|_| cost_now(policy, features, sleep).filter(|spent| spent.preempted < 20))
+}
+
+fn cost_now(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
     let pacing = Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() };
     let rig = Rig::paced(pacing);
     let features = mask(VIRTIO_NET_F_MAC) | mask(VIRTIO_NET_F_MRG_RXBUF) | features;
@@ -79,7 +88,11 @@ fn cost(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
         round(&mut one, &mut two, &frame, sleep);
     }
     let after = Spent::so_far()?;
-    Some(Spent { calls: after.calls - before.calls, sleeps: after.sleeps - before.sleeps })
+    Some(Spent {
+        calls: after.calls - before.calls,
+        sleeps: after.sleeps - before.sleeps,
+        preempted: after.preempted - before.preempted,
+    })
 }
 
 #[test]
@@ -87,13 +100,16 @@ fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
     let packed = mask(causeway_wire::virtio::VIRTIO_F_RING_PACKED);
     for (ring, features) in [("split", 0), ("packed", packed)] {
         let Some(polled) = cost(Policy::VmmDriven, features, false) else {
-            eprintln!("skipped: this kernel does not count the calls of threads");
+            eprintln!("skipped: this kernel does not count the calls of threads, or is too busy");
             return;
         };
         // None for a burst; some are for what the dispatcher hears from elsewhere.
         assert!(polled.calls < ROUNDS / 10, "{ring}, polled: {polled:?}");
         assert!(polled.sleeps < ROUNDS / 10, "{ring}, polled: {polled:?}");
-        let parked = cost(Policy::GuestDriven, features, true).unwrap();
+        let Some(parked) = cost(Policy::GuestDriven, features, true) else {
+            eprintln!("skipped: this machine is too busy");
+            return;
+        };
         // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
         // doorbell is not read. On a busy machine a burst may come in parts.
         assert!(parked.calls < 3 * ROUNDS, "{ring}, parked: {parked:?}");

@@ -162,6 +162,10 @@ fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
     assert_eq!(table.learn(mac(1), 1, 4), Learnt::New, "nobody answers there any more");
     assert_eq!(table.lookup(mac(1), 4), Some(1));
     table.tell(mac(1), 2, 5);
+    let late = 5 + 10 * LEARNT_AGE_NS;
+    table.sweep(late);
+    assert_eq!(table.lookup(mac(1), late), Some(2), "it is there though it says nothing");
+    assert_eq!(table.learn(mac(1), 1, late), Learnt::Known, "and nowhere else");
     table.unlearn_at(mac(1), 2);
     assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "it was taken back");
     table.add(mac(9), 4).unwrap();
