@@ -55,29 +55,29 @@ impl Handle {
     /// See [`CommandError`].
     pub fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let begins = matches!(command, Command::CaptureBegin(_));
-        let answer = self.registry().execute(command);
-        if begins && answer.is_ok() {
-            self.watch_captures();
+        let mut registry = self.registry();
+        let answer = registry.execute(command);
+        if begins && registry.begin_watch() && self.watch_captures().is_err() {
+            // They end with the next command about captures.
+            registry.end_watch();
         }
         answer
     }
 
     /// Sees to it that captures end that nobody fetches from, though nobody says anything.
-    fn watch_captures(&self) {
+    fn watch_captures(&self) -> io::Result<()> {
         let inner = Arc::downgrade(&self.0);
         let watch = move || {
             loop {
                 thread::sleep(CAPTURE_LOOK);
                 let Some(inner) = inner.upgrade() else { return };
                 let handle = Handle(inner);
-                let any = handle.registry().tidy_captures(Instant::now());
-                if !any || handle.is_stopped() {
+                if !handle.registry().watch() || handle.is_stopped() {
                     return;
                 }
             }
         };
-        // Without a thread they end with the next command about captures.
-        let _ = thread::Builder::new().name("captures".into()).spawn(watch);
+        thread::Builder::new().name("captures".into()).spawn(watch).map(drop)
     }
 
     /// Has every dispatcher close its ports and end.

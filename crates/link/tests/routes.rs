@@ -106,6 +106,13 @@ fn a_group_that_forwards_by_routes_only_drops_the_rest() {
     assert!(is_silent(&mut two), "not even a broadcast");
 }
 
+/// Threads of this process that end captures which nobody fetches from.
+fn watchers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+    names.filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "captures")).count()
+}
+
 #[test]
 fn traffic_is_seen_and_frames_are_captured() {
     let [a, b, _c] = star(22003);
@@ -119,6 +126,7 @@ fn traffic_is_seen_and_frames_are_captured() {
     };
     let at_port = capture(RouteEnd::Interface(name("p1")));
     let at_link = capture(edge("to-b"));
+    assert_eq!(watchers(), 1, "one for all captures");
     for n in 0..5 {
         let there = unicast(1, 2, 100 + n);
         send(&mut one, &there);

@@ -17,14 +17,14 @@ use crate::spec::RouteEnd;
 pub(super) struct Captures {
     all: BTreeMap<u64, (Recording, Instant)>,
     last: u64,
+    /// A thread ends those that nobody fetches from.
+    watched: bool,
 }
 
 impl Captures {
-    /// Ends those that nobody fetches from; says whether any is left.
-    pub(in crate::registry) fn tidy(&mut self, now: Instant) -> bool {
-        let idle = |fetched: &Instant| now.saturating_duration_since(*fetched);
-        self.all.retain(|_, (_, fetched)| idle(fetched) < CAPTURE_IDLE);
-        !self.all.is_empty()
+    /// Ends those that nobody fetches from.
+    fn tidy(&mut self) {
+        self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
     }
 }
 
@@ -33,13 +33,25 @@ fn no_capture(number: u64) -> CommandError {
 }
 
 impl Registry {
-    /// Ends captures that nobody fetches from; says whether any goes on.
-    pub(crate) fn tidy_captures(&mut self, now: Instant) -> bool {
-        self.captures.tidy(now)
+    /// Whether captures go on, and nobody watches them yet: from now on the caller does.
+    pub(crate) fn begin_watch(&mut self) -> bool {
+        !self.captures.all.is_empty() && !std::mem::replace(&mut self.captures.watched, true)
+    }
+
+    /// Whoever watches ends the captures that nobody fetches from; when none goes on it is over.
+    pub(crate) fn watch(&mut self) -> bool {
+        self.captures.tidy();
+        self.captures.watched = !self.captures.all.is_empty();
+        self.captures.watched
+    }
+
+    /// Nobody could be found to watch.
+    pub(crate) fn end_watch(&mut self) {
+        self.captures.watched = false;
     }
 
     pub(super) fn capture_begin(&mut self, spec: CaptureSpec) -> Reply {
-        self.captures.tidy(Instant::now());
+        self.captures.tidy();
         let group = match &spec.at {
             RouteEnd::Interface(name) => {
                 let (port, _) = self.ports.get(name).ok_or_else(|| no_port(name))?;
@@ -63,7 +75,7 @@ impl Registry {
     }
 
     pub(super) fn capture_fetch(&mut self, number: u64) -> Reply {
-        self.captures.tidy(Instant::now());
+        self.captures.tidy();
         let found = self.captures.all.get_mut(&number);
         let (recording, fetched) = found.ok_or_else(|| no_capture(number))?;
         *fetched = Instant::now();
