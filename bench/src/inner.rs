@@ -78,13 +78,16 @@ impl Daemon {
 
     /// Adds a vsock port; gives its socket.
     pub fn vsock(&mut self, cid: u32) -> Result<PathBuf, String> {
-        self.0.say(&format!("vsock {cid}"))?;
-        self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
+        self.add(&format!("vsock {cid}"))
     }
 
     /// Adds an Ethernet port; gives its socket.
     pub fn net(&mut self, number: u8) -> Result<PathBuf, String> {
-        self.0.say(&format!("net {number}"))?;
+        self.add(&format!("net {number}"))
+    }
+
+    fn add(&mut self, port: &str) -> Result<PathBuf, String> {
+        self.0.say(port)?;
         self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
     }
 

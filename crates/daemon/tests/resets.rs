@@ -13,7 +13,7 @@ use causeway_attach::native::{
     ConnectionId, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::{Header, Op, Type};
-use common::life::Life;
+use common::life::{self, Life};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
@@ -22,18 +22,10 @@ const PORT: u32 = 7;
 
 /// Two vsock ports, `a` with CID 3 and `b` with CID 4, behind the holder.
 fn config(dir: &Dir) -> PathBuf {
-    let (file, run) = (dir.file("causeway.toml"), dir.0.display());
-    let mut text = format!(
-        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\nhold = \"vsock\"\n\
-         [[group]]\nname = \"blue\"\n"
-    );
-    for (name, cid) in [("a", 3), ("b", 4)] {
-        text += &format!(
-            "[[port]]\nname = \"{name}\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {cid}\n"
-        );
-    }
-    std::fs::write(&file, text).unwrap();
-    file
+    let port = |(name, cid)| {
+        format!("[[port]]\nname = \"{name}\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {cid}\n")
+    };
+    life::config(dir, "vsock", &[("a", 3), ("b", 4)].map(port).concat())
 }
 
 fn attach(dir: &Dir, name: &str, options: VsockOptions) -> VsockPort {
@@ -41,18 +33,7 @@ fn attach(dir: &Dir, name: &str, options: VsockOptions) -> VsockPort {
 }
 
 fn packet(src: (u64, u32), dst: (u64, u32), op: Op, len: u32) -> Header {
-    Header {
-        src_cid: src.0,
-        dst_cid: dst.0,
-        src_port: src.1,
-        dst_port: dst.1,
-        len,
-        kind: Type::Stream.raw(),
-        op: op.raw(),
-        flags: 0,
-        buf_alloc: 1 << 18,
-        fwd_cnt: 0,
-    }
+    Header { len, buf_alloc: 1 << 18, ..Header::between(src, dst, Type::Stream.raw(), op) }
 }
 
 fn give(port: &mut VsockPort, header: &Header, data: &[u8]) {

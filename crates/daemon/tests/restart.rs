@@ -15,7 +15,7 @@ use causeway_attach::native::{
     ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
-use common::life::Life;
+use common::life::{self, Life};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
@@ -36,21 +36,14 @@ struct Setting {
 }
 
 fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
-    let (file, run) = (dir.file("causeway.toml"), dir.0.display());
-    let mut text = format!(
-        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\nhold = \"{}\"\n\
-         [[group]]\nname = \"blue\"\n",
-        setting.hold
-    );
-    for (name, n) in [("a", 3), ("b", 4)] {
-        text += &format!(
+    let ports = |(name, n)| {
+        format!(
             "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
              mac = \"52:54:00:00:00:0{n}\"\n\
              [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {n}\n"
-        );
-    }
-    std::fs::write(&file, text).unwrap();
-    file
+        )
+    };
+    life::config(dir, setting.hold, &[("a", 3), ("b", 4)].map(ports).concat())
 }
 
 /// Numbers from a seed.

@@ -155,9 +155,8 @@ impl Ethernet {
         directory.table.touch();
     }
 
-    /// Brings frames of a link to those whom they are for.
-    /// Takes what came by a link, from frame `at` on: some at a time, as a few for many are as much
-    /// work as many. What is too much for this turn is left to the next.
+    /// Brings frames of a link to those whom they are for, from frame `at` on: some at a time, as a
+    /// few for many are as much work as many. What is too much for this turn is left to the next.
     fn arrive(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
         let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
         while let Some(some) = arrivals.frames.get(at..).filter(|frames| !frames.is_empty()) {

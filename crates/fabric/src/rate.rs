@@ -14,9 +14,7 @@ pub struct Bucket {
 impl Bucket {
     /// Takes one of `rate` a second at time `now`, in nanoseconds, if it is there.
     pub fn take(&mut self, now: u64, rate: u64) -> bool {
-        let drained = now.saturating_sub(self.at).saturating_mul(rate);
-        self.used = self.used.saturating_sub(drained);
-        self.at = now;
+        self.drain(now, rate);
         let used = self.used.saturating_add(TOKEN);
         let there = used <= rate.saturating_mul(TOKEN);
         if there {
@@ -28,11 +26,16 @@ impl Bucket {
     /// Takes `count` of `rate` a second, there or not; gives in how many nanoseconds there is one
     /// again.
     pub fn charge(&mut self, now: u64, rate: u64, count: u64) -> u64 {
-        let drained = now.saturating_sub(self.at).saturating_mul(rate);
-        self.used = self.used.saturating_sub(drained).saturating_add(count.saturating_mul(TOKEN));
-        self.at = now;
+        self.drain(now, rate);
+        self.used = self.used.saturating_add(count.saturating_mul(TOKEN));
         let all = rate.saturating_mul(TOKEN);
         self.used.saturating_add(TOKEN).saturating_sub(all).checked_div(rate).unwrap_or(0)
+    }
+
+    fn drain(&mut self, now: u64, rate: u64) {
+        let drained = now.saturating_sub(self.at).saturating_mul(rate);
+        self.used = self.used.saturating_sub(drained);
+        self.at = now;
     }
 
     /// One of which everything was taken, and more.

@@ -327,12 +327,7 @@ fn the_next_partner_with_a_number_does_not_inherit_the_end_of_the_last() {
     // Nobody has heard of its end when it is parted from.
     Transport::<Pad>::broken(&mut pair.b.ways, last);
     pair.b.library.disconnect(&mut pair.b.ways, A).unwrap();
-    let memory = memory(Layout::DEFAULT);
-    let mut next = End::new(options(1));
-    assert!(next.ways.add(channel(&memory, Side::First, 2)));
-    assert!(pair.b.ways.add(channel(&memory, Side::Second, 1)));
-    next.run();
-    pair.b.run();
+    let mut next = pair.third(1);
     let (receive, back) = pair.b.receive(5, u64::MAX, 4);
     let sent = next.send(B, 5, b"next");
     while next.run() | pair.b.run() {}

@@ -3,7 +3,7 @@
 mod library_common;
 
 use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
-use causeway_ring::channel::{Layout, Side};
+use causeway_ring::channel::Layout;
 use library_common::*;
 
 const EXACT: u64 = u64::MAX;
@@ -39,12 +39,7 @@ fn a_large_message_arrives_while_there_are_always_small_ones_that_wait() {
 /// An endpoint with two partners, 1 and 3.
 fn three() -> (Pair, End) {
     let mut pair = Pair::new();
-    let memory = memory(Layout::DEFAULT);
-    let mut third = End::new(options(3));
-    assert!(third.ways.add(channel(&memory, Side::First, 2)));
-    assert!(pair.b.ways.add(channel(&memory, Side::Second, 3)));
-    third.run();
-    pair.b.run();
+    let third = pair.third(3);
     (pair, third)
 }
 
@@ -82,12 +77,7 @@ fn whatever_others_have_a_partner_is_heard() {
     pair.b.library.set_unexpected_max(200, 1 << 20);
     let mut foes = Vec::new();
     for number in 3..20 {
-        let memory = memory(Layout::DEFAULT);
-        let mut foe = End::new(options(number));
-        assert!(foe.ways.add(channel(&memory, Side::First, 2)));
-        assert!(pair.b.ways.add(channel(&memory, Side::Second, number)));
-        foe.run();
-        pair.b.run();
+        let mut foe = pair.third(number);
         for _ in 0..200 {
             foe.send(B, 3, b"nobody wants it");
         }

@@ -57,18 +57,8 @@ impl Socket {
         let Some(ledger) = &mut seat.ledger else { return self.tell_of_reset(cx, id) };
         let cid = u64::from(seat.cid);
         let resets = ledger.take_left().into_iter().map(|(entry, open)| {
-            let header = Header {
-                src_cid: u64::from(open.peer_cid),
-                dst_cid: cid,
-                src_port: open.peer_port,
-                dst_port: open.local_port,
-                len: 0,
-                kind: open.kind,
-                op: Op::Reset.raw(),
-                flags: 0,
-                buf_alloc: 0,
-                fwd_cnt: 0,
-            };
+            let peer = (open.peer_cid.into(), open.peer_port);
+            let header = Header::between(peer, (cid, open.local_port), open.kind, Op::Reset);
             Reset { header, entry: Some(entry) }
         });
         seat.resets.extend(resets);

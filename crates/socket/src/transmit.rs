@@ -337,18 +337,8 @@ impl Socket {
             Refusal::Type => &mut seat.counters.refused_type,
             Refusal::Stray => &mut seat.counters.stray,
         });
-        let header = Header {
-            src_cid: header.dst_cid,
-            dst_cid: header.src_cid,
-            src_port: header.dst_port,
-            dst_port: header.src_port,
-            len: 0,
-            kind: header.kind,
-            op: Op::Reset.raw(),
-            flags: 0,
-            buf_alloc: 0,
-            fwd_cnt: 0,
-        };
+        let (peer, own) = ((header.dst_cid, header.dst_port), (header.src_cid, header.src_port));
+        let header = Header::between(peer, own, header.kind, Op::Reset);
         seat.resets.push_back(Reset { header, entry: None });
         seat.choked = seat.resets.len() >= RESETS_WAITING_MAX;
         self.attend_seat(cx, from);

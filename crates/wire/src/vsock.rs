@@ -124,6 +124,14 @@ pub struct Header {
 }
 
 impl Header {
+    /// A packet from one socket to another, each by its CID and port number, of a raw [`Type`]: it
+    /// carries nothing, and tells of no room.
+    pub fn between(from: (u64, u32), to: (u64, u32), kind: u16, op: Op) -> Self {
+        let ((src_cid, src_port), (dst_cid, dst_port)) = (from, to);
+        let op = op.raw();
+        Self { src_cid, dst_cid, src_port, dst_port, kind, op, ..Self::default() }
+    }
+
     /// Reads a header from the first [`HEADER_LEN`] bytes.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! causewayd as a process that is started, killed and started again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +8,17 @@ use std::time::{Duration, Instant};
 use super::{Dir, send};
 
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The configuration of one that holds such front ends (`[daemon] hold`), with a group `blue`.
+pub fn config(dir: &Dir, hold: &str, ports: &str) -> PathBuf {
+    let (file, run) = (dir.file("causeway.toml"), dir.0.display());
+    let text = format!(
+        "[daemon]\ncontrol = \"{run}/control.sock\"\nlog = \"warn\"\nhold = \"{hold}\"\n\
+         [[group]]\nname = \"blue\"\n{ports}"
+    );
+    std::fs::write(&file, text).unwrap();
+    file
+}
 
 /// One life of causewayd; killed with the test.
 #[derive(Debug)]

@@ -25,62 +25,71 @@ pub(super) fn watch_frontend(poller: &Poller, id: PortId, server: &Server) -> io
     poller.watch(server.as_fd(), token, When::Readable)
 }
 
+/// What of a port is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alone {
+    /// Its socket.
+    Door,
+    /// Its frontend.
+    Frontend,
+}
+
 impl Shard {
     /// Leaves the socket of a port alone for a while.
     pub(super) fn shut(&mut self, id: PortId) {
         if let Some(door) = self.ports.get_mut(id).and_then(|port| port.listener.as_mut()) {
             door.watch = None;
-            self.doors.push_back((self.now_ns.saturating_add(SHUT_NS), id));
+            self.leave_alone(id, Alone::Door, SHUT_NS);
         }
-    }
-
-    /// When a socket is looked at, or a frontend heard, again.
-    pub(super) fn doors_ns(&self) -> Option<u64> {
-        let doors = self.doors.front().map(|(at, _)| *at);
-        let unheard = self.unheard.first().map(|(at, _)| *at);
-        doors.into_iter().chain(unheard).min()
     }
 
     /// Messages of a port's frontend cost so much: if that is too much, it is not heard for a while.
     pub(super) fn charge(&mut self, id: PortId, cost: u64) {
-        let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let wait = port.messages.charge(now, MESSAGES_PER_SECOND, cost);
+        let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
         if wait > 0 && port.server.is_some() {
             port.server_watch = None;
-            self.unheard.insert((now.saturating_add(wait), id));
+            self.leave_alone(id, Alone::Frontend, wait);
             self.warn(id, "its frontend changes its set-up without end: it is heard now and then");
         }
     }
 
-    /// Hears again the frontends whose time has come.
-    fn hear_again(&mut self) {
-        while let Some(&(at, id)) = self.unheard.first().filter(|(at, _)| *at <= self.now_ns) {
-            self.unheard.remove(&(at, id));
-            let Some(port) = self.ports.get_mut(id) else { continue };
-            let Some(server) = port.server.as_ref().filter(|_| port.server_watch.is_none()) else {
-                continue;
-            };
-            match watch_frontend(&self.poller, id, server) {
-                Ok(watch) => port.server_watch = Some(watch),
+    fn leave_alone(&mut self, id: PortId, what: Alone, for_ns: u64) {
+        self.alone.insert((self.now_ns.saturating_add(for_ns), id, what));
+    }
+
+    /// When a socket is looked at, or a frontend heard, again.
+    pub(super) fn doors_ns(&self) -> Option<u64> {
+        self.alone.first().map(|(at, ..)| *at)
+    }
+
+    /// Looks again at the sockets, and hears the frontends, whose time has come.
+    pub(super) fn open_doors(&mut self) {
+        while let Some(&due) = self.alone.first().filter(|(at, ..)| *at <= self.now_ns) {
+            self.alone.remove(&due);
+            let (_, id, what) = due;
+            if self.watch_again(id, what).is_err() {
                 // Without a descriptor now: later.
-                Err(_) => drop(self.unheard.insert((self.now_ns.saturating_add(SHUT_NS), id))),
+                self.leave_alone(id, what, SHUT_NS);
             }
         }
     }
 
-    /// Looks again at the sockets whose time has come.
-    pub(super) fn open_doors(&mut self) {
-        self.hear_again();
-        while self.doors.front().is_some_and(|(at, _)| *at <= self.now_ns) {
-            let Some((_, id)) = self.doors.pop_front() else { return };
-            let Some(port) = self.ports.get_mut(id) else { continue };
-            let Some(door) = port.listener.as_mut() else { continue };
-            match watch_door(&self.poller, id, &door.listener) {
-                Ok(watch) => door.watch = Some(watch),
-                // Without a descriptor now: later.
-                Err(_) => self.shut(id),
+    /// What is gone, or was replaced, needs nothing.
+    fn watch_again(&mut self, id: PortId, what: Alone) -> io::Result<()> {
+        let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
+        match what {
+            Alone::Door => {
+                if let Some(door) = port.listener.as_mut() {
+                    door.watch = Some(watch_door(&self.poller, id, &door.listener)?);
+                }
+            }
+            Alone::Frontend => {
+                if let Some(server) = port.server.as_ref().filter(|_| port.server_watch.is_none()) {
+                    port.server_watch = Some(watch_frontend(&self.poller, id, server)?);
+                }
             }
         }
+        Ok(())
     }
 }

@@ -35,6 +35,7 @@ use crate::service::{Context, Progress, Served, Service};
 use crate::spec::Name;
 use crate::watch::{Event, Poller, Token};
 
+use doors::Alone;
 use sources::Sources;
 
 /// What a turn came to, in queues served.
@@ -84,10 +85,8 @@ pub struct Shard {
     /// Something was put there since this was last asked.
     came: bool,
     sources: Sources,
-    /// Ports whose sockets are left alone, and until when.
-    doors: VecDeque<(u64, PortId)>,
-    /// Ports whose frontends are not heard, and until when.
-    unheard: BTreeSet<(u64, PortId)>,
+    /// What is left alone, and until when.
+    alone: BTreeSet<(u64, PortId, Alone)>,
     dirty: Vec<(PortId, usize)>,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
@@ -114,8 +113,7 @@ impl Shard {
             active: VecDeque::new(),
             came: false,
             sources: Sources::default(),
-            doors: VecDeque::new(),
-            unheard: BTreeSet::new(),
+            alone: BTreeSet::new(),
             dirty: Vec::new(),
             woken: Vec::new(),
             faults: Vec::new(),

@@ -109,10 +109,12 @@ impl Links {
                 };
                 let of = macs.iter().filter(|(_, is)| **is == here);
                 let told: Vec<Mac> = of.map(|(mac, _)| Mac(*mac)).collect();
+                if told.is_empty() {
+                    continue;
+                }
                 let message =
                     if here { Message::Here(*id, told) } else { Message::Gone(*id, told) };
-                let any = macs.values().any(|is| *is == here);
-                if any && link.inbox.tell(message) {
+                if link.inbox.tell(message) {
                     macs.retain(|_, is| *is != here);
                 }
             }

@@ -206,6 +206,17 @@ impl Pair {
         Self { a, b, memory }
     }
 
+    /// Another endpoint, that `b` has a channel to.
+    pub fn third(&mut self, number: u8) -> End {
+        let memory = memory(Layout::DEFAULT);
+        let mut third = End::new(options(number));
+        assert!(third.ways.add(channel(&memory, Side::First, 2)));
+        assert!(self.b.ways.add(channel(&memory, Side::Second, number)));
+        third.run();
+        self.b.run();
+        third
+    }
+
     /// Both go on until nothing is left to do.
     #[track_caller]
     pub fn run(&mut self) {

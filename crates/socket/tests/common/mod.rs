@@ -198,18 +198,8 @@ pub fn transfer(
 
 /// A packet of a guest as it would write it.
 pub fn packet(src: (u32, u32), dst: (u32, u32), op: Op, len: u32) -> Header {
-    Header {
-        src_cid: src.0.into(),
-        dst_cid: dst.0.into(),
-        src_port: src.1,
-        dst_port: dst.1,
-        len,
-        kind: Type::Stream.raw(),
-        op: op.raw(),
-        flags: 0,
-        buf_alloc: 1 << 18,
-        fwd_cnt: 0,
-    }
+    let (src, dst) = ((src.0.into(), src.1), (dst.0.into(), dst.1));
+    Header { len, buf_alloc: 1 << 18, ..Header::between(src, dst, Type::Stream.raw(), op) }
 }
 
 /// Sends one packet by hand.

@@ -12,15 +12,13 @@ const MAX: &str = "FI_CAUSEWAY_UNEXPECTED_MIB";
 /// How much is kept, in bytes.
 pub fn bytes_max() -> usize {
     let asked = std::env::var(MAX).ok().filter(|asked| !asked.is_empty());
-    let parsed = asked.as_deref().map(str::parse::<usize>);
-    if let Some(Err(_)) = parsed {
-        let asked = asked.unwrap_or_default();
-        crate::say::warn(
-            &format!("{MAX}={asked}: not a number of MiB; {UNEXPECTED_MIB} it is"),
-            true,
-        );
-    }
-    let mib = parsed.and_then(Result::ok).unwrap_or(UNEXPECTED_MIB);
+    let mib = asked.map_or(UNEXPECTED_MIB, |asked| {
+        asked.parse().unwrap_or_else(|_| {
+            let text = format!("{MAX}={asked}: not a number of MiB; {UNEXPECTED_MIB} it is");
+            crate::say::warn(&text, true);
+            UNEXPECTED_MIB
+        })
+    });
     mib.clamp(1, usize::MAX >> 20) << 20
 }
 

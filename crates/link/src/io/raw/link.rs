@@ -179,13 +179,7 @@ impl RawLink {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
         self.inlet.close();
-        {
-            let mut shared = shared(&self.outlet);
-            shared.socket = None;
-            // Twice: nothing is left of what was.
-            shared.turn();
-            shared.turn();
-        }
+        shared(&self.outlet).close();
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
         self.stands();
         if let Some(more) = self.log.admit(now_ns) {

@@ -50,6 +50,11 @@ impl Shared {
         self.times = self.times.wrapping_add(1);
     }
 
+    /// Nothing is left of what was.
+    fn close(&mut self) {
+        *self = Self { times: self.times.wrapping_add(1), ..Self::default() };
+    }
+
     fn has(&self, address: u64) -> bool {
         self.left.contains(&address) || self.before.contains(&address)
     }
