@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use causeway_fabric::room::{hold_received, hold_sent};
+use causeway_memory::gather::in_a_row;
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
 use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_memory::packet_ring::{PacketRing, Slots};
@@ -123,7 +124,7 @@ pub fn frame_gbits(effort: &Effort, total: u64) -> Result<Vec<f64>, String> {
         let ends: Vec<usize> = (1..=FRAMES_PER_CALL_MAX).map(|n| n * one.len()).collect();
         let mut sent = 0;
         while sent < count {
-            match socket.send(&bytes, &ends, 0) {
+            match socket.send(in_a_row(&bytes, &ends, 0)) {
                 Ok(more) => sent += more as u64,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

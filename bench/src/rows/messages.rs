@@ -1,12 +1,13 @@
 //! Messages through the MX API, between processes on two cores and between two hosts: what
 //! `causeway-mx` measures with `libmyriexpress.so`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use causeway_fabric::Mac;
-use causeway_fabric::spec::{MxSpec, PortKind};
+use causeway_fabric::spec::{MxSpec, MxUdp, PortKind};
 
 use crate::effort::Effort;
 use crate::inner::busy_ns;
@@ -45,10 +46,36 @@ fn tool(socket: &Path, space: Option<&str>) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A board on a rig.
-pub(super) fn board(rig: &Rig, number: u8, interface: Option<&str>) -> PathBuf {
+/// How a board reaches those of other hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Not.
+    Nothing,
+    /// Frames on an interface.
+    Frames,
+    /// Datagrams.
+    Udp,
+}
+
+/// Where boards take datagrams.
+const UDP_PORT: u16 = 4710;
+
+/// A board on a rig: number 1 on host 0, and number 2 on host 1 where it reaches others.
+pub(super) fn board(rig: &Rig, number: u8, by: By) -> PathBuf {
     let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
-    let spec = MxSpec { interface: interface.map(str::to_owned), ..local };
+    let at = |host: usize| -> SocketAddr {
+        let text = format!("{}:{UDP_PORT}", Way::Veth.address(host));
+        text.parse().expect("an address")
+    };
+    let spec = match by {
+        By::Nothing => local,
+        By::Frames => MxSpec { interface: Some("eth0".into()), ..local },
+        By::Udp => {
+            let own = usize::from(number.saturating_sub(1));
+            let udp = MxUdp { listen: at(own), peers: vec![at(1_usize.saturating_sub(own))] };
+            MxSpec { udp: Some(udp), ..local }
+        }
+    };
     let name = format!("mx{number}");
     rig.add(GROUP, &name, PortKind::Mx(spec));
     rig.socket(&name)
@@ -105,14 +132,14 @@ impl Test {
 
     fn on_one_host(&self, effort: &Effort) -> Result<Vec<f64>, String> {
         let rig = Rig::new(Duration::ZERO);
-        let socket = board(&rig, 1, None);
+        let socket = board(&rig, 1, By::Nothing);
         self.between(effort, [(&socket, None), (&socket, None)], "bench1", &[])
     }
 
     /// Over so many pairs of endpoints at a time, all together.
     fn in_pairs(&self, effort: &Effort, pairs: usize) -> Result<Vec<f64>, String> {
         let rig = Rig::new(Duration::ZERO);
-        let socket = board(&rig, 1, None);
+        let socket = board(&rig, 1, By::Nothing);
         let serve = |endpoint: usize| {
             let mut server = tool(&socket, None)?;
             server.args(["serve", "--blocking", "--endpoint", &endpoint.to_string()]);
@@ -148,7 +175,7 @@ impl Test {
             let (ours, children) = (busy_ns(), children_us()?);
             // Threads that ended meanwhile are not seen: those of the daemons have not.
             let threads = match hosts {
-                true => self.hosts(&once)?.1,
+                true => self.hosts(&once, By::Frames)?.1,
                 false => {
                     self.on_one_host(&once)?;
                     ours
@@ -159,17 +186,17 @@ impl Test {
         })
     }
 
-    fn between_hosts(&self, effort: &Effort) -> Result<Vec<f64>, String> {
-        self.hosts(effort).map(|(figures, _)| figures)
+    fn between_hosts(&self, effort: &Effort, by: By) -> Result<Vec<f64>, String> {
+        self.hosts(effort, by).map(|(figures, _)| figures)
     }
 
     /// The figures, and how long the threads of this process, the daemons' among them, ran.
-    fn hosts(&self, effort: &Effort) -> Result<(Vec<f64>, u64), String> {
+    fn hosts(&self, effort: &Effort, by: By) -> Result<(Vec<f64>, u64), String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {
             underlay.at(host, move || {
                 let rig = Rig::on(core, Duration::from_millis(100));
-                let socket = board(&rig, host as u8 + 1, Some("eth0"));
+                let socket = board(&rig, host as u8 + 1, by);
                 Ok((rig, socket))
             })
         };
@@ -252,8 +279,9 @@ pub fn plans() -> Vec<Plan> {
     let round = Test { words, len: 8, count: 10_000, figure: LATENCY, factor, cached: true };
     plans.push(
         Plan::new("MX between hosts, round trip of 8 B", "us", Guest::Native, move |e| {
-            round.between_hosts(e)
+            round.between_hosts(e, By::Frames)
         })
+        .beside("by datagrams", move |e| round.between_hosts(e, By::Udp))
         .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
         .beside("raw veth, frames", |e| frame_round_us(e, false))
         .aim(Against::Peer("raw veth, frames"), 0.9)
@@ -282,17 +310,28 @@ pub fn plans() -> Vec<Plan> {
     );
     let wide = Test { count: 500, factor: 8e-3, ..stream };
     let plain = Test { cached: false, ..wide };
-    plans.push(
-        Plan::new("MX between hosts, stream of 1 MiB", "Gbit/s", Guest::Native, move |e| {
-            wide.between_hosts(e)
-        })
-        .beside("buffers asked for each time", move |e| plain.between_hosts(e))
-        .beside("raw veth, TCP", |e| {
-            Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
-        })
-        .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30))
-        .aim(Against::Peer("raw veth, frames"), 0.9)
-        .note("Each host on one core: its process and its daemon take turns there."),
-    );
+    for (title, by, note) in [
+        (
+            "MX between hosts, stream of 1 MiB",
+            By::Frames,
+            "Each host on one core, in turns. Frames of 4 KiB, each of which crosses the kernel alone.",
+        ),
+        (
+            "MX between hosts by datagrams, stream of 1 MiB",
+            By::Udp,
+            "Each host on one core, in turns. Frames of 4 KiB, which cross the kernel many at a time.",
+        ),
+    ] {
+        plans.push(
+            Plan::new(title, "Gbit/s", Guest::Native, move |e| wide.between_hosts(e, by))
+                .beside("buffers asked for each time", move |e| plain.between_hosts(e, by))
+                .beside("raw veth, TCP", |e| {
+                    Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
+                })
+                .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30))
+                .aim(Against::Peer("raw veth, frames"), 0.9)
+                .note(note),
+        );
+    }
     plans
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::messages::{board, built};
+use super::messages::{By, board, built};
 use crate::effort::Effort;
 use crate::peers::mpi::{
     CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, mpi, tcp_between_hosts_us,
@@ -35,7 +35,7 @@ impl Test {
 
     fn ours(self, effort: &Effort) -> Result<Vec<f64>, String> {
         let rig = Rig::new(Duration::ZERO);
-        let socket = board(&rig, 1, None);
+        let socket = board(&rig, 1, By::Nothing);
         let causeway = Some(([&*socket; 2], provider()?));
         mpi(effort, &Over { mca: CAUSEWAY, causeway }, self.play, self.len, self.rounds)
     }
@@ -46,7 +46,7 @@ impl Test {
         let host = |host: usize, core: usize| {
             underlay.at(host, move || {
                 let rig = Rig::on(core, Duration::from_millis(100));
-                let socket = board(&rig, host as u8 + 1, Some("eth0"));
+                let socket = board(&rig, host as u8 + 1, By::Frames);
                 Ok((rig, socket))
             })
         };

@@ -12,6 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
+use causeway_memory::gather::{Frame, send_together};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
     sockopt as more,
@@ -107,6 +108,19 @@ impl Udp {
         let (iov, to) = ([IoSlice::new(bytes)], SockaddrStorage::from(to));
         sendmsg(self.socket.as_raw_fd(), &iov, &cut, MsgFlags::MSG_DONTWAIT, Some(&to))?;
         Ok(())
+    }
+
+    /// As [`Self::send`], frames from where they lie, each of the first one's length but the last,
+    /// which may be shorter.
+    ///
+    /// # Errors
+    /// As for [`Self::send`].
+    pub fn send_frames<'a>(
+        &self,
+        to: SocketAddr,
+        frames: impl Iterator<Item = Frame<'a>> + Clone,
+    ) -> io::Result<()> {
+        send_together(self.as_fd(), &to, frames)
     }
 
     /// Receives what came from one flow, as far as it is there, into `room`, with `space` for what

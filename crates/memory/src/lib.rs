@@ -28,6 +28,7 @@ pub mod copy;
 mod dirty;
 mod elsewhere;
 pub mod fault;
+pub mod gather;
 pub mod io;
 mod kernel;
 pub mod limits;

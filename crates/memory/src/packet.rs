@@ -7,16 +7,13 @@
 //! the host's byte order: checksums and segments cross unfinished. What the host itself sends by
 //! the interface is not heard. A VLAN tag that the host took off is told beside the frame.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, netdevice,
-    sendmmsg, socket_with,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use crate::limits::FRAMES_PER_CALL_MAX;
+use crate::gather::{Frame, send_each};
 
 /// Length of what stands before each frame, in bytes.
 pub const FINISH_BYTES: usize = 10;
@@ -223,26 +220,14 @@ impl PacketSocket {
         Ok(Packet { len, tag: tag(&message) })
     }
 
-    /// Sends frames that lie one behind the other, each behind its ten bytes; `ends` says where
-    /// each ends. From number `from` on, [`FRAMES_PER_CALL_MAX`] at most; says how many left.
-    /// Never waits.
+    /// Sends frames, each behind its ten bytes, [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX)
+    /// at most; says how many left. Never waits.
     ///
     /// # Errors
     /// The first of them did not leave: the host has no room, it is too long, or the interface is
     /// down.
-    pub fn send(&self, bytes: &[u8], ends: &[usize], from: usize) -> io::Result<usize> {
-        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; FRAMES_PER_CALL_MAX] =
-            std::array::from_fn(|_| SendAncillaryBuffer::default());
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let slices: Vec<_> = starts
-            .zip(ends)
-            .skip(from)
-            .map(|(start, end)| [IoSlice::new(bytes.get(start..*end).unwrap_or(&[]))])
-            .collect();
-        let messages = slices.iter().zip(&mut controls);
-        let mut messages: Vec<_> =
-            messages.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
-        Ok(sendmmsg(self, &mut messages, SendFlags::DONTWAIT)?)
+    pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>>) -> io::Result<usize> {
+        send_each(self.as_fd(), frames)
     }
 }
 

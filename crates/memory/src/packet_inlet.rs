@@ -57,7 +57,41 @@ impl PacketInlet {
         asks: bool,
     ) -> io::Result<Packet> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
-        match ring.receive(socket, room) {
+        let packet = ring.receive(socket, room);
+        self.heard(socket, packet, now_ns, asks)
+    }
+
+    /// As [`Self::receive`], but a frame that is in the ring stays there, until the next look: see
+    /// [`Self::held`].
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
+    pub fn look(
+        &mut self,
+        socket: &PacketSocket,
+        room: &mut [u8],
+        now_ns: u64,
+        asks: bool,
+    ) -> io::Result<Packet> {
+        let Some(ring) = &mut self.ring else { return socket.receive(room) };
+        let packet = ring.look(socket, room);
+        self.heard(socket, packet, now_ns, asks)
+    }
+
+    /// The frame that the last look found, if it is read in the ring.
+    pub fn held(&self) -> Option<&[u8]> {
+        self.ring.as_ref()?.held()
+    }
+
+    /// What a look at the ring came to. Where that is nothing, the socket is asked now and then.
+    fn heard(
+        &mut self,
+        socket: &PacketSocket,
+        packet: io::Result<Packet>,
+        now_ns: u64,
+        asks: bool,
+    ) -> io::Result<Packet> {
+        match packet {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if asks || now_ns >= self.asked_ns.saturating_add(ASK_NS) {
                     self.asked_ns = now_ns;

@@ -5,8 +5,8 @@
 //! in the socket's own queue besides; its slot says so and keeps its place among the others.
 //!
 //! # Budget
-//! A frame of a slot: one look at the slot, one copy, one store that gives the slot back. A longer
-//! one: a system call as well.
+//! A frame of a slot: one look at the slot, one store that gives it back, and one copy or none. A
+//! longer one: a system call as well.
 
 use std::io;
 use std::mem::size_of;
@@ -54,6 +54,15 @@ pub struct PacketRing {
     slots: Slots,
     /// Below the number of slots.
     next: usize,
+    /// The frame of the next slot, which is read there.
+    held: Option<Held>,
+}
+
+/// A frame in its slot: where it begins, and how long it is there.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    from: usize,
+    len: usize,
 }
 
 // SAFETY: the mapping is this ring's alone and may be read from any thread; the host writes a slot
@@ -105,7 +114,7 @@ impl PacketRing {
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // From which length on a frame that does not fit its slot is queued besides: from any.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
-        Ok(Self { memory: map(socket, slots)?, slots, next: 0 })
+        Ok(Self { memory: map(socket, slots)?, slots, next: 0, held: None })
     }
 
     /// How many frames the host could not put into the ring since this was last asked. A frame
@@ -124,6 +133,7 @@ impl PacketRing {
     /// # Errors
     /// The host gives no other: then this one is of no use, and the socket is to be closed.
     pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
+        self.held = None;
         self.unmap();
         request(socket, None)?;
         (self.memory, self.next) = (map(socket, self.slots)?, 0);
@@ -157,27 +167,63 @@ impl PacketRing {
     /// Nothing is there, or a frame that did not fit its slot was not to be had otherwise: ENOBUFS
     /// where the host had no room to queue it.
     pub fn receive(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
+        let packet = self.look(socket, room)?;
+        if let Some(frame) = self.held() {
+            let len = frame.len().min(room.len());
+            if let (Some(to), Some(from)) = (room.get_mut(..len), frame.get(..len)) {
+                to.copy_from_slice(from);
+            }
+            self.give_back();
+        }
+        Ok(packet)
+    }
+
+    /// As [`Self::receive`], but a frame that fits its slot stays there, until the next look: see
+    /// [`Self::held`]. Others are put into `room`.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
+    pub fn look(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
         if self.memory == NonNull::dangling() {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        self.give_back();
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return Err(rustix::io::Errno::AGAIN.into());
         }
-        let packet = if status & libc::TP_STATUS_COPY != 0 {
-            // It was queued before its slot was filled.
-            let gone = |e: io::Error| match e.kind() {
-                io::ErrorKind::WouldBlock => io::ErrorKind::InvalidData.into(),
-                _ => e,
-            };
-            socket.receive(room).map_err(gone)
-        } else {
-            self.copy(status, room)
+        if status & libc::TP_STATUS_COPY == 0 {
+            return self.hold(status);
+        }
+        // It was queued before its slot was filled.
+        let gone = |e: io::Error| match e.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::InvalidData.into(),
+            _ => e,
         };
+        let packet = socket.receive(room).map_err(gone);
+        self.next_slot();
+        packet
+    }
+
+    /// The frame that the last look found, behind its ten bytes, if it is read in its slot.
+    pub fn held(&self) -> Option<&[u8]> {
+        let Held { from, len } = self.held?;
+        // SAFETY: `hold` checked that both lie inside the slot. It is ours, so that the host does
+        // not write to it, until `give_back`, which cannot be called while this is borrowed.
+        Some(unsafe { std::slice::from_raw_parts(self.slot().add(from), len) })
+    }
+
+    fn give_back(&mut self) {
+        if self.held.take().is_some() {
+            self.next_slot();
+        }
+    }
+
+    /// The slot is the host's again.
+    fn next_slot(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         let next = self.next.wrapping_add(1);
         self.next = if next < self.slots.count { next } else { 0 };
-        packet
     }
 
     /// As if the host had lost its place: the slot that it fills next is not its own, nor ours.
@@ -186,27 +232,22 @@ impl PacketRing {
         self.status().store(libc::TP_STATUS_LOSING, Ordering::Release);
     }
 
-    /// Copies the frame of the next slot, which is ours now.
-    fn copy(&self, status: u32, room: &mut [u8]) -> io::Result<Packet> {
+    /// Holds the frame of the next slot, which is ours now.
+    fn hold(&mut self, status: u32) -> io::Result<Packet> {
         // SAFETY: a slot begins with its header; the host does not write it while it is ours.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
         let from = usize::from(header.tp_mac).saturating_sub(FINISH_BYTES);
+        let from = from.max(size_of::<libc::tpacket2_hdr>());
         let whole = (header.tp_snaplen as usize).saturating_add(FINISH_BYTES);
-        let room_len = self.slots.bytes.saturating_sub(from.max(size_of::<libc::tpacket2_hdr>()));
-        let len = whole.min(room_len).min(room.len());
-        // SAFETY: `from + len` is at most a slot's length, inside the slot, and `len` at most the
-        // length of `room`, which is not part of the mapping.
-        unsafe { std::ptr::copy_nonoverlapping(self.slot().add(from), room.as_mut_ptr(), len) };
         // One that was cut although its slot does not say so was not queued: there was no room.
         let told = (header.tp_len as usize).saturating_add(FINISH_BYTES);
-        if whole < told {
+        if whole < told || from.saturating_add(whole) > self.slots.bytes {
+            self.next_slot();
             return Err(rustix::io::Errno::NOBUFS.into());
         }
+        self.held = Some(Held { from, len: whole });
         let tag = tag_of(status, header.tp_vlan_tpid, header.tp_vlan_tci);
-        Ok(Packet {
-            len: if len == told { len } else { told.max(room.len().saturating_add(1)) },
-            tag,
-        })
+        Ok(Packet { len: whole, tag })
     }
 }
 

@@ -93,6 +93,15 @@ impl View {
         Ok(bytes)
     }
 
+    /// Copies the bytes at `at` out, once.
+    #[inline]
+    pub fn read_into(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        let from = self.pointer(at, into.len())?;
+        // SAFETY: `pointer` checked that the bytes lie in the mapping; `into` is private.
+        unsafe { kernel::copy(into.as_mut_ptr(), from, into.len()) };
+        Ok(())
+    }
+
     /// Has the cache line at `at` on its way to this processor; a hint, and never an error.
     #[inline]
     pub fn prefetch(&self, at: usize) {

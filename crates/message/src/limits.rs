@@ -49,6 +49,12 @@ pub const PULLS_OF_PARTNER_MAX: usize = 8;
 pub const BLOCKS_ASKED: (usize, usize, usize) = (4, 2, 32);
 /// Blocks of one pull from the first that is not all there to the last that was asked for.
 pub const BLOCKS_SPAN_MAX: usize = 64;
+/// Large messages of one partner that a library half pulls at a time, in bytes, and how many however
+/// long they are. Four times what is asked for at a time ([`BLOCKS_ASKED`]), so that the library has
+/// time to take what came; and no more, so that it is taken out of a cache.
+pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
+/// See [`PULL_AHEAD_BYTES`].
+pub const PULLS_AHEAD_MIN: usize = 2;
 /// What a partner may have of a message that is pulled from us, beyond twice its length, in bytes;
 /// and how long it waits for each block that it wants besides, in ns.
 pub const PULLED_AGAIN_BYTES: u64 = 256 << 10;

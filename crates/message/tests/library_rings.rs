@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use causeway_message::library::{Arrival, Purpose, Refused, Rings, Staging, Transport, is_remote};
+use causeway_message::limits::PULL_AHEAD_BYTES;
 use causeway_message::rings::{Holds, layout, read_request, write_event};
 use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
@@ -14,24 +15,31 @@ use causeway_message::status::Status;
 use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
 use library_common::memory;
 
-/// One region of private memory, of which one place is given at a time.
-#[derive(Debug, Default)]
+/// One region of private memory, of which so many places are given at a time, all the same one.
+#[derive(Debug)]
 struct Stage {
     bytes: RefCell<Vec<u8>>,
-    taken: bool,
+    places: usize,
+    taken: usize,
+    /// No more are given ever.
+    ended: bool,
 }
 
 impl Staging for Stage {
     fn take(&mut self, len: u32, _purpose: Purpose) -> Result<Window, Refused> {
-        if std::mem::replace(&mut self.taken, true) {
+        if self.ended {
+            return Err(Refused::Never(Status::NoResources));
+        }
+        if self.taken >= self.places {
             return Err(Refused::Full);
         }
+        self.taken += 1;
         self.bytes.borrow_mut().resize(len as usize, 0);
         Ok(Window { region: RegionId(3), offset: 64, len })
     }
 
     fn give(&mut self, _window: Window) {
-        assert!(std::mem::take(&mut self.taken), "given twice");
+        self.taken = self.taken.checked_sub(1).expect("given twice");
     }
 
     fn write(&self, _window: Window, at: usize, bytes: &[u8]) {
@@ -81,7 +89,13 @@ fn pair() -> (Ours, Backend) {
     let bell: Bell = Box::new(move || *count.borrow_mut() += 1);
     let (sender, receiver) = open(&view, Side::First).unwrap();
     let holds = Holds::new(view.clone());
-    let ours = Rings::new(sender, receiver, holds, bell, Stage::default());
+    let ours = Rings::new(
+        sender,
+        receiver,
+        holds,
+        bell,
+        Stage { bytes: RefCell::default(), places: 1, taken: 0, ended: false },
+    );
     let (sender, receiver) = open(&view, Side::Second).unwrap();
     (ours, Backend { sender, receiver, holds: Holds::new(view), rung })
 }
@@ -136,7 +150,7 @@ fn offers_and_pulls_go_through_staging() {
     assert_eq!(way(&mut ours).copy(4, &mut bytes), 6);
     assert_eq!(&bytes[..6], b"456789");
     way(&mut ours).done();
-    assert!(!ours.staging.taken);
+    assert_eq!(ours.staging.taken, 0);
     // One that fails, and one whose partner was parted from: nobody hears of that.
     way(&mut ours).pull(PEER, 9, Token(4), None, 10).unwrap();
     backend.tell(&Event::Pulled { token: Token(4), status: Status::Aborted });
@@ -146,7 +160,66 @@ fn offers_and_pulls_go_through_staging() {
     way(&mut ours).disconnect(PEER);
     backend.tell(&Event::Pulled { token: Token(5), status: Status::Success });
     assert_eq!(way(&mut ours).next(), None);
-    assert!(!ours.staging.taken);
+    assert_eq!(ours.staging.taken, 0);
+}
+
+#[test]
+fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
+    let (mut ours, mut backend) = pair();
+    ours.staging.places = 3;
+    seen(&mut ours, &mut backend);
+    let long = PULL_AHEAD_BYTES as u32;
+    let asked = |token: u32, len: u32| {
+        let into = Window { region: RegionId(3), offset: 64, len };
+        Request::Pull { handle: Handle(token), token: Token(token.into()), into }
+    };
+    for token in 1..=6 {
+        way(&mut ours).pull(PEER, token, Token(token), None, long).unwrap();
+    }
+    backend.expect(&asked(1, long));
+    backend.expect(&asked(2, long));
+    assert!(backend.asked().is_none(), "two of any length");
+    way(&mut ours).pull(OTHER, 7, Token(7), None, 10).unwrap();
+    backend.expect(&asked(7, 10));
+    let over = |backend: &mut Backend, token, status| {
+        backend.tell(&Event::Pulled { token: Token(token), status });
+    };
+    over(&mut backend, 1, Status::Success);
+    assert_eq!(
+        way(&mut ours).next(),
+        Some(Arrival::Chunk { peer: PEER, token: Token(1), len: long })
+    );
+    assert!(backend.asked().is_none(), "its place is in use");
+    way(&mut ours).done();
+    backend.expect(&asked(3, long));
+    // There is no place now, and then there is one.
+    ours.staging.places = 1;
+    over(&mut backend, 2, Status::Aborted);
+    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(2), .. }));
+    assert!(backend.asked().is_none());
+    ours.staging.places = 3;
+    assert_eq!(way(&mut ours).next(), None);
+    backend.expect(&asked(4, long));
+    // There will never be one: the receive ends so.
+    ours.staging.ended = true;
+    over(&mut backend, 3, Status::Aborted);
+    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(3), .. }));
+    let status = Status::NoResources;
+    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(5), status });
+    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(6), status });
+    // Of a partner that is gone nothing waits.
+    ours.staging.ended = false;
+    way(&mut ours).pull(PEER, 8, Token(8), None, long).unwrap();
+    backend.expect(&asked(8, long));
+    way(&mut ours).pull(PEER, 9, Token(9), None, long).unwrap();
+    way(&mut ours).disconnect(PEER);
+    backend.expect(&Request::Disconnect { peer: PeerId(5) });
+    over(&mut backend, 4, Status::Aborted);
+    over(&mut backend, 8, Status::Success);
+    over(&mut backend, 7, Status::Aborted);
+    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(7), .. }));
+    assert!(backend.asked().is_none());
+    assert_eq!(ours.staging.taken, 0);
 }
 
 #[test]
@@ -406,7 +479,7 @@ fn hostile_entries_end_the_rings_and_partners_are_gone() {
     let never = Refused::Never(Status::EndpointUnreachable);
     assert_eq!(way(&mut ours).eager(PEER, Token(1), 1, &vec![1]), Err(never));
     assert_eq!(way(&mut ours).offer(PEER, Token(1), 1, &vec![1]), Err(never));
-    assert!(!ours.staging.taken, "its place is free");
+    assert_eq!(ours.staging.taken, 0, "its place is free");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_fabric::Context;
-use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
+use causeway_memory::packet::{PacketError, PacketSocket};
 
 use super::interface::Interface;
 use super::udp::{self, Udp};
@@ -12,8 +12,8 @@ use super::{By, Wiring};
 /// What a look came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// A frame of so many bytes.
-    Frame(usize),
+    /// A frame: see [`Carrier::frame`].
+    Frame,
     /// A frame that cannot be one of ours.
     Odd,
     /// Nothing.
@@ -66,14 +66,19 @@ impl Carrier {
         }
     }
 
-    /// Looks for a frame, which is put behind [`FINISH_BYTES`]. `asks`: whether we were woken.
-    pub fn receive(&mut self, room: &mut [u8], now_ns: u64, asks: bool) -> Came {
+    /// Looks for a frame. `asks`: whether we were woken.
+    pub fn receive(&mut self, now_ns: u64, asks: bool) -> Came {
         match self {
-            Self::Interface(interface) => interface.receive(room, now_ns, asks),
-            Self::Udp(udp) => {
-                let room = room.get_mut(FINISH_BYTES..).unwrap_or(&mut []);
-                udp.receive(room, now_ns)
-            }
+            Self::Interface(interface) => interface.receive(now_ns, asks),
+            Self::Udp(udp) => udp.receive(now_ns),
+        }
+    }
+
+    /// The frame that came last, where it lies, until the next look.
+    pub fn frame(&self) -> &[u8] {
+        match self {
+            Self::Interface(interface) => interface.frame(),
+            Self::Udp(udp) => udp.frame(),
         }
     }
 

@@ -235,6 +235,15 @@ impl Desk {
         if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
+    /// A place in a region, to be sent from there.
+    pub fn view(&self, region: RegionId, at: u64, len: usize) -> Result<View, RegionFault> {
+        let held = self.held(region)?;
+        if held.mapping.poisoned() {
+            return Err(RegionFault);
+        }
+        held.map.view(at, len).map_err(|_| RegionFault)
+    }
+
     /// Writes to a region.
     pub fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
         let held = self.held(region)?;

@@ -13,7 +13,7 @@ use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
 use rustix::io::Errno;
 
 use super::carried::Came;
-use crate::limits::{AGAIN_NS, SOCKET_BYTES};
+use crate::limits::{AGAIN_NS, FRAME_ROOM, SOCKET_BYTES};
 
 /// What the Ethernet header takes of a frame, in bytes.
 const ETHERNET_LEN: usize = 14;
@@ -46,6 +46,10 @@ pub struct Interface {
     /// Why it carries nothing.
     pub reason: String,
     pub inlet: PacketInlet,
+    /// For frames that are not read in the ring.
+    room: Vec<u8>,
+    /// Length of the last frame, with what stands before it.
+    len: usize,
     pub ups: u64,
 }
 
@@ -60,6 +64,8 @@ impl Interface {
             again_ns: None,
             reason: String::new(),
             inlet: PacketInlet::default(),
+            room: vec![0; FRAME_ROOM],
+            len: 0,
             ups: 0,
         }
     }
@@ -125,16 +131,23 @@ impl Interface {
         rest(&open.watch, &mut open.hushed, polled)
     }
 
+    /// The frame that came last.
+    pub fn frame(&self) -> &[u8] {
+        let whole = self.inlet.held().unwrap_or(&self.room);
+        whole.get(FINISH_BYTES..self.len).unwrap_or(&[])
+    }
+
     /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for
     /// no frame.
-    pub fn receive(&mut self, room: &mut [u8], now_ns: u64, asks: bool) -> Came {
+    pub fn receive(&mut self, now_ns: u64, asks: bool) -> Came {
         let Some(Open { socket, .. }) = &self.open else { return Came::Nothing };
-        match self.inlet.receive(socket, room, now_ns, asks) {
-            Ok(packet) => match packet.len.checked_sub(FINISH_BYTES) {
+        match self.inlet.look(socket, &mut self.room, now_ns, asks) {
+            Ok(packet) => {
+                self.len = packet.len;
                 // What has a tag is another network's.
-                Some(len) if packet.len <= room.len() && packet.tag.is_none() => Came::Frame(len),
-                _ => Came::Odd,
-            },
+                let whole = packet.len <= self.room.len() && packet.tag.is_none();
+                if whole && packet.len >= FINISH_BYTES { Came::Frame } else { Came::Odd }
+            }
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN) => Came::Nothing,
                 Some(Errno::NETDOWN | Errno::NODEV | Errno::NXIO) | None

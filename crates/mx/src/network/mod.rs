@@ -1,10 +1,11 @@
 //! A board's network: the backend half of its endpoints, between their rings and the wire.
 //!
 //! # Budget
-//! A request: one look at a slot, one copy. A frame out: one copy, and one system call for up to
-//! [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX). A frame in: one copy out of the
-//! host's ring. An event: one copy into the ring, and a message on the socket only where the
-//! process sleeps.
+//! A request: one look at a slot, one copy. A frame out: no copy of what is long, which the host
+//! takes from where it was lent, and one system call for up to
+//! [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX). A frame in: one copy, from where
+//! the host put it to where it is wanted. An event: one copy into the ring, and a message on the
+//! socket only where the process sleeps.
 //!
 //! | module | idea |
 //! |---|---|
@@ -32,7 +33,6 @@ use std::time::Duration;
 use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Context, Mac, Progress, Served};
-use causeway_memory::packet::FINISH_BYTES;
 use causeway_message::backend::{
     Board, Config, Dropped, EndpointCounters, PeerCounters, PeerState, Taken,
 };
@@ -41,7 +41,7 @@ use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
 use causeway_message::split::{NicId, RegionId, Request};
 
-use crate::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, REGION_BYTES_OF_ENDPOINT_MAX};
+use crate::limits::{FRAMES_BEFORE_DUE_MAX, REGION_BYTES_OF_ENDPOINT_MAX};
 use carried::{Came, Carrier};
 use desk::{Desk, NoRegion};
 use outlet::Outlet;
@@ -84,9 +84,8 @@ pub struct Network {
     outlet: Outlet,
     carrier: Carrier,
     discovery: Discovery,
-    /// What a request brings, and a frame.
+    /// What a request brings.
     request: Vec<u8>,
-    frame: Vec<u8>,
     /// Frames that changed nothing, by reason.
     dropped: BTreeMap<&'static str, u64>,
     /// What endpoints that are closed had counted.
@@ -188,7 +187,6 @@ impl Network {
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             request: vec![0; MEDIUM_BYTES_MAX],
-            frame: vec![0; FRAME_ROOM],
             dropped: BTreeMap::new(),
             past: Default::default(),
             notes: Vec::new(),
@@ -388,11 +386,11 @@ impl Network {
         let (mut looked, mut count, mut last) = (0_usize, 0_u32, Came::Odd);
         self.carrier.look();
         while looked < budget {
-            last = self.carrier.receive(&mut self.frame, now, !polled && looked == 0);
+            last = self.carrier.receive(now, !polled && looked == 0);
             looked = looked.saturating_add(1);
             match last {
-                Came::Frame(len) => {
-                    self.arrive(now, len);
+                Came::Frame => {
+                    self.arrive(now);
                     count = count.saturating_add(1);
                 }
                 // Strangers do not keep us awake.
@@ -410,9 +408,8 @@ impl Network {
         (count, last)
     }
 
-    fn arrive(&mut self, now: u64, len: usize) {
-        let end = FINISH_BYTES.saturating_add(len);
-        let frame = self.frame.get(FINISH_BYTES..end).unwrap_or(&[]);
+    fn arrive(&mut self, now: u64) {
+        let frame = self.carrier.frame();
         if Discovery::takes(frame) {
             if let Some(news) = self.discovery.hear(now, frame) {
                 self.follow(now, news);

@@ -85,10 +85,13 @@ impl Outside for Outlet {
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
         let desk = self.desks.get(&endpoint).ok_or(RegionFault)?;
-        self.frames.push_with(head, len, |room| desk.read(region, offset, room))
+        self.frames.push_lent(head, desk.view(region, offset, len)?);
+        Ok(())
     }
 
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {
+        // It may say that what was lent may be used again.
+        self.frames.part_from_lent();
         let Some(desk) = self.desks.get_mut(&endpoint) else { return true };
         if !desk.touched {
             self.touched.push(endpoint);
@@ -118,5 +121,20 @@ impl Outside for Outlet {
         bytes: &[u8],
     ) -> Result<(), RegionFault> {
         self.desks.get(&endpoint).ok_or(RegionFault)?.write(region, offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_message::split::Token;
+    use causeway_message::status::Status;
+
+    #[test]
+    fn what_was_lent_leaves_before_anybody_hears_that_it_may_be_used_again() {
+        let mut outlet = Outlet::new();
+        outlet.frames.push_lent(&[3; 16], crate::network::frames::tests::lent(50, 4));
+        outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });
+        assert_eq!(outlet.frames.down, 1, "it had nowhere to go, but it did");
     }
 }

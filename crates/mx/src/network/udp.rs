@@ -2,7 +2,7 @@
 //!
 //! # Budget
 //! One system call for as many frames of one length to one host as the host cuts at a time, or 64
-//! KiB; one for what came from a host, with a copy more of each frame.
+//! KiB; one for what came from a host.
 //!
 //! Taken is what comes from an address that the operator named. Which boards are behind which is
 //! learnt from what comes ([`super::book`]). What is for everyone, or for a board that was not heard
@@ -11,18 +11,20 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::Pool;
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
 use causeway_fabric::{Context, ServiceWatch};
+use causeway_memory::gather::Frame;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;
 
 use super::book::{Book, Heard};
 use super::carried::Came;
-use crate::limits::SEND_BYTES;
+use crate::limits::{FRAME_ROOM, SEND_BYTES};
 
 /// Length of an Ethernet header, in bytes.
 const HEADER_LEN: usize = 14;
@@ -39,47 +41,44 @@ impl Exit {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends frames that lie one behind the other, `ends` says where each ends, to whom they are
-    /// for: from number `from` on those of one length and to one host, as far as they go in one
-    /// call. Says how many left.
+    /// Sends frames to whom they are for: the first ones, of one length and to one host, as far as
+    /// they go in one call. Says how many left.
     ///
     /// # Errors
     /// The first went to none.
-    pub fn send(&self, bytes: &[u8], ends: &[usize], from: usize) -> io::Result<usize> {
+    pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         let mut book = self.book();
-        let start = from.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
-        let one = ends.get(from).and_then(|end| bytes.get(start..*end)).unwrap_or(&[]);
-        let Some(to) = mac(one).and_then(|mac| book.place(mac)) else {
+        let Some(one) = frames.clone().next() else { return Ok(0) };
+        let alone = || std::iter::once(one);
+        let Some(to) = mac(one.head).and_then(|mac| book.place(mac)) else {
             let mut last = Ok(1);
             for peer in book.peers() {
-                last = self.socket.send(*peer, one, one.len()).map(|()| 1);
+                last = self.socket.send_frames(*peer, alone()).map(|()| 1);
             }
             return last;
         };
         let together = book.leaves_together(to);
-        let count = if together { self.run(bytes, (start, one), ends.get(from..)) } else { 1 };
-        let end = ends.get(from.saturating_add(count).saturating_sub(1));
-        let all = end.and_then(|end| bytes.get(start..*end)).unwrap_or(one);
-        match self.socket.send(to, all, one.len()) {
+        let count = if together { self.run(one, frames.clone()) } else { 1 };
+        match self.socket.send_frames(to, frames.take(count)) {
             Ok(()) => Ok(count),
             Err(error) if count > 1 && is_too_much(&error) => {
                 book.leaves_alone(to);
-                self.socket.send(to, one, one.len()).map(|()| 1)
+                self.socket.send_frames(to, alone()).map(|()| 1)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// How many frames, the first of which begins at `start`, go in one call.
-    fn run(&self, bytes: &[u8], (start, one): (usize, &[u8]), ends: Option<&[usize]>) -> usize {
-        let (len, mut at, mut count) = (one.len().max(1), start, 0_usize);
-        for end in ends.unwrap_or(&[]).iter().take(self.socket.batch()) {
-            let frame = bytes.get(at..*end).unwrap_or(&[]);
-            let fits = end.saturating_sub(start) <= SEND_BYTES && frame.len() <= len;
-            if count > 0 && !(fits && mac(frame) == mac(one)) {
+    /// How many frames go in one call.
+    fn run<'a>(&self, one: Frame<'a>, frames: impl Iterator<Item = Frame<'a>>) -> usize {
+        let (len, mut bytes, mut count) = (one.len().max(1), 0_usize, 0_usize);
+        for frame in frames.take(self.socket.batch()) {
+            bytes = bytes.saturating_add(frame.len());
+            let fits = bytes <= SEND_BYTES && frame.len() <= len;
+            if count > 0 && !(fits && mac(frame.head) == mac(one.head)) {
                 break;
             }
-            (at, count) = (*end, count.saturating_add(1));
+            count = count.saturating_add(1);
             if frame.len() < len {
                 // Only the last may be shorter.
                 break;
@@ -98,9 +97,10 @@ fn mac(frame: &[u8]) -> Option<[u8; 6]> {
 #[derive(Debug)]
 struct Arrivals {
     receiver: Receiver,
-    /// What was taken from the host and not looked at, and how far the first of it was.
+    /// What was taken from the host and not looked at to its end.
     bursts: VecDeque<Burst>,
-    at: usize,
+    /// Where in the first of it the last datagram lies, if one was looked at.
+    last: Option<Range<usize>>,
     /// Nothing more was there: it is not asked again before that was said.
     drained: bool,
 }
@@ -108,15 +108,19 @@ struct Arrivals {
 impl Arrivals {
     fn new() -> Self {
         let receiver = Receiver::new(Pool::default());
-        Self { receiver, bursts: VecDeque::new(), at: 0, drained: false }
+        Self { receiver, bursts: VecDeque::new(), last: None, drained: false }
     }
 
-    /// The next datagram, put at the beginning of `room`: its length and where it came from.
-    fn next(
-        &mut self,
-        socket: &Socket,
-        room: &mut [u8],
-    ) -> io::Result<Option<(usize, SocketAddr)>> {
+    /// Looks for the next datagram: where it came from.
+    fn next(&mut self, socket: &Socket) -> io::Result<Option<SocketAddr>> {
+        let mut at = 0;
+        if let (Some(last), Some(burst)) = (self.last.take(), self.bursts.front()) {
+            at = last.end;
+            if at >= burst.len {
+                self.bursts.pop_front();
+                at = 0;
+            }
+        }
         if self.bursts.is_empty() {
             if std::mem::take(&mut self.drained) {
                 return Ok(None);
@@ -124,26 +128,20 @@ impl Arrivals {
             let mut came = Vec::new();
             self.drained = !self.receiver.receive(socket, &mut came, false)?;
             self.bursts.extend(came);
-            self.at = 0;
         }
         let Some(burst) = self.bursts.front() else {
             self.drained = false;
             return Ok(None);
         };
-        let end = self.at.saturating_add(burst.stride.max(1)).min(burst.len);
-        let bytes = burst.buffer.get(self.at..end).unwrap_or(&[]);
-        let (len, from) = (bytes.len(), burst.from);
-        // One that is too long is known by its length.
-        let kept = len.min(room.len());
-        if let (Some(to), Some(bytes)) = (room.get_mut(..kept), bytes.get(..kept)) {
-            to.copy_from_slice(bytes);
-        }
-        self.at = end;
-        if end >= burst.len {
-            self.bursts.pop_front();
-            self.at = 0;
-        }
-        Ok(Some((len, from)))
+        let end = at.saturating_add(burst.stride.max(1)).min(burst.len);
+        self.last = Some(at..end);
+        Ok(Some(burst.from))
+    }
+
+    /// The datagram that was looked for last.
+    fn last(&self) -> &[u8] {
+        let (burst, last) = (self.bursts.front(), self.last.clone());
+        burst.zip(last).and_then(|(burst, last)| burst.buffer.get(last)).unwrap_or(&[])
     }
 }
 
@@ -208,10 +206,15 @@ impl Udp {
         self.came.drained = false;
     }
 
-    /// Looks for a frame, which is put at the beginning of `room`.
-    pub fn receive(&mut self, room: &mut [u8], now_ns: u64) -> Came {
-        let (len, from) = match self.came.next(&self.exit.socket, room) {
-            Ok(Some(came)) => came,
+    /// The frame that came last.
+    pub fn frame(&self) -> &[u8] {
+        self.came.last()
+    }
+
+    /// Looks for a frame.
+    pub fn receive(&mut self, now_ns: u64) -> Came {
+        let from = match self.came.next(&self.exit.socket) {
+            Ok(Some(from)) => from,
             Ok(None) => return Came::Nothing,
             Err(error) => {
                 return match Errno::from_io_error(&error) {
@@ -226,18 +229,16 @@ impl Udp {
             self.strangers = self.strangers.wrapping_add(1);
             return Came::Odd;
         }
-        let source = room.get(6..HEADER_LEN).and_then(|rest| rest.first_chunk::<6>()).copied();
-        let Some(source) = source.filter(|_| len >= HEADER_LEN && len < room.len()) else {
-            return Came::Odd;
-        };
-        let frame = room.get(..len).unwrap_or(&[]);
+        let frame = self.came.last();
+        let source = frame.get(6..HEADER_LEN).and_then(|rest| rest.first_chunk::<6>()).copied();
+        let Some(source) = source.filter(|_| frame.len() < FRAME_ROOM) else { return Came::Odd };
         let heard = match source == self.own {
             true => Heard::Elsewhere,
             false => book.heard(source, from, frame, now_ns, crate::service::random_number),
         };
         drop(book);
         match heard {
-            Heard::Here => return Came::Frame(len),
+            Heard::Here => return Came::Frame,
             Heard::Elsewhere => {}
             Heard::Ask { both, magic } => {
                 let query = HostQuery { index_of_destination: PEER_UNKNOWN, magic };
@@ -275,8 +276,7 @@ mod tests {
 
     /// So many datagrams at most: their lengths.
     fn take(came: &mut Arrivals, socket: &Socket, most: usize) -> Vec<usize> {
-        let mut room = [0; 100];
-        let mut one = || came.next(socket, &mut room).unwrap().map(|(len, _)| len);
+        let mut one = || came.next(socket).unwrap().map(|_| came.last().len());
         std::iter::from_fn(&mut one).take(most).collect()
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
+use causeway_memory::gather::in_a_row;
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
 use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_wire::ethernet;
@@ -107,7 +108,7 @@ impl Carrier for RawCarrier {
         if let Some(socket) = self.socket.take() {
             while at < self.ends.len() {
                 calls = calls.saturating_add(1);
-                let error = match socket.send(&self.bytes, &self.ends, at) {
+                let error = match socket.send(in_a_row(&self.bytes, &self.ends, at)) {
                     Ok(sent) if sent > 0 => {
                         at = at.saturating_add(sent);
                         continue;

@@ -16,6 +16,7 @@
 //! apart from them.
 
 mod aside;
+mod turns;
 mod way;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -29,6 +30,7 @@ use crate::rings::{Holds, Wrong, read_event, write_request};
 use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
 use aside::Aside;
+use turns::{Turns, Wanted};
 
 /// What a place in staging is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +91,7 @@ enum Current {
     /// The first of those that were set aside.
     Aside,
     /// The end of a pull: its bytes are in staging.
-    Pulled(channel::Event, Token, Window),
+    Pulled(channel::Event, PeerId, Window),
 }
 
 /// Whether the rings are of use.
@@ -112,6 +114,11 @@ pub struct Rings<D, S> {
     /// The memory for large messages.
     pub staging: S,
     underway: HashMap<Token, Underway>,
+    turns: Turns,
+    /// Partners whose turn it is, for whose next message there was no room.
+    stalled: Vec<PeerId>,
+    /// Messages that will never be pulled, and why: the library half is yet to be told.
+    refused: VecDeque<(Token, Status)>,
     /// Partners that are not forgotten, to be told of when the rings end.
     peers: Vec<PeerId>,
     owed: VecDeque<Owed>,
@@ -140,6 +147,9 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             bell,
             staging,
             underway: HashMap::new(),
+            turns: Turns::default(),
+            stalled: Vec::new(),
+            refused: VecDeque::new(),
             peers: Vec::new(),
             owed: VecDeque::new(),
             current: Current::Nothing,
@@ -407,11 +417,13 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 let Some(Underway::Pull(peer, window)) = self.underway.remove(&token) else {
                     return Some(Arrival::Pulled { token, status });
                 };
+                self.turns.over(peer, window.len);
                 if status != Status::Success || peer == PeerId::NONE {
                     self.staging.give(window);
+                    self.pull_more(peer);
                     return (peer != PeerId::NONE).then_some(Arrival::Pulled { token, status });
                 }
-                self.current = Current::Pulled(event, token, window);
+                self.current = Current::Pulled(event, peer, window);
                 Arrival::Chunk { peer, token, len: window.len }
             }
             Event::Connected { token, status, peer } => {
@@ -481,8 +493,53 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         Some(self.arrival)
     }
 
+    /// Begins a pull.
+    fn begin_pull(&mut self, peer: PeerId, wanted: Wanted) -> Result<(), Refused> {
+        let Wanted { offer, token, len } = wanted;
+        let into = self.staging.take(len, Purpose::Pull)?;
+        let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
+        match asked {
+            Ok(()) => {
+                self.turns.began(peer, len);
+                self.underway.insert(token, Underway::Pull(peer, into));
+            }
+            Err(_) => self.staging.give(into),
+        }
+        asked
+    }
+
+    /// Pulls what waits for its turn of a partner.
+    fn pull_more(&mut self, peer: PeerId) {
+        while let Some(wanted) = self.turns.next(peer) {
+            match self.begin_pull(peer, wanted) {
+                Ok(()) => {}
+                Err(Refused::Full) => {
+                    if !self.stalled.contains(&peer) {
+                        self.stalled.push(peer);
+                    }
+                    return;
+                }
+                Err(Refused::Never(status)) => self.refused.push_back((wanted.token, status)),
+            }
+            self.turns.taken(peer);
+        }
+    }
+
+    /// Tries again what had no room, and says what will never have any.
+    #[cold]
+    fn next_refused(&mut self) -> Option<Arrival> {
+        for peer in std::mem::take(&mut self.stalled) {
+            self.pull_more(peer);
+        }
+        let (token, status) = self.refused.pop_front()?;
+        self.arrival = Arrival::Pulled { token, status };
+        self.current = Current::Note;
+        Some(self.arrival)
+    }
+
     /// Pulls from a partner are of no interest any more.
     fn orphan(&mut self, peer: PeerId) {
+        self.turns.forget(peer);
         for underway in self.underway.values_mut() {
             if let Underway::Pull(of, _) = underway
                 && *of == peer

@@ -1,6 +1,6 @@
 //! Rings as a [`Transport`].
 
-use super::{Bell, Current, Purpose, Rings, Staging, Underway, handle, inner};
+use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 use crate::rings::eager;
@@ -62,13 +62,14 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         _into: Option<&mut B>,
         len: u32,
     ) -> Result<Handed, Refused> {
-        let into = if len > 0 { self.staging.take(len, Purpose::Pull)? } else { NOTHING };
-        let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
-        match asked {
-            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Pull(peer, into))),
-            Err(_) if len > 0 => self.staging.give(into),
-            _ => {}
-        }
+        let wanted = Wanted { offer, token, len };
+        let asked = if len == 0 {
+            self.request(&Request::Pull { handle: handle(offer), token, into: NOTHING })
+        } else if self.turns.may_begin(peer, wanted) {
+            self.begin_pull(peer, wanted)
+        } else {
+            Ok(())
+        };
         asked.map(|()| Handed::Kept)
     }
 
@@ -134,6 +135,11 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         if !self.owed.is_empty() {
             self.pay();
         }
+        if !(self.stalled.is_empty() && self.refused.is_empty())
+            && let Some(refused) = self.next_refused()
+        {
+            return Some(refused);
+        }
         // What was deferred is given again after all else was.
         let next = self.look().or_else(|| self.next_aside());
         if next.is_none() && self.ended() { self.next_last() } else { next }
@@ -158,9 +164,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     fn done(&mut self) {
         match self.current {
             Current::Event(event) => self.take(event),
-            Current::Pulled(event, _, window) => {
+            Current::Pulled(event, peer, window) => {
                 self.staging.give(window);
                 self.take(event);
+                self.pull_more(peer);
             }
             Current::Aside => {
                 self.current = Current::Nothing;

@@ -1,0 +1,206 @@
+//! Frames that are sent from where they lie: a head of our own, and a body that may lie in memory
+//! that others share. The kernel reads each byte once; no copy of ours is made, nor any reference.
+//!
+//! What others write to a body while it is sent leaves as they write it: whoever lends one sends it
+//! before its owner is told that it may be used again.
+
+use std::io;
+use std::mem::size_of;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use rustix::net::addr::SocketAddrArg as _;
+
+use crate::limits::FRAMES_PER_CALL_MAX;
+use crate::view::View;
+
+/// One frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// Its first bytes.
+    pub head: &'a [u8],
+    /// The others.
+    pub body: Option<&'a View>,
+}
+
+impl Frame<'_> {
+    /// Bytes of both.
+    pub fn len(&self) -> usize {
+        self.head.len().saturating_add(self.body.map_or(0, View::len))
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Frames of our own that lie one behind the other in `bytes`, from number `from` on; `ends` says
+/// where each ends.
+pub fn in_a_row<'a>(
+    bytes: &'a [u8],
+    ends: &'a [usize],
+    from: usize,
+) -> impl Iterator<Item = Frame<'a>> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let frame = |(start, end): (usize, &usize)| bytes.get(start..*end).unwrap_or(&[]);
+    starts.zip(ends).skip(from).map(frame).map(|head| Frame { head, body: None })
+}
+
+/// Where the pieces of frames lie, for the kernel, and how many each frame has.
+fn pieces<'a>(frames: impl Iterator<Item = Frame<'a>>) -> (Vec<libc::iovec>, Vec<usize>) {
+    let (mut all, mut counts) = (Vec::new(), Vec::new());
+    for Frame { head, body } in frames.take(FRAMES_PER_CALL_MAX) {
+        all.push(libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() });
+        let behind =
+            body.map(|view| libc::iovec { iov_base: view.as_ptr().cast(), iov_len: view.len() });
+        counts.push(1_usize.saturating_add(usize::from(behind.is_some())));
+        all.extend(behind);
+    }
+    (all, counts)
+}
+
+/// Says how many of what was to be sent left.
+fn sent<T>(done: T) -> io::Result<usize>
+where
+    usize: TryFrom<T>,
+{
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends frames, each as a message of its own, [`FRAMES_PER_CALL_MAX`] at most; says how many left.
+/// Never waits.
+///
+/// # Errors
+/// The first of them did not leave.
+pub fn send_each<'a>(
+    fd: BorrowedFd<'_>,
+    frames: impl Iterator<Item = Frame<'a>>,
+) -> io::Result<usize> {
+    let (mut vectors, counts) = pieces(frames);
+    let mut at = vectors.as_mut_ptr();
+    let message = |count: &usize| {
+        // SAFETY: an all-zero message is valid: no name, no data, no control.
+        let mut one: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        (one.msg_hdr.msg_iov, one.msg_hdr.msg_iovlen) = (at, *count as _);
+        at = at.wrapping_add(*count);
+        one
+    };
+    let mut messages: Vec<libc::mmsghdr> = counts.iter().map(message).collect();
+    let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: each message names so many vectors that lie one behind the other in `vectors`, and
+    // those bytes which the frames borrow: mapped, or ours, until the call is over.
+    sent(unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) })
+}
+
+/// The control message that says how long the datagrams are that the kernel is to cut.
+#[repr(C, align(8))]
+struct CutInto {
+    header: libc::cmsghdr,
+    len: u16,
+}
+
+/// Sends frames of one length (the last may be shorter) in datagrams that the kernel cuts (UDP
+/// GSO): all of them, or none. Never waits.
+///
+/// # Errors
+/// None was sent: the kernel has no room, refuses the address or the length, or there are more than
+/// [`FRAMES_PER_CALL_MAX`].
+pub fn send_together<'a>(
+    fd: BorrowedFd<'_>,
+    to: &SocketAddr,
+    frames: impl Iterator<Item = Frame<'a>> + Clone,
+) -> io::Result<()> {
+    let cut = frames.clone().next().map_or(0, |frame| frame.len());
+    let len = u16::try_from(cut).map_err(|_| rustix::io::Errno::MSGSIZE)?;
+    if frames.clone().nth(FRAMES_PER_CALL_MAX).is_some() {
+        return Err(rustix::io::Errno::MSGSIZE.into());
+    }
+    let (mut vectors, counts) = pieces(frames);
+    // SAFETY: this only calculates.
+    let cmsg_len = unsafe { libc::CMSG_LEN(size_of::<u16>() as u32) };
+    let (cmsg_level, cmsg_type) = (libc::SOL_UDP, libc::UDP_SEGMENT);
+    let header = libc::cmsghdr { cmsg_len: cmsg_len as _, cmsg_level, cmsg_type };
+    let mut control = CutInto { header, len };
+    // SAFETY: an all-zero message is valid: no name, no data, no control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
+    if counts.len() > 1 {
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<CutInto>() as _;
+    }
+    // SAFETY: the message names the address, the vectors and the control message, and the vectors
+    // those bytes which the frames borrow: mapped, or ours, until the call is over.
+    sent(unsafe {
+        to.with_sockaddr(|address, len| {
+            message.msg_name = address.cast_mut().cast();
+            message.msg_namelen = len;
+            libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
+        })
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, create};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    /// A window of shared memory with these bytes.
+    fn shared(bytes: &[u8]) -> View {
+        let file = create("test", 8192).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 8192).unwrap());
+        let view = View::new(mapping, 100, bytes.len()).unwrap();
+        view.write(0, bytes).unwrap();
+        view
+    }
+
+    #[test]
+    fn each_frame_is_a_message_of_its_head_and_its_body() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let body = shared(b"body");
+        let frames = [
+            Frame { head: b"one ", body: Some(&body) },
+            Frame { head: b"two", body: None },
+            Frame { head: b"three ", body: Some(&body) },
+        ];
+        assert_eq!(send_each(a.as_fd(), frames.into_iter()).unwrap(), 3);
+        let mut room = [0; 64];
+        for frame in [&b"one body"[..], b"two", b"three body"] {
+            let len = rustix::io::read(&b, &mut room).unwrap();
+            assert_eq!(&room[..len], frame);
+        }
+        let many = std::iter::repeat_n(frames[1], 1000);
+        assert_eq!(send_each(a.as_fd(), many).unwrap(), FRAMES_PER_CALL_MAX);
+        drop(b);
+        assert!(send_each(a.as_fd(), frames.into_iter()).is_err());
+    }
+
+    #[test]
+    fn frames_of_one_length_leave_together_as_datagrams() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let (a, b) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
+            b.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+            let to = b.local_addr().unwrap();
+            let (body, short) = (shared(&[7; 1000]), shared(&[8; 10]));
+            let whole = Frame { head: &[1; 24], body: Some(&body) };
+            let last = Frame { head: &[2; 24], body: Some(&short) };
+            send_together(a.as_fd(), &to, [whole, whole, last].into_iter()).unwrap();
+            let mut room = [0; 2000];
+            for (number, fill, len) in [(1, 7, 1000), (1, 7, 1000), (2, 8, 10)] {
+                let (came, _) = b.recv_from(&mut room).unwrap();
+                assert_eq!(&room[..came], [&[number; 24][..], &vec![fill; len]].concat());
+            }
+            let many = std::iter::repeat_n(last, FRAMES_PER_CALL_MAX + 1);
+            assert!(send_together(a.as_fd(), &to, many).is_err());
+            send_together(a.as_fd(), &to, [last].into_iter()).unwrap();
+            assert_eq!(b.recv_from(&mut room).unwrap().0, 34);
+        }
+    }
+}

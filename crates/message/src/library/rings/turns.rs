@@ -1,0 +1,128 @@
+//! Whose turn it is to be pulled: of each partner a few messages at a time, in the order in which
+//! they were asked for, so that places in staging are used again while they are in the cache. A
+//! place for each of the sixty-four messages of a window would be written to and read from memory.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::limits::{PULL_AHEAD_BYTES, PULLS_AHEAD_MIN};
+use crate::split::{PeerId, Token};
+
+/// A message that is to be pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) offer: u64,
+    pub(super) token: Token,
+    pub(super) len: u32,
+}
+
+/// Those of one partner.
+#[derive(Debug, Default)]
+struct Turn {
+    /// How many are pulled, and their bytes.
+    pulls: usize,
+    bytes: u64,
+    waiting: VecDeque<Wanted>,
+}
+
+impl Turn {
+    fn has_room(&self, len: u32) -> bool {
+        let bytes = self.bytes.saturating_add(len.into());
+        self.pulls < PULLS_AHEAD_MIN || bytes <= PULL_AHEAD_BYTES
+    }
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Turns(HashMap<PeerId, Turn>);
+
+impl Turns {
+    /// Whether a message may be pulled now; else it waits for its turn.
+    pub(super) fn may_begin(&mut self, peer: PeerId, wanted: Wanted) -> bool {
+        let turn = self.0.entry(peer).or_default();
+        let now = turn.waiting.is_empty() && turn.has_room(wanted.len);
+        if !now {
+            turn.waiting.push_back(wanted);
+        }
+        now
+    }
+
+    /// A pull has begun.
+    pub(super) fn began(&mut self, peer: PeerId, len: u32) {
+        let turn = self.0.entry(peer).or_default();
+        turn.pulls = turn.pulls.saturating_add(1);
+        turn.bytes = turn.bytes.saturating_add(len.into());
+    }
+
+    /// A pull is over.
+    pub(super) fn over(&mut self, peer: PeerId, len: u32) {
+        if let Some(turn) = self.0.get_mut(&peer) {
+            turn.pulls = turn.pulls.saturating_sub(1);
+            turn.bytes = turn.bytes.saturating_sub(len.into());
+        }
+    }
+
+    /// The next message of a partner whose turn it is.
+    pub(super) fn next(&mut self, peer: PeerId) -> Option<Wanted> {
+        let turn = self.0.get_mut(&peer)?;
+        let wanted = *turn.waiting.front()?;
+        turn.has_room(wanted.len).then_some(wanted)
+    }
+
+    /// That message waits no more.
+    pub(super) fn taken(&mut self, peer: PeerId) {
+        if let Some(turn) = self.0.get_mut(&peer) {
+            turn.waiting.pop_front();
+        }
+    }
+
+    /// A partner is gone.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.0.remove(&peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerId = PeerId(3);
+
+    fn wanted(token: u64, len: u32) -> Wanted {
+        Wanted { offer: token, token: Token(token), len }
+    }
+
+    #[test]
+    fn a_few_are_pulled_at_a_time_in_order() {
+        let mut turns = Turns::default();
+        let half = (PULL_AHEAD_BYTES / 2) as u32;
+        for token in 0..2 {
+            assert!(turns.may_begin(PEER, wanted(token, half)));
+            turns.began(PEER, half);
+        }
+        assert!(!turns.may_begin(PEER, wanted(2, half)));
+        assert!(!turns.may_begin(PEER, wanted(3, 1)), "behind the other");
+        assert!(turns.may_begin(PeerId(5), wanted(4, half)), "another's turn");
+        assert_eq!(turns.next(PEER), None);
+        turns.over(PEER, half);
+        assert_eq!(turns.next(PEER), Some(wanted(2, half)));
+        turns.taken(PEER);
+        turns.began(PEER, half);
+        assert_eq!(turns.next(PEER), None);
+        turns.forget(PEER);
+        assert!(turns.may_begin(PEER, wanted(5, half)));
+    }
+
+    #[test]
+    fn the_longest_go_two_at_a_time() {
+        let mut turns = Turns::default();
+        for token in 0..PULLS_AHEAD_MIN as u64 {
+            assert!(turns.may_begin(PEER, wanted(token, u32::MAX)));
+            turns.began(PEER, u32::MAX);
+        }
+        assert!(!turns.may_begin(PEER, wanted(9, 1)));
+        for _ in 0..PULLS_AHEAD_MIN {
+            turns.over(PEER, u32::MAX);
+        }
+        assert_eq!(turns.next(PEER), Some(wanted(9, 1)));
+    }
+}
