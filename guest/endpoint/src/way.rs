@@ -98,6 +98,8 @@ pub struct Way {
     shown: Shown,
     /// It is the rings' turn.
     rings_first: bool,
+    /// What came last came from the daemon: it, too, needs a processor.
+    pub far: bool,
     peers: Vec<Option<Peer>>,
     by_address: BTreeMap<Address, PeerId>,
 }
@@ -148,6 +150,7 @@ impl Way {
             notes: VecDeque::new(),
             shown: Shown::Nothing,
             rings_first: false,
+            far: false,
             peers: Vec::new(),
             by_address: BTreeMap::new(),
         })

@@ -75,7 +75,10 @@ pub const STEPS_AT_ONCE: usize = 4;
 /// After so many looks in a row that found nothing, every so many of them give the processor away:
 /// where there are more processes than processors, what is waited for needs it, and so does the
 /// daemon by which it comes from another host. Many more than a message of a few bytes takes to come.
-pub const VAIN_LOOKS: (u32, u32) = (64, 8);
+pub const VAIN_LOOKS: (u32, u32) = (64, 4);
+/// How many of them are taken to have been where the daemon brought the last message: what is
+/// answered leaves by the daemon too, which may be waiting for this very processor.
+pub const VAIN_FAR: u32 = 60;
 /// How long a call that waits looks before it sleeps.
 pub const LOOK: Duration = Duration::from_micros(50);
 /// Longest sleep; whatever is waited for wakes.

@@ -26,7 +26,7 @@ impl Way {
     fn next_of_rings(&mut self) -> Option<Arrival> {
         let rings: &mut Ways = self.rings.as_mut()?;
         let next = rings.next()?;
-        self.shown = Shown::Rings;
+        (self.shown, self.far) = (Shown::Rings, true);
         Some(next)
     }
 
@@ -42,7 +42,7 @@ impl Way {
             return self.notes.front().copied();
         }
         if next.is_some() {
-            self.shown = Shown::Channels;
+            (self.shown, self.far) = (Shown::Channels, false);
         }
         next
     }
@@ -233,7 +233,7 @@ impl<B: Buffer> Transport<B> for Way {
 
     #[inline]
     fn short_done(&mut self) {
-        self.rings_first = self.rings.is_some();
+        (self.rings_first, self.far) = (self.rings.is_some(), false);
         <Local as Transport<B>>::short_done(&mut self.channels);
     }
 

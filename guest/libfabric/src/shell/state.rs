@@ -11,7 +11,7 @@ use causeway_endpoint::lock::Guarded;
 use super::auto::Auto;
 use super::sleep::Sleep;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
-use crate::limits::COMPLETIONS_MAX;
+use crate::limits::{COMPLETIONS_MAX, VAIN_FAR};
 use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
 
 /// What counters may count, by their place in [`Ep::counters`].
@@ -140,7 +140,7 @@ impl State {
         let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
         let done = run(ep, Env { book, regions });
         if !ep.rdm.done.is_empty() {
-            *vain = 0;
+            *vain = begun(ep);
             route(ep, cqs, cntrs);
         }
         done
@@ -149,8 +149,9 @@ impl State {
     /// An endpoint goes on.
     #[inline]
     pub fn progress(&mut self, at: usize) {
-        if self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env))) == Ok(true) {
-            self.vain = 0;
+        let worked = self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env).then(|| begun(ep))));
+        if let Ok(Some(vain)) = worked {
+            self.vain = vain;
         }
     }
 
@@ -230,6 +231,12 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
 
 /// Whether both are bound to one queue.
 #[cold]
+/// From how many looks in vain on it is counted, once something was done.
+#[inline]
+fn begun(ep: &Ep) -> u32 {
+    if ep.rdm.endpoint.way.far { VAIN_FAR } else { 0 }
+}
+
 fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
     one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
 }
