@@ -3,6 +3,7 @@
 mod attacks;
 mod bare;
 mod contain;
+mod copies;
 pub mod ethernet;
 mod guests;
 mod idle;
@@ -20,6 +21,7 @@ pub fn all() -> Vec<Plan> {
     let mut plans = sockets::plans();
     plans.extend(ethernet::plans());
     plans.extend(idle::plans());
+    plans.extend(copies::plans());
     plans.extend(scale::plans());
     plans.extend(links::plans());
     plans.extend(messages::plans());

@@ -1,0 +1,98 @@
+//! The copy that every path is made of: from one guest's memory into another's, beside `memcpy` of
+//! private memory and beside two copies by way of a buffer; in caches, and not.
+
+use std::hint::black_box;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_memory::copy::copy;
+use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
+
+use crate::effort::Effort;
+use crate::pin::{CLIENT, pin};
+use crate::row::{Guest, Plan};
+
+/// So much is copied for a figure, in bytes.
+const ALL: usize = 1 << 30;
+/// Memory of which every place is copied in turn: far more than a core's own caches.
+const COLD: usize = 64 << 20;
+
+/// A guest with so many bytes of memory, each of them touched.
+fn guest(bytes: usize) -> Result<Map, String> {
+    let file = create("bench", bytes as u64).map_err(|e| e.to_string())?;
+    let mapping = Mapping::new(file.as_fd(), 0, bytes as u64).map_err(|e| e.to_string())?;
+    let whole = Region { guest: 0, user: 0, mapping: Arc::new(mapping) };
+    let map = Map::new(vec![whole]).map_err(|e| e.to_string())?;
+    map.write(0, &vec![1; bytes]).map_err(|e| e.to_string())?;
+    Ok(map)
+}
+
+/// GB/s of `one`, which copies `len` bytes at a place of `within` bytes.
+fn gb_s(
+    effort: &Effort,
+    len: usize,
+    within: usize,
+    mut one: impl FnMut(usize) -> Result<(), String>,
+) -> Result<Vec<f64>, String> {
+    pin(CLIENT);
+    let rounds = effort.rounds((ALL / len) as u64);
+    let step = len.next_multiple_of(64);
+    effort.each(|| {
+        let (mut at, since) = (0, Instant::now());
+        for _ in 0..rounds {
+            one(at)?;
+            at = if at + 2 * step <= within { at + step } else { 0 };
+        }
+        Ok(rounds as f64 * len as f64 / since.elapsed().as_secs_f64() / 1e9)
+    })
+}
+
+/// Straight from one guest into the other.
+fn straight(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
+    let (from, to) = (guest(within)?, guest(within)?);
+    gb_s(effort, len, within, |at| {
+        let span = [Span { addr: at as u64, len: len as u32 }];
+        let (mut source, mut sink) = (Cursor::new(&span), Cursor::new(&span));
+        copy((&from, &mut source), (&to, &mut sink), len as u64).map_err(|e| e.to_string())
+    })
+}
+
+/// Into a buffer of ours and out of it again, as who trusts no memory of guests might.
+fn by_way_of_a_buffer(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
+    let (from, to) = (guest(within)?, guest(within)?);
+    let mut buffer = vec![0; len];
+    gb_s(effort, len, within, |at| {
+        from.read(at as u64, &mut buffer).map_err(|e| e.to_string())?;
+        to.write(at as u64, black_box(&buffer)).map_err(|e| e.to_string())
+    })
+}
+
+/// Memory of our own.
+fn memcpy(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
+    let (from, mut to) = (vec![1_u8; within], vec![0_u8; within]);
+    gb_s(effort, len, within, |at| {
+        let place = at..at + len;
+        black_box(&mut to[place.clone()]).copy_from_slice(black_box(&from[place]));
+        Ok(())
+    })
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (name, len) in [("64 B", 64), ("1500 B", 1500), ("4 KiB", 4096), ("64 KiB", 65_536)] {
+        for (within, where_) in [(len.max(64), "in the cache"), (COLD, "out of the cache")] {
+            let title = format!("Copy between guests of {name}, {where_}");
+            plans.push(
+                Plan::new(title, "GB/s", Guest::Native, move |e| straight(e, len, within))
+                    .beside("memcpy", move |e| memcpy(e, len, within))
+                    .beside("two copies", move |e| by_way_of_a_buffer(e, len, within))
+                    .note(
+                        "By which the copy kernels are chosen, together with the rows of frames.",
+                    ),
+            );
+        }
+    }
+    plans
+}
