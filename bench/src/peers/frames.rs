@@ -9,7 +9,7 @@ use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_memory::packet_ring::{PacketRing, Slots};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::underlay::Underlay;
+use super::underlay::{Ends, Underlay};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
@@ -42,17 +42,16 @@ fn receive(socket: &PacketSocket, spin: bool) -> std::io::Result<()> {
     }
 }
 
-/// Round trips of the shortest frame: microseconds. Both ends spin if `spin`, else they sleep, on
-/// one core: whoever waits leaves it to the other.
-pub fn frame_round_us(effort: &Effort, spin: bool) -> Result<Vec<f64>, String> {
+/// Round trips of the shortest frame: microseconds.
+pub fn frame_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     let rounds = effort.rounds(30_000);
-    let far_core = if spin { SERVER } else { CLIENT };
+    let spin = ends == Ends::Spinning;
     let open = || PacketSocket::open_for("eth0", ETHERTYPE, None).map_err(std::io::Error::other);
     let send = |socket: &PacketSocket| rustix::io::write(socket, &frame()).map(drop);
     effort.each(|| {
         let echo = || {
-            pin(far_core);
+            pin(ends.core(1));
             let socket = open()?;
             for _ in 0..=rounds {
                 receive(&socket, spin)?;
@@ -62,7 +61,7 @@ pub fn frame_round_us(effort: &Effort, spin: bool) -> Result<Vec<f64>, String> {
         };
         let mut round_us = 0.0;
         let ask = || {
-            pin(CLIENT);
+            pin(ends.core(0));
             let socket = open()?;
             let mut since = Instant::now();
             for round in 0..=rounds {

