@@ -204,6 +204,8 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     ours.staging.ended = true;
     over(&mut backend, 3, Status::Aborted);
     assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(3), .. }));
+    assert!(!ours.arm(), "it is to be said");
+    ours.disarm();
     let status = Status::NoResources;
     assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(5), status });
     assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(6), status });

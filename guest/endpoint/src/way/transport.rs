@@ -25,9 +25,14 @@ impl Way {
     #[inline]
     fn next_of_rings(&mut self) -> Option<Arrival> {
         let rings: &mut Ways = self.rings.as_mut()?;
-        let next = rings.next()?;
-        (self.shown, self.far) = (Shown::Rings, true);
-        Some(next)
+        let next = rings.next();
+        if next.is_some() {
+            (self.shown, self.far) = (Shown::Rings, true);
+        } else {
+            // What waited for a place may have asked for more memory.
+            self.send_orders();
+        }
+        next
     }
 
     /// What channels and the daemon have.

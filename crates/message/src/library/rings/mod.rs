@@ -184,7 +184,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// not sleep. [`Self::disarm`] comes after either.
     pub fn arm(&mut self) -> bool {
         // What is set aside waits for the application alone, once each was tried.
-        if !self.aside.is_vain() {
+        if !self.aside.is_vain() || !self.refused.is_empty() {
             return false;
         }
         if self.ended() {
