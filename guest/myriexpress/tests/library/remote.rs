@@ -7,16 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_memory::packet::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::common::{Host, Running, compile, nic};
+use crate::common::{Host, Program, Running, compile, nic};
 use crate::wire::{ip, with_wire};
 
 fn all_lengths() {
     let program = compile("pingpong.c");
     let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
-    let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
-    let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
-    a.end();
-    b.end();
+    both(&program, (&one, &two));
     let counted = one.counters("a");
     assert!(counted["messages_sent_total"] >= 48 && counted["bytes_pulled_total"] > 15_000_000);
     assert_eq!(counted["endpoints"], 0, "{counted:?}");
@@ -96,16 +93,32 @@ fn boards_of_other_hosts_are_found_by_name() {
 fn datagrams() {
     ip("link set lo mtu 1500 up");
     let program = compile("pingpong.c");
-    let (one, two) = (Host::with_udp("a", 9101, 9102), Host::with_udp("b", 9102, 9101));
-    let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
-    let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
-    a.end();
-    b.end();
+    both(&program, (&Host::with_udp("a", 9101, 9102), &Host::with_udp("b", 9102, 9101)));
 }
 
 #[test]
 fn messages_of_all_lengths_cross_in_datagrams() {
     with_wire("remote::messages_of_all_lengths_cross_in_datagrams", datagrams);
+}
+
+/// Two processes that do so at the same time, each on its host.
+fn both(program: &Program, (one, two): (&Host, &Host)) {
+    let a = one.start(program, &["a"], &["1", &nic("b").to_string()]);
+    let b = two.start(program, &["b"], &["0", &nic("a").to_string()]);
+    a.end();
+    b.end();
+}
+
+fn windows() {
+    ip("link set lo mtu 1500 up");
+    let program = compile("window.c");
+    both(&program, (&Host::on("near", "a"), &Host::on("far", "b")));
+    both(&program, (&Host::with_udp("a", 9101, 9102), &Host::with_udp("b", 9102, 9101)));
+}
+
+#[test]
+fn many_long_messages_of_growing_lengths_are_under_way_at_once() {
+    with_wire("remote::many_long_messages_of_growing_lengths_are_under_way_at_once", windows);
 }
 
 /// Carries frames between two interfaces, and loses, doubles and swaps some, until it is told to
