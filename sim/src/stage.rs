@@ -197,7 +197,7 @@ impl Stage {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(io::Error::from)?;
-        self.with(|shard| shard.connect(name, theirs))?;
+        self.with(|shard| shard.connect(name, theirs.into()))?;
         Ok(ours)
     }
 

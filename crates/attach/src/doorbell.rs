@@ -8,12 +8,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use causeway_memory::inlet;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-use crate::limits::RINGS_BYTES;
-use crate::{inlet, reaper};
+use crate::limits::{RINGS_BYTES, RINGS_LEFT_MAX};
 
 /// One end.
 #[derive(Debug)]
@@ -47,15 +47,20 @@ impl Doorbell {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
         let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
         let none = fds.is_empty();
-        // Of any kind: a Unix socket too takes as long to close as what lies in it unread.
-        fds.into_iter().for_each(reaper::close);
         !odd && none && !got.is_ok_and(|got| got.cut)
     }
 
     /// Before it is closed: what the other end sent is not closed with it, here.
     pub fn part(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
-        inlet::drain_elsewhere(&self.0);
+        // Mostly rings, which need nobody.
+        let mut rings = [0; RINGS_BYTES];
+        for _ in 0..RINGS_LEFT_MAX {
+            if inlet::receive_bytes(&self.0, &mut rings).is_ok_and(|bytes| bytes == 0) {
+                return;
+            }
+        }
+        inlet::part(&self.0);
     }
 }
 

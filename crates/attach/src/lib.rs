@@ -19,11 +19,9 @@
 )]
 
 pub mod doorbell;
-mod inlet;
 pub mod limits;
 pub mod local;
 pub mod native;
-mod reaper;
 pub mod vhost_user;
 
 pub use vhost_user::fault::{Fault, FaultKind, Reason};

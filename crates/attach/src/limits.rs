@@ -8,13 +8,6 @@ pub const LOG_SPREAD: u64 = 8192;
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
 /// Most descriptors with one message (the specification's limit for a memory table).
 pub const DESCRIPTORS_MAX: usize = 8;
-/// Most descriptors that the kernel lets come with one message; all are received, so that none is
-/// closed on the way, and more than [`DESCRIPTORS_MAX`] are refused.
-pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
-/// Most messages whose descriptors are received when a conversation has ended.
-pub const DRAINED_MESSAGES_MAX: usize = 1024;
-/// Most threads that close descriptors which could take long to close.
-pub const REAPERS_MAX: usize = 4;
 /// Most messages handled in one turn; the rest waits for the next one.
 pub const MESSAGES_PER_TURN: usize = 64;
 /// What a message costs for which memory is mapped or let go of, in plain ones: all processors that
@@ -45,5 +38,7 @@ pub const PUMP_TURNS_MAX: usize = 1024;
 pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
 /// Rings of a doorbell that are heard at a time, in bytes: more than a socket holds as it comes.
 pub const RINGS_BYTES: usize = 4096;
+/// As many times a doorbell's rings are taken out before it is closed.
+pub const RINGS_LEFT_MAX: usize = 256;
 /// Messages of the local attachment that wait for their reader.
 pub const LOCAL_UNSENT_MAX: usize = 1024;

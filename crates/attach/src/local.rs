@@ -6,11 +6,12 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use causeway_memory::Handed;
+use causeway_memory::inlet::{self, Incoming};
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::inlet;
 use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 
 /// A message, and what came with it.
@@ -19,7 +20,7 @@ pub struct Received {
     /// Its bytes.
     pub bytes: [u8; MESSAGE_BYTES],
     /// Its descriptors: of memory files and event counters, or such as are of no use.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<Handed>,
 }
 
 /// Why a conversation is over.
@@ -48,19 +49,35 @@ impl From<Errno> for Ended {
     }
 }
 
+/// Whose a socket is.
+#[derive(Debug)]
+enum Socket {
+    /// Of a process that talks to the daemon, and may have children that have it too.
+    Own(OwnedFd),
+    /// The daemon's.
+    Accepted(Incoming),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(socket) => socket.as_fd(),
+            Self::Accepted(socket) => socket.as_fd(),
+        }
+    }
+}
+
 /// One end.
 #[derive(Debug)]
 pub struct Local {
-    socket: OwnedFd,
+    socket: Socket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
-    fds: Vec<OwnedFd>,
+    fds: Vec<Handed>,
     /// What found no room in the socket yet.
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// How much of the first is sent.
     sent: usize,
-    /// Whether what was never received is taken out before the socket is closed.
-    drains: bool,
     /// More descriptors are under way than the host allows: they are sent when others arrived.
     stuck: bool,
 }
@@ -68,17 +85,19 @@ pub struct Local {
 impl Local {
     /// On a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        let (fds, unsent) = (Vec::new(), VecDeque::new());
-        let bytes = [0; MESSAGE_BYTES];
-        Self { socket, bytes, have: 0, fds, unsent, sent: 0, drains: false, stuck: false }
+        Self::on(Socket::Own(socket))
     }
 
     /// As [`Self::new`], of a process that connected to us and may have sent anything; nobody else
     /// may have the socket.
-    pub fn accepted(socket: OwnedFd) -> Self {
-        let mut local = Self::new(socket);
-        local.drains = true;
-        local
+    pub fn accepted(socket: impl Into<Incoming>) -> Self {
+        Self::on(Socket::Accepted(socket.into()))
+    }
+
+    fn on(socket: Socket) -> Self {
+        let (fds, unsent) = (Vec::new(), VecDeque::new());
+        let bytes = [0; MESSAGE_BYTES];
+        Self { socket, bytes, have: 0, fds, unsent, sent: 0, stuck: false }
     }
 
     /// The next message, if one is there whole. Never waits.
@@ -172,14 +191,6 @@ impl Local {
             }
         }
         Ok(true)
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        if self.drains {
-            inlet::drain(&self.socket);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::FaultKind;
 use causeway_attach::vhost_user::FrontendReq as R;
-use causeway_attach::vhost_user::message::{Header, RingEvent};
+use causeway_attach::vhost_user::message::{Header, RingEvent, emit_region, emit_table};
 use common::*;
 
 /// Far longer than any test of this file may take.
@@ -27,6 +27,15 @@ fn lingering() -> (OwnedFd, TcpStream) {
     socket.set_nonblocking(false).unwrap();
     rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER)).unwrap();
     (socket.into(), peer)
+}
+
+/// A Unix socket, which is of a kind that may be handed over, in which such a one lies unread; and
+/// who must stay.
+fn nested() -> (OwnedFd, [OwnedFd; 2]) {
+    let (socket, peer) = lingering();
+    let (inner, outer) = sockets();
+    send_bytes(&inner, b"x", &[socket.as_fd()]);
+    (outer, [inner, peer.into()])
 }
 
 /// Whoever says this is refused, and is told so at once.
@@ -94,6 +103,55 @@ fn hostile_sockets_that_linger_left_behind_unread() {
     ours.send(header, &[], &[socket.as_fd()]).unwrap();
     drop(socket);
     let start = Instant::now();
+    assert!(bench.server.receive(&mut bench.events).is_err());
+    drop(bench);
+    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+}
+
+/// Sends a message that may be refused, with the last descriptor of what is slow to close.
+#[track_caller]
+fn say_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causeway_attach::Fault> {
+    let (slow, stay) = nested();
+    let header = Header::request(request, payload.len() as u32);
+    bench.peer.as_ref().unwrap().send(header, payload, &[slow.as_fd()]).unwrap();
+    drop(slow);
+    let start = Instant::now();
+    let result = bench.server.receive(&mut bench.events);
+    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    drop(stay);
+    result
+}
+
+#[test]
+fn hostile_sockets_that_hold_what_lingers() {
+    let ring = RingEvent::emit(0, true);
+    // Where no socket may be.
+    for (request, payload) in [
+        (R::SET_VRING_KICK, &ring[..]),
+        (R::SET_OWNER, &[]),
+        (R::ADD_MEM_REG, &emit_region(&region())),
+        (R::SET_MEM_TABLE, &emit_table(&[region()])),
+    ] {
+        assert!(say_last(&mut Bench::granted(), request, payload).is_err());
+    }
+    // Where one may be: replaced, and let go of when the frontend leaves.
+    let mut bench = Bench::running();
+    let start = Instant::now();
+    for (request, payload) in [(R::SET_VRING_CALL, &ring[..]), (R::SET_BACKEND_REQ_FD, &[])] {
+        for _ in 0..2 {
+            say_last(&mut bench, request, payload).unwrap();
+        }
+    }
+    let none = RingEvent::emit(0, false);
+    bench.say(R::SET_VRING_CALL, &none, &[]).unwrap();
+    bench.leave().unwrap();
+    // And where nobody looks any more.
+    let mut bench = Bench::running();
+    let (slow, _stay) = nested();
+    let ours = bench.peer.as_ref().unwrap();
+    ours.send(Header::request(R::SET_STATUS, 0), &[], &[]).unwrap();
+    ours.send(Header::request(R::SET_OWNER, 0), &[], &[slow.as_fd()]).unwrap();
+    drop(slow);
     assert!(bench.server.receive(&mut bench.events).is_err());
     drop(bench);
     assert!(start.elapsed() < LINGER / 2, "the server waited for a close");

@@ -4,9 +4,10 @@
 //! between a socket and guest memory; the kernel makes the one copy.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use causeway_memory::inlet::{self, Incoming};
 use causeway_memory::{Cursor, Map, io as guest_io};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -21,7 +22,10 @@ pub struct HostListener(Listener);
 impl HostListener {
     /// Listens at `path`; takes the place of a socket that nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
-        Listener::bind(path).map(Self)
+        let listener = Listener::bind(path)?;
+        // Whoever connects has this of the listener.
+        inlet::refuse_descriptors(&listener);
+        Ok(Self(listener))
     }
 
     /// The next process that connected; `None` when there is none.
@@ -30,7 +34,7 @@ impl HostListener {
     /// One could not be taken, and was turned away; others may wait.
     pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
-            Ok(stream) => Ok(Some(HostStream(OwnedFd::from(stream)))),
+            Ok(stream) => Ok(Some(HostStream(stream))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -43,9 +47,10 @@ impl AsFd for HostListener {
     }
 }
 
-/// A connected, non-blocking Unix stream.
+/// A connected, non-blocking Unix stream. The process at its other end may send no descriptors:
+/// their last close could wait, here. Where the kernel does not see to that, it ends the stream.
 #[derive(Debug)]
-pub struct HostStream(OwnedFd);
+pub struct HostStream(Incoming);
 
 impl HostStream {
     /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full
@@ -53,8 +58,9 @@ impl HostStream {
     pub fn connect(path: &Path) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        inlet::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
-        Ok(Self(fd))
+        Ok(Self(fd.into()))
     }
 
     /// Receives at most `limit` bytes into guest memory. `Ok(None)`: nothing there now;
@@ -80,7 +86,7 @@ impl HostStream {
 
     /// Receives into private memory; as [`Self::receive`].
     pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
-        settle(rustix::net::recv(&self.0, into, rustix::net::RecvFlags::DONTWAIT).map(|(n, _)| n))
+        settle(inlet::receive_bytes(&self.0, into))
     }
 
     /// Looks at what there is to receive, without taking it; as [`Self::receive_bytes`].

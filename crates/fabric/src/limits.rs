@@ -130,3 +130,5 @@ pub const UDP_RECEIVE_BYTES: usize = 65_536;
 pub const UDP_REST_TURNS: u8 = 2;
 /// What a socket of datagrams holds in each direction, in bytes; 4 MiB.
 pub const UDP_SOCKET_BYTES: usize = 4 << 20;
+/// Most connections that wait at a listener which goes, and are let go of one by one.
+pub const BACKLOG_MAX: usize = 4096;

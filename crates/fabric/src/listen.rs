@@ -4,13 +4,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use causeway_memory::inlet::Incoming;
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::control::CommandError;
 use crate::host::HostStream;
+use crate::limits::BACKLOG_MAX;
 
 /// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
 #[derive(Debug)]
@@ -62,18 +65,18 @@ impl Listener {
 
     /// The next one that connected. Where no descriptor is left for it, it is turned away: it
     /// must not wait for ever, and the dispatcher must not look at it again and again.
-    pub(crate) fn accept(&mut self) -> io::Result<UnixStream> {
+    pub(crate) fn accept(&mut self) -> io::Result<Incoming> {
         let accepted = self.socket.accept();
         if let Err(error) = &accepted
             && matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
         {
             self.spare = None;
-            drop(self.socket.accept());
+            drop(self.socket.accept().map(|(stream, _)| Incoming::from(OwnedFd::from(stream))));
             self.spare = keep_spare(&self.socket);
         }
         let (stream, _) = accepted?;
         stream.set_nonblocking(true)?;
-        Ok(stream)
+        Ok(OwnedFd::from(stream).into())
     }
 }
 
@@ -85,6 +88,13 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // Nobody can connect any more; who waits may have sent what must not be closed here.
+        let _ = shutdown(&self.socket, Shutdown::Read);
+        for _ in 0..BACKLOG_MAX {
+            if self.accept().is_err() {
+                break;
+            }
+        }
         if self.file.is_some() && identity(&self.path) == self.file {
             let _ = fs::remove_file(&self.path);
         }

@@ -1,10 +1,11 @@
 //! What a service plugs into the dispatcher, and what it can reach from there.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use causeway_attach::Model;
+use causeway_memory::inlet::Incoming;
 
 use crate::bell::Bell;
 use crate::control::{CommandError, TraceQuery, TraceView};
@@ -59,7 +60,7 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// A frontend of a port that the service attaches itself has connected. It is dropped if the
     /// service does not keep it.
-    fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: OwnedFd) {}
+    fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: Incoming) {}
 
     /// A port was added. A refusal undoes it.
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;

@@ -6,9 +6,9 @@
 //! asking for a new file.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use causeway_attach::vhost_user::message::InflightSpec;
+use causeway_memory::Handed;
 use rustix::fs::FallocateFlags;
 
 /// The file and what is in it.
@@ -17,7 +17,7 @@ pub struct Inflight {
     /// Its description.
     pub spec: InflightSpec,
     /// The memory file.
-    pub file: OwnedFd,
+    pub file: Handed,
     /// The holder asked for it, not the frontend.
     ours: bool,
     /// For packed rings; the parts differ in length.
@@ -26,12 +26,12 @@ pub struct Inflight {
 
 impl Inflight {
     /// One that the frontend keeps.
-    pub fn theirs(spec: InflightSpec, file: OwnedFd) -> Self {
+    pub fn theirs(spec: InflightSpec, file: Handed) -> Self {
         Self { spec, file, ours: false, packed: false }
     }
 
     /// One that the holder asked for.
-    pub fn ours(spec: InflightSpec, file: OwnedFd, packed: bool) -> Self {
+    pub fn ours(spec: InflightSpec, file: Handed, packed: bool) -> Self {
         Self { spec, file, ours: true, packed }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use causeway_memory::inlet::Incoming;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use crate::holder::{locked, ring, until};
@@ -28,7 +29,7 @@ pub struct HeldBy {
 #[derive(Debug)]
 struct Seat {
     /// A second descriptor of its connection, to cut it.
-    connection: OwnedFd,
+    connection: Incoming,
     thread: JoinHandle<()>,
     over: Arc<AtomicBool>,
 }
@@ -58,7 +59,7 @@ pub struct Port {
     route: SharedRoute,
     seat: Option<Seat>,
     /// Connected while the one before had not left, and until when it may wait.
-    next: Option<(OwnedFd, Instant)>,
+    next: Option<(Incoming, Instant)>,
     /// Nobody is accepted before.
     barred: Option<Instant>,
     lines: Arc<Mutex<Lines>>,
@@ -132,9 +133,9 @@ impl Port {
         match self.listener.accept() {
             Ok(None) => {}
             Ok(Some(stream)) if self.seat.is_some() => {
-                self.next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
+                self.next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream.into(), at));
             }
-            Ok(Some(stream)) => self.seat(stream, bell),
+            Ok(Some(stream)) => self.seat(stream.into(), bell),
             Err(error) => {
                 self.barred = now.checked_add(ACCEPT_RETRY);
                 if locked(&self.lines).admit() {
@@ -144,7 +145,7 @@ impl Port {
         }
     }
 
-    fn seat(&mut self, stream: OwnedFd, bell: &Arc<OwnedFd>) {
+    fn seat(&mut self, stream: Incoming, bell: &Arc<OwnedFd>) {
         match self.start(stream, bell.clone()) {
             Ok(seat) => self.seat = Some(seat),
             Err(error) => {
@@ -155,8 +156,8 @@ impl Port {
         }
     }
 
-    fn start(&self, stream: OwnedFd, bell: Arc<OwnedFd>) -> io::Result<Seat> {
-        let connection = stream.try_clone()?;
+    fn start(&self, stream: Incoming, bell: Arc<OwnedFd>) -> io::Result<Seat> {
+        let connection = stream.as_fd().try_clone_to_owned()?.into();
         let over = Arc::new(AtomicBool::new(false));
         let relay = Relay::new(stream, self.route.clone());
         let (name, lines, done) = (self.held.name.clone(), self.lines.clone(), over.clone());

@@ -1,17 +1,16 @@
 //! What a frontend has set up: everything that a new causewayd has to be told again.
 
-use std::os::fd::OwnedFd;
-
 use causeway_attach::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 use causeway_attach::vhost_user::message::{Message, RegionSpec, RingAddresses, RingValue};
+use causeway_memory::Handed;
 
 use crate::inflight::Inflight;
 
 /// One region and its file.
-pub type Region = (RegionSpec, OwnedFd);
+pub type Region = (RegionSpec, Handed);
 
 /// A doorbell or notification: never told of, or told with a descriptor or without one.
-pub type Event = Option<Option<OwnedFd>>;
+pub type Event = Option<Option<Handed>>;
 
 /// One queue.
 #[derive(Debug, Default)]
@@ -67,7 +66,7 @@ pub struct Record {
     /// The record of chains in flight.
     pub inflight: Option<Inflight>,
     /// Where the backend may make requests.
-    pub requests: Option<OwnedFd>,
+    pub requests: Option<Handed>,
     /// The virtio status byte.
     pub status: Option<u64>,
 }

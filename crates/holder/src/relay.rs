@@ -5,7 +5,7 @@
 //! replay. While causewayd is away nothing is read from the frontend, which sees
 //! a backend that takes its time.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
 use causeway_attach::vhost_user::stream::{Raw, Received, Stream};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use causeway_attach::{FaultKind, Reason};
+use causeway_memory::inlet::Incoming;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -83,7 +84,7 @@ type Step = Result<(), Trouble>;
 
 impl Relay {
     /// Between the frontend at the other end of `frontend` and whoever `route` leads to.
-    pub fn new(frontend: OwnedFd, route: SharedRoute) -> Self {
+    pub fn new(frontend: Incoming, route: SharedRoute) -> Self {
         Self {
             frontend: Stream::new(frontend),
             inner: None,

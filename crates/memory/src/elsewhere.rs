@@ -55,6 +55,11 @@ impl<T: Send + 'static> Elsewhere<T> {
         self.state().waiting.pop_front()
     }
 
+    /// How much waits for a thread.
+    pub fn waiting(&self) -> usize {
+        self.state().waiting.len()
+    }
+
     fn work(&self) {
         loop {
             let mut state = self.state();

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::copy::Cursor;
+use crate::inlet::{self, Control};
 use crate::limits::IOVECS_MAX;
 use crate::map::Map;
 
@@ -86,6 +87,9 @@ pub fn send(
 
 /// Receives at most `limit` bytes from `socket` to the cursor; moves it by what came.
 /// Zero means that the other side closed.
+///
+/// # Errors
+/// [`Errno::BADMSG`]: descriptors came too, which nobody asked for; or the kernel's.
 pub fn receive(
     socket: BorrowedFd<'_>,
     map: &Map,
@@ -94,8 +98,15 @@ pub fn receive(
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
     let mut message = message(map, *cursor, limit, &mut vectors);
+    let mut control = Control::new();
+    control.lend(&mut message);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
-    let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+    let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
+    // SAFETY: it was received if it was not refused, and `control` is there.
+    if done >= 0 && unsafe { inlet::take(&message) } {
+        return Err(Errno::BADMSG);
+    }
     let (mut written, mut left) = (*cursor, usize::try_from(done).unwrap_or(0));
     while let Some(span) = written.peek().filter(|_| left > 0) {
         let now = left.min(span.len as usize);

@@ -29,3 +29,12 @@ pub const ASK_NS: u64 = 100_000_000;
 pub const ASK_IDLE_NS: u64 = 1_000_000_000;
 /// Least time between two rings that are made anew; 100 ms: what disturbs one may come often.
 pub const RENEW_NS: u64 = 100_000_000;
+/// Most descriptors that the kernel lets come with one message; all are received, so that none is
+/// closed on the way.
+pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
+/// Most messages left in a socket that are looked through before it is closed.
+pub const LOOKED_THROUGH_MAX: usize = 65_536;
+/// Most threads that close descriptors which could take long to close.
+pub const REAPERS_MAX: usize = 4;
+/// Descriptors that may wait for them before those who handed such over are turned away.
+pub const UNCLOSED_MAX: usize = 64;

@@ -1,11 +1,12 @@
 //! What processes ask for, answered.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
 use causeway_fabric::{Context, PortId};
+use causeway_memory::Handed;
 use causeway_message::split::{Address, NicId, RegionId};
 use causeway_message::status::Status;
 use causeway_ring::channel::Layout;
@@ -30,7 +31,7 @@ impl Messages {
         &mut self,
         cx: &mut Context<'_>,
         value: u32,
-        (ask, memory): (Ask, Option<OwnedFd>),
+        (ask, memory): (Ask, Option<Handed>),
     ) -> Result<(), Ended> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let port = client.port;
@@ -83,7 +84,7 @@ impl Messages {
             }
             Ask::Region { tag, endpoint, len } => {
                 let memory = memory.ok_or(Ended::Descriptors)?;
-                let (code, region) = match self.lend((value, port), endpoint, &memory, len) {
+                let (code, region) = match self.lend((value, port), endpoint, memory.as_fd(), len) {
                     Ok(region) => (0, region.0),
                     Err(Unlent::Limit) => (NO_RESOURCES, 0),
                     Err(Unlent::Rule) => return Err(Ended::Descriptors),
@@ -182,7 +183,7 @@ impl Messages {
         &mut self,
         (value, port): (u32, PortId),
         endpoint: u8,
-        memory: &OwnedFd,
+        memory: BorrowedFd<'_>,
         len: u64,
     ) -> Result<RegionId, Unlent> {
         let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::{Context, Name, PortId, ServiceWatch};
+use causeway_memory::Handed;
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -111,7 +112,7 @@ impl Client {
     }
 
     /// Its next question, if there is one, and the memory that comes with it.
-    pub fn next(&mut self) -> Option<(Ask, Option<OwnedFd>)> {
+    pub fn next(&mut self) -> Option<(Ask, Option<Handed>)> {
         match self.local.receive() {
             Ok(Some(Received { bytes, mut fds })) => match Ask::parse(&bytes) {
                 Ok(ask) => {

@@ -10,6 +10,7 @@ use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
+use causeway_memory::inlet::Incoming;
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
@@ -340,7 +341,7 @@ impl Service for Messages {
         self.serves(spec)
     }
 
-    fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: OwnedFd) {
+    fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
         let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
         let Some(group) = cx.ports.get(port).map(|port| port.spec.group.clone()) else { return };

@@ -1,11 +1,12 @@
 //! Doorbells and notifications over descriptors that the frontend handed us.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use causeway_memory::handed::{Handed, Kind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
+use rustix::net::{SendFlags, SocketType, sockopt};
 
 use crate::rescue;
 
@@ -23,17 +24,9 @@ pub enum DoorbellError {
     Blocked,
 }
 
-/// What `fd` stands for, by the kernel's own name for it: asking the file itself could block.
-fn is(fd: &OwnedFd, kind: &[u8]) -> Result<bool, DoorbellError> {
-    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let target = rustix::fs::readlink(name, Vec::new()).map_err(DoorbellError::Kernel)?;
-    // Files have names that begin with a slash.
-    Ok(target.as_bytes().starts_with(kind))
-}
-
 /// Checks that `fd` is an eventfd and makes it non-blocking.
-fn admit(fd: &OwnedFd) -> Result<(), DoorbellError> {
-    if !is(fd, b"anon_inode:[eventfd]")? {
+fn admit(fd: &Handed) -> Result<(), DoorbellError> {
+    if fd.kind() != Kind::Event {
         return Err(DoorbellError::NotAnEventfd);
     }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(DoorbellError::Kernel)?;
@@ -41,22 +34,22 @@ fn admit(fd: &OwnedFd) -> Result<(), DoorbellError> {
 }
 
 /// Whether `fd` is a Unix stream socket, on which a send can be told not to wait.
-fn is_unix_stream(fd: &OwnedFd) -> Result<bool, DoorbellError> {
-    if !is(fd, b"socket:[")? {
+fn is_unix_stream(fd: &Handed) -> Result<bool, DoorbellError> {
+    if fd.kind() != Kind::Unix {
         return Ok(false);
     }
-    let domain = sockopt::socket_domain(fd).map_err(DoorbellError::Kernel)?;
     let kind = sockopt::socket_type(fd).map_err(DoorbellError::Kernel)?;
-    Ok(domain == AddressFamily::UNIX && kind == SocketType::STREAM)
+    Ok(kind == SocketType::STREAM)
 }
 
 /// The guest's "I put something in the ring" (vhost-user's kick).
 #[derive(Debug)]
-pub struct Doorbell(OwnedFd);
+pub struct Doorbell(Handed);
 
 impl Doorbell {
     /// Takes the frontend's eventfd.
-    pub fn new(fd: OwnedFd) -> Result<Self, DoorbellError> {
+    pub fn new(fd: impl Into<Handed>) -> Result<Self, DoorbellError> {
+        let fd = fd.into();
         admit(&fd)?;
         Ok(Self(fd))
     }
@@ -78,7 +71,7 @@ impl AsFd for Doorbell {
 /// Our "I put something in the ring" towards the guest (vhost-user's call).
 #[derive(Debug)]
 pub struct Notifier {
-    fd: OwnedFd,
+    fd: Handed,
     socket: bool,
     blocked: AtomicBool,
 }
@@ -86,7 +79,8 @@ pub struct Notifier {
 impl Notifier {
     /// Takes the frontend's eventfd, or its end of a Unix stream: user-mode Linux wants eight
     /// bytes in one for each notification.
-    pub fn new(fd: OwnedFd) -> Result<Self, DoorbellError> {
+    pub fn new(fd: impl Into<Handed>) -> Result<Self, DoorbellError> {
+        let fd = fd.into();
         let socket = is_unix_stream(&fd)?;
         if !socket {
             admit(&fd)?;

@@ -2,7 +2,9 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
@@ -11,6 +13,8 @@ use causeway_fabric::control::{Answer, Command, TraceQuery};
 use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use common::*;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Connects as a host process would.
 fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
@@ -149,6 +153,36 @@ fn hostile_host_lines_are_turned_away() {
     let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
     drop(silent);
     assert_eq!(rig.counter("red", 3, "connections"), 0);
+}
+
+/// The last close of a descriptor may wait, and must not do so here: where the kernel lets them be
+/// sent at all, who sends one is let go of.
+#[test]
+fn hostile_processes_that_send_descriptors() {
+    let rig = Rig::new();
+    let mut guest = rig.port("red", 3);
+    let (mut stream, _) = accepted(&rig, &mut guest, 65_536);
+    let (knocking, fd) = (knock(&rig, 3, b""), std::fs::File::open("/dev/null").unwrap());
+    for by in [&stream, &knocking] {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let sent = sendmsg(by, &[IoSlice::new(b"x\n")], &mut control, SendFlags::empty());
+        assert!(sent.is_ok() || sent == Err(Errno::PERM), "{sent:?}");
+        if sent.is_ok() {
+            let mut by = by;
+            assert_eq!(by.read(&mut [0]).unwrap_or(0), 0, "it goes on");
+            return;
+        }
+    }
+    // Nothing was sent, and nothing is wrong.
+    stream.write_all(b"abc").unwrap();
+    let mut data = Vec::new();
+    while data.len() < 3 {
+        receive(&mut guest, &mut data);
+    }
+    assert_eq!(data, b"abc");
 }
 
 /// A process connected to the hand-driven guest 3, and the header that the guest answers with.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use causeway_attach::local::{Ended, Local, Received};
+use causeway_memory::Handed;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
 
@@ -136,7 +137,8 @@ impl Conversation {
         let _ = self.local.flush();
         match self.local.receive() {
             Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
-                Ok(tell) => Ok(Some((tell, fds))),
+                // The daemon's, whom processes trust.
+                Ok(tell) => Ok(Some((tell, fds.into_iter().map(Handed::into_fd).collect()))),
                 Err(_) => Err(Error::DaemonGone),
             },
             Ok(None) => Ok(None),

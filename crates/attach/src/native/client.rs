@@ -173,7 +173,7 @@ impl Client {
         let reply = self.ask(R::GET_INFLIGHT_FD, &spec.emit())?;
         // The answer has the shape of the message by which it is handed back.
         match Message::decode(R::SET_INFLIGHT_FD, &reply.payload, reply.fds)? {
-            Message::SetInflightFd(spec, file) => Ok((spec, file)),
+            Message::SetInflightFd(spec, file) => Ok((spec, file.into_fd())),
             _ => Err(Reason::Reply(R::GET_INFLIGHT_FD).into()),
         }
     }

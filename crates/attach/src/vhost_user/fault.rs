@@ -105,12 +105,13 @@ pub enum Reason {
     DescriptorsCut,
     /// A descriptor that could keep us waiting.
     #[error(
-        "{request:?} came with a descriptor that is no eventfd, no Unix socket and no file of \
-         memory (a memfd, or on tmpfs or hugetlbfs)"
+        "{} came with a descriptor that is no eventfd, no Unix socket and no file of \
+         memory (a memfd, or on tmpfs or hugetlbfs)",
+        .request.map_or("a message".into(), |request| format!("{request:?}"))
     )]
     DescriptorKind {
-        /// The message.
-        request: FrontendReq,
+        /// The message, if so much of it is there.
+        request: Option<FrontendReq>,
     },
     /// The frontend closed the connection in the middle of a message.
     #[error("the connection ended in the middle of a message")]

@@ -6,15 +6,16 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use causeway_memory::Handed;
+use causeway_memory::inlet::{self, Incoming};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
-use crate::inlet;
 use crate::limits::DESCRIPTORS_MAX;
 
 /// A message as it came, not yet understood.
@@ -27,7 +28,7 @@ pub struct Raw {
     /// Its payload.
     pub payload: Vec<u8>,
     /// The descriptors that came with it.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<Handed>,
 }
 
 /// What one look at the connection gave.
@@ -44,16 +45,14 @@ pub enum Received {
 /// One end of a vhost-user connection.
 #[derive(Debug)]
 pub struct Stream {
-    socket: OwnedFd,
+    socket: Incoming,
     header: [u8; HEADER_BYTES],
     /// Set once the header is whole and checked.
     parsed: Option<(Header, FrontendReq)>,
     payload: Vec<u8>,
     /// Bytes of the header, and then of the payload, that are there.
     have: usize,
-    fds: Vec<OwnedFd>,
-    /// A descriptor came that no message may have.
-    odd: bool,
+    fds: Vec<Handed>,
 }
 
 /// How a single read ended.
@@ -65,15 +64,14 @@ enum Read {
 
 impl Stream {
     /// Takes over a connected Unix stream socket; its blocking mode does not matter.
-    pub fn new(socket: OwnedFd) -> Self {
+    pub fn new(socket: impl Into<Incoming>) -> Self {
         Self {
-            socket,
+            socket: socket.into(),
             header: [0; HEADER_BYTES],
             parsed: None,
             payload: Vec::new(),
             have: 0,
             fds: Vec::new(),
-            odd: false,
         }
     }
 
@@ -98,9 +96,6 @@ impl Stream {
             self.have = 0;
             let payload = std::mem::take(&mut self.payload);
             let fds = std::mem::take(&mut self.fds);
-            if self.odd {
-                return Err(Reason::DescriptorKind { request });
-            }
             return Ok(Received::Message(Raw { header, request, payload, fds }));
         }
     }
@@ -120,7 +115,8 @@ impl Stream {
     fn fill(&mut self) -> Result<Read, Reason> {
         let part = if self.parsed.is_some() { &mut self.payload } else { &mut self.header[..] };
         let missing = part.get_mut(self.have..).unwrap_or_default();
-        let got = match inlet::receive(&self.socket, missing, &mut self.fds, &mut self.odd) {
+        let mut odd = false;
+        let got = match inlet::receive(&self.socket, missing, &mut self.fds, &mut odd) {
             Ok(got) => got,
             Err(Errno::INTR) => return Ok(Read::Some),
             Err(Errno::AGAIN) => return Ok(Read::WouldBlock),
@@ -134,7 +130,20 @@ impl Stream {
             return Ok(Read::End);
         }
         self.have = self.have.saturating_add(got.bytes);
+        if odd {
+            // At once, and not when the message is whole: that may be never.
+            return Err(Reason::DescriptorKind { request: self.request() });
+        }
         Ok(Read::Some)
+    }
+
+    /// What the message at hand asks for, if that is known yet.
+    fn request(&self) -> Option<FrontendReq> {
+        let fresh = || {
+            let whole = self.have == HEADER_BYTES;
+            whole.then(|| Header::parse(self.header).ok()).flatten()
+        };
+        self.parsed.or_else(fresh).map(|(_, request)| request)
     }
 
     /// Sends one whole message. A peer that leaves no room for it is at fault.
@@ -160,12 +169,6 @@ impl Stream {
                 Err(errno) => Err(Reason::Socket(errno)),
             };
         }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        inlet::drain(&self.socket);
     }
 }
 

@@ -29,6 +29,18 @@ pub fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
+/// Sends bytes with descriptors of any kind.
+pub fn send_bytes(by: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    let parts = [std::io::IoSlice::new(bytes)];
+    sendmsg(by, &parts, &mut control, SendFlags::empty()).unwrap();
+}
+
 pub fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
@@ -157,15 +169,7 @@ impl Bench {
 
     /// Sends bytes as they are, with descriptors beside the first.
     pub fn say_bytes(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-        }
-        let parts = [std::io::IoSlice::new(bytes)];
-        let peer = self.peer.as_ref().unwrap();
-        sendmsg(peer, &parts, &mut control, SendFlags::empty()).unwrap();
+        send_bytes(self.peer.as_ref().unwrap(), bytes, fds);
         self.server.receive(&mut self.events)
     }
 

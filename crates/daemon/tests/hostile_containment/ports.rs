@@ -205,7 +205,7 @@ pub fn reset_storm(daemon: &Daemon) {
 fn say(daemon: &Daemon, header: Header, payload: &[u8], fds: &[BorrowedFd<'_>]) {
     let socket = UnixStream::connect(daemon.socket("bad-net")).unwrap();
     let watch = socket.try_clone().unwrap();
-    let stream = Stream::new(socket.into());
+    let stream = Stream::new(OwnedFd::from(socket));
     // It may be hung up on before all is said.
     let _ = stream.send(header, payload, fds);
     watch.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,8 +1,10 @@
 //! Frontends that come and go: accepting them, hearing them, closing on faults.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use causeway_attach::{Event, Reason, Server};
+use causeway_memory::handed::is_behind;
+use causeway_memory::inlet::Incoming;
 
 use super::Shard;
 use super::doors::watch_frontend;
@@ -28,7 +30,7 @@ impl Shard {
         }
         match door.listener.accept() {
             Ok(stream) => {
-                if let Err(why) = self.admit(id, OwnedFd::from(stream)) {
+                if let Err(why) = self.admit(id, stream) {
                     self.warn(id, &why);
                 }
             }
@@ -50,12 +52,12 @@ impl Shard {
     ///
     /// # Errors
     /// There is no such port, or it is taken.
-    pub fn connect(&mut self, name: &Name, stream: OwnedFd) -> Result<(), CommandError> {
+    pub fn connect(&mut self, name: &Name, stream: Incoming) -> Result<(), CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
         self.admit(port.id, stream).map_err(CommandError::Conflict)
     }
 
-    fn admit(&mut self, id: PortId, stream: OwnedFd) -> Result<(), String> {
+    fn admit(&mut self, id: PortId, stream: Incoming) -> Result<(), String> {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         if self.service.attaches(&port.spec) {
@@ -69,6 +71,11 @@ impl Shard {
         }
         if now < port.barred_until_ns {
             let text = "a frontend was turned away: the last one held up the dispatcher";
+            return Err(text.into());
+        }
+        // Others go on: it may not be theirs what waits.
+        if port.faults_total > 0 && is_behind() {
+            let text = "a frontend was turned away: descriptors of earlier ones take long to close";
             return Err(text.into());
         }
         let model = self.service.model(&port.spec);

@@ -1,7 +1,7 @@
 //! The daemon's end of an endpoint: its rings, its regions, and whether anybody sleeps.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_fabric::{Context, ServiceWatch};
@@ -185,12 +185,12 @@ impl Desk {
     }
 
     /// Takes memory under the number that it has; it must not shrink under our feet.
-    pub fn lend(&mut self, file: &OwnedFd, len: u64) -> Result<Lent, NoRegion> {
+    pub fn lend(&mut self, file: BorrowedFd<'_>, len: u64) -> Result<Lent, NoRegion> {
         let seals = fcntl_get_seals(file).map_err(|_| NoRegion::Rule)?;
         if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
             return Err(NoRegion::Rule);
         }
-        let mapping = Mapping::new(file.as_fd(), 0, len).map_err(|error| match error {
+        let mapping = Mapping::new(file, 0, len).map_err(|error| match error {
             causeway_memory::MappingError::Many | causeway_memory::MappingError::Kernel(_) => {
                 NoRegion::Limit
             }

@@ -27,7 +27,7 @@ mod udp;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use causeway_fabric::control::{PairView, PeerView};
@@ -246,7 +246,12 @@ impl Network {
     ///
     /// # Errors
     /// It is not taken.
-    pub fn lend(&mut self, endpoint: u8, file: &OwnedFd, len: u64) -> Result<RegionId, Unlent> {
+    pub fn lend(
+        &mut self,
+        endpoint: u8,
+        file: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<RegionId, Unlent> {
         let desk = self.outlet.desks.get_mut(&endpoint).ok_or(Unlent::Rule)?;
         let lent = desk.lend(file, len).map_err(|why| match why {
             NoRegion::Rule => Unlent::Rule,

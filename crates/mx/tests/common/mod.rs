@@ -15,6 +15,7 @@ use causeway_attach::local::Local;
 use causeway_fabric::control::{Answer, Command, CommandError, PeerView};
 use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_memory::Handed;
 use causeway_mx::Messages;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
@@ -175,7 +176,10 @@ impl Process {
         let since = Instant::now();
         loop {
             if let Some(received) = self.0.receive().unwrap() {
-                return (Tell::parse(&received.bytes).unwrap(), received.fds);
+                return (
+                    Tell::parse(&received.bytes).unwrap(),
+                    received.fds.into_iter().map(Handed::into_fd).collect(),
+                );
             }
             assert!(since.elapsed() < PATIENCE, "nothing is heard");
             std::thread::sleep(Duration::from_millis(1));

@@ -11,8 +11,7 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::OwnedFd;
-
+use causeway_memory::Handed;
 pub use header::{HEADER_BYTES, Header};
 pub use payload::{
     ConfigSpace, InflightSpec, LogSpec, RegionSpec, RingAddresses, RingEvent, RingValue,
@@ -35,7 +34,7 @@ pub enum Message {
     SetFeatures(u64),
     SetOwner,
     ResetOwner,
-    SetMemTable(Vec<(RegionSpec, OwnedFd)>),
+    SetMemTable(Vec<(RegionSpec, Handed)>),
     SetVringNum(RingValue),
     SetVringAddr(RingAddresses),
     SetVringBase(RingValue),
@@ -50,21 +49,21 @@ pub enum Message {
     GetConfig(ConfigSpace),
     SetConfig(ConfigSpace),
     GetInflightFd(InflightSpec),
-    SetInflightFd(InflightSpec, OwnedFd),
+    SetInflightFd(InflightSpec, Handed),
     ResetDevice,
-    SetBackendReqFd(OwnedFd),
+    SetBackendReqFd(Handed),
     GetMaxMemSlots,
-    AddMemReg(RegionSpec, OwnedFd),
+    AddMemReg(RegionSpec, Handed),
     RemMemReg(RegionSpec),
     SetStatus(u64),
     GetStatus,
-    SetLogBase(LogSpec, OwnedFd),
-    SetLogFd(OwnedFd),
+    SetLogBase(LogSpec, Handed),
+    SetLogFd(Handed),
 }
 
 impl Message {
     /// Reads the payload of `request`; descriptors that do not belong to it are closed.
-    pub fn decode(request: FrontendReq, payload: &[u8], fds: Vec<OwnedFd>) -> Result<Self, Reason> {
+    pub fn decode(request: FrontendReq, payload: &[u8], fds: Vec<Handed>) -> Result<Self, Reason> {
         use FrontendReq as R;
         let mut body = Body { request, payload, fds };
         Ok(match request {
@@ -133,7 +132,7 @@ impl Message {
 struct Body<'a> {
     request: FrontendReq,
     payload: &'a [u8],
-    fds: Vec<OwnedFd>,
+    fds: Vec<Handed>,
 }
 
 impl<'a> Body<'a> {
@@ -156,7 +155,7 @@ impl<'a> Body<'a> {
         Reason::Descriptors { request: self.request, got: self.fds.len(), want }
     }
 
-    fn fd(&mut self) -> Result<OwnedFd, Reason> {
+    fn fd(&mut self) -> Result<Handed, Reason> {
         self.fds.pop().ok_or_else(|| self.wrong_descriptors(1))
     }
 
@@ -194,7 +193,7 @@ impl<'a> Body<'a> {
         Ok(RingEvent { index, fd: self.fds.pop() })
     }
 
-    fn table(&mut self) -> Result<Vec<(RegionSpec, OwnedFd)>, Reason> {
+    fn table(&mut self) -> Result<Vec<(RegionSpec, Handed)>, Reason> {
         let mut reader = Reader(self.payload);
         let regions = reader.u32();
         reader.u32();

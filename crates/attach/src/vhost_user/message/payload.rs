@@ -1,6 +1,6 @@
 //! What messages carry: the structures, and their bytes.
 
-use std::os::fd::OwnedFd;
+use causeway_memory::Handed;
 
 /// In a ring descriptor message: no descriptor is attached, poll instead.
 pub(super) const NO_DESCRIPTOR: u64 = 0x100;
@@ -57,7 +57,7 @@ pub struct RingEvent {
     /// Queue index.
     pub index: u32,
     /// The eventfd.
-    pub fd: Option<OwnedFd>,
+    pub fd: Option<Handed>,
 }
 
 /// A piece of the configuration space.

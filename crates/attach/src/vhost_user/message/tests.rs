@@ -17,7 +17,7 @@ fn file() -> OwnedFd {
 
 /// A decoded message as text, its descriptors counted instead of named.
 fn read(request: R, payload: &[u8], fds: usize) -> Message {
-    Message::decode(request, payload, (0..fds).map(|_| file()).collect()).unwrap()
+    Message::decode(request, payload, (0..fds).map(|_| file().into()).collect()).unwrap()
 }
 
 prop_compose! {
@@ -50,7 +50,7 @@ proptest! {
         fds in 0_usize..4,
     ) {
         let request = R::try_from(code).unwrap();
-        let _ = Message::decode(request, &payload, (0..fds).map(|_| file()).collect());
+        let _ = Message::decode(request, &payload, (0..fds).map(|_| file().into()).collect());
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod rings;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::DirtyLog;
+use causeway_memory::{DirtyLog, Handed};
 use causeway_ring::DoorbellError;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -71,7 +71,7 @@ pub struct Backend {
     /// Where the frontend wants to read what we wrote to, when it says so.
     log: Option<Arc<DirtyLog>>,
     /// Where the frontend would take requests of ours. Held, never written to: we have none.
-    requests: Option<OwnedFd>,
+    requests: Option<Handed>,
     features_set: bool,
 }
 
@@ -226,7 +226,7 @@ impl Backend {
     fn add_region(
         &mut self,
         spec: &RegionSpec,
-        file: OwnedFd,
+        file: Handed,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
         self.negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
@@ -287,7 +287,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
     }
 
-    fn set_inflight(&mut self, spec: &InflightSpec, file: &OwnedFd) -> Result<(), Reason> {
+    fn set_inflight(&mut self, spec: &InflightSpec, file: &Handed) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
         self.negotiated(request, INFLIGHT)?;
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {

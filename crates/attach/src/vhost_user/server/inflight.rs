@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{Mapping, View};
+use causeway_memory::{Handed, Mapping, View};
 use causeway_ring::{Inflight, RingError};
 use vhost::vhost_user::message::FrontendReq;
 
@@ -63,7 +63,7 @@ impl InflightBuffer {
     /// Takes the buffer that the frontend kept.
     pub(super) fn adopt(
         spec: &InflightSpec,
-        file: &OwnedFd,
+        file: &Handed,
         model: &Model,
         packed: bool,
     ) -> Result<Self, Reason> {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use causeway_memory::limits::REGION_BYTES_MAX;
-use causeway_memory::{Map, Mapping, Region};
+use causeway_memory::{Handed, Map, Mapping, Region};
 
 use super::super::fault::Reason;
 use super::super::message::RegionSpec;
 use crate::limits::MEMORY_SLOTS_MAX;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// All regions granted at present.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ fn plausible(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
-fn map_region(spec: &RegionSpec, file: &OwnedFd) -> Result<Region, Reason> {
+fn map_region(spec: &RegionSpec, file: &Handed) -> Result<Region, Reason> {
     let mapping = Mapping::new(file.as_fd(), spec.offset, spec.len)
         .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
     Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// Replaces the whole table, or nothing of it; the files are closed once mapped.
-    pub(super) fn replace(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<Map, Reason> {
+    pub(super) fn replace(&mut self, table: Vec<(RegionSpec, Handed)>) -> Result<Map, Reason> {
         let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
         // The old ones go once the new ones are there.
         let old = self.bytes();
@@ -47,7 +47,7 @@ impl Table {
     }
 
     /// Adds one region.
-    pub(super) fn add(&mut self, spec: &RegionSpec, file: OwnedFd) -> Result<Map, Reason> {
+    pub(super) fn add(&mut self, spec: &RegionSpec, file: Handed) -> Result<Map, Reason> {
         if self.regions.len() >= MEMORY_SLOTS_MAX {
             return Err(Reason::Slots);
         }

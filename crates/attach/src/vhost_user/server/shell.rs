@@ -1,7 +1,8 @@
 //! The connection's end: reads messages, hands them to the protocol, sends replies.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use causeway_memory::inlet::Incoming;
 use rustix::io::Errno;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -40,7 +41,7 @@ pub struct Server {
 
 impl Server {
     /// Serves `model` to the frontend at the other end of `stream`, a connected Unix socket.
-    pub fn new(model: Model, stream: OwnedFd) -> Self {
+    pub fn new(model: Model, stream: impl Into<Incoming>) -> Self {
         Self { stream: Stream::new(stream), backend: Backend::new(model), over: false, cost: 0 }
     }
 

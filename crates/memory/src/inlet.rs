@@ -1,0 +1,204 @@
+//! What comes by a Unix socket, bytes and descriptors; the other end may send any.
+//!
+//! Descriptors of a kind that could take long to close are closed elsewhere ([`crate::handed`]),
+//! also those that were sent and never received: they would be closed with the socket, by whoever
+//! closes it.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, shutdown,
+};
+
+use crate::handed::{Handed, Kind, close};
+use crate::limits::{DESCRIPTORS_RECEIVED_MAX, LOOKED_THROUGH_MAX};
+
+/// Bytes of a message that are looked at in one go.
+const LOOK_BYTES: usize = 4096;
+
+/// How many bytes were read, and whether descriptors were lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Got {
+    /// 0: the other end closed.
+    pub bytes: usize,
+    /// Whether more descriptors came than there was room for.
+    pub cut: bool,
+}
+
+/// Reads into `part`, without waiting. Descriptors of a kind that messages may have go to `fds`;
+/// that there were others is said in `odd`.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive(
+    socket: impl AsFd,
+    part: &mut [u8],
+    fds: &mut Vec<Handed>,
+    odd: &mut bool,
+) -> Result<Got, Errno> {
+    receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| match handed.kind() {
+        Kind::Odd => *odd = true,
+        _ => fds.push(handed),
+    })
+}
+
+fn receive_with(
+    socket: BorrowedFd<'_>,
+    flags: RecvFlags,
+    part: &mut [u8],
+    each: impl FnMut(Handed),
+) -> Result<Got, Errno> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut vectors = [IoSliceMut::new(part)];
+    let got = rustix::net::recvmsg(socket, &mut vectors, &mut control, flags)?;
+    // To the end, whatever is found: what is left over would be closed here.
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(received) => Some(received),
+        _ => None,
+    });
+    rights.flatten().map(Handed::new).for_each(each);
+    Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
+}
+
+/// As [`receive`], of one that may send no descriptors at all.
+///
+/// # Errors
+/// [`Errno::BADMSG`]: it did; or the kernel's.
+pub fn receive_bytes(socket: impl AsFd, part: &mut [u8]) -> Result<usize, Errno> {
+    let mut any = false;
+    let got = receive_with(socket.as_fd(), RecvFlags::empty(), part, |_| any = true)?;
+    if any || got.cut { Err(Errno::BADMSG) } else { Ok(got.bytes) }
+}
+
+/// From here on nobody can send descriptors to whoever connects to `socket`, or to itself, if the
+/// kernel knows of that (Linux 6.16).
+pub fn refuse_descriptors(socket: impl AsFd) {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let no: libc::c_int = 0;
+    // SAFETY: the option's value is an int, of which the kernel is given address and length.
+    unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            std::ptr::from_ref(&no).cast(),
+            size_of_val(&no) as libc::socklen_t,
+        );
+    }
+}
+
+/// A connected Unix socket whose other end may send anything, and that nobody but us has. What lies
+/// in it unread when it is closed may have descriptors: then it is closed elsewhere. The other end
+/// sees the same as without.
+#[derive(Debug)]
+pub struct Incoming(OwnedFd);
+
+impl From<OwnedFd> for Incoming {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl AsFd for Incoming {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        part(&self.0);
+    }
+}
+
+/// What [`Incoming`] does before it is closed, for a socket that is only sometimes such a one.
+pub fn part(socket: &OwnedFd) {
+    // Nothing more can come.
+    let _ = shutdown(socket, Shutdown::Read);
+    let unread = rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    if unread.is_ok_and(|(_, bytes)| bytes > 0)
+        && let Ok(other) = socket.try_clone()
+    {
+        close(other);
+    }
+}
+
+/// Looks at all that lies in a socket unread, and sees to it that nothing of it holds up who
+/// closes the socket.
+pub(crate) fn look_through(socket: &OwnedFd) {
+    let from = 0_i32;
+    // SAFETY: the option's value is an int, of which the kernel is given address and length.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            std::ptr::from_ref(&from).cast(),
+            size_of_val(&from) as libc::socklen_t,
+        )
+    };
+    if set != 0 {
+        return;
+    }
+    let mut part = [0; LOOK_BYTES];
+    for _ in 0..LOOKED_THROUGH_MAX {
+        // Each is another descriptor of the same file, closed as any that is handed over.
+        let got = receive_with(socket.as_fd(), RecvFlags::PEEK, &mut part, drop);
+        if got.is_err() || got.is_ok_and(|got| got.bytes == 0) {
+            break;
+        }
+    }
+}
+
+/// Room for the descriptors of a message that the kernel receives into memory of a guest.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+
+/// A header, and as many descriptors as there may be.
+const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>()
+    .saturating_add(DESCRIPTORS_RECEIVED_MAX.saturating_mul(4))
+    .next_multiple_of(8);
+
+impl Control {
+    pub fn new() -> Self {
+        Self([MaybeUninit::uninit(); CONTROL_BYTES])
+    }
+
+    /// Has a message's descriptors come here.
+    pub fn lend(&mut self, message: &mut libc::msghdr) {
+        message.msg_control = self.0.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL_BYTES as _;
+    }
+}
+
+/// Takes over the descriptors that came with a message; says whether there were any.
+///
+/// # Safety
+/// The message has just been received, into a [`Control`] that is still there.
+pub(crate) unsafe fn take(message: &libc::msghdr) -> bool {
+    let mut any = message.msg_flags & libc::MSG_CTRUNC != 0;
+    // SAFETY: the kernel has left well-formed headers there, by which these functions go.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(now) = header.as_ref() {
+            if (now.cmsg_level, now.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
+                let bytes = (now.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let first = libc::CMSG_DATA(now).cast::<libc::c_int>();
+                for at in 0..bytes.checked_div(size_of::<libc::c_int>()).unwrap_or(0) {
+                    any = true;
+                    drop(Handed::new(OwnedFd::from_raw_fd(first.add(at).read_unaligned())));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, now);
+        }
+    }
+    any
+}

@@ -1,0 +1,168 @@
+//! Descriptors that take long to close hold up nobody, however they come.
+
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_memory::handed::{Handed, Kind};
+use causeway_memory::inlet::{self, Incoming};
+use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+
+/// Far longer than any test of this file may take.
+const LINGER: Duration = Duration::from_secs(100);
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A socket whose last close waits, because its peer never reads; and the peer.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let peer = door.accept().unwrap().0;
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER)).unwrap();
+    (socket.into(), peer)
+}
+
+fn send(by: impl AsFd, fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    sendmsg(by, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+}
+
+/// A Unix socket in which such a socket lies unread, `depth` others around it; and who must stay.
+fn nested(depth: usize) -> (OwnedFd, Vec<OwnedFd>) {
+    let (mut socket, peer) = lingering();
+    let mut stay = vec![OwnedFd::from(peer)];
+    for _ in 0..depth {
+        let (inner, outer) = sockets();
+        send(&inner, &[socket.as_fd()]);
+        stay.push(inner);
+        socket = outer;
+    }
+    (socket, stay)
+}
+
+#[track_caller]
+fn soon(what: impl FnOnce()) {
+    let since = Instant::now();
+    what();
+    assert!(since.elapsed() < LINGER / 4, "it waited for a close");
+}
+
+#[test]
+fn kinds_are_told_apart() {
+    let (unix, _other) = sockets();
+    let (read, _write) = std::io::pipe().unwrap();
+    let kinds = [
+        (create("kinds", 4096).unwrap(), Kind::Memory),
+        (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), Kind::Event),
+        (unix, Kind::Unix),
+        (std::fs::File::open("/dev/null").unwrap().into(), Kind::Odd),
+        (TcpListener::bind("127.0.0.1:0").unwrap().into(), Kind::Odd),
+        (read.into(), Kind::Odd),
+    ];
+    for (fd, kind) in kinds {
+        assert_eq!(Handed::new(fd).kind(), kind);
+    }
+}
+
+#[test]
+fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
+    for depth in 0..4 {
+        let (slow, _stay) = nested(depth);
+        soon(|| drop(Handed::new(slow)));
+    }
+}
+
+#[test]
+fn hostile_descriptors_that_nobody_received_are_closed_elsewhere() {
+    for depth in 0..4 {
+        let (slow, _stay) = nested(depth);
+        let (ours, theirs) = sockets();
+        send(&theirs, &[slow.as_fd()]);
+        drop(slow);
+        soon(|| drop(Incoming::from(ours)));
+    }
+}
+
+/// Sockets that linger are seen to: none of those who close is held up for as long.
+#[test]
+fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
+    let mut stay = Vec::new();
+    let mut outer = Vec::new();
+    for depth in [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3] {
+        let (slow, others) = nested(depth);
+        stay.extend(others);
+        // Its end is seen once all of it is closed.
+        let (ours, theirs) = sockets();
+        send(&theirs, &[slow.as_fd()]);
+        outer.push(theirs);
+        drop(slow);
+        drop(Incoming::from(ours));
+    }
+    soon(|| {
+        for theirs in &outer {
+            // Closed with something unread: a reset.
+            let mut byte = [0];
+            let end = rustix::net::recv(theirs, &mut byte, rustix::net::RecvFlags::empty());
+            assert_eq!(end.map(|(_, bytes)| bytes), Err(Errno::CONNRESET));
+        }
+    });
+}
+
+#[test]
+fn hostile_descriptors_beside_bytes_that_may_have_none() {
+    let file = create("room", 4096).unwrap();
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
+    let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
+    for depth in 0..3 {
+        for guest in [false, true] {
+            let (slow, _stay) = nested(depth);
+            let (ours, theirs) = sockets();
+            let plain = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            send(&theirs, &[plain.as_fd(), slow.as_fd()]);
+            drop(slow);
+            soon(|| {
+                let got = if guest {
+                    let spans = [Span { addr: 0, len: 4096 }];
+                    causeway_memory::io::receive(ours.as_fd(), &map, &mut Cursor::new(&spans), 9)
+                } else {
+                    inlet::receive_bytes(&ours, &mut [0; 9])
+                };
+                assert_eq!(got, Err(Errno::BADMSG));
+            });
+        }
+    }
+}
+
+#[test]
+fn nobody_can_send_descriptors_where_they_are_refused() {
+    let (ours, theirs) = sockets();
+    inlet::refuse_descriptors(&ours);
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    match sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()) {
+        Err(errno) => assert_eq!(errno, Errno::PERM),
+        // An older kernel.
+        Ok(_) => assert_eq!(inlet::receive_bytes(&ours, &mut [0; 9]), Err(Errno::BADMSG)),
+    }
+    rustix::net::send(&theirs, b"y", SendFlags::empty()).unwrap();
+    assert_eq!(inlet::receive_bytes(&ours, &mut [0; 9]), Ok(1));
+}
