@@ -109,7 +109,7 @@ fn what_is_captured_is_filtered_and_read_by_tshark() {
     let read = command.output().unwrap();
     let text = String::from_utf8(read.stdout).unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-    assert!(text.lines().count() >= 3, "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
     for line in text.lines() {
         let fields: Vec<&str> = line.split(',').collect();
         let [source, destination, protocol, port, len, data] = fields[..] else { panic!("{line}") };
@@ -119,4 +119,62 @@ fn what_is_captured_is_filtered_and_read_by_tshark() {
         assert!((100..108).contains(&payload), "{line}");
         assert_eq!(data.replace(':', ""), format!("{payload:02x}").repeat(payload), "{line}");
     }
+}
+
+/// Enhanced packet blocks of a pcapng file (its specification's section 4.3).
+fn frames(file: &[u8]) -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < file.len() {
+        let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+        count += usize::from(word(at) == 6);
+        at += word(at + 4) as usize;
+    }
+    count
+}
+
+/// There is always more to fetch; that is no reason to go on.
+#[test]
+fn a_capture_where_frames_never_cease_ends_when_it_is_told_to() {
+    let (host, dir) = (Host::start(), Dir::new());
+    let (mut a, mut b) = (host.attach("a"), host.attach("b"));
+    for (n, end) in ["--count 3", "--seconds 1", "--snap 64"].into_iter().enumerate() {
+        let file = dir.file(&format!("{n}.pcapng"));
+        let words = format!("capture b --write {} {end}", file.display());
+        let mut tool = Tool(host.tool(&words).stderr(Stdio::null()).spawn().unwrap());
+        let (since, mut told) = (Instant::now(), false);
+        let status = loop {
+            assert!(since.elapsed() < LIMIT, "{end}: it goes on");
+            for _ in 0..64 {
+                let _ = a.queue(0, &[0; NET_HEADER_BYTES], &frame(UDP, 100));
+            }
+            a.flush(0).unwrap();
+            while b.receive(0, &mut Vec::new()).unwrap().is_some() {}
+            if let Some(status) = tool.0.try_wait().unwrap() {
+                break status;
+            }
+            // The last one has no end of its own: Ctrl-C.
+            let some = || std::fs::metadata(&file).is_ok_and(|file| file.len() > 100_000);
+            if n == 2 && !told && some() {
+                told = true;
+                let pid = rustix::process::Pid::from_child(&tool.0);
+                rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            }
+        };
+        assert!(status.success(), "{end}");
+        let count = frames(&std::fs::read(&file).unwrap());
+        assert!(if n == 0 { count == 3 } else { count > 100 }, "{end}: {count}");
+    }
+}
+
+#[test]
+fn a_capture_of_what_is_not_there_leaves_the_file_alone() {
+    let (host, dir) = (Host::start(), Dir::new());
+    let file = dir.file("kept.pcapng");
+    std::fs::write(&file, "kept").unwrap();
+    let output = host.tool(&format!("capture nobody --write {}", file.display())).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    // A file that cannot be written is no mistake in the command's words.
+    let output = host.tool("capture b --write /nowhere/at/all").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }

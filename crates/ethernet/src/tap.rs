@@ -49,15 +49,15 @@ impl Taps {
         if self.all.len() >= CAPTURES_MAX {
             return None;
         }
-        let recording = Recording::new(name, spec.snap);
+        let recording = Recording::new(name, spec.snap, spec.count);
         let tap = Tap { spec, place: Some(place), recording: recording.clone(), wall_offset_ns };
         self.all.push(tap);
         Some(recording)
     }
 
-    /// Forgets those whose askers have gone.
+    /// Forgets those that are over.
     fn tidy(&mut self) {
-        self.all.retain(|tap| !tap.recording.is_abandoned());
+        self.all.retain(|tap| !tap.recording.is_over());
     }
 
     /// Finds anew where each looks: ports or links have come or gone.

@@ -23,6 +23,9 @@ pub struct CaptureSpec {
     /// Bytes kept of each frame, from its start; 0 for all.
     #[serde(default)]
     pub snap: u32,
+    /// Frames kept before it closes by itself; 0 for no end.
+    #[serde(default)]
+    pub count: u64,
 }
 
 /// Which frames: those that fit everything that is given.
@@ -103,6 +106,8 @@ struct State {
     bytes: Vec<u8>,
     frames: u64,
     dropped: u64,
+    /// Frames that it may keep yet, where it has an end.
+    left: Option<u64>,
     closed: bool,
 }
 
@@ -119,14 +124,15 @@ pub struct Fetched {
     pub frames: u64,
     /// Those of them that found no room.
     pub dropped: u64,
-    /// Whether no more will come behind what waits: the port or link is gone.
+    /// Whether no more will come behind what waits: it has all that it was to keep, it was stopped,
+    /// or the port or link is gone.
     pub closed: bool,
 }
 
 impl Recording {
-    /// One that begins as a file of frames at `name`.
-    pub fn new(name: &str, snap: u32) -> Self {
-        let mut state = State::default();
+    /// One that begins as a file of frames at `name`, and ends after `count` of them; 0: it does not.
+    pub fn new(name: &str, snap: u32, count: u64) -> Self {
+        let mut state = State { left: Some(count).filter(|n| *n > 0), ..State::default() };
         pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
         pcapng::interface(&mut state.bytes, name, snap);
         Self(Arc::new(Mutex::new(state)))
@@ -136,20 +142,25 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether whoever asked for it has gone.
-    pub fn is_abandoned(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+    /// Whether nothing is to be added any more: it is closed, or whoever asked for it has gone.
+    pub fn is_over(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 || self.state().closed
     }
 
     /// Adds a frame of `len` bytes, of which `kept` are kept.
     pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
         let mut state = self.state();
+        if state.closed {
+            return;
+        }
         state.frames = state.frames.saturating_add(1);
         if state.bytes.len().saturating_add(kept.len()) > CAPTURE_BYTES_MAX {
             state.dropped = state.dropped.saturating_add(1);
             return;
         }
         pcapng::frame(&mut state.bytes, 0, wall_ns, direction, kept, len);
+        state.left = state.left.map(|left| left.saturating_sub(1));
+        state.closed = state.left == Some(0);
     }
 
     /// Takes what is there, at most [`CAPTURE_FETCH_BYTES`] at a time.
@@ -212,7 +223,7 @@ mod tests {
 
     #[test]
     fn recordings_are_bounded_and_say_what_they_lost() {
-        let recording = Recording::new("vm1", 0);
+        let recording = Recording::new("vm1", 0, 0);
         let frame = [7; 60_000];
         for _ in 0..200 {
             recording.add(1, Direction::In, &frame, frame.len());
@@ -231,10 +242,25 @@ mod tests {
         assert!(fetched.dropped > 0 && fetched.dropped < 200, "{}", fetched.dropped);
         recording.add(1, Direction::Out, &frame, frame.len());
         assert!(recording.fetch().bytes.len() > 60_000, "there is room again");
-        assert!(recording.is_abandoned());
+        assert!(recording.is_over(), "nobody will fetch it");
         let other = recording.clone();
-        assert!(!recording.is_abandoned());
+        assert!(!recording.is_over());
         other.close();
-        assert!(recording.fetch().closed);
+        assert!(recording.is_over() && recording.fetch().closed);
+    }
+
+    #[test]
+    fn recordings_end_after_as_many_frames_as_they_are_to_keep() {
+        let recording = Recording::new("vm1", 0, 3);
+        let other = recording.clone();
+        let header = recording.fetch().bytes.len();
+        assert!(header > 0);
+        for n in 0..5 {
+            assert_eq!(other.is_over(), n >= 3);
+            recording.add(1, Direction::In, &[7; 60], 60);
+        }
+        let fetched = recording.fetch();
+        assert!(fetched.closed);
+        assert_eq!((fetched.frames, fetched.dropped), (3, 0));
     }
 }

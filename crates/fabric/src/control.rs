@@ -63,6 +63,8 @@ pub enum Command {
     /// Fetch what a capture has; its number was given when it began. One that is not fetched from
     /// for [`crate::limits::CAPTURE_IDLE`] ends.
     CaptureFetch(u64),
+    /// Copy no more frames for a capture; what waits can be fetched.
+    CaptureStop(u64),
     /// End a capture.
     CaptureEnd(u64),
     /// Explain where a frame or a connect would go, and why, without sending it.

@@ -118,7 +118,7 @@ fn traffic_is_seen_and_frames_are_captured() {
     let [a, b, _c] = star(22003);
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     let capture = |at: RouteEnd| {
-        let spec = CaptureSpec { at, filter: Default::default(), snap: 0 };
+        let spec = CaptureSpec { at, filter: Default::default(), snap: 0, count: 0 };
         match a.call(Command::CaptureBegin(spec)) {
             Answer::Capture(view) => view.capture,
             other => panic!("{other:?}"),

@@ -50,22 +50,24 @@ pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
     put("host", args.host.map(|host| json!(host)));
     put("protocol", args.protocol.map(|n| json!(n)));
     put("port", args.port.map(|n| json!(n)));
-    // Before the first frame is copied for us.
-    let mut out = open(&args.write)?;
     let stopped = stop_on_signals()?;
-    let spec = json!({"at": {"type": kind, "name": name}, "filter": filter, "snap": args.snap});
+    let count = args.count.unwrap_or(0);
+    let at = json!({"type": kind, "name": name});
+    let spec = json!({"at": at, "filter": filter, "snap": args.snap, "count": count});
     let what = if kind == "edge" { "link" } else { "port" };
     let begun = cx.client.post("/v1/captures", &spec);
     let begun: Begun =
         view(&begun.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
     let path = format!("/v1/captures/{}", begun.capture);
-    let copied = copy(cx, args, &path, &mut *out, &stopped);
+    // Not before it is known that there is something to write: a file may be there.
+    let copied = open(&args.write).and_then(|mut out| copy(cx, args, &path, &mut *out, &stopped));
     let ended = cx.client.delete(&path);
-    let part = copied?;
+    let (part, asked) = copied?;
     ended?;
     let Part { frames_total, dropped_total, closed, .. } = part;
     eprintln!("{frames_total} frames, {dropped_total} of them dropped for want of room");
-    if closed {
+    let full = count > 0 && frames_total.saturating_sub(dropped_total) >= count;
+    if closed && !asked && !full {
         eprintln!("the {what} is gone");
     }
     Ok(())
@@ -76,7 +78,7 @@ fn open(path: &Path) -> Result<Box<dyn Write>> {
         return Ok(Box::new(std::io::stdout().lock()));
     }
     let file = File::create(path);
-    let file = file.map_err(|e| Error::Usage(format!("--write {}: {e}", path.display())))?;
+    let file = file.map_err(|error| Error::Output { what: path.display().to_string(), error })?;
     Ok(Box::new(file))
 }
 
@@ -90,30 +92,36 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
-/// Fetches and writes until it is enough; gives the last part.
+/// Fetches and writes until it is enough; gives the last part, and whether it was ended from here.
 fn copy(
     cx: &Context,
     args: &CaptureArgs,
     path: &str,
     out: &mut dyn Write,
     stopped: &AtomicBool,
-) -> Result<Part> {
-    let since = Instant::now();
+) -> Result<(Part, bool)> {
+    let (since, mut asked) = (Instant::now(), false);
     loop {
         let last = stopped.load(Ordering::Relaxed)
             || args.seconds.is_some_and(|n| since.elapsed() >= Duration::from_secs(n));
+        if last && !std::mem::replace(&mut asked, true) {
+            // What is there by now still comes.
+            cx.client.post(&format!("{path}/stop"), &json!({}))?;
+        }
         let part: Part = view(&cx.client.get(path)?)?;
         let bytes = STANDARD.decode(&part.bytes);
         let bytes = bytes.map_err(|e| Error::Reply(format!("bytes: {e}")))?;
+        let what = args.write.display().to_string();
         let written = out.write_all(&bytes).and_then(|()| out.flush());
         match written {
             // Whoever reads has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(part),
-            other => other.map_err(|e| Error::Usage(format!("cannot write: {e}")))?,
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                return Ok((part, true));
+            }
+            other => other.map_err(|error| Error::Output { what, error })?,
         }
-        let enough = args.count.is_some_and(|n| part.frames_total >= n);
-        if bytes.is_empty() && (last || enough || part.closed) {
-            return Ok(part);
+        if bytes.is_empty() && part.closed {
+            return Ok((part, asked));
         }
         if bytes.is_empty() {
             std::thread::sleep(PAUSE);

@@ -24,9 +24,11 @@ pub(super) fn captures(
             call(fabric, Command::CaptureBegin(spec), 201)
         }
         ([text], "GET") => fetch(fabric, number(text)?),
+        ([text, "stop"], "POST") => call(fabric, Command::CaptureStop(number(text)?), 200),
         ([text], "DELETE") => call(fabric, Command::CaptureEnd(number(text)?), 200),
         ([], _) => Err(Reply::method_not_allowed("POST")),
         ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        ([_, "stop"], _) => Err(Reply::method_not_allowed("POST")),
         _ => Err(no_path(request)),
     }
 }

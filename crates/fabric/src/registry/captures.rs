@@ -82,6 +82,12 @@ impl Registry {
         Ok(Answer::Fetched(recording.fetch()))
     }
 
+    pub(super) fn capture_stop(&mut self, number: u64) -> Reply {
+        let (recording, _) = self.captures.all.get(&number).ok_or_else(|| no_capture(number))?;
+        recording.close();
+        Ok(Answer::Done)
+    }
+
     pub(super) fn capture_end(&mut self, number: u64) -> Reply {
         self.captures.all.remove(&number).map(|_| Answer::Done).ok_or_else(|| no_capture(number))
     }

@@ -118,6 +118,7 @@ impl Registry {
             Command::Traffic(group) => self.traffic(&group),
             Command::CaptureBegin(spec) => self.capture_begin(spec),
             Command::CaptureFetch(number) => self.capture_fetch(number),
+            Command::CaptureStop(number) => self.capture_stop(number),
             Command::CaptureEnd(number) => self.capture_end(number),
             Command::Trace(query) => self.trace(query),
             Command::PeerList => self.peer_views().map(Answer::Peers),
