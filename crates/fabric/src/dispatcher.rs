@@ -90,7 +90,7 @@ struct Seat {
     key: Key,
     shard: Box<Shard>,
     serial: u32,
-    _watch: Watch,
+    watch: Watch,
     /// On the list of busy ones.
     busy: bool,
     deadline_ns: Option<u64>,
@@ -113,6 +113,15 @@ impl Seat {
         self.vain = if during { 0 } else { self.vain.saturating_add(looks) };
         self.round = round;
     }
+}
+
+/// A shard on its way from one dispatcher to another.
+#[derive(Debug)]
+pub(crate) struct Parted {
+    pub shard: Box<Shard>,
+    /// Goes with it: a descriptor that was let go of might be had by another at once.
+    watch: Watch,
+    load: Arc<Load>,
 }
 
 /// The shards of one dispatcher.
@@ -166,16 +175,47 @@ impl Roster {
         self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
 
-    /// Takes a shard in.
+    /// Takes a new shard in.
     pub(crate) fn adopt(&mut self, key: Key, shard: Box<Shard>, load: Arc<Load>) -> io::Result<()> {
+        let (index, token) = self.vacancy()?;
+        let watch = self.poller.watch(shard.events(), token, When::Readable)?;
+        self.sit(index, key, Parted { shard, watch, load });
+        Ok(())
+    }
+
+    /// Takes a shard in that another dispatcher has given away, or gives it back.
+    pub(crate) fn adopt_again(
+        &mut self,
+        key: Key,
+        mut parted: Parted,
+    ) -> Result<(), (Parted, io::Error)> {
+        let moved = self.vacancy().and_then(|(index, token)| {
+            parted.watch.move_to(&self.poller, token)?;
+            Ok(index)
+        });
+        match moved {
+            Ok(index) => self.sit(index, key, parted),
+            Err(error) => return Err((parted, error)),
+        }
+        Ok(())
+    }
+
+    /// A free seat, and how its shard will be reported.
+    fn vacancy(&mut self) -> io::Result<(usize, Token)> {
         let free = self.seats.iter().position(Option::is_none);
         let index = free.unwrap_or(self.seats.len());
         self.serial = self.serial.wrapping_add(1);
         let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let token = Token::Shard { slot, serial: self.serial };
+        Ok((index, Token::Shard { slot, serial: self.serial }))
+    }
+
+    fn sit(&mut self, index: usize, key: Key, parted: Parted) {
+        let Parted { shard, watch, load } = parted;
+        // A vacancy has one.
+        let slot = u16::try_from(index).unwrap_or(u16::MAX);
         let home = Home { dispatcher: self.number, slot, serial: self.serial };
         let seat = Seat {
-            _watch: self.poller.watch(shard.events(), token, When::Readable)?,
+            watch,
             key,
             shard,
             serial: self.serial,
@@ -197,21 +237,20 @@ impl Roster {
             seat.shard.moved(home);
         }
         self.refresh(index);
-        Ok(())
     }
 
     /// Gives a shard away.
-    pub(crate) fn release(&mut self, key: &Key) -> Option<Box<Shard>> {
+    pub(crate) fn release(&mut self, key: &Key) -> Option<Parted> {
         // What was rung here is not heard elsewhere.
         self.hear();
         let index = self.find(key)?;
-        let mut seat = self.seats.get_mut(index)?.take()?;
-        seat.shard.moved(Home::NONE);
+        let Seat { mut shard, watch, load, deadline_ns, .. } = self.seats.get_mut(index)?.take()?;
+        shard.moved(Home::NONE);
         self.busy.retain(|&busy| busy != index);
-        if let Some(at) = seat.deadline_ns {
+        if let Some(at) = deadline_ns {
             self.deadlines.remove(&(at, index));
         }
-        Some(seat.shard)
+        Some(Parted { shard, watch, load })
     }
 
     /// Does something with one shard.

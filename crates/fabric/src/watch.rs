@@ -160,6 +160,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// From here on `poller` reports it, as `token`. Needs no new descriptor.
+    pub(crate) fn move_to(&mut self, poller: &Poller, token: Token) -> io::Result<()> {
+        let _ = epoll::delete(&*self.poller.0, &self.fd);
+        (self.poller, self.token) = (poller.clone(), token);
+        let data = epoll::EventData::new_u64(token.pack());
+        Ok(epoll::add(&*poller.0, &self.fd, data, self.when.flags())?)
+    }
+}
+
+impl Watch {
     /// Reports nothing but errors from now on.
     pub(crate) fn hush(&self) -> io::Result<()> {
         self.report(epoll::EventFlags::ET)

@@ -5,8 +5,10 @@ mod common;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use causeway_fabric::control::Command;
 use common::*;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -31,6 +33,31 @@ fn hostile_connects_without_a_free_descriptor_are_turned_away_and_cost_nothing()
         rest.push(take_descriptor());
     }
     drop(rest);
+    let path = rig.path("red-3");
+    causeway_attach::native::VsockPort::attach(&path, Default::default()).unwrap();
+    groups_move_while_somebody_takes_every_descriptor(&rig);
+}
+
+/// Whatever is let go of for a moment, another has.
+fn groups_move_while_somebody_takes_every_descriptor(rig: &Rig) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut taken = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                taken.extend(File::open("/dev/null"));
+            }
+        });
+        for dispatcher in [1, 0].into_iter().cycle().take(500) {
+            let group = "red".parse().unwrap();
+            let moved = rig.handle.call(Command::ShardMove { group, service: None, dispatcher });
+            if moved.is_err() {
+                over.store(true, Ordering::Relaxed);
+            }
+            moved.unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
     let path = rig.path("red-3");
     causeway_attach::native::VsockPort::attach(&path, Default::default()).unwrap();
 }

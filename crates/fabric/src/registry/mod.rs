@@ -312,8 +312,8 @@ impl Registry {
         let Some(place) = self.shards.remove(key) else { return };
         let of = key.clone();
         let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.release(&of)));
-        if let Ok(Some(mut shard)) = released {
-            self.rules.count(shard.rules_mut());
+        if let Ok(Some(mut parted)) = released {
+            self.rules.count(parted.shard.rules_mut());
         }
     }
 
@@ -444,12 +444,16 @@ impl Registry {
         if place.dispatcher == to {
             return Ok(());
         }
-        let (of, load) = (key.clone(), place.load.clone());
-        let from = self.worker(place.dispatcher)?;
-        let shard = from.run(move |r| r.release(&of))?.ok_or_else(lost)?;
+        let (from, target) = (self.worker(place.dispatcher)?, self.worker(to)?);
         let of = key.clone();
-        let adopted = self.worker(to)?.run(move |r| r.adopt(of, shard, load))?;
-        adopted.map_err(|e| CommandError::Host(format!("group {}: {e}", key.group)))?;
+        let parted = from.run(move |r| r.release(&of))?.ok_or_else(lost)?;
+        let of = key.clone();
+        if let Err((parted, error)) = target.run(move |r| r.adopt_again(of, parted))? {
+            let of = key.clone();
+            let kept = from.run(move |r| r.adopt_again(of, parted).map_err(|(_, e)| e))?;
+            let lost = kept.err().map(|e| format!("; its ports are lost: {e}")).unwrap_or_default();
+            return Err(CommandError::Host(format!("group {}: {error}{lost}", key.group)));
+        }
         if let Some(place) = self.shards.get_mut(key) {
             place.dispatcher = to;
             place.moves = place.moves.saturating_add(1);
