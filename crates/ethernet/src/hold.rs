@@ -194,8 +194,13 @@ impl Ethernet {
         }
         let received = gone.len();
         for port in self.directory.iter_mut() {
-            for backlog in &mut port.backlogs {
+            for (pair, backlog) in port.backlogs.iter_mut().enumerate() {
+                let before = gone.len();
                 gone.append(&mut backlog.take_from(place));
+                // As when the first has waited too long.
+                if gone.len() > before && !backlog.is_empty() {
+                    cx.wake(port.id, receive_queue(pair));
+                }
             }
         }
         for _ in received..gone.len() {

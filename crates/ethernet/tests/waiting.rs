@@ -224,3 +224,45 @@ fn frames_that_wait_when_their_sender_leaves_are_counted() {
         (rig.counter("a", "drop_sender_down_total"), rig.counter("b", "drop_no_buffer_total"));
     assert_eq!(rig.counter("b", "receive_packets_total") + left + late, 20);
 }
+
+#[test]
+fn a_frame_that_fits_is_not_held_up_by_one_whose_sender_has_left() {
+    let rig = Rig::new();
+    rig.try_add("a", "red", net(1)).unwrap();
+    rig.try_add("b", "red", net(2)).unwrap();
+    let mut c = rig.port("c", net(3), ALL);
+    let from_c = plain(3, mac(2), &[3; 60]);
+    // On a machine that stalls it may have waited too long.
+    let came = (0..20).any(|_| {
+        let options =
+            NetOptions { features: MERGE, ring_size: 8, receive_bytes: 200, ..Default::default() };
+        let _b = rig.attach("b", options);
+        let mut a = small(&rig, "a", 64);
+        let sent = |port| rig.counter(port, "transmit_packets_total");
+        let (had, lost) = (got(&rig), rig.counter("b", "drop_no_buffer_total"));
+        let before = (sent("a"), sent("c"));
+        for _ in 0..5 {
+            send(&mut c, &Header::default(), &from_c);
+        }
+        wait(|| got(&rig) == had + 5, || "b has three buffers left".into());
+        // The first needs six, and waits; the second needs one, and waits behind it.
+        send(&mut a, &Header::default(), &plain(1, mac(2), &pattern(1000)));
+        wait(|| sent("a") > before.0, || "it was not taken".into());
+        send(&mut c, &Header::default(), &from_c);
+        wait(|| sent("c") > before.1 + 5, || "it was not taken".into());
+        drop(a);
+        let lost = || rig.counter("b", "drop_no_buffer_total") > lost;
+        wait(|| got(&rig) == had + 6 || lost(), || "the frame is gone".into());
+        let came = got(&rig) == had + 6;
+        drop(_b);
+        let gone = |port| rig.view(port).state == PortState::Listening;
+        wait(|| gone("a") && gone("b"), || "ports are attached".into());
+        came
+    });
+    assert!(came);
+}
+
+/// Frames that port b was given.
+fn got(rig: &Rig) -> u64 {
+    rig.counter("b", "receive_packets_total")
+}

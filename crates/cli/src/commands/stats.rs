@@ -125,9 +125,12 @@ struct Rates {
 
 /// Rates of the ports and links that are there now.
 fn rates(before: &Stats, now: &Stats) -> [Vec<Rates>; 2] {
-    let seconds = (now.uptime_seconds - before.uptime_seconds).max(0.001);
-    let of = |before, now| rates_of(before, now, seconds);
-    [of(&before.ports, &now.ports), of(&before.links, &now.links)]
+    let passed = now.uptime_seconds - before.uptime_seconds;
+    // Another daemon: all of its counters began with it.
+    let (anew, none) = (passed < 0.0, [].as_slice());
+    let seconds = if anew { now.uptime_seconds } else { passed }.max(0.001);
+    let of = |before, now| rates_of(if anew { none } else { before }, now, seconds);
+    [of(&before.ports[..], &now.ports), of(&before.links[..], &now.links)]
 }
 
 /// One that is new since, or began again, counts from 0.
@@ -234,5 +237,12 @@ mod tests {
         let json = rates_json(&now, &rates, &rates[..1]);
         assert_eq!(json["ports"][0]["rates"]["receive_bytes_per_second"], 1e6);
         assert_eq!(json["links"][0]["rates"]["receive_bytes_per_second"], 1e6);
+    }
+
+    #[test]
+    fn another_daemon_counts_from_its_own_beginning() {
+        let (before, now) = (stats(5000.0, &[("a", 10)]), stats(2.0, &[("a", 400)]));
+        let [rates, _] = rates(&before, &now);
+        assert_eq!(rates[0].per_second["receive_bytes_total"], 200.0);
     }
 }
