@@ -78,13 +78,17 @@ impl Scratch {
 #[inline]
 fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
     let job = &taken.job;
-    let [Span { addr, len: room }] = *buffer.writable() else { return None };
-    if header.len().saturating_add(job.len) > room as usize {
+    let Span { addr, len: room } = buffer.only_writable()?;
+    if header.len().wrapping_add(job.len) > room as usize {
         return None;
     }
     let first = job.head();
-    to.write_headed(addr, header, first).ok()?;
-    let more = job.len.saturating_sub(first.len());
+    match header.first_chunk::<HEADER_LEN>() {
+        Some(header) => to.write_framed(addr, header, first),
+        None => to.write_headed(addr, header, first),
+    }
+    .ok()?;
+    let more = job.len.wrapping_sub(first.len());
     if more > 0 {
         let addr = addr.wrapping_add(header.len().wrapping_add(first.len()) as u64);
         let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];

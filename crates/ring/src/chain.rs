@@ -77,6 +77,20 @@ impl Chain {
         }
     }
 
+    /// The chain's only span, if that is all there is and the device may read it.
+    #[inline]
+    pub fn only_readable(&self) -> Option<Span> {
+        let [only] = self.only;
+        (self.spans == Spans::Readable).then_some(only)
+    }
+
+    /// The chain's only span, if that is all there is and the device may write to it.
+    #[inline]
+    pub fn only_writable(&self) -> Option<Span> {
+        let [only] = self.only;
+        (self.spans == Spans::Writable).then_some(only)
+    }
+
     /// Bytes that the device may read; at most 2^32.
     #[inline]
     pub fn readable_bytes(&self) -> u64 {
