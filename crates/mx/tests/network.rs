@@ -308,6 +308,60 @@ fn hostile_datagrams_come_from_nobody_or_in_no_other_name() {
     with_wire("hostile_datagrams_come_from_nobody_or_in_no_other_name", datagrams);
 }
 
+fn hollow() {
+    common::ip("link set lo up");
+    let huge = rustix::fs::memfd_create(
+        "hollow",
+        MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::ALLOW_SEALING,
+    );
+    let free = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let none = free.lines().any(|line| line.starts_with("HugePages_Free:") && line.ends_with(" 0"));
+    let (Ok(huge), true) = (huge, none) else {
+        return eprintln!("skipped: it takes a host that can have huge pages, and has none");
+    };
+    const LEN: u32 = 1 << 20;
+    rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&huge, SealFlags::SHRINK).unwrap();
+    let (one, two) = (Host::with_udp("a", 9111, &[9112]), Host::with_udp("b", 9112, &[9111]));
+    let (mut liar, mut of_one, mut of_two) = (one.attach("a"), one.attach("a"), two.attach("b"));
+    let (mut bad, mut a) = (Rings::open(&mut liar, 3), Rings::open(&mut of_one, 5));
+    let (mut b, mut its) = (Rings::open(&mut of_two, 4), Rings::open(&mut of_two, 6));
+    soon(|| bad.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    let (_, peer) = bad.connect(at("b", 4), 7);
+    let (_, honest) = a.connect(at("b", 6), 7);
+    let mut region_of = |process: &mut Process, endpoint: u8, file: OwnedFd| {
+        lend(process, endpoint, LEN.into(), file);
+        let Tell::Region { code: 0, region, .. } = process.hear().0 else { panic!() };
+        Window { region: RegionId(region), offset: 0, len: LEN }
+    };
+    let from = region_of(&mut liar, 3, huge);
+    let into = region_of(&mut of_two, 4, create("into", LEN.into()).unwrap());
+    bad.request(&Request::Offer { peer, token: Token(9), match_info: 1, from });
+    let handle = loop {
+        match b.hear() {
+            Event::Offered { handle, .. } => break handle,
+            Event::PeerSeen { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    b.request(&Request::Pull { handle, token: Token(8), into });
+    for number in 0..200 {
+        a.send(honest, number, &[5; 1000]);
+        assert_eq!(its.receive(), (number, vec![5; 1000]));
+    }
+    match bad.hear() {
+        Event::Sent { token: Token(9), status: Status::BadRdmaWindow, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(one.counter("a", "drop_memory_gone_total") >= 1);
+    assert_eq!(one.counter("a", "drop_interface_down_total"), 0, "nobody else's is lost");
+}
+
+#[test]
+fn hostile_memory_that_is_not_there_is_nobody_elses_loss() {
+    with_wire("hostile_memory_that_is_not_there_is_nobody_elses_loss", hollow);
+}
+
 fn interfaces() {
     let host = Host::new();
     let text = host.add_on("x", "red", nic("x"), Some("nowhere0")).unwrap_err().to_string();

@@ -1,5 +1,7 @@
 //! Frames on their way out, a batch at a time.
 
+use std::io;
+
 use causeway_memory::View;
 use causeway_memory::gather::Frame;
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
@@ -33,10 +35,10 @@ pub struct Frames {
     bytes: Vec<u8>,
     used: usize,
     waiting: Vec<Waiting>,
-    /// How many of them left.
+    /// How many of them left: at most half, between two calls.
     left: usize,
-    /// How many were lent a part.
-    lent: usize,
+    /// Those before it were lent nothing; none was, where there is none.
+    lent_from: Option<usize>,
     /// When it is tried again, if the host had no room.
     pub again_ns: Option<u64>,
     /// Since when the host has had no room for the first that waits.
@@ -47,6 +49,10 @@ pub struct Frames {
     /// Frames that the host had no room for, and those that had nowhere to go.
     pub no_room: u64,
     pub down: u64,
+    /// Frames whose owner lent memory that is not there, and bytes that were copied because what was
+    /// lent could not leave at once.
+    pub hollow: u64,
+    pub kept: u64,
 }
 
 impl Frames {
@@ -57,13 +63,15 @@ impl Frames {
             used: 0,
             waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             left: 0,
-            lent: 0,
+            lent_from: None,
             again_ns: None,
             stuck_ns: None,
             sent: 0,
             calls: 0,
             no_room: 0,
             down: 0,
+            hollow: 0,
+            kept: 0,
         }
     }
 
@@ -99,7 +107,9 @@ impl Frames {
         finish.fill(0);
         first.copy_from_slice(head);
         rest.copy_from_slice(data);
-        self.lent = self.lent.saturating_add(usize::from(lent.is_some()));
+        if lent.is_some() {
+            self.lent_from.get_or_insert(self.waiting.len());
+        }
         self.waiting.push(Waiting { end, lent });
         self.used = end;
     }
@@ -115,39 +125,60 @@ impl Frames {
 
     /// What was lent may soon be used again: it leaves, and what cannot yet is copied.
     pub fn part_from_lent(&mut self) {
-        if self.lent > 0 {
+        if self.lent_from.is_some() {
             self.send_some();
             self.keep_copies();
         }
     }
 
-    /// Copies what was lent to those that have not left.
+    /// Copies what was lent to those that have not left; what is not there is not sent. Each frame is
+    /// moved once at most: those that were here before the last call are not touched.
     fn keep_copies(&mut self) {
-        if self.lent == 0 {
-            return;
-        }
-        let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
-        for Frame { head, body } in self.frames() {
-            bytes.extend_from_slice(head);
-            let start = bytes.len();
-            bytes.resize(start.saturating_add(body.map_or(0, View::len)), 0);
-            if let (Some(body), Some(room)) = (body, bytes.get_mut(start..)) {
-                // It is a whole view: there is nothing that could be outside of it.
-                let _ = body.read_into(0, room);
+        let Some(first) = self.lent_from.take() else { return };
+        let first = first.max(self.left).min(self.waiting.len());
+        let moved = self.waiting.split_off(first);
+        let from = self.end();
+        let heads = self.bytes.get(from..self.used).unwrap_or(&[]).to_vec();
+        self.bytes.truncate(from);
+        let mut start = 0;
+        for Waiting { end, lent } in moved {
+            let end = end.saturating_sub(from);
+            let whole = self.bytes.len();
+            self.bytes.extend_from_slice(heads.get(start..end).unwrap_or(&[]));
+            start = end;
+            if let Some(body) = lent
+                && !self.keep_copy(&body)
+            {
+                self.bytes.truncate(whole);
+                self.hollow = self.hollow.wrapping_add(1);
+                continue;
             }
-            waiting.push(Waiting { end: bytes.len(), lent: None });
+            self.waiting.push(Waiting { end: self.bytes.len(), lent: None });
         }
-        (self.used, self.left, self.lent) = (bytes.len(), 0, 0);
-        (self.bytes, self.waiting) = (bytes, waiting);
+        self.used = self.bytes.len();
+    }
+
+    /// Copies what was lent behind its head; false where it is not there.
+    fn keep_copy(&mut self, body: &View) -> bool {
+        let head_end = self.bytes.len();
+        self.bytes.resize(head_end.saturating_add(body.len()), 0);
+        let room = self.bytes.get_mut(head_end..).unwrap_or(&mut []);
+        self.kept = self.kept.wrapping_add(room.len() as u64);
+        body.read_into(0, room).is_ok() && !body.poisoned()
+    }
+
+    /// Where the last that waits ends.
+    fn end(&self) -> usize {
+        self.waiting.last().map_or(0, |frame| frame.end)
     }
 
     /// Whether one more finds room; it is lost else, as frames may be.
     fn has_room(&mut self) -> bool {
         let waiting = self.waiting.len().saturating_sub(self.left);
-        if waiting >= FRAMES_PER_CALL_MAX || self.waiting.len() >= FRAMES_WAITING_MAX {
+        if waiting >= FRAMES_PER_CALL_MAX {
             self.send_some();
         }
-        let room = self.waiting.len() < FRAMES_WAITING_MAX;
+        let room = self.waiting.len().saturating_sub(self.left) < FRAMES_WAITING_MAX;
         if !room {
             self.no_room = self.no_room.wrapping_add(1);
         }
@@ -160,9 +191,9 @@ impl Frames {
         if self.waiting.is_empty() {
             return;
         }
-        let before = self.left;
+        let before = self.gone();
         self.send_some();
-        if self.waiting.is_empty() || self.left != before {
+        if self.waiting.is_empty() || self.gone() != before {
             self.stuck_ns = None;
         } else if now_ns.saturating_sub(*self.stuck_ns.get_or_insert(now_ns)) >= STUCK_NS {
             // The host says that it has no room also of what it will never take.
@@ -175,6 +206,11 @@ impl Frames {
         self.again_ns = (!self.waiting.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
     }
 
+    /// How many need not wait any more.
+    fn gone(&self) -> u64 {
+        self.sent.wrapping_add(self.down)
+    }
+
     /// Sends as many as the host takes.
     fn send_some(&mut self) {
         let Some(exit) = self.exit.clone() else {
@@ -182,23 +218,30 @@ impl Frames {
             self.down = self.down.wrapping_add(left as u64);
             return self.clear();
         };
+        self.send_by(|frames| match &exit {
+            Exit::Interface(socket) => socket.send(frames.frames()),
+            Exit::Udp(udp) => udp.send(frames.frames()),
+        });
+    }
+
+    /// As [`Self::send_some`]; `exit` sends the first ones, and says how many.
+    fn send_by(&mut self, mut exit: impl FnMut(&Self) -> io::Result<usize>) {
         while self.left < self.waiting.len() {
             self.calls = self.calls.wrapping_add(1);
-            let sent = match &exit {
-                Exit::Interface(socket) => socket.send(self.frames()),
-                Exit::Udp(udp) => udp.send(self.frames()),
-            };
-            match sent {
+            let errno = match exit(self) {
                 Ok(sent) if sent > 0 => {
                     self.left = self.left.saturating_add(sent);
                     self.sent = self.sent.wrapping_add(sent as u64);
+                    continue;
                 }
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
-                other => {
-                    let errno = other.err().and_then(|e| Errno::from_io_error(&e));
-                    if matches!(errno, None | Some(Errno::AGAIN | Errno::NOBUFS)) {
-                        return;
-                    }
+                other => other.err().and_then(|error| Errno::from_io_error(&error)),
+            };
+            match errno {
+                None | Some(Errno::AGAIN | Errno::NOBUFS) => return self.close_up(),
+                Some(Errno::INTR) => {}
+                // What one of them was lent is not there: the others leave without it.
+                Some(Errno::FAULT) if self.lent_from.is_some() => self.keep_copies(),
+                Some(_) => {
                     // This one is not to leave.
                     self.left = self.left.saturating_add(1);
                     self.down = self.down.wrapping_add(1);
@@ -208,9 +251,25 @@ impl Frames {
         self.clear();
     }
 
+    /// Lets go of those that left, once they are more than those that wait.
+    fn close_up(&mut self) {
+        let left = self.left.min(self.waiting.len());
+        if left <= self.waiting.len() / 2 {
+            return;
+        }
+        let start = self.waiting.drain(..left).next_back().map_or(0, |frame| frame.end);
+        self.bytes.copy_within(start..self.used, 0);
+        self.used = self.used.saturating_sub(start);
+        for frame in &mut self.waiting {
+            frame.end = frame.end.saturating_sub(start);
+        }
+        self.lent_from = self.lent_from.map(|first| first.saturating_sub(left));
+        self.left = 0;
+    }
+
     fn clear(&mut self) {
         self.waiting.clear();
-        (self.used, self.left, self.lent) = (0, 0, 0);
+        (self.used, self.left, self.lent_from) = (0, 0, None);
         if self.bytes.len() > BYTES_KEPT {
             self.bytes = Vec::new();
         }
@@ -265,6 +324,97 @@ pub mod tests {
         frames.push_lent(&[7; 16], first);
         assert_eq!(lens(&frames).last(), Some(&(FINISH_BYTES + 16, 50)));
         frames.part_from_lent();
-        assert_eq!((frames.lent, frames.down), (0, 3));
+        assert_eq!((frames.lent_from, frames.down), (None, 3));
+    }
+
+    /// An exit that takes one frame each time it is asked anew, and what it took.
+    fn one_each<'a>(
+        taken: &'a mut Vec<Vec<u8>>,
+    ) -> impl FnMut(&Frames) -> io::Result<usize> + use<'a> {
+        let mut asked = false;
+        move |frames| {
+            if std::mem::replace(&mut asked, true) {
+                return Err(Errno::AGAIN.into());
+            }
+            let frame = frames.frames().next().unwrap();
+            let mut whole = frame.head.to_vec();
+            if let Some(body) = frame.body {
+                let start = whole.len();
+                whole.resize(start + body.len(), 0);
+                body.read_into(0, &mut whole[start..]).unwrap();
+            }
+            taken.push(whole[FINISH_BYTES..].to_vec());
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
+        let (mut frames, mut taken) = (Frames::new(), Vec::new());
+        let number = |at: u32| at.to_le_bytes();
+        let body = lent(1000, 4);
+        let push = |frames: &mut Frames, at: u32| match at % 3 {
+            0 => frames.push(&number(at), &[]),
+            1 => frames.push(&number(at), &[1; 30]),
+            _ => frames.push_lent(&number(at), body.clone()),
+        };
+        for at in 0..10 {
+            push(&mut frames, at);
+        }
+        for at in 10..5000 {
+            push(&mut frames, at);
+            frames.send_by(one_each(&mut taken));
+            frames.keep_copies();
+            assert!(frames.waiting.len() <= 20 && frames.used < 20_000, "what left is let go of");
+        }
+        while !frames.waiting.is_empty() {
+            frames.send_by(one_each(&mut taken));
+        }
+        assert_eq!((frames.sent, frames.no_room, frames.hollow), (5000, 0, 0));
+        for (at, frame) in (0..).zip(&taken) {
+            let body = [&[][..], &[1; 30], &[4; 1000]][at as usize % 3];
+            assert_eq!(*frame, [&number(at)[..], body].concat());
+        }
+        assert!(frames.kept <= 5000 / 3 * 1000, "{}", frames.kept);
+    }
+
+    /// So many bytes of memory that its owner lends, and that is not there.
+    fn hollow(len: usize) -> Option<View> {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let huge = memfd_create("hollow", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).ok()?;
+        ftruncate(&huge, 1 << 30).unwrap();
+        let mapping = Arc::new(Mapping::new(huge.as_fd(), 0, 1 << 30).unwrap());
+        // Where the host has so many huge pages, it is there.
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        (free.unwrap().trim() == "0").then(|| View::new(mapping, 1000, len).unwrap())
+    }
+
+    #[test]
+    fn hostile_memory_that_is_not_there_holds_up_no_others_frames() {
+        let Some(hollow) = hollow(500) else { return };
+        let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (ours, theirs) = (bind(), bind());
+        theirs.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let to = theirs.local_addr().unwrap();
+        let mut frames = Frames::new();
+        frames.push_lent(&[1; 16], lent(500, 7));
+        frames.push_lent(&[2; 16], hollow.clone());
+        frames.push(&[3; 16], &[8; 500]);
+        frames.push_lent(&[4; 16], hollow.clone());
+        frames.push_lent(&[5; 16], lent(500, 9));
+        frames.send_by(|frames| {
+            let count = frames.frames().count();
+            causeway_memory::gather::send_together(ours.as_fd(), &to, frames.frames())?;
+            Ok(count)
+        });
+        assert_eq!((frames.sent, frames.down, frames.hollow), (3, 0, 2));
+        assert!(hollow.poisoned(), "its owner hears of it");
+        for (number, fill) in [(1, 7), (3, 8), (5, 9)] {
+            let mut room = [0; 2000];
+            let len = theirs.recv(&mut room).unwrap();
+            let whole = [&[0; FINISH_BYTES][..], &[number; 16], &[fill; 500]].concat();
+            assert_eq!(&room[..len], whole);
+        }
     }
 }

@@ -549,6 +549,8 @@ impl Network {
         put("send_calls_total".into(), frames.calls);
         put("drop_interface_full_total".into(), frames.no_room);
         put("drop_interface_down_total".into(), frames.down);
+        put("drop_memory_gone_total".into(), frames.hollow);
+        put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all
