@@ -329,7 +329,7 @@ fn hollow() {
     soon(|| bad.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
     let (_, peer) = bad.connect(at("b", 4), 7);
     let (_, honest) = a.connect(at("b", 6), 7);
-    let mut region_of = |process: &mut Process, endpoint: u8, file: OwnedFd| {
+    let region_of = |process: &mut Process, endpoint: u8, file: OwnedFd| {
         lend(process, endpoint, LEN.into(), file);
         let Tell::Region { code: 0, region, .. } = process.hear().0 else { panic!() };
         Window { region: RegionId(region), offset: 0, len: LEN }

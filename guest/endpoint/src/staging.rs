@@ -38,6 +38,8 @@ struct Slab {
     free: BTreeMap<u64, u64>,
     /// Places in use.
     used: usize,
+    /// None of it was used yet: somebody waits for it.
+    fresh: bool,
 }
 
 impl Slab {
@@ -46,7 +48,12 @@ impl Slab {
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
         let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).ok()?;
         let free = BTreeMap::from([(0, len)]);
-        Some((Self { tag, purpose, region: None, map, len, free, used: 0 }, file))
+        Some((Self { tag, purpose, region: None, map, len, free, used: 0, fresh: true }, file))
+    }
+
+    /// Whether there is a place of so many bytes, and the daemon knows it.
+    fn has_room(&self, len: u64) -> bool {
+        self.region.is_some() && self.free.values().any(|free| *free >= len)
     }
 
     /// Takes a place of so many bytes, a multiple of [`GRAIN`].
@@ -57,6 +64,7 @@ impl Slab {
             self.free.insert(at.saturating_add(len), free.saturating_sub(len));
         }
         self.used = self.used.saturating_add(1);
+        self.fresh = false;
         Some(at)
     }
 
@@ -139,13 +147,11 @@ impl Slabs {
         }
     }
 
-    /// Lets go of a slab that nobody uses, of those that serve a purpose or of all.
-    fn drop_idle(&mut self, purpose: Option<Purpose>) -> bool {
-        let idle = |slab: &Slab| {
-            let meant = purpose.is_none_or(|purpose| slab.purpose == purpose);
-            meant && slab.used == 0 && slab.region.is_some()
-        };
-        let Some(at) = self.slabs.iter().position(idle) else { return false };
+    /// Lets go of the longest slab that nobody uses, of those that are meant.
+    fn drop_idle(&mut self, meant: impl Fn(&Slab) -> bool) -> bool {
+        let idle = |slab: &Slab| slab.used == 0 && slab.region.is_some() && meant(slab);
+        let all = self.slabs.iter().enumerate().filter(|(_, slab)| idle(slab));
+        let Some((at, _)) = all.max_by_key(|(_, slab)| slab.len) else { return false };
         if let Some(region) = self.slabs.remove(at).region {
             let ask = Ask::Unregion { endpoint: self.endpoint, region: region.0 };
             self.orders.push_back((ask, Vec::new()));
@@ -167,7 +173,8 @@ impl Slabs {
         let size = len.next_multiple_of(SLAB_BYTES);
         while self.full || !self.fits(purpose, size) {
             // Where the daemon takes no more, what the other purpose has idle gives it room.
-            if !self.drop_idle((!self.full).then_some(purpose)) {
+            let full = self.full;
+            if !self.drop_idle(|slab| full || slab.purpose == purpose) {
                 // What is in use is free one day; where there is nothing, nothing comes, but others
                 // may have given theirs back when it is asked for next.
                 let nothing = self.bytes(purpose) == 0;
@@ -193,12 +200,13 @@ impl Slabs {
 impl Staging for Slabs {
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused> {
         let needed = rounded(len);
-        for slab in self.slabs.iter_mut().filter(|slab| slab.purpose == purpose) {
-            let Some(region) = slab.region else { continue };
-            if let Some(offset) = slab.take(needed) {
-                self.taken = self.taken.wrapping_add(1);
-                return Ok(Window { region, offset, len });
-            }
+        // The shortest that has room, so that long ones are idle when their message is through.
+        let room = |slab: &&mut Slab| slab.purpose == purpose && slab.has_room(needed);
+        if let Some(slab) = self.slabs.iter_mut().filter(room).min_by_key(|slab| slab.len)
+            && let (Some(region), Some(offset)) = (slab.region, slab.take(needed))
+        {
+            self.taken = self.taken.wrapping_add(1);
+            return Ok(Window { region, offset, len });
         }
         let comes = |slab: &Slab| slab.region.is_none() && slab.len >= needed;
         if !self.for_purpose(purpose).any(comes) {
@@ -211,10 +219,11 @@ impl Staging for Slabs {
         let found = self.slabs.iter_mut().find(|slab| slab.region == Some(window.region));
         let Some(slab) = found else { return };
         slab.give(window.offset, rounded(window.len));
-        let idle = self.slabs.iter().filter(|slab| slab.used == 0);
-        if idle.fold(0_u64, |sum, slab| sum.saturating_add(slab.len)) > STAGING_IDLE_MAX {
-            self.drop_idle(None);
-        }
+        let used_up = |slab: &&Slab| slab.used == 0 && !slab.fresh;
+        let idle = |slabs: &[Slab]| {
+            slabs.iter().filter(used_up).fold(0_u64, |sum, slab| sum.saturating_add(slab.len))
+        };
+        while idle(&self.slabs) > STAGING_IDLE_MAX && self.drop_idle(|slab| !slab.fresh) {}
     }
 
     fn write(&self, window: Window, at: usize, bytes: &[u8]) {
@@ -285,6 +294,37 @@ mod tests {
         let Ask::Region { tag, .. } = ask else { panic!("{ask:?}") };
         slabs.answered(tag, None);
         assert_eq!(slabs.take(1, Purpose::Offer), never);
+    }
+
+    #[test]
+    fn long_slabs_go_when_their_message_is_through() {
+        let mut slabs = Slabs::new(1);
+        let place = |slabs: &mut Slabs, len: u64, region| {
+            let len = len as u32;
+            assert_eq!(slabs.take(len, Purpose::Pull), Err(Refused::Full));
+            answered(slabs, region);
+            slabs.take(len, Purpose::Pull).unwrap()
+        };
+        // A long one comes first, and short ones find room in it as long as there is no other.
+        let long = place(&mut slabs, STAGING_IDLE_MAX + SLAB_BYTES, 1);
+        let short = place(&mut slabs, 100_000, 2);
+        slabs.give(short);
+        slabs.give(long);
+        assert_eq!(slabs.orders.pop_front().unwrap().0, Ask::Unregion { endpoint: 1, region: 1 });
+        assert!(slabs.orders.is_empty(), "the short one is kept");
+        // As many of them as may be idle, while one is used; it is not used for what others can hold.
+        let long = place(&mut slabs, STAGING_IDLE_MAX - SLAB_BYTES, 3);
+        slabs.give(long);
+        let short = slabs.take(100_000, Purpose::Pull).unwrap();
+        assert_eq!(short.region, RegionId(2));
+        slabs.give(short);
+        // What somebody waits for is not taken from him.
+        assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull), Err(Refused::Full));
+        answered(&mut slabs, 4);
+        let short = slabs.take(100_000, Purpose::Pull).unwrap();
+        slabs.give(short);
+        assert!(slabs.orders.is_empty());
+        assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull).unwrap().region, RegionId(4));
     }
 
     #[test]

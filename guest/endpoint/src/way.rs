@@ -416,13 +416,11 @@ impl Way {
     }
 
     /// A receive was posted: what could not be taken before may be taken now, and nobody is to
-    /// sleep before that is known.
+    /// sleep before that is known. Says whether there is anything of that.
     #[inline]
-    pub fn stir(&mut self) {
-        self.channels.stir();
-        if let Some(rings) = &mut self.rings {
-            rings.stir();
-        }
+    pub fn stir(&mut self) -> bool {
+        let near = self.channels.stir();
+        self.rings.as_mut().is_some_and(|rings| rings.stir()) || near
     }
 
     /// Whether there may be something to take.

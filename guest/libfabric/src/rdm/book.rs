@@ -97,6 +97,15 @@ impl Book {
         self.names.get(usize::try_from(number).ok()?).copied().flatten()
     }
 
+    /// The first number of who has this one: what is counted of each is counted there.
+    #[inline]
+    pub fn first(&self, number: u64) -> u64 {
+        if self.numbers.len() == self.names.len() {
+            return number;
+        }
+        self.get(number).map_or(number, |source| self.find(source))
+    }
+
     /// The number of a name, or [`NOBODY`].
     pub fn find(&self, name: Source) -> u64 {
         self.numbers.get(&name).copied().unwrap_or(NOBODY)

@@ -135,7 +135,10 @@ impl Rdm {
     ) -> Result<(u32, Option<Partner>), Errno> {
         let source = env.book.get(remote.to).ok_or(Errno(FI_EINVAL))?;
         let partner = self.reach(env.book, remote.to)?;
-        let to = usize::try_from(remote.to).map_err(|_| Errno(FI_EINVAL))?;
+        let to = usize::try_from(env.book.first(remote.to)).map_err(|_| Errno(FI_EINVAL))?;
+        if self.peers.len() <= to {
+            self.peers.resize_with(to.saturating_add(1), Default::default);
+        }
         let of_it = self.peers.get(to).map_or(0, |peer| peer.calls);
         let much = self.calls >= CALLS_MAX || of_it >= CALLS_OF_ONE_MAX;
         if much || !self.operations.has_room() {

@@ -125,6 +125,8 @@ pub struct Rdm {
     parked: Vec<u32>,
     /// It was said that more was sent than is kept for receives that are not posted.
     crowded: bool,
+    /// What could not be taken may be, since somebody looked last.
+    stirred: bool,
     /// Where it is told what others do there is no room: they wait until there is.
     pub held: bool,
     /// What is over and was not told yet.
@@ -162,6 +164,7 @@ impl Rdm {
             served_all: 0,
             parked: Vec::new(),
             crowded: false,
+            stirred: false,
             held: false,
             done: VecDeque::with_capacity(64),
             tally: Tally::new(),
@@ -180,6 +183,7 @@ impl Rdm {
     #[inline]
     pub fn progress(&mut self, env: Env<'_>) -> bool {
         let mut worked = false;
+        self.stirred = false;
         for _ in 0..STEPS_AT_ONCE {
             let (step, stirs) = self.endpoint.step();
             worked |= stirs;
@@ -214,10 +218,14 @@ impl Rdm {
     }
 
     /// Whether something was begun that goes on only while somebody looks after it, or has ended
-    /// and waits to be told of: a receive that found its message there already.
+    /// and waits to be told of: a receive that found its message there already; or may find it where
+    /// there was no room for it before.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        self.sending > 0 || self.calls > 0 || self.endpoint.library.ipeek().is_some()
+        self.sending > 0
+            || self.calls > 0
+            || self.stirred
+            || self.endpoint.library.ipeek().is_some()
     }
 
     /// Whether messages wait for their connect: the application may have been told that they are

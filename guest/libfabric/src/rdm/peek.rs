@@ -120,7 +120,7 @@ impl Rdm {
             let fits = rest.get(..place.len()).unwrap_or(rest);
             place.fill(fits);
             self.done.push_back(told.of_len(rest.len()));
-            self.endpoint.library.give_back(bytes);
+            self.give_back(bytes);
         } else {
             self.long(probed.partner, told, word, place);
         }
@@ -141,13 +141,19 @@ impl Rdm {
     fn drop_claimed(&mut self, env: Env<'_>, claimed: Claimed) {
         let (_, word) = words(&claimed.bytes).unwrap_or((0, 0));
         let partner = claimed.probed.partner;
-        self.endpoint.library.give_back(claimed.bytes);
+        self.give_back(claimed.bytes);
         if word & NOTICE != 0 {
             // Its sender has the memory until somebody says that it is not wanted.
             let from = self.from(env.book, partner);
             let told = Told { report: Report::default(), from, data: 0, room: 0 };
             let _ = self.fetch(partner, noticed(word).0, Task::Quiet, Place::NOWHERE, &told);
         }
+    }
+
+    /// There is room again for what could not be taken.
+    fn give_back(&mut self, bytes: Vec<u8>) {
+        self.endpoint.library.give_back(bytes);
+        self.stirred |= self.endpoint.way.stir();
     }
 
     fn long(&mut self, partner: Partner, told: Told, word: u64, place: Place) {

@@ -109,7 +109,7 @@ impl Rdm {
         if library.unexpected() < before && matching.0 & BODY != BODY {
             count(&mut self.tally.early);
         }
-        endpoint.way.stir();
+        self.stirred |= endpoint.way.stir();
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         self.operations.set_request(operation, request);
         Ok(())

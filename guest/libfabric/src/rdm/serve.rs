@@ -87,7 +87,9 @@ impl Rdm {
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };
         if done.is_ok() {
-            let reads = kind == Kind::Read || u32::from(operation) == FI_ATOMIC_READ;
+            // As `fi_cntr(3)` says, what fetches is a read.
+            let fetches = matches!(kind, Kind::Read | Kind::Fetch | Kind::Compare);
+            let reads = fetches || u32::from(operation) == FI_ATOMIC_READ;
             let data = data.filter(|_| kind == Kind::Write);
             if matches!(kind, Kind::Atomic | Kind::Fetch | Kind::Compare) {
                 count(&mut self.tally.remote_atomics);

@@ -229,14 +229,14 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
     }
 }
 
-/// Whether both are bound to one queue.
-#[cold]
 /// From how many looks in vain on it is counted, once something was done.
 #[inline]
 fn begun(ep: &Ep) -> u32 {
     if ep.rdm.endpoint.way.far { VAIN_FAR } else { 0 }
 }
 
+/// Whether both are bound to one queue.
+#[cold]
 fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
     one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
 }

@@ -54,6 +54,15 @@ static void memory(void) {
         WELL(fi_atomic(a.ep, &one, 1, NULL, b.addr, 0, KEY, FI_UINT64, FI_SUM, &words[3]));
         well(&a, &words[3]);
     }
+    /* What gives back what was there is a read. */
+    for (int i = 0; i < 2; i++) {
+        WELL(fi_fetch_atomic(a.ep, &one, 1, NULL, ours, NULL, b.addr, 0, KEY, FI_UINT64, FI_SUM,
+                             &words[3]));
+        well(&a, &words[3]);
+    }
+    WELL(fi_compare_atomic(a.ep, &one, 1, NULL, &one, NULL, ours, NULL, b.addr, 0, KEY, FI_UINT64,
+                           FI_CSWAP, &words[3]));
+    well(&a, &words[3]);
     WELL(fi_read(a.ep, ours, 1, NULL, b.addr, 0, KEY + 1, &words[3]));
     CHECK(badly(&a, &words[3]).err == FI_EKEYREJECTED);
     CHECK(fi_close(&mr->fid) == 0);

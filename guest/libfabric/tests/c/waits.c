@@ -294,10 +294,51 @@ static void by_itself(void) {
     CHECK(now() - since < 0.5);
 }
 
+static void *sleeps_for_it(void *unused) {
+    entry told;
+    double since = now();
+    CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 10000) == 1 && told.op_context == &words[2]);
+    CHECK(now() - since < 0.9);
+    return unused;
+}
+
+/* Messages come that nobody wants, until one is not kept; then one thread sleeps, and another wants
+ * just that one. */
+static void deferred(void) {
+    uint64_t tag = 0;
+    CHECK(setenv("FI_CAUSEWAY_UNEXPECTED_MIB", "1", 1) == 0);
+    open_domain(0, FI_PROGRESS_MANUAL);
+    open_end(&a, FI_WAIT_UNSPEC, 0);
+    open_end(&b, FI_WAIT_UNSPEC, 0);
+    for (bool kept = true; kept;) {
+        entry told;
+        fault failed;
+        struct fi_msg_tagged peek = {.addr = FI_ADDR_UNSPEC, .tag = ++tag, .context = &words[3]};
+        WELL(fi_tsend(a.ep, out, 8000, NULL, b.addr, tag, &words[1]));
+        well(&a, &words[1]);
+        for (int i = 0; i < 100; i++)
+            go_on();
+        CHECK(tag < 1000);
+        CHECK(fi_trecvmsg(b.ep, &peek, FI_PEEK) == 0);
+        kept = fi_cq_read(b.cq, &told, 1) == 1;
+        CHECK(kept || fi_cq_readerr(b.cq, &failed, 0) == 1);
+    }
+    pthread_t thread;
+    CHECK(tag > 50 && pthread_create(&thread, NULL, sleeps_for_it, NULL) == 0);
+    usleep(100000);
+    CHECK(fi_trecv(b.ep, in, 8000, NULL, FI_ADDR_UNSPEC, tag, 0, &words[2]) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    close_end(&a);
+    close_end(&b);
+    close_domain();
+}
+
 int main(int count, char **arguments) {
     CHECK(pipe(turn) == 0);
     if (count > 1 && strcmp(arguments[1], "auto") == 0)
         by_itself();
+    else if (count > 1 && strcmp(arguments[1], "deferred") == 0)
+        deferred();
     else
         manual();
     puts("ok");

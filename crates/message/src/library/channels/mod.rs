@@ -226,12 +226,15 @@ impl<D: Bell> Channels<D> {
         self.fetched
     }
 
-    /// The application did something by which it may take what it could not take before.
+    /// The application did something by which it may take what it could not take before. Says
+    /// whether there is anything of that.
     #[inline]
-    pub fn stir(&mut self) {
-        if self.deferring {
+    pub fn stir(&mut self) -> bool {
+        let any = self.deferring;
+        if any {
             self.offer_again();
         }
+        any
     }
 
     /// Before sleeping: asks all to ring our doorbell, and looks once more. False: there is
