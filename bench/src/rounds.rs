@@ -1,4 +1,4 @@
-//! Rounds of a row: the floor, ours, each peer, the floor again.
+//! Rounds of a row: ours and each peer, and the floor before each of them and after the last.
 //!
 //! On shared machines the two cores come to lie near each other or far apart, many times a
 //! minute, and everything between them takes up to five times as long when they are far. So
@@ -20,6 +20,8 @@ const DRIFT: f64 = 1.4;
 const NEAR: f64 = 1.6;
 /// How often, and how long apart, the floor is looked at before a round for the cores to be near.
 const LOOKS: usize = 12;
+/// How often it is measured for each look.
+const LOOKS_AT_ONCE: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What rounds came to.
@@ -41,7 +43,8 @@ pub struct Rounds {
 struct Round {
     ours: f64,
     peers: Vec<(&'static str, f64)>,
-    floors: [f64; 2],
+    /// Before each figure, and after the last.
+    floors: Vec<f64>,
 }
 
 impl Rounds {
@@ -59,13 +62,13 @@ impl Rounds {
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
         let mut patience = if effort.quick || !steady { 0 } else { effort.runs };
-        let mut best = floor::cache_line_us();
+        let mut best = floor_us();
         while rounds.ours.len() < effort.runs {
             let round = rounds.one(effort, ours, peers, &mut best)?;
-            let moved = steady && moved(round.floors);
+            let moved = steady && moved(&round.floors);
             if moved && patience > 0 {
-                let [before, after] = round.floors;
-                eprintln!("  the floor moved from {before:.3} to {after:.3} us: once more");
+                let all: Vec<_> = round.floors.iter().map(|us| format!("{us:.3}")).collect();
+                eprintln!("  the floor moved ({} us): once more", all.join(", "));
                 patience -= 1;
                 rounds.discarded += 1;
                 continue;
@@ -90,21 +93,23 @@ impl Rounds {
         best: &mut f64,
     ) -> Result<Round, String> {
         let once = Effort { runs: 1, ..*effort };
-        let before = near(effort, best);
+        let mut floors = vec![near(effort, best)];
         let ours = single(ours(&once)?);
         let mut figures = Vec::new();
         for (name, measure) in peers {
             if self.left_out.contains_key(*name) {
                 continue;
             }
+            floors.push(near(effort, best));
             match measure(&once) {
                 Ok(values) => figures.push((*name, single(values))),
                 Err(why) => drop(self.left_out.insert((*name).to_owned(), why)),
             }
         }
-        let after = floor::cache_line_us();
+        let after = floor_us();
         *best = best.min(after);
-        Ok(Round { ours, peers: figures, floors: [before, after] })
+        floors.push(after);
+        Ok(Round { ours, peers: figures, floors })
     }
 
     /// Our figures.
@@ -112,7 +117,7 @@ impl Rounds {
         Spread::of(self.ours.clone())
     }
 
-    /// The floors before and after every round.
+    /// The floors of every round.
     pub fn floors(&self) -> Spread {
         Spread::of(self.floors.clone())
     }
@@ -133,24 +138,30 @@ fn spreads(figures: &BTreeMap<String, Vec<f64>>) -> BTreeMap<String, Spread> {
 }
 
 /// Whether the machine became another one within a round.
-fn moved([before, after]: [f64; 2]) -> bool {
-    before.max(after) / before.min(after) > DRIFT
+fn moved(floors: &[f64]) -> bool {
+    let of = |pick: fn(f64, f64) -> f64| floors.iter().copied().reduce(pick).unwrap_or(1.0);
+    of(f64::max) / of(f64::min) > DRIFT
 }
 
 fn single(values: Vec<f64>) -> f64 {
     Spread::of(values).median
 }
 
+/// The floor as it is now: the best of some, as whatever disturbs one makes it longer.
+fn floor_us() -> f64 {
+    (0..LOOKS_AT_ONCE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
+}
+
 /// The floor, once the cores are near or patience is at its end.
 fn near(effort: &Effort, best: &mut f64) -> f64 {
-    let mut now = floor::cache_line_us();
+    let mut now = floor_us();
     for _ in 0..LOOKS {
         *best = best.min(now);
         if effort.quick || now <= *best * NEAR {
             break;
         }
         std::thread::sleep(LOOK_EVERY);
-        now = floor::cache_line_us();
+        now = floor_us();
     }
     now
 }
@@ -164,8 +175,14 @@ mod tests {
 
     #[test]
     fn a_floor_that_moves_is_noticed_whichever_way() {
-        let moves = [[0.14, 0.14], [0.14, 0.19], [0.14, 0.2], [0.2, 0.14]].map(moved);
-        assert_eq!(moves, [false, false, true, true]);
+        let moves = [
+            [0.14, 0.14, 0.14],
+            [0.14, 0.19, 0.14],
+            [0.14, 0.14, 0.2],
+            [0.2, 0.14, 0.14],
+            [0.14, 0.2, 0.14],
+        ];
+        assert_eq!(moves.map(|floors| moved(&floors)), [false, false, true, true, true]);
     }
 
     #[test]
@@ -188,6 +205,6 @@ mod tests {
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
         assert!(rounds.ours().max / rounds.ours().min > 2.0);
         assert_eq!(rounds.left_out["gone"], "it is not installed");
-        assert_eq!(rounds.floors.len(), 4);
+        assert_eq!(rounds.floors.len(), 7, "the second time the one that is gone is not tried");
     }
 }
