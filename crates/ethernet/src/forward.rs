@@ -62,10 +62,9 @@ impl Directory {
     /// As [`Self::route`], and remembers what it found for the sender's next frame.
     fn find(&mut self, from: u32, destination: u64, now_ns: u64) -> Route {
         let version = self.table.version();
-        let address = ethernet::address(destination);
-        let route = self.route(from, address, now_ns);
+        let (route, until_ns) = self.route_until(from, ethernet::address(destination), now_ns);
         if let Route::To(to) = route
-            && let Some(until_ns) = self.table.until(address)
+            && let Some(until_ns) = until_ns
             && let Some(port) = self.get_mut(from)
         {
             port.last = Some(Last { destination, to, version, until_ns });
@@ -90,19 +89,27 @@ impl Directory {
 
     /// Where a frame from a port goes.
     pub(crate) fn route(&self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
+        self.route_until(from, destination, now_ns).0
+    }
+
+    /// The same, and until when, where the table says so.
+    fn route_until(&self, from: u32, destination: [u8; 6], now_ns: u64) -> (Route, Option<u64>) {
         if is_group(destination) {
-            return Route::All;
+            return (Route::All, None);
         }
         let away = || self.away.get(&ethernet::number(destination)).map(|(at, _)| *at);
         let moved = if self.away.is_empty() { None } else { away() };
-        match moved.or_else(|| self.table.lookup(destination, now_ns)) {
+        let known = self.table.lookup_until(destination, now_ns);
+        let until_ns = known.map(|(_, until_ns)| until_ns);
+        let route = match moved.or(known.map(|(to, _)| to)) {
             Some(to) if to == from => Route::Drop(DropReason::SamePort),
             Some(to) => Route::To(to),
             None if self.learners.iter().chain(self.uplinks.up()).any(|&p| p != from) => {
                 Route::Learners
             }
             None => Route::Drop(DropReason::UnknownDestination),
-        }
+        };
+        (route, until_ns)
     }
 }
 

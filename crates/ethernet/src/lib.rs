@@ -31,6 +31,7 @@ mod flood;
 mod forward;
 mod hold;
 mod job;
+mod keyed;
 mod lane;
 pub mod limits;
 pub mod offload;

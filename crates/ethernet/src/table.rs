@@ -9,6 +9,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::Hash;
 
+use causeway_wire::ethernet::number;
+
+use crate::keyed::{Keyed, keyed};
 use crate::limits::{
     LEARNT_AGE_NS, LEARNT_FAR_MAX, LEARNT_PER_GROUP_MAX, LEARNT_PER_PEER_MAX, LEARNT_PER_PORT_MAX,
     SWEEP_INTERVAL_NS,
@@ -63,7 +66,8 @@ struct Count {
 /// The addresses of one group; `P` names a port, or a peer.
 #[derive(Debug)]
 pub struct Table<P> {
-    places: HashMap<Address, Place<P>>,
+    /// By the addresses' numbers.
+    places: Keyed<u64, Place<P>>,
     /// Addresses learnt at each port or peer that has any, and at all ports, and all peers.
     learnt: HashMap<P, Count>,
     near_total: usize,
@@ -82,7 +86,7 @@ impl<P: Copy + Eq + Hash> Default for Table<P> {
 impl<P: Copy + Eq + Hash> Table<P> {
     /// An empty table.
     pub fn new() -> Self {
-        let (places, learnt) = (HashMap::new(), HashMap::new());
+        let (places, learnt) = (keyed(), HashMap::new());
         Self { places, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
@@ -91,7 +95,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
     /// # Errors
     /// [`Taken`] when another port has it configured.
     pub fn add(&mut self, address: Address, port: P) -> Result<(), Taken> {
-        match self.places.get(&address) {
+        match self.places.get(&number(address)) {
             Some(place) if place.seen.is_none() && place.port != port => return Err(Taken),
             Some(place) if place.seen.is_some() => {
                 let port = place.port;
@@ -99,7 +103,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
             }
             _ => {}
         }
-        self.places.insert(address, Place { port, seen: None, told: false });
+        self.places.insert(number(address), Place { port, seen: None, told: false });
         self.changed();
         Ok(())
     }
@@ -133,8 +137,8 @@ impl<P: Copy + Eq + Hash> Table<P> {
     /// Forgets that an address was learnt at `port`.
     pub fn unlearn_at(&mut self, address: Address, port: P) {
         let there = |place: &Place<P>| place.port == port && place.seen.is_some();
-        if self.places.get(&address).is_some_and(there) {
-            self.places.remove(&address);
+        if self.places.get(&number(address)).is_some_and(there) {
+            self.places.remove(&number(address));
             self.changed();
             self.forget(port);
         }
@@ -144,17 +148,18 @@ impl<P: Copy + Eq + Hash> Table<P> {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// Until when what [`Self::lookup`] says of `address` holds, if nothing changes.
-    pub fn until(&self, address: Address) -> Option<u64> {
-        let seen = self.places.get(&address)?.seen;
-        Some(seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS)))
-    }
-
     /// Where frames to `address` go; aged addresses are unknown.
     #[inline]
     pub fn lookup(&self, address: Address, now_ns: u64) -> Option<P> {
-        let place = self.places.get(&address)?;
-        (!place.aged(now_ns)).then_some(place.port)
+        self.lookup_until(address, now_ns).map(|(port, _)| port)
+    }
+
+    /// The same, and until when that holds if nothing changes.
+    #[inline]
+    pub fn lookup_until(&self, address: Address, now_ns: u64) -> Option<(P, u64)> {
+        let place = self.places.get(&number(address)).filter(|place| !place.aged(now_ns))?;
+        let until = place.seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS));
+        Some((place.port, until))
     }
 
     /// Notes that learning port `port` sent a frame from `address`, a unicast address.
@@ -168,7 +173,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
     }
 
     fn note(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> Learnt {
-        if let Some(place) = self.places.get_mut(&address) {
+        if let Some(place) = self.places.get_mut(&number(address)) {
             if place.port == port {
                 if place.seen.is_some() {
                     place.seen = Some(now_ns);
@@ -187,7 +192,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
         }
         let place = Place { port, seen: Some(now_ns), told: false };
         self.changed();
-        if let Some(before) = self.places.insert(address, place) {
+        if let Some(before) = self.places.insert(number(address), place) {
             self.forget(before.port);
         }
         let total = if far { &mut self.far_total } else { &mut self.near_total };
@@ -199,12 +204,12 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// As [`Self::learn_far`], but the peer behind `port` says so itself, which counts more.
     pub fn tell(&mut self, address: Address, port: P, now_ns: u64) {
-        if let Some(place) = self.places.get_mut(&address) {
+        if let Some(place) = self.places.get_mut(&number(address)) {
             place.told = false;
         }
         self.learn_far(address, port, now_ns);
         let there = |place: &&mut Place<P>| place.port == port && place.seen.is_some();
-        if let Some(place) = self.places.get_mut(&address).filter(there) {
+        if let Some(place) = self.places.get_mut(&number(address)).filter(there) {
             place.told = true;
         }
     }
@@ -266,7 +271,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
             true => (self.far_total, LEARNT_FAR_MAX, LEARNT_PER_PEER_MAX),
         };
         // One that moves gives its room back where it was, if that counts here.
-        let at = self.places.get(&address).and_then(|place| self.learnt.get(&place.port));
+        let at = self.places.get(&number(address)).and_then(|place| self.learnt.get(&place.port));
         let moves = at.is_some_and(|count| count.far == far);
         (moves || total < all) && self.learnt_at(port) < each
     }

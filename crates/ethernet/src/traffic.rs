@@ -4,12 +4,11 @@
 //! Frames of one pair that follow each other cost one look into a hash table together. Pairs are
 //! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
 
-use std::collections::HashMap;
-
 use causeway_fabric::control::{TrafficPair, TrafficView};
 use causeway_fabric::{Mac, Name};
 use causeway_wire::ethernet;
 
+use crate::keyed::{Keyed, keyed};
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
 use crate::route::Place;
 
@@ -36,6 +35,16 @@ impl Cell {
             (self.window_ns, self.window_bytes) = (now_ns, 0);
         }
     }
+
+    /// Enters what was counted.
+    fn add(&mut self, run: &Run, now_ns: u64) {
+        self.roll(now_ns);
+        self.from = run.from;
+        self.frames = self.frames.wrapping_add(run.frames);
+        self.bytes = self.bytes.wrapping_add(run.bytes);
+        self.window_bytes = self.window_bytes.wrapping_add(run.bytes);
+        self.seen_ns = now_ns;
+    }
 }
 
 /// Frames of one pair that are not entered yet.
@@ -49,12 +58,18 @@ struct Run {
 }
 
 /// The matrix of a group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Traffic {
-    cells: HashMap<(u64, u64), Cell>,
+    cells: Keyed<(u64, u64), Cell>,
     run: Run,
     swept_ns: u64,
     uncounted: u64,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self { cells: keyed(), run: Run::default(), swept_ns: 0, uncounted: 0 }
+    }
 }
 
 impl Traffic {
@@ -77,21 +92,19 @@ impl Traffic {
             return;
         }
         let key = (run.source, run.destination);
-        if self.cells.len() >= TRAFFIC_PAIRS_MAX && !self.cells.contains_key(&key) {
+        if let Some(cell) = self.cells.get_mut(&key) {
+            return cell.add(&run, now_ns);
+        }
+        if self.cells.len() >= TRAFFIC_PAIRS_MAX {
             self.sweep(now_ns);
             if self.cells.len() >= TRAFFIC_PAIRS_MAX {
                 self.uncounted = self.uncounted.wrapping_add(run.frames);
                 return;
             }
         }
-        let fresh = Cell { window_ns: now_ns, ..Cell::default() };
-        let cell = self.cells.entry(key).or_insert(fresh);
-        cell.roll(now_ns);
-        cell.from = run.from;
-        cell.frames = cell.frames.wrapping_add(run.frames);
-        cell.bytes = cell.bytes.wrapping_add(run.bytes);
-        cell.window_bytes = cell.window_bytes.wrapping_add(run.bytes);
-        cell.seen_ns = now_ns;
+        let mut cell = Cell { window_ns: now_ns, ..Cell::default() };
+        cell.add(&run, now_ns);
+        self.cells.insert(key, cell);
     }
 
     /// Forgets pairs that have been silent. Looks at all of them, so not often.
