@@ -31,7 +31,6 @@ mod flood;
 mod forward;
 mod hold;
 mod job;
-mod keyed;
 mod lane;
 pub mod limits;
 pub mod offload;

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::Hash;
 
+use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_wire::ethernet::number;
 
-use crate::keyed::{Keyed, keyed};
 use crate::limits::{
     LEARNT_AGE_NS, LEARNT_FAR_MAX, LEARNT_PER_GROUP_MAX, LEARNT_PER_PEER_MAX, LEARNT_PER_PORT_MAX,
     SWEEP_INTERVAL_NS,

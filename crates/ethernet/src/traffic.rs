@@ -5,10 +5,10 @@
 //! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
 
 use causeway_fabric::control::{TrafficPair, TrafficView};
+use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_fabric::{Mac, Name};
 use causeway_wire::ethernet;
 
-use crate::keyed::{Keyed, keyed};
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
 use crate::route::Place;
 

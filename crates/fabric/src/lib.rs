@@ -24,6 +24,7 @@ pub mod control;
 mod dispatcher;
 pub mod fabric;
 pub mod host;
+pub mod keyed;
 pub mod limits;
 mod listen;
 mod load;

@@ -1,8 +1,7 @@
 //! All connections, found by what a packet says.
 
-use std::collections::HashMap;
-
 use causeway_fabric::PortId;
+use causeway_fabric::keyed::{Keyed, keyed};
 
 use crate::conn::{Conn, Which};
 use crate::limits::CONNECTIONS_MAX;
@@ -35,11 +34,11 @@ struct Place {
 }
 
 /// The connections of one daemon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
     places: Vec<Place>,
     free: Vec<u32>,
-    keys: HashMap<Key, (ConnId, Which)>,
+    keys: Keyed<Key, (ConnId, Which)>,
     /// The last find: packets come in runs.
     last: Option<(Key, ConnId, Which)>,
 }
@@ -52,6 +51,12 @@ fn keys_of(conn: &Conn) -> impl Iterator<Item = (Key, Which)> {
         let key = Key { seat, peer_cid: peer.cid, local_port: own.port, peer_port: peer.port };
         Some((key, which))
     })
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), keys: keyed(), last: None }
+    }
 }
 
 impl Table {

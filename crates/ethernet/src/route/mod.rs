@@ -16,6 +16,7 @@ mod priority;
 use std::collections::HashMap;
 
 use causeway_fabric::control::RouteView;
+use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_fabric::orders::Forwarding;
 use causeway_fabric::spec::{RouteEnd, RouteSpec};
 
@@ -103,17 +104,32 @@ struct Pair {
 pub struct SetId(u32);
 
 /// The routes of a group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Routes {
     all: Vec<Route>,
     /// By the one source or destination that they name, and the others: places in `all`.
-    by_source: HashMap<u64, Vec<u32>>,
-    by_destination: HashMap<u64, Vec<u32>>,
+    by_source: Keyed<u64, Vec<u32>>,
+    by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
     forwarding: Forwarding,
-    cache: HashMap<Pair, Option<SetId>>,
+    cache: Keyed<Pair, Option<SetId>>,
     sets: Vec<Set>,
     numbers: HashMap<Set, SetId>,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            by_source: keyed(),
+            by_destination: keyed(),
+            others: Vec::new(),
+            forwarding: Forwarding::default(),
+            cache: keyed(),
+            sets: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
 }
 
 impl Routes {

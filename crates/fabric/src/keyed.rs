@@ -12,7 +12,7 @@ use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
 /// A table that guests fill.
-pub(crate) type Keyed<K, V> = HashMap<K, V, SeedableRandomState>;
+pub type Keyed<K, V> = HashMap<K, V, SeedableRandomState>;
 
 /// A number that nobody knows.
 fn secret() -> u64 {
@@ -20,7 +20,7 @@ fn secret() -> u64 {
 }
 
 /// An empty one, with a seed of its own.
-pub(crate) fn keyed<K, V>() -> Keyed<K, V> {
+pub fn keyed<K, V>() -> Keyed<K, V> {
     static SHARED: OnceLock<SharedSeed> = OnceLock::new();
     let shared = SHARED.get_or_init(|| SharedSeed::from_u64(secret()));
     HashMap::with_hasher(SeedableRandomState::with_seed(secret(), shared))
