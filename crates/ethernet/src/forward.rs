@@ -33,6 +33,20 @@ use crate::uplink::is_link;
 /// Why a port is closed whose memory was taken away under us.
 const SHRANK: &str = "granted memory shrank: its file was truncated";
 
+/// Frames of one pair that follow each other.
+#[derive(Debug, Clone, Copy, Default)]
+struct Alike {
+    frames: u64,
+    bytes: usize,
+}
+
+impl Alike {
+    fn add(&mut self, len: usize) {
+        self.frames = self.frames.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len);
+    }
+}
+
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -218,20 +232,32 @@ impl Ethernet {
         let (features, mac, mtu) = (me.features, me.mac, me.spec.mtu);
         self.directory.routes.tidy();
         let (mut count, mut bytes) = (0_usize, 0_usize);
-        // Where the last frame went, if all from the port's own address to that one go there.
+        // Where the last frame went, if all from the port's own address to that one go there; and
+        // the longest of them that asks for nothing.
         let mut known: Option<(u64, Way)> = None;
+        let longest = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
+        let mut alike = Alike::default();
         for taken in batch.iter_mut() {
-            let read = taken.job.read(map, &taken.chain, features);
+            let plain = taken.job.read_plain(map, &taken.chain, features);
+            let read = match plain {
+                true => Ok(()),
+                false => taken.job.read_any(map, &taken.chain, features),
+            };
             count = count.wrapping_add(1);
-            bytes = bytes.wrapping_add(taken.job.len);
-            let own = read.is_ok() && taken.job.source == mac && taken.job.fits(mtu);
+            let fits = if plain { taken.job.len <= longest } else { taken.job.fits(mtu) };
+            let own = read.is_ok() && taken.job.source == mac && fits;
             if let Some((destination, way)) = known
                 && own
                 && taken.job.destination == destination
             {
                 taken.way = way;
-                self.directory.count_traffic(place, &taken.job, cx.now_ns);
+                alike.add(taken.job.len);
                 continue;
+            }
+            bytes = bytes.wrapping_add(taken.job.len);
+            if let Some((destination, _)) = known {
+                bytes = bytes.wrapping_add(alike.bytes);
+                self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
             }
             taken.way = Way::Done;
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
@@ -258,6 +284,10 @@ impl Ethernet {
             if left == 0 {
                 break;
             }
+        }
+        if let Some((destination, _)) = known {
+            bytes = bytes.wrapping_add(alike.bytes);
+            self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
         }
         if let Some(me) = self.directory.get_mut(place) {
             me.counters.transmitted(count, bytes);
@@ -518,7 +548,16 @@ impl Directory {
     /// Counts who talks to whom.
     #[inline]
     pub(crate) fn count_traffic(&mut self, place: u32, job: &Job, now_ns: u64) {
-        self.traffic.count(place, job.source, job.destination, job.len, now_ns);
+        let pair = (job.source, job.destination);
+        self.count_alike(place, pair, &mut Alike { frames: 1, bytes: job.len }, now_ns);
+    }
+
+    /// The same of some of one pair, which are not counted again.
+    fn count_alike(&mut self, place: u32, pair: (u64, u64), alike: &mut Alike, now_ns: u64) {
+        let Alike { frames, bytes } = std::mem::take(alike);
+        if frames > 0 {
+            self.traffic.count(place, pair, (frames, bytes as u64), now_ns);
+        }
     }
 
     /// Counts a frame that a port did not get.

@@ -113,25 +113,11 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Copies the first bytes of a chain and checks them against what the driver negotiated. In
-    /// place, because it happens for every frame.
-    ///
-    /// # Errors
-    /// Why the frame is refused. Then only its length is known.
-    #[inline]
-    pub fn read(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
-        if self.read_plain(map, chain, features) {
-            Ok(())
-        } else {
-            self.read_any(map, chain, features)
-        }
-    }
-
-    /// As [`Self::read`] of what most frames are: one piece that asks for nothing and has no tag, in
-    /// a region that does not end right behind it; `false`, and nothing done, of others. More may be
-    /// read than the piece has: bytes of the same guest, which nobody looks at.
+    /// As [`Self::read_any`] of what most frames are: one piece that asks for nothing and has no tag,
+    /// in a region that does not end right behind it; `false`, and nothing done, of others. More may
+    /// be read than the piece has: bytes of the same guest, which nobody looks at.
     #[inline(always)]
-    fn read_plain(&mut self, map: &Map, chain: &Chain, features: u64) -> bool {
+    pub fn read_plain(&mut self, map: &Map, chain: &Chain, features: u64) -> bool {
         let Some(Span { addr, len }) = chain.only_readable() else { return false };
         let len = len as usize;
         let long = HEADER_LEN.wrapping_add(ethernet::HEADER_LEN);
@@ -158,8 +144,13 @@ impl Job {
         true
     }
 
+    /// Copies the first bytes of a chain and checks them against what the driver negotiated. In
+    /// place, because it happens for every frame.
+    ///
+    /// # Errors
+    /// Why the frame is refused. Then only its length is known.
     #[inline(never)]
-    fn read_any(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
+    pub fn read_any(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
         let header_len = header_len(features);
         let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
         self.len = bytes.saturating_sub(header_len);

@@ -73,16 +73,22 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Counts a frame. Addresses are numbers ([`ethernet::number`]).
+    /// Counts frames and their bytes. Addresses are numbers ([`ethernet::number`]).
     #[inline]
-    pub fn count(&mut self, from: Place, source: u64, destination: u64, bytes: usize, now_ns: u64) {
+    pub fn count(
+        &mut self,
+        from: Place,
+        (source, destination): (u64, u64),
+        (frames, bytes): (u64, u64),
+        now_ns: u64,
+    ) {
         let run = &self.run;
         if (run.from, run.source, run.destination) != (from, source, destination) {
             self.enter(now_ns);
             self.run = Run { from, source, destination, frames: 0, bytes: 0 };
         }
-        self.run.frames = self.run.frames.wrapping_add(1);
-        self.run.bytes = self.run.bytes.wrapping_add(bytes as u64);
+        self.run.frames = self.run.frames.wrapping_add(frames);
+        self.run.bytes = self.run.bytes.wrapping_add(bytes);
     }
 
     /// Enters what was counted last.
@@ -163,10 +169,10 @@ mod tests {
     fn pairs_are_counted_with_their_rates() {
         let mut traffic = Traffic::default();
         for _ in 0..10 {
-            traffic.count(1, 0xa, 0xb, 100, SECOND);
+            traffic.count(1, (0xa, 0xb), (1, 100), SECOND);
         }
-        traffic.count(2, 0xb, 0xa, 60, SECOND);
-        traffic.count(1, 0xa, 0xb, 100, SECOND + 1);
+        traffic.count(2, (0xb, 0xa), (1, 60), SECOND);
+        traffic.count(1, (0xa, 0xb), (1, 100), SECOND + 1);
         let seen = view(&mut traffic, 2 * SECOND + 1);
         assert_eq!(seen.pairs.len(), 2);
         let busiest = &seen.pairs[0];
@@ -182,13 +188,13 @@ mod tests {
     fn hostile_addresses_do_not_fill_memory() {
         let mut traffic = Traffic::default();
         for n in 0..2 * TRAFFIC_PAIRS_MAX as u64 {
-            traffic.count(1, n, n, 60, SECOND);
+            traffic.count(1, (n, n), (1, 60), SECOND);
         }
         let seen = view(&mut traffic, SECOND);
         assert_eq!(seen.pairs.len(), TRAFFIC_PAIRS_MAX);
         assert_eq!(seen.uncounted_frames_total, TRAFFIC_PAIRS_MAX as u64);
         let later = SECOND + TRAFFIC_SILENT_NS + TRAFFIC_SWEEP_NS;
-        traffic.count(1, 7, 8, 60, later);
+        traffic.count(1, (7, 8), (1, 60), later);
         assert_eq!(view(&mut traffic, later).pairs.len(), 1, "the silent gave way");
     }
 }
