@@ -13,10 +13,11 @@ use crate::counters::DropReason;
 use crate::depart::depart;
 use crate::flood::Seen;
 use crate::forward::{Origin, Route, attempt};
-use crate::job::{Taken, Way};
+use crate::job::Taken;
 use crate::limits::{ARRIVALS_AT_ONCE, ARRIVALS_PER_TURN_MAX};
 use crate::port::Directory;
 use crate::route::Place;
+use crate::run::{Offer, Run, Way};
 use crate::service::Ethernet;
 use crate::source::Source;
 use crate::table::Learnt;
@@ -58,9 +59,9 @@ impl Directory {
     fn find_from_link(
         &mut self,
         place: Place,
-        taken: &mut Taken,
+        taken: &Taken,
         now_ns: u64,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Way, DropReason> {
         if !self.learn_from_link(place, taken.job.source, now_ns) {
             return Err(DropReason::SpoofedSource);
         }
@@ -68,7 +69,7 @@ impl Directory {
             Some(route) => route?,
             None => self.route(place, ethernet::address(taken.job.destination), now_ns),
         };
-        taken.way = match route {
+        Ok(match route {
             Route::Set(set) => Way::Set(set),
             Route::All => Way::All,
             Route::Learners => Way::Learners,
@@ -81,8 +82,7 @@ impl Directory {
                 }
             },
             Route::Drop(why) => return Err(why),
-        };
-        Ok(())
+        })
     }
 }
 
@@ -182,24 +182,27 @@ impl Ethernet {
         if landed.len() < frames.len() {
             landed.resize_with(frames.len(), Taken::default);
         }
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.0.clear();
         for (taken, arrival) in landed.iter_mut().zip(frames) {
-            if let Err(why) = self.land(cx, place, taken, arrival, &arrivals.bytes) {
-                taken.way = Way::Done;
+            let way = self.land(cx, place, taken, arrival, &arrivals.bytes);
+            let way = way.unwrap_or_else(|why| {
                 self.directory.dropped(place, why);
-            }
+                Way::Done
+            });
+            runs.push(Run { way, count: 1, longest: usize::MAX });
         }
         let mut rest = landed.get_mut(..frames.len()).unwrap_or(&mut []);
         if !self.directory.taps.is_empty() {
             let source = Source::Link(&arrivals.bytes);
             self.directory.taps.show(place, Direction::In, source, rest, cx.now_ns);
         }
-        while let Some(way) = rest.first().map(|taken| taken.way) {
-            let same = rest.iter().take_while(|taken| taken.way == way).count();
-            let Some((run, later)) = rest.split_at_mut_checked(same) else { break };
+        for Run { way, count, .. } in runs.0.drain(..) {
+            let Some((run, later)) = rest.split_at_mut_checked(count) else { break };
             rest = later;
             self.bring(cx, (place, &arrivals.bytes), run, way);
         }
-        self.landed = landed;
+        (self.landed, self.runs) = (landed, runs);
     }
 
     /// Copies and checks the first bytes of a frame, and finds its way.
@@ -210,7 +213,7 @@ impl Ethernet {
         taken: &mut Taken,
         arrival: &Arrival,
         bytes: &[u8],
-    ) -> Result<(), DropReason> {
+    ) -> Result<Way, DropReason> {
         let frame = bytes.get(arrival.at.clone()).ok_or(DropReason::Runt)?;
         taken.at = arrival.at.start;
         (taken.hops, taken.flood) = (arrival.hops, arrival.flood);
@@ -226,8 +229,7 @@ impl Ethernet {
                 Seen::Nearby(first) => {
                     self.directory.floods.widen(known_by);
                     self.widen(cx.now_ns, (place, bytes), taken, first);
-                    taken.way = Way::Done;
-                    return Ok(());
+                    return Ok(Way::Done);
                 }
                 Seen::Everywhere => return Err(DropReason::Duplicate),
             }
@@ -240,7 +242,7 @@ impl Ethernet {
             let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
             echo = Some(known_by.ok_or(DropReason::Duplicate)?);
         }
-        self.directory.find_from_link(place, taken, cx.now_ns)?;
+        let way = self.directory.find_from_link(place, taken, cx.now_ns)?;
         self.directory.count_traffic(place, &taken.job, cx.now_ns);
         // Now that it is accepted: no copy of it will be.
         if let Some(print) = print {
@@ -249,7 +251,7 @@ impl Ethernet {
         if let Some(print) = echo {
             self.directory.echoes.note(print, place, cx.now_ns);
         }
-        Ok(())
+        Ok(way)
     }
 
     /// A copy of a frame that came before, by a link that was not for transit: it goes to the links
@@ -342,7 +344,9 @@ impl Ethernet {
         if !self.directory.waits(to.0, to.1) {
             let Self { directory, scratch, .. } = self;
             let origin = Origin::Link(bytes);
-            let attempt = attempt(directory, scratch, cx, origin, to, run, &mut done);
+            let mut offer = Offer { frames: &mut *run, longest: usize::MAX, done };
+            let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
+            done = offer.done;
             (settled, short) = (attempt.settled, attempt.short);
         }
         for taken in run.get(settled..).unwrap_or(&[]) {

@@ -20,11 +20,11 @@ use crate::backlog::Sender;
 use crate::counters::DropReason;
 use crate::deliver::{Scratch, To};
 use crate::depart::depart_from_port;
-use crate::job::{Job, Taken, Way};
+use crate::job::{Job, Taken};
 use crate::limits::{BATCH_FRAMES, FLOOD_BYTES, TURNS_OUT};
 use crate::port::{Directory, Last, pair};
 use crate::route::SetId;
-use crate::run::Outcome;
+use crate::run::{Offer, Outcome, Run, Way};
 use crate::service::Ethernet;
 use crate::source::Source;
 use crate::table::Learnt;
@@ -190,31 +190,32 @@ impl Ethernet {
         put_back(cx, self.directory.get(sender.0).map(|me| me.id), sender.1, beyond);
         // All of them but the one at hand, as long as none waits.
         self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX).saturating_sub(1);
-        let mut rest = batch;
-        while let Some(way) = rest.first().map(|taken| taken.way) {
-            let same = rest.iter().take_while(|taken| taken.way == way).count();
-            let Some((run, later)) = rest.split_at_mut_checked(same) else { break };
+        let mut runs = std::mem::take(&mut self.runs);
+        let mut rest = &mut *batch;
+        for Run { way, count, longest } in runs.0.drain(..) {
+            let Some((frames, later)) = rest.split_at_mut_checked(count) else { break };
             rest = later;
             match way {
-                Way::Done => self.done.extend(run.iter().map(|taken| taken.chain.head())),
-                Way::To(to, queue) => self.offer(cx, sender, run, (to, queue)),
-                Way::Link(to) => {
-                    depart_from_port(&mut self.directory, cx, (sender.0, to), run);
-                    self.done.extend(run.iter().map(|taken| taken.chain.head()));
+                Way::Done => {}
+                Way::To(to, queue) => {
+                    let offer = Offer { frames, longest, done: 0 };
+                    self.offer(cx, sender, offer, (to, queue));
                 }
+                Way::Link(to) => depart_from_port(&mut self.directory, cx, (sender.0, to), frames),
                 Way::All | Way::Learners | Way::Set(_) => {
-                    self.offer_all(cx, sender, run, way, left);
+                    self.offer_all(cx, sender, frames, way, left);
                 }
             }
         }
+        self.runs = runs;
         if let Some(id) = self.directory.get(sender.0).map(|me| me.id) {
-            give_back(cx, id, sender.1, self.done.drain(..));
+            let through = batch.iter().filter(|taken| !taken.held);
+            give_back(cx, id, sender.1, through.map(|taken| taken.chain.head()));
         }
-        self.done.clear();
     }
 
-    /// Copies and checks the first bytes of each frame, and finds its way. Says of how many: not of
-    /// those behind frames for many that are more work together than `left` frames.
+    /// Copies and checks the first bytes of each frame, and notes the runs that they are. Says of how
+    /// many: not of those behind frames for many that are more work together than `left` frames.
     #[inline(never)]
     fn sort(
         &mut self,
@@ -225,18 +226,16 @@ impl Ethernet {
     ) -> usize {
         let me = self.directory.get(place);
         let found = me.and_then(|me| Some((me, cx.ports.get(me.id).and_then(Port::map)?)));
-        let Some((me, map)) = found else {
-            batch.iter_mut().for_each(|taken| taken.way = Way::Done);
-            return batch.len();
-        };
+        self.runs.0.clear();
+        let Some((me, map)) = found else { return batch.len() };
         let (features, mac, mtu) = (me.features, me.mac, me.spec.mtu);
         self.directory.routes.tidy();
         let (mut count, mut bytes) = (0_usize, 0_usize);
-        // Where the last frame went, if all from the port's own address to that one go there; and
-        // the longest of them that asks for nothing.
-        let mut known: Option<(u64, Way)> = None;
-        let longest = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
-        let mut alike = Alike::default();
+        // To whom the last frame went, if all from the port's own address to that one go there; those
+        // that followed it; and the run of both.
+        let mut known: Option<u64> = None;
+        let most = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
+        let (mut alike, mut run) = (Alike::default(), Run::default());
         for taken in batch.iter_mut() {
             let plain = taken.job.read_plain(map, &taken.chain, features);
             let read = match plain {
@@ -244,36 +243,33 @@ impl Ethernet {
                 false => taken.job.read_any(map, &taken.chain, features),
             };
             count = count.wrapping_add(1);
-            let fits = if plain { taken.job.len <= longest } else { taken.job.fits(mtu) };
+            taken.held = false;
+            let fits = if plain { taken.job.len <= most } else { taken.job.fits(mtu) };
             let own = read.is_ok() && taken.job.source == mac && fits;
-            if let Some((destination, way)) = known
-                && own
-                && taken.job.destination == destination
-            {
-                taken.way = way;
+            let longest = if plain { taken.job.len } else { usize::MAX };
+            if known == Some(taken.job.destination) && own {
                 alike.add(taken.job.len);
+                run.add(longest);
                 continue;
             }
             bytes = bytes.wrapping_add(taken.job.len);
-            if let Some((destination, _)) = known {
+            if let Some(destination) = known {
                 bytes = bytes.wrapping_add(alike.bytes);
                 self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
             }
-            taken.way = Way::Done;
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
             // What is refused would fill the view with what nobody said.
             if sent.is_ok() {
                 self.directory.count_traffic(place, &taken.job, cx.now_ns);
             }
-            known = match sent {
-                Ok(true) if own => Some((taken.job.destination, taken.way)),
-                _ => None,
-            };
-            if let Err(why) = sent {
+            let (way, all) = sent.unwrap_or_else(|why| {
                 self.directory.dropped(place, why);
                 self.refused = self.refused.saturating_add(usize::from(why.is_senders_fault()));
-            }
-            let receivers = match taken.way {
+                (Way::Done, false)
+            });
+            known = if all && own { Some(taken.job.destination) } else { None };
+            self.runs.push(std::mem::replace(&mut run, Run { way, count: 1, longest }));
+            let receivers = match way {
                 Way::All => self.directory.members.len(),
                 Way::Learners => self.directory.learners.len(),
                 Way::Set(set) => self.directory.routes.places(set).len(),
@@ -285,7 +281,8 @@ impl Ethernet {
                 break;
             }
         }
-        if let Some((destination, _)) = known {
+        self.runs.push(run);
+        if let Some(destination) = known {
             bytes = bytes.wrapping_add(alike.bytes);
             self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
         }
@@ -300,27 +297,27 @@ impl Ethernet {
     }
 
     /// Offers frames to their only receiver. Those that it has no room for now are held.
-    fn offer(&mut self, cx: &mut Context<'_>, sender: Sender, run: &mut [Taken], to: (u32, usize)) {
-        let mut settled = 0;
-        let mut short = None;
-        let mut done = 0;
+    fn offer(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: Sender,
+        mut offer: Offer<'_>,
+        to: (u32, usize),
+    ) {
+        let (mut settled, mut short) = (0, None);
         // What waits already goes first.
         if !self.directory.waits(to.0, to.1) {
             let Self { directory, scratch, .. } = self;
             let origin = Origin::Port(sender.0);
-            let attempt = attempt(directory, scratch, cx, origin, to, run, &mut done);
+            let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
             (settled, short) = (attempt.settled, attempt.short);
         }
-        let (through, wait) = run.split_at_mut_checked(settled).unwrap_or((&mut [], &mut []));
-        self.done.extend(through.iter().map(|taken| taken.chain.head()));
-        for taken in wait {
-            let head = taken.chain.head();
+        let Offer { frames, mut done, .. } = offer;
+        for taken in frames.get_mut(settled..).unwrap_or(&mut []) {
             if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short) {
                 // Who was told of the first need not be told of the others.
                 short = None;
                 self.ahead = self.ahead.saturating_sub(1);
-            } else {
-                self.done.push(head);
             }
         }
     }
@@ -347,8 +344,7 @@ impl Ethernet {
                 [only] if is_link(*only) => self.copy_to_each(cx, sender.0, taken, &[*only]),
                 [only] => match self.directory.receive_queue(*only, &taken.job) {
                     Some(queue) => {
-                        let taken = std::slice::from_mut(taken);
-                        self.offer(cx, sender, taken, (*only, queue));
+                        self.offer(cx, sender, Offer::of_one(taken), (*only, queue));
                         continue;
                     }
                     None => self.directory.dropped(*only, DropReason::ReceiverDown),
@@ -362,7 +358,6 @@ impl Ethernet {
                 many => self.copy_to_each(cx, sender.0, taken, many),
             }
             taken.flood = None;
-            self.done.push(taken.chain.head());
         }
         self.targets = targets;
     }
@@ -384,11 +379,10 @@ impl Ethernet {
                 None => Some(DropReason::ReceiverDown),
                 Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
                 Some(queue) => {
-                    let frame = std::slice::from_mut(&mut *taken);
+                    let mut offer = Offer::of_one(&mut *taken);
                     let Self { directory, scratch, .. } = self;
-                    let to = (to, queue);
-                    let origin = Origin::Port(place);
-                    let attempt = attempt(directory, scratch, cx, origin, to, frame, &mut 0);
+                    let (origin, to) = (Origin::Port(place), (to, queue));
+                    let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
                     attempt.short.map(|_| DropReason::NoBuffer)
                 }
             };
@@ -400,7 +394,7 @@ impl Ethernet {
 }
 
 impl Directory {
-    /// Checks source and size of a frame, and finds its way. Says whether all frames to the same
+    /// Checks source and size of a frame, and finds its way. Says too whether all frames to the same
     /// destination go there, as long as nothing is learnt and the same queues run.
     fn send(
         &mut self,
@@ -408,8 +402,8 @@ impl Directory {
         map: &Map,
         taken: &mut Taken,
         now_ns: u64,
-    ) -> Result<bool, DropReason> {
-        let Some(me) = self.get(place) else { return Ok(false) };
+    ) -> Result<(Way, bool), DropReason> {
+        let Some(me) = self.get(place) else { return Ok((Way::Done, false)) };
         let job = &taken.job;
         let (own, last) = (me.mac == job.source, me.last);
         if !job.fits(me.spec.mtu) {
@@ -419,7 +413,7 @@ impl Directory {
             return Err(DropReason::SpoofedSource);
         }
         if let Some(route) = self.by_routes(place, taken) {
-            return route.and_then(|route| self.choose(map, taken, route)).map(|()| false);
+            return Ok((self.choose(map, taken, route?)?, false));
         }
         let job = &taken.job;
         let version = self.table.version();
@@ -431,16 +425,14 @@ impl Directory {
         if let Route::To(to) = route
             && let Some([only]) = self.get(to).map(|port| port.receive.as_slice())
         {
-            taken.way = Way::To(to, *only);
-            return Ok(true);
+            return Ok((Way::To(to, *only), true));
         }
-        self.choose(map, taken, route)?;
-        Ok(false)
+        Ok((self.choose(map, taken, route)?, false))
     }
 
     /// Finds the way of a frame to many, or to a port with several queues or none.
-    fn choose(&mut self, map: &Map, taken: &mut Taken, route: Route) -> Result<(), DropReason> {
-        let Taken { chain, job, way, .. } = taken;
+    fn choose(&mut self, map: &Map, taken: &mut Taken, route: Route) -> Result<Way, DropReason> {
+        let Taken { chain, job, .. } = taken;
         let flows = match route {
             Route::Drop(why) => return Err(why),
             Route::Set(_) => true,
@@ -451,7 +443,7 @@ impl Directory {
         if flows && job.offload == Offload::None {
             job.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)))?;
         }
-        *way = match route {
+        Ok(match route {
             Route::Set(set) => Way::Set(set),
             Route::To(to) if is_link(to) => Way::Link(to),
             Route::All => Way::All,
@@ -463,9 +455,8 @@ impl Directory {
                     Way::Done
                 }
             },
-            Route::Drop(_) => Way::Done,
-        };
-        Ok(())
+            Route::Drop(why) => return Err(why),
+        })
     }
 
     /// Where routes send a frame; none if no route fits and the switch is to be asked.
@@ -637,19 +628,17 @@ pub(crate) enum Origin<'a> {
     Link(&'a [u8]),
 }
 
-/// Tries to deliver frames to receive queue `to.1` of port `to.0`, the first
-/// of them going on behind `done` pieces.
+/// Tries to deliver frames to receive queue `to.1` of port `to.0`.
 pub(crate) fn attempt(
     directory: &mut Directory,
     scratch: &mut Scratch,
     cx: &mut Context<'_>,
     from: Origin<'_>,
     to: (u32, usize),
-    frames: &mut [Taken],
-    done: &mut usize,
+    offer: &mut Offer<'_>,
 ) -> Attempt {
     let (place, queue) = to;
-    let mut attempt = Attempt { settled: frames.len(), short: None };
+    let mut attempt = Attempt { settled: offer.frames.len(), short: None };
     let sender = match from {
         Origin::Port(from) => match directory.get(from) {
             Some(port) => Some(port.id),
@@ -671,18 +660,18 @@ pub(crate) fn attempt(
         (None, Origin::Port(_)) => None,
     };
     let Some((source, (map, ring))) = pair else {
-        frames.iter().for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
+        offer.frames.iter().for_each(|_| receiver.counters.dropped(DropReason::ReceiverDown));
         return attempt;
     };
     let mut to = To { map, ring, features, mtu, counters: &mut receiver.counters };
     let Outcome { settled, short, mut fault, sender_faults } =
-        scratch.deliver_all(source, &mut to, frames, done);
+        scratch.deliver_all(source, &mut to, offer);
     (attempt.settled, attempt.short) = (settled, short);
     if map.poisoned() {
         fault = Some(SHRANK.into());
     }
     if !directory.taps.is_empty() {
-        let got = frames.get(..settled).unwrap_or(&[]);
+        let got = offer.frames.get(..settled).unwrap_or(&[]);
         directory.taps.show(place, Direction::Out, source, got, cx.now_ns);
     }
     cx.touch(id, queue);

@@ -8,6 +8,7 @@ use crate::forward::{Origin, attempt, fault, give_back};
 use crate::job::Taken;
 use crate::limits::{HELD_PER_QUEUE_MAX, HELD_SPANS_MAX};
 use crate::port::{pair, receive_queue};
+use crate::run::Offer;
 use crate::service::Ethernet;
 
 impl Ethernet {
@@ -19,7 +20,7 @@ impl Ethernet {
         &mut self,
         cx: &mut Context<'_>,
         sender: Sender,
-        taken: &Taken,
+        taken: &mut Taken,
         done: usize,
         to: (u32, usize),
         had: Option<u16>,
@@ -40,9 +41,11 @@ impl Ethernet {
         // A copy: what was taken may have room for the longest chain that there ever was.
         let mut chain = self.pool.pop().unwrap_or_default();
         chain.copy_from(&taken.chain);
-        let Taken { at, hops, flood, way, .. } = *taken;
-        let frame = Taken { chain, job: taken.job.clone(), at, hops, flood, way };
-        self.wait(cx, Held { sender, frame, bytes: None, done, since_ns: cx.now_ns }, to, had)
+        let Taken { at, hops, flood, .. } = *taken;
+        let frame = Taken { chain, job: taken.job.clone(), at, hops, flood, held: true };
+        let held = Held { sender, frame, bytes: None, done, since_ns: cx.now_ns };
+        taken.held = self.wait(cx, held, to, had);
+        taken.held
     }
 
     /// Keeps a frame that a link at `from.0` brought, as a copy; else as [`Self::hold`].
@@ -64,8 +67,7 @@ impl Ethernet {
         }
         let end = taken.at.saturating_add(taken.job.len);
         let bytes: Box<[u8]> = bytes.get(taken.at..end).unwrap_or(&[]).into();
-        let Taken { hops, way, .. } = *taken;
-        let frame = Taken { job: taken.job.clone(), hops, way, ..Taken::default() };
+        let frame = Taken { job: taken.job.clone(), hops: taken.hops, ..Taken::default() };
         self.wait(cx, Held { sender, frame, bytes: Some(bytes), done, since_ns }, to, had)
     }
 
@@ -128,10 +130,13 @@ impl Ethernet {
             };
             let Some(mut held) = backlog.pop() else { return Progress::Parked };
             let Held { sender: (from, _), frame, bytes, done, .. } = &mut held;
-            let frame = std::slice::from_mut(frame);
+            let frames = std::slice::from_mut(frame);
+            let mut offer = Offer { frames, longest: usize::MAX, done: *done };
             let Self { directory, scratch, .. } = self;
             let origin = bytes.as_deref().map_or(Origin::Port(*from), Origin::Link);
-            match attempt(directory, scratch, cx, origin, (place, queue), frame, done).short {
+            let attempt = attempt(directory, scratch, cx, origin, (place, queue), &mut offer);
+            *done = offer.done;
+            match attempt.short {
                 None => self.let_go(cx, held),
                 Some(had) => {
                     let port = self.directory.get_mut(place);

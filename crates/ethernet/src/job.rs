@@ -14,7 +14,6 @@ use causeway_wire::virtio_net::{
 
 use crate::counters::DropReason;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
-use crate::route::{Place, SetId};
 
 /// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
 /// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
@@ -51,26 +50,8 @@ pub(crate) struct Taken {
     pub hops: u8,
     /// Its number, once it goes to many by links.
     pub flood: Option<u64>,
-    /// What is to become of it.
-    pub way: Way,
-}
-
-/// What is to become of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Way {
-    /// Nothing: it was dropped and counted.
-    #[default]
-    Done,
-    /// It goes to every other port of the group.
-    All,
-    /// It goes to every other port of the group that learns.
-    Learners,
-    /// It goes to one receive queue: the port's place, and the queue.
-    To(u32, usize),
-    /// It leaves the host, by the links at this place.
-    Link(Place),
-    /// It goes where routes say.
-    Set(SetId),
+    /// Whether it waits for its receiver, and is not given back yet.
+    pub held: bool,
 }
 
 /// A checked frame. Its first bytes are private, the rest stays in the sender's memory.

@@ -3,8 +3,8 @@
 //!
 //! # Budget
 //! As many buffers as frames are taken in one go, and pushed as used in one go. Of a frame: one
-//! look at whether it may go this way, one look-up of where its buffer lies, the comparison of its
-//! header with the one that lies there, and the copy.
+//! look at whether it may go this way, unless that is known of all; one look-up of where its buffer
+//! lies; the comparison of its header with the one that lies there; and the copy.
 //!
 //! What does not fit, or goes wrong, is put back and goes the long way (`deliver`), which knows
 //! what to say of it.
@@ -12,6 +12,7 @@
 use causeway_memory::{Cursor, Map, Span};
 use causeway_ring::Chain;
 use causeway_ring::limits::BATCH_CHAINS;
+use causeway_wire::ethernet;
 use causeway_wire::virtio_net::{HEADER_LEN, Offload};
 
 use crate::deliver::{Scratch, To};
@@ -23,7 +24,8 @@ const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 impl Scratch {
     /// Delivers frames from the first on, as long as they may go the short way; says how many.
-    /// Where that is not `open`, or turns out not to be, none.
+    /// Where that is not `open`, or turns out not to be, none. For `longest` see
+    /// [`crate::run::Offer::longest`].
     ///
     /// # Errors
     /// What is wrong with the receiver's ring. None of the frames counts as delivered.
@@ -34,11 +36,15 @@ impl Scratch {
         from: Source<'_>,
         to: &mut To<'_>,
         frames: &[Taken],
+        longest: usize,
     ) -> Result<usize, String> {
         let may = |taken: &&Taken| taken.job.offload == Offload::None && taken.job.fits(to.mtu);
-        let most = match open {
-            true => frames.iter().take(BATCH_CHAINS).take_while(may).count(),
-            false => 0,
+        let most = if !*open {
+            0
+        } else if longest <= usize::from(to.mtu).wrapping_add(ethernet::HEADER_LEN) {
+            frames.len().min(BATCH_CHAINS)
+        } else {
+            frames.iter().take(BATCH_CHAINS).take_while(may).count()
         };
         if most == 0 {
             return Ok(0);

@@ -1,12 +1,86 @@
-//! A run of frames to one receive queue: the short way as far as it goes, the long way for the
-//! others, in their order.
+//! Runs: frames that follow each other and go one way. Those to one receive queue are offered to it
+//! together: the short way as far as it goes, the long way for the others, in their order.
 
 use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
 use crate::job::Taken;
+use crate::route::{Place, SetId};
 use crate::source::Source;
 
-/// What became of a run.
+/// What is to become of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Way {
+    /// Nothing: it was dropped and counted.
+    #[default]
+    Done,
+    /// It goes to every other port of the group.
+    All,
+    /// It goes to every other port of the group that learns.
+    Learners,
+    /// It goes to one receive queue: the port's place, and the queue.
+    To(u32, usize),
+    /// It leaves the host, by the links at this place.
+    Link(Place),
+    /// It goes where routes say.
+    Set(SetId),
+}
+
+/// Frames on one way that follow each other.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Run {
+    pub way: Way,
+    pub count: usize,
+    /// See [`Offer::longest`].
+    pub longest: usize,
+}
+
+impl Run {
+    /// One more frame, of that length if it asks for nothing and has no tag, else of the greatest.
+    #[inline]
+    pub fn add(&mut self, len: usize) {
+        self.count = self.count.wrapping_add(1);
+        self.longest = self.longest.max(len);
+    }
+}
+
+/// The runs of a batch, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(pub Vec<Run>);
+
+impl Runs {
+    /// Notes that some more frames go one way.
+    #[inline]
+    pub fn push(&mut self, run: Run) {
+        match self.0.last_mut() {
+            _ if run.count == 0 => {}
+            Some(last) if last.way == run.way => {
+                last.count = last.count.wrapping_add(run.count);
+                last.longest = last.longest.max(run.longest);
+            }
+            _ => self.0.push(run),
+        }
+    }
+}
+
+/// Frames for one receive queue.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    pub frames: &'a mut [Taken],
+    /// Length of the longest in bytes, where all ask for nothing and have no tags; where that is
+    /// not known, the greatest number.
+    pub longest: usize,
+    /// How many pieces of the first were delivered before.
+    pub done: usize,
+}
+
+impl<'a> Offer<'a> {
+    /// Of a frame of which nothing is known.
+    pub fn of_one(frame: &'a mut Taken) -> Self {
+        Self { frames: std::slice::from_mut(frame), longest: usize::MAX, done: 0 }
+    }
+}
+
+/// What became of an offer.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How many frames were delivered, or dropped and counted.
@@ -20,21 +94,19 @@ pub(crate) struct Outcome {
 }
 
 impl Scratch {
-    /// Delivers frames, the first of them going on behind `done` pieces, until the receiver is
-    /// short of buffers.
+    /// Delivers frames until the receiver is short of buffers.
     pub fn deliver_all(
         &mut self,
         from: Source<'_>,
         to: &mut To<'_>,
-        frames: &mut [Taken],
-        done: &mut usize,
+        Offer { frames, longest, done }: &mut Offer<'_>,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let (mut open, mut ahead) = (true, false);
         loop {
             let rest = frames.get_mut(outcome.settled..).unwrap_or(&mut []);
             if *done == 0 && outcome.fault.is_none() {
-                match self.run(&mut open, from, to, rest) {
+                match self.run(&mut open, from, to, rest, *longest) {
                     Ok(count) => outcome.settled = outcome.settled.saturating_add(count),
                     Err(reason) => outcome.fault = Some(reason),
                 }

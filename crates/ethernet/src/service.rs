@@ -22,19 +22,19 @@ use crate::features;
 use crate::job::Taken;
 use crate::limits::CAPTURES_MAX;
 use crate::port::{Directory, NetPort, receive_queue, transmits};
+use crate::run::Runs;
 
 /// Carries frames between the net ports of a group.
 #[derive(Debug, Default)]
 pub struct Ethernet {
     pub(crate) directory: Directory,
     pub(crate) scratch: Scratch,
-    /// Frames taken from a ring in one go; how many of them do not wait for a receiver.
+    /// Frames taken from a ring in one go, their ways, and how many do not wait for a receiver.
     pub(crate) batch: Vec<Taken>,
+    pub(crate) runs: Runs,
     pub(crate) ahead: u16,
     /// Frames of this turn that broke a rule.
     pub(crate) refused: usize,
-    /// Chains of the batch that are to be given back.
-    pub(crate) done: Vec<u16>,
     /// Chains of frames that waited, to be used again.
     pub(crate) pool: Vec<Chain>,
     /// Room for lists that are made and emptied again.

@@ -126,7 +126,8 @@ fn traffic_is_seen_and_frames_are_captured() {
     };
     let at_port = capture(RouteEnd::Interface(name("p1")));
     let at_link = capture(edge("to-b"));
-    assert_eq!(watchers(), 1, "one for all captures");
+    // A thread gives itself its name, a little after it began.
+    wait(|| watchers() > 0, || "nobody ends captures".into());
     for n in 0..5 {
         let there = unicast(1, 2, 100 + n);
         send(&mut one, &there);
@@ -135,6 +136,7 @@ fn traffic_is_seen_and_frames_are_captured() {
         send(&mut two, &back);
         assert_eq!(receive(&mut one).1, back);
     }
+    assert_eq!(watchers(), 1, "one for all captures");
     for number in [at_port, at_link] {
         let Answer::Fetched(fetched) = a.call(Command::CaptureFetch(number)) else { panic!() };
         assert_eq!((fetched.frames, fetched.dropped, fetched.closed), (10, 0, false));
