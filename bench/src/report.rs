@@ -1,6 +1,7 @@
 //! Running the rows, and what is written of them.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::Path;
 
 use crate::effort::Effort;
@@ -14,7 +15,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     let wanted = |plan: &Plan| plan.name.to_lowercase().contains(&options.only.to_lowercase());
     let plans: Vec<Plan> = rows::all().into_iter().filter(wanted).collect();
     if options.list {
-        plans.iter().for_each(|plan| println!("{}", plan.name));
+        let names: String = plans.iter().map(|plan| format!("{}\n", plan.name)).collect();
+        // Who reads may have seen enough.
+        let _ = std::io::stdout().write_all(names.as_bytes());
         return Ok(());
     }
     sweep::sweep();

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use causeway_memory::inlet;
+use causeway_memory::inlet::{self, Incoming};
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
@@ -17,7 +17,7 @@ use crate::limits::{RINGS_BYTES, RINGS_LEFT_MAX};
 
 /// One end.
 #[derive(Debug)]
-pub struct Doorbell(OwnedFd);
+pub struct Doorbell(Incoming);
 
 /// A new one: its ends.
 ///
@@ -32,7 +32,7 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
 impl Doorbell {
     /// Of an end that somebody gave us.
     pub fn new(end: OwnedFd) -> Self {
-        Self(end)
+        Self(end.into())
     }
 
     /// Rings at the other end. Never waits.
@@ -45,12 +45,12 @@ impl Doorbell {
     /// means well.
     pub fn hush(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
-        let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
+        let got = self.0.receive(&mut rings, &mut fds, &mut odd);
         let none = fds.is_empty();
         !odd && none && !got.is_ok_and(|got| got.cut)
     }
 
-    /// Before it is closed: what the other end sent is not closed with it, here.
+    /// It is not heard any more, and closed soon.
     pub fn part(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
         // Mostly rings, which need nobody.
@@ -60,7 +60,6 @@ impl Doorbell {
                 return;
             }
         }
-        inlet::part(&self.0);
     }
 }
 

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use causeway_memory::Handed;
-use causeway_memory::inlet::{self, Incoming};
+use causeway_memory::inlet::{self, Got, Incoming};
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -56,6 +56,25 @@ enum Socket {
     Own(OwnedFd),
     /// The daemon's.
     Accepted(Incoming),
+}
+
+impl Socket {
+    /// Whether whoever is there handed over what takes too long to close.
+    fn is_behind(&self) -> bool {
+        matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
+    }
+
+    fn receive(
+        &self,
+        part: &mut [u8],
+        fds: &mut Vec<Handed>,
+        odd: &mut bool,
+    ) -> Result<Got, Errno> {
+        match self {
+            Self::Own(socket) => inlet::receive(socket, part, fds, odd),
+            Self::Accepted(socket) => socket.receive(part, fds, odd),
+        }
+    }
 }
 
 impl AsFd for Socket {
@@ -108,13 +127,14 @@ impl Local {
         while self.have < MESSAGE_BYTES {
             let part = self.bytes.get_mut(self.have..).unwrap_or_default();
             let mut odd = false;
-            let got = match inlet::receive(&self.socket, part, &mut self.fds, &mut odd) {
+            let got = match self.socket.receive(part, &mut self.fds, &mut odd) {
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             };
-            if odd || got.cut || self.fds.len() > LOCAL_DESCRIPTORS_MAX {
+            let behind = !self.fds.is_empty() && self.socket.is_behind();
+            if odd || got.cut || behind || self.fds.len() > LOCAL_DESCRIPTORS_MAX {
                 return Err(Ended::Descriptors);
             }
             if got.bytes == 0 {

@@ -111,6 +111,8 @@ pub const ARRIVALS_WAITING_MAX: usize = 256;
 pub const NOTICES_WAITING_MAX: usize = 65_536;
 /// How many links a frame may cross.
 pub const HOPS_MAX: u8 = 8;
+/// Most captures at a time, those that ended and that somebody may yet fetch from among them.
+pub const CAPTURES_MAX: usize = 64;
 /// How long a capture goes on that nobody fetches from; 30 s.
 pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
 /// How often it is looked for such.

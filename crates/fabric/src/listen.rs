@@ -91,7 +91,8 @@ impl Drop for Listener {
         // Nobody can connect any more; who waits may have sent what must not be closed here.
         let _ = shutdown(&self.socket, Shutdown::Read);
         for _ in 0..BACKLOG_MAX {
-            if self.accept().is_err() {
+            // Those too for whom there is no descriptor are turned away one by one.
+            if self.accept().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 break;
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use causeway_attach::{Device, Server, VirtQueue};
-use causeway_memory::Map;
+use causeway_memory::{Giver, Map};
 use causeway_ring::{DoorbellError, Queue, RingError};
 
 use crate::control::PortState;
@@ -27,6 +27,11 @@ impl PortId {
     #[inline]
     pub fn slot(self) -> usize {
         usize::from(self.slot)
+    }
+
+    /// Its frontends, as those who hand descriptors over.
+    pub(crate) fn giver(self) -> Giver {
+        Giver::port(u64::from(self.serial) << 16 | u64::from(self.slot))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use causeway_memory::Giver;
 use causeway_memory::inlet::Incoming;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
@@ -51,6 +52,9 @@ impl Lines {
     }
 }
 
+/// How many ports were held so far.
+static PORTS: AtomicU64 = AtomicU64::new(0);
+
 /// One held port. Dropped, it lets go of its frontend.
 #[derive(Debug)]
 pub struct Port {
@@ -62,6 +66,8 @@ pub struct Port {
     next: Option<(Incoming, Instant)>,
     /// Nobody is accepted before.
     barred: Option<Instant>,
+    /// Whose the descriptors are that its frontends hand over.
+    giver: Giver,
     lines: Arc<Mutex<Lines>>,
 }
 
@@ -82,6 +88,7 @@ impl Port {
             seat: None,
             next: None,
             barred: None,
+            giver: Giver::port(PORTS.fetch_add(1, Ordering::Relaxed)),
             lines: Arc::new(Mutex::new(Lines { since: Instant::now(), count: 0 })),
         })
     }
@@ -130,12 +137,21 @@ impl Port {
     /// A frontend connects. One at a time; another waits a moment for the first to be gone.
     pub fn accept(&mut self, bell: &Arc<OwnedFd>) {
         let now = Instant::now();
-        match self.listener.accept() {
+        let accepted = self.listener.accept();
+        let given = |stream: OwnedFd| Incoming::from(stream).given_by(self.giver);
+        match accepted.map(|stream| stream.map(given)) {
             Ok(None) => {}
-            Ok(Some(stream)) if self.seat.is_some() => {
-                self.next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream.into(), at));
+            Ok(Some(_)) if self.giver.is_behind() => {
+                self.barred = now.checked_add(ACCEPT_RETRY);
+                if locked(&self.lines).admit() {
+                    let why = "descriptors of earlier ones take long to close";
+                    log::warn!(port = self.name(), reason = why; "a frontend was turned away");
+                }
             }
-            Ok(Some(stream)) => self.seat(stream.into(), bell),
+            Ok(Some(stream)) if self.seat.is_some() => {
+                self.next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
+            }
+            Ok(Some(stream)) => self.seat(stream, bell),
             Err(error) => {
                 self.barred = now.checked_add(ACCEPT_RETRY);
                 if locked(&self.lines).admit() {
@@ -157,7 +173,7 @@ impl Port {
     }
 
     fn start(&self, stream: Incoming, bell: Arc<OwnedFd>) -> io::Result<Seat> {
-        let connection = stream.as_fd().try_clone_to_owned()?.into();
+        let connection = Incoming::from(stream.as_fd().try_clone_to_owned()?).given_by(self.giver);
         let over = Arc::new(AtomicBool::new(false));
         let relay = Relay::new(stream, self.route.clone());
         let (name, lines, done) = (self.held.name.clone(), self.lines.clone(), over.clone());

@@ -1,22 +1,17 @@
-//! Descriptors that another process handed over, closed where nobody waits.
-//!
-//! The last close of a file waits for its file system, which may be somebody's own (FUSE); that of
-//! a TCP socket may linger; and that of a Unix socket closes what lies in it unread. A process that
-//! hands such a descriptor over must not hold up the thread that serves everyone: few threads of
-//! this module do the waiting, and end when nothing waits. What they have not come to stays open,
-//! and counts among the descriptors that this process may have.
+//! Descriptors that another process handed over, closed where nobody waits ([`crate::closing`]).
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, sockopt};
 
-use crate::elsewhere::Elsewhere;
-use crate::inlet;
-use crate::limits::{REAPERS_MAX, UNCLOSED_MAX};
+use crate::closing;
+use crate::giver::Giver;
+use crate::limits::UNMAPPED_AT_ONCE_MAX;
 use crate::mapping::is_memory;
 
-static CLOSE: Elsewhere<OwnedFd> = Elsewhere::new("causeway-reaper", REAPERS_MAX, let_go);
+/// Bytes of what the kernel counts the size of files in.
+const BLOCK_BYTES: u64 = 512;
 
 /// What a descriptor stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,15 +44,16 @@ impl Kind {
             _ => Self::Odd,
         }
     }
-
-    /// Whether the last close of it cannot wait for anything.
-    fn closes_at_once(self) -> bool {
-        matches!(self, Self::Memory | Self::Event | Self::Process)
-    }
 }
 
 fn is_unix(fd: &OwnedFd) -> bool {
     sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
+}
+
+/// Whether a memory file is as large as takes a while to free.
+fn is_large(fd: &OwnedFd) -> bool {
+    let blocks = rustix::fs::fstat(fd).map_or(u64::MAX, |stat| stat.st_blocks.unsigned_abs());
+    blocks.saturating_mul(BLOCK_BYTES) > UNMAPPED_AT_ONCE_MAX as u64
 }
 
 /// A descriptor that another process handed over.
@@ -66,12 +62,13 @@ pub struct Handed {
     /// Taken out when this is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
     kind: Kind,
+    giver: Giver,
 }
 
 impl Handed {
     /// Takes a descriptor of any kind.
     pub fn new(fd: OwnedFd) -> Self {
-        Self { kind: Kind::of(&fd), fd: ManuallyDrop::new(fd) }
+        Self { kind: Kind::of(&fd), giver: Giver::now(), fd: ManuallyDrop::new(fd) }
     }
 
     /// What it stands for.
@@ -104,31 +101,11 @@ impl Drop for Handed {
     fn drop(&mut self) {
         // SAFETY: nobody sees it again.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        if !self.kind.closes_at_once() {
-            close(fd);
+        match self.kind {
+            Kind::Memory if is_large(&fd) => closing::memory(fd),
+            Kind::Memory | Kind::Event | Kind::Process => {}
+            // Others may write to it until it is closed.
+            Kind::Unix | Kind::Odd => closing::slow(self.giver, fd),
         }
-    }
-}
-
-/// Closes `fd`, later and elsewhere.
-pub(crate) fn close(fd: OwnedFd) {
-    // Without a thread it waits for the next one.
-    CLOSE.hand_over(fd);
-}
-
-/// Whether so much waits to be closed that nothing more should be taken from those who handed
-/// over what is slow to close.
-pub fn is_behind() -> bool {
-    CLOSE.waiting() > UNCLOSED_MAX
-}
-
-/// Closes `fd`, and sees to it that no socket lingers for it: not itself, nor what lies in it.
-fn let_go(fd: OwnedFd) {
-    match sockopt::socket_domain(&fd) {
-        Ok(AddressFamily::UNIX) => inlet::look_through(&fd),
-        Ok(_) => {
-            let _ = sockopt::set_socket_linger(&fd, None);
-        }
-        Err(_) => {}
     }
 }

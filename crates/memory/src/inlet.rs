@@ -1,23 +1,23 @@
 //! What comes by a Unix socket, bytes and descriptors; the other end may send any.
 //!
-//! Descriptors of a kind that could take long to close are closed elsewhere ([`crate::handed`]),
+//! Descriptors of a kind that could take long to close are closed elsewhere ([`crate::closing`]),
 //! also those that were sent and never received: they would be closed with the socket, by whoever
-//! closes it.
+//! closes it; and those that came with urgent bytes, which the kernel throws away, in whoever reads
+//! on, unless they are to stand where they came.
 
 use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, shutdown,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, shutdown, sockopt,
 };
 
-use crate::handed::{Handed, Kind, close};
-use crate::limits::{DESCRIPTORS_RECEIVED_MAX, LOOKED_THROUGH_MAX};
-
-/// Bytes of a message that are looked at in one go.
-const LOOK_BYTES: usize = 4096;
+use crate::closing;
+use crate::giver::Giver;
+use crate::handed::{Handed, Kind};
+use crate::limits::DESCRIPTORS_RECEIVED_MAX;
 
 /// How many bytes were read, and whether descriptors were lost.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +45,8 @@ pub fn receive(
     })
 }
 
-fn receive_with(
-    socket: BorrowedFd<'_>,
+pub(crate) fn receive_with(
+    socket: impl AsFd,
     flags: RecvFlags,
     part: &mut [u8],
     each: impl FnMut(Handed),
@@ -93,65 +93,75 @@ pub fn refuse_descriptors(socket: impl AsFd) {
     }
 }
 
+/// Has urgent bytes of a stream stand where they came, as any others.
+pub(crate) fn in_line(socket: impl AsFd) {
+    // Other sockets have none.
+    let _ = sockopt::set_socket_oobinline(socket, true);
+}
+
 /// A connected Unix socket whose other end may send anything, and that nobody but us has. What lies
 /// in it unread when it is closed may have descriptors: then it is closed elsewhere. The other end
 /// sees the same as without.
 #[derive(Debug)]
-pub struct Incoming(OwnedFd);
+pub struct Incoming {
+    /// Taken out when this is dropped, and at no other time.
+    socket: ManuallyDrop<OwnedFd>,
+    giver: Giver,
+}
 
 impl From<OwnedFd> for Incoming {
     fn from(socket: OwnedFd) -> Self {
-        Self(socket)
+        in_line(&socket);
+        Self { socket: ManuallyDrop::new(socket), giver: Giver::now() }
+    }
+}
+
+impl Incoming {
+    /// Descriptors that come by it, or that lie in it in the end, are that one's.
+    pub fn given_by(mut self, giver: Giver) -> Self {
+        self.giver = giver;
+        self
+    }
+
+    /// Whose they are.
+    pub fn giver(&self) -> Giver {
+        self.giver
+    }
+
+    /// As [`receive`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(
+        &self,
+        part: &mut [u8],
+        fds: &mut Vec<Handed>,
+        odd: &mut bool,
+    ) -> Result<Got, Errno> {
+        self.giver.serve(|| receive(self, part, fds, odd))
     }
 }
 
 impl AsFd for Incoming {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        part(&self.0);
-    }
-}
-
-/// What [`Incoming`] does before it is closed, for a socket that is only sometimes such a one.
-pub fn part(socket: &OwnedFd) {
-    // Nothing more can come.
-    let _ = shutdown(socket, Shutdown::Read);
-    let unread = rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
-    if unread.is_ok_and(|(_, bytes)| bytes > 0)
-        && let Ok(other) = socket.try_clone()
-    {
-        close(other);
-    }
-}
-
-/// Looks at all that lies in a socket unread, and sees to it that nothing of it holds up who
-/// closes the socket.
-pub(crate) fn look_through(socket: &OwnedFd) {
-    let from = 0_i32;
-    // SAFETY: the option's value is an int, of which the kernel is given address and length.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEEK_OFF,
-            std::ptr::from_ref(&from).cast(),
-            size_of_val(&from) as libc::socklen_t,
-        )
-    };
-    if set != 0 {
-        return;
-    }
-    let mut part = [0; LOOK_BYTES];
-    for _ in 0..LOOKED_THROUGH_MAX {
-        // Each is another descriptor of the same file, closed as any that is handed over.
-        let got = receive_with(socket.as_fd(), RecvFlags::PEEK, &mut part, drop);
-        if got.is_err() || got.is_ok_and(|got| got.bytes == 0) {
-            break;
+        // SAFETY: nobody sees it again.
+        let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
+        // Nothing more can come.
+        let _ = shutdown(&socket, Shutdown::Read);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let unread = rustix::net::recv(&socket, &mut [0; 1], flags);
+        if unread.is_ok_and(|(_, bytes)| bytes > 0) {
+            if closing::is_held_up() {
+                // Whoever is there hears of the end at once.
+                let _ = shutdown(&socket, Shutdown::Both);
+            }
+            closing::own(self.giver, socket);
         }
     }
 }

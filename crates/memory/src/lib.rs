@@ -24,11 +24,13 @@
     )
 )]
 
+mod closing;
 pub mod copy;
 mod dirty;
 mod elsewhere;
 pub mod fault;
 pub mod gather;
+mod giver;
 pub mod handed;
 pub mod inlet;
 pub mod io;
@@ -48,6 +50,7 @@ mod view;
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
 pub use elsewhere::Elsewhere;
+pub use giver::Giver;
 pub use handed::Handed;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};

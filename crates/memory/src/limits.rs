@@ -32,9 +32,13 @@ pub const RENEW_NS: u64 = 100_000_000;
 /// Most descriptors that the kernel lets come with one message; all are received, so that none is
 /// closed on the way.
 pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
-/// Most messages left in a socket that are looked through before it is closed.
-pub const LOOKED_THROUGH_MAX: usize = 65_536;
-/// Most threads that close descriptors which could take long to close.
-pub const REAPERS_MAX: usize = 4;
-/// Descriptors that may wait for them before those who handed such over are turned away.
-pub const UNCLOSED_MAX: usize = 64;
+/// Most messages left in a socket, and in sockets that lie there, that are looked through before it
+/// is closed.
+pub const LOOK_MESSAGES_MAX: usize = 4096;
+/// Most sockets and files that are found so.
+pub const LOOK_DESCRIPTORS_MAX: usize = 256;
+/// Most threads that close descriptors which take a while to close; and as many that close those
+/// which could wait for anybody.
+pub const CLOSERS_MAX: usize = 4;
+/// Descriptors of one giver that may wait for them before it is turned away.
+pub const UNCLOSED_MAX: usize = 128;

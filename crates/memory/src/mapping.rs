@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fault::Guard;
-use crate::limits::{ADDRESS_SHARES, ADDRESSES_MAX, MAPPINGS_MAX, REGION_BYTES_MAX};
+use crate::limits::{
+    ADDRESS_SHARES, ADDRESSES_MAX, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX,
+};
 use crate::unmap::unmap;
 
 /// Why a file range could not be mapped.
@@ -78,6 +80,8 @@ pub struct Mapping {
     /// Where the asked-for range begins in it, and its length.
     skip: usize,
     len: usize,
+    /// Whether its file is small, and stays so.
+    small: bool,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
 }
@@ -129,7 +133,9 @@ impl Mapping {
         let skip = usize::try_from(skip).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
-        let mapping = Self { base, mapped, skip, len, guard };
+        let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::GROW);
+        let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && sealed;
+        let mapping = Self { base, mapped, skip, len, small, guard };
         MAPPED.fetch_add(mapped as u64, Ordering::Relaxed);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
@@ -171,7 +177,7 @@ impl Drop for Mapping {
         MAPPED.fetch_sub(self.mapped as u64, Ordering::Relaxed);
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.
-        unsafe { unmap(self.base.as_ptr().expose_provenance(), self.mapped) };
+        unsafe { unmap(self.base.as_ptr().expose_provenance(), self.mapped, self.small) };
     }
 }
 

@@ -6,7 +6,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::elsewhere::Elsewhere;
-use crate::limits::UNMAPPED_AT_ONCE_MAX;
 
 /// Where each begins, and its length.
 type Range = (usize, usize);
@@ -23,12 +22,13 @@ pub fn unmap_elsewhere() {
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Gives `len` bytes at `base` back, which [`mmap`](rustix::mm::mmap) gave.
+/// Gives `len` bytes at `base` back, which [`mmap`](rustix::mm::mmap) gave; `small`: the file, too,
+/// is small and stays so.
 ///
 /// # Safety
 /// Nobody may hold a pointer into them.
-pub(crate) unsafe fn unmap(base: usize, len: usize) {
-    if len <= UNMAPPED_AT_ONCE_MAX || !ELSEWHERE.load(Ordering::Relaxed) {
+pub(crate) unsafe fn unmap(base: usize, len: usize, small: bool) {
+    if small || !ELSEWHERE.load(Ordering::Relaxed) {
         // SAFETY: as the caller promises.
         unsafe { now(base, len) };
     } else if !UNMAP.hand_over((base, len))

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use causeway_memory::handed::{Handed, Kind};
 use causeway_memory::inlet::{self, Incoming};
-use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
+use causeway_memory::limits::UNCLOSED_MAX;
+use causeway_memory::{Cursor, Giver, Map, Mapping, Region, Span, create};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -41,6 +42,36 @@ fn send(by: impl AsFd, fds: &[BorrowedFd<'_>]) {
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
     sendmsg(by, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+}
+
+/// As [`send`], by a byte that is urgent: the kernel throws it away where somebody reads past it.
+fn send_urgent(by: impl AsFd, fds: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    // Kernels before 5.15 have none of it.
+    sendmsg(by, &[IoSlice::new(b"u")], &mut control, SendFlags::OOB).is_ok()
+}
+
+/// How many descriptors this process has of sockets and files; tests run side by side.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Waits until the other end of what was closed says so.
+#[track_caller]
+fn closed(theirs: &OwnedFd) {
+    let since = Instant::now();
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    loop {
+        match rustix::net::recv(theirs, &mut [0; 9], flags) {
+            Err(Errno::AGAIN) => {}
+            Ok((_, bytes)) if bytes > 0 => {}
+            _ => return,
+        }
+        assert!(since.elapsed() < LINGER / 4, "it is not closed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A Unix socket in which such a socket lies unread, `depth` others around it; and who must stay.
@@ -165,4 +196,140 @@ fn nobody_can_send_descriptors_where_they_are_refused() {
     }
     rustix::net::send(&theirs, b"y", SendFlags::empty()).unwrap();
     assert_eq!(inlet::receive_bytes(&ours, &mut [0; 9]), Ok(1));
+}
+
+/// Each look at it finds it again, as often as it lies in itself.
+#[test]
+fn hostile_sockets_that_hold_themselves_are_closed_once() {
+    let mut most = descriptors();
+    let others = 64;
+    let mut ends = Vec::new();
+    for given in [false, true] {
+        let (one, other) = sockets();
+        for _ in 0..3 {
+            send(&one, &[other.as_fd(), other.as_fd()]);
+        }
+        // In a circle of two, too.
+        let (far, near) = sockets();
+        send(&one, &[near.as_fd()]);
+        send(&far, &[other.as_fd()]);
+        drop((near, far));
+        if given {
+            drop(Handed::new(other));
+        } else {
+            drop(Incoming::from(other));
+        }
+        ends.push(one);
+    }
+    let before = most;
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(300) {
+        most = most.max(descriptors());
+    }
+    // Other tests of this file have some at the same time.
+    assert!(most < before + 8 * others, "{before} descriptors, then {most}");
+    drop(ends);
+}
+
+#[test]
+fn hostile_urgent_bytes_are_no_way_round() {
+    for unread in [false, true] {
+        let (slow, _stay) = nested(0);
+        let (ours, theirs) = sockets();
+        let ours = Incoming::from(ours);
+        if !send_urgent(&theirs, &[slow.as_fd()]) {
+            return;
+        }
+        drop(slow);
+        soon(|| {
+            if !unread {
+                let (mut fds, mut odd) = (Vec::new(), false);
+                let got = ours.receive(&mut [0; 9], &mut fds, &mut odd);
+                assert!(got.is_ok_and(|got| got.bytes == 1) && odd, "it was seen");
+            }
+            drop(ours);
+        });
+    }
+    // Nor inside of what is handed over.
+    let mut outer = Vec::new();
+    let mut stay = Vec::new();
+    for _ in 0..8 {
+        let (slow, others) = nested(0);
+        let (inner, middle) = sockets();
+        assert!(send_urgent(&inner, &[slow.as_fd()]));
+        let (ours, theirs) = sockets();
+        send(&theirs, &[middle.as_fd()]);
+        drop((slow, middle, Incoming::from(ours)));
+        stay.extend(others);
+        stay.push(inner);
+        outer.push(theirs);
+    }
+    outer.iter().for_each(closed);
+}
+
+/// An empty message is not the end of a socket that has messages.
+#[test]
+fn hostile_messages_behind_empty_ones_are_seen() {
+    let (mut outer, mut stay) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let (slow, others) = nested(0);
+        let (inner, middle) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::send(&inner, b"", SendFlags::empty()).unwrap();
+        send(&inner, &[slow.as_fd()]);
+        let (ours, theirs) = sockets();
+        send(&theirs, &[middle.as_fd()]);
+        drop((slow, middle, Incoming::from(ours)));
+        stay.extend(others);
+        stay.push(inner);
+        outer.push(theirs);
+    }
+    outer.iter().for_each(closed);
+}
+
+#[test]
+fn hostile_memory_is_freed_elsewhere() {
+    const BYTES: usize = 256 << 20;
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").unwrap();
+        all.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+            .any(|name| name.trim() == "causeway-closer")
+    };
+    let file = create("large", BYTES as u64).unwrap();
+    let page = [1; 4096];
+    let mut seen = false;
+    for at in (0..BYTES).step_by(4096) {
+        rustix::io::pwrite(&file, &page, at as u64).unwrap();
+    }
+    drop(Handed::new(file));
+    for _ in 0..1000 {
+        seen |= threads();
+        std::thread::yield_now();
+    }
+    assert!(seen, "nobody was there to free it");
+}
+
+/// Who gives what is never closed is known by it, and nobody else is taken for it.
+#[test]
+fn hostile_givers_are_known() {
+    let (bad, good) = (Giver::port(7001), Giver::port(7002));
+    let (ours, theirs) = sockets();
+    let ours = Incoming::from(ours).given_by(bad);
+    let mut kept = Vec::new();
+    for _ in 0..2 * UNCLOSED_MAX {
+        let (read, write) = std::io::pipe().unwrap();
+        send(&theirs, &[read.as_fd()]);
+        kept.push(write);
+        let (mut fds, mut odd) = (Vec::new(), false);
+        ours.receive(&mut [0; 9], &mut fds, &mut odd).unwrap();
+        assert!(odd && fds.is_empty());
+        assert!(!good.is_behind());
+    }
+    // Pipes are closed soon: nothing is left of it.
+    let since = Instant::now();
+    while bad.is_behind() {
+        assert!(since.elapsed() < LINGER / 4, "it is never forgotten");
+        std::thread::yield_now();
+    }
 }

@@ -10,7 +10,9 @@ use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
+use causeway_memory::Giver;
 use causeway_memory::inlet::Incoming;
+use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
@@ -347,11 +349,16 @@ impl Service for Messages {
         let Some(group) = cx.ports.get(port).map(|port| port.spec.group.clone()) else { return };
         let cred = sockopt::socket_peercred(&stream).ok();
         let uid = cred.map(|cred| cred.uid.as_raw());
+        let giver = uid.map_or_else(Giver::default, Giver::user);
+        let stream = stream.given_by(giver);
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
             true => Some(format!("its user has {CLIENTS_PER_USER_MAX} here")),
             false if board.clients >= CLIENTS_PER_BOARD_MAX => {
                 Some(format!("{CLIENTS_PER_BOARD_MAX} are here"))
+            }
+            false if giver.is_behind() => {
+                Some(format!("{UNCLOSED_MAX} descriptors of its user are yet to be closed"))
             }
             false => None,
         };

@@ -1,5 +1,6 @@
 //! Why a conversation ended: the culprit, and what it should have done.
 
+use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
 use causeway_ring::{DoorbellError, RingError};
 use rustix::io::Errno;
@@ -103,6 +104,9 @@ pub enum Reason {
         "descriptors were cut off: more than {DESCRIPTORS_MAX} with one message, or none free here"
     )]
     DescriptorsCut,
+    /// Descriptors that came before take too long to close.
+    #[error("{UNCLOSED_MAX} of its descriptors are not closed yet: they take long")]
+    DescriptorsUnclosed,
     /// A descriptor that could keep us waiting.
     #[error(
         "{} came with a descriptor that is no eventfd, no Unix socket and no file of \

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use causeway_memory::Handed;
-use causeway_memory::inlet::{self, Incoming};
+use causeway_memory::inlet::Incoming;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::vhost_user::message::FrontendReq;
@@ -116,7 +116,7 @@ impl Stream {
         let part = if self.parsed.is_some() { &mut self.payload } else { &mut self.header[..] };
         let missing = part.get_mut(self.have..).unwrap_or_default();
         let mut odd = false;
-        let got = match inlet::receive(&self.socket, missing, &mut self.fds, &mut odd) {
+        let got = match self.socket.receive(missing, &mut self.fds, &mut odd) {
             Ok(got) => got,
             Err(Errno::INTR) => return Ok(Read::Some),
             Err(Errno::AGAIN) => return Ok(Read::WouldBlock),
@@ -125,6 +125,9 @@ impl Stream {
         };
         if got.cut || self.fds.len() > DESCRIPTORS_MAX {
             return Err(Reason::DescriptorsCut);
+        }
+        if !self.fds.is_empty() && self.socket.giver().is_behind() {
+            return Err(Reason::DescriptorsUnclosed);
         }
         if got.bytes == 0 {
             return Ok(Read::End);

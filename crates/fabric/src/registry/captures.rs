@@ -7,7 +7,7 @@ use super::links::{no_link, unexpected};
 use super::{Registry, Reply};
 use crate::capture::{CaptureSpec, Recording};
 use crate::control::{Answer, CaptureView, CommandError};
-use crate::limits::CAPTURE_IDLE;
+use crate::limits::{CAPTURE_IDLE, CAPTURES_MAX};
 use crate::orders::{Order, Outcome};
 use crate::shard::ports::no_port;
 use crate::spec::RouteEnd;
@@ -63,6 +63,11 @@ impl Registry {
             }
         };
         self.check_end(&group, &spec.at)?;
+        self.captures.tidy();
+        if self.captures.all.len() >= CAPTURES_MAX {
+            let many = format!("there are {CAPTURES_MAX} captures already: end one");
+            return Err(CommandError::Conflict(many));
+        }
         match self.order(&Self::frames_key(&group), Order::Capture(spec))? {
             Outcome::Recording(recording) => {
                 self.captures.last = self.captures.last.saturating_add(1);

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 
 use causeway_attach::{Event, Reason, Server};
-use causeway_memory::handed::is_behind;
 use causeway_memory::inlet::Incoming;
 
 use super::Shard;
@@ -59,6 +58,7 @@ impl Shard {
 
     fn admit(&mut self, id: PortId, stream: Incoming) -> Result<(), String> {
         let now = self.now_ns;
+        let stream = stream.given_by(id.giver());
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
@@ -73,8 +73,7 @@ impl Shard {
             let text = "a frontend was turned away: the last one held up the dispatcher";
             return Err(text.into());
         }
-        // Others go on: it may not be theirs what waits.
-        if port.faults_total > 0 && is_behind() {
+        if id.giver().is_behind() {
             let text = "a frontend was turned away: descriptors of earlier ones take long to close";
             return Err(text.into());
         }

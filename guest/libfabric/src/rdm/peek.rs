@@ -122,6 +122,7 @@ impl Rdm {
             self.done.push_back(told.of_len(rest.len()));
             self.give_back(bytes);
         } else {
+            self.give_back(bytes);
             self.long(probed.partner, told, word, place);
         }
         Ok(())
@@ -151,7 +152,7 @@ impl Rdm {
     }
 
     /// There is room again for what could not be taken.
-    fn give_back(&mut self, bytes: Vec<u8>) {
+    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         self.endpoint.library.give_back(bytes);
         self.stirred |= self.endpoint.way.stir();
     }

@@ -41,7 +41,7 @@ impl Rdm {
                 }
                 _ => {}
             }
-            self.endpoint.library.give_back(bytes);
+            self.give_back(bytes);
         }
         answered
     }
