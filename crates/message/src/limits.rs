@@ -132,6 +132,8 @@ pub const SENDS_PER_TURN: u32 = 16;
 pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
 /// Arrivals that are taken by one call.
 pub const ARRIVALS_PER_CALL: usize = 64;
+/// Most channels of an endpoint that are all glanced at; of more each is looked at in turn.
+pub const LINKS_GLANCED_AT_MAX: usize = 8;
 /// Longest message that goes through a channel whole; longer ones are pulled. In bytes.
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
 /// What a pulled message is cut into on its way through a channel, in bytes.

@@ -22,8 +22,22 @@ pub trait Buffer {
         (bytes.len() == self.len()).then_some(bytes)
     }
 
+    /// All bytes, if they lie in two segments at most.
+    #[inline]
+    fn two(&self) -> Option<(&[u8], &[u8])> {
+        let first = self.bytes(0);
+        let second = self.bytes(first.len());
+        (first.len().saturating_add(second.len()) == self.len()).then_some((first, second))
+    }
+
     /// The same as [`Self::bytes`], to be written.
     fn bytes_mut(&mut self, at: usize) -> &mut [u8];
+
+    /// The first segment, and the second where it is known without looking for it.
+    #[inline]
+    fn two_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        (self.bytes_mut(0), &mut [])
+    }
 }
 
 impl Buffer for Vec<u8> {

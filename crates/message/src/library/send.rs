@@ -33,6 +33,29 @@ impl<B: Buffer> Library<B> {
         self.send(way, Kind::Send, to, match_info, context, data)
     }
 
+    /// Sends a message if it is gone at once: then there is no request, and nobody is told. False:
+    /// nothing was done.
+    #[inline]
+    pub fn send_at_once<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        to: Partner,
+        match_info: u64,
+        data: &B,
+    ) -> bool {
+        let Some(known) = self.partners.of(to) else { return false };
+        let len = data.len();
+        let first = known.alive && known.waiting.is_empty() && self.send_timeout.is_none();
+        if !first || !way.is_near(to.peer) || len > way.eager_max(to.peer) {
+            return false;
+        }
+        let gone = way.eager(to.peer, Token(0), match_info, data) == Ok(Handed::Done);
+        if gone {
+            self.counters.sent.count(u32::try_from(len).unwrap_or(u32::MAX));
+        }
+        gone
+    }
+
     /// A message that goes whole, and before which nothing waits: mostly it is gone at once.
     #[inline]
     fn send_whole<T: Transport<B>>(
@@ -382,9 +405,17 @@ impl Buffer for Piece<'_> {
 /// Fills a buffer with the first bytes of private memory; gives how many.
 #[inline]
 pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
-    // Mostly one segment, with room for all.
-    if let Some(piece) = into.bytes_mut(0).get_mut(..bytes.len()) {
+    // Mostly one segment, with room for all; or a head and one.
+    let (first, second) = into.two_mut();
+    if let Some(piece) = first.get_mut(..bytes.len()) {
         piece.copy_from_slice(bytes);
+        return bytes.len();
+    }
+    if let Some((head, body)) = bytes.split_at_checked(first.len())
+        && let Some(piece) = second.get_mut(..body.len())
+    {
+        first.copy_from_slice(head);
+        piece.copy_from_slice(body);
         return bytes.len();
     }
     fill(into, 0, bytes.len(), |at, piece| {

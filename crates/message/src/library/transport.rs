@@ -68,6 +68,12 @@ pub trait Transport<B: Buffer> {
     /// Longest message to `peer` that goes whole, in bytes; longer ones are offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
+    /// Whether a message that is sent whole to `peer` is gone at once, if it can be sent now.
+    #[inline]
+    fn is_near(&self, _peer: PeerId) -> bool {
+        false
+    }
+
     /// Sends a message whole.
     ///
     /// # Errors

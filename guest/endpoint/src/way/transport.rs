@@ -79,6 +79,11 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     #[inline]
+    fn is_near(&self, peer: PeerId) -> bool {
+        !is_remote(peer)
+    }
+
+    #[inline]
     fn eager(
         &mut self,
         peer: PeerId,

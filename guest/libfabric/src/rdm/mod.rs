@@ -195,7 +195,7 @@ impl Rdm {
                 worked |= self.answer(env);
                 self.look_at_crowd();
             }
-            if step != Step::Worked {
+            if step != Step::Worked || !self.endpoint.way.comes() {
                 break;
             }
         }

@@ -242,7 +242,7 @@ impl Operations {
     /// Its head, with zeros in it.
     #[inline]
     pub fn cleared_head(&mut self, at: u32) -> Option<Head> {
-        self.set_words(at, 0, 0);
+        self.set_head(at, [0; HEAD_BYTES]);
         self.head(at)
     }
 

@@ -212,6 +212,22 @@ impl Buffer for Parcel {
     }
 
     #[inline]
+    fn two(&self) -> Option<(&[u8], &[u8])> {
+        // SAFETY: as above.
+        let head = self.head.as_ref().map(|head| unsafe { head.as_ref() }.as_slice());
+        let head = head.unwrap_or_default();
+        let body = self.place.bytes(0);
+        (body.len() == self.place.len()).then_some((head, body))
+    }
+
+    #[inline]
+    fn two_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        // SAFETY: as above.
+        let head = self.head.as_mut().map(|head| unsafe { head.as_mut() }.as_mut_slice());
+        (head.unwrap_or_default(), self.place.bytes_mut(0))
+    }
+
+    #[inline]
     fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         let before = self.head_len();
         match &mut self.head {

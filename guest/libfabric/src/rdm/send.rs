@@ -176,6 +176,14 @@ impl Rdm {
         let parcel = Parcel::headed(NonNull::from(&mut head), place);
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        if library.send_at_once(way, partner, info, &parcel) {
+            if report.quiet {
+                self.tally.sent_quietly(report.len);
+            } else {
+                self.done.push_back(Done::well(*report));
+            }
+            return Ok(());
+        }
         let made = library.isend(way, partner, info, UNNAMED, parcel);
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         match library.test(request) {

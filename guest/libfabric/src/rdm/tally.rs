@@ -33,6 +33,8 @@ pub struct Tally {
     kinds: [Sum; KINDS],
     /// Completions that went into a queue.
     completions: u64,
+    /// Messages that were sent and that counters do not count yet.
+    quiet: u64,
     /// Messages too long to go with their head.
     pub long_sent: u64,
     pub long_received: u64,
@@ -53,6 +55,7 @@ impl Tally {
             since: Instant::now(),
             kinds: [Sum::default(); KINDS],
             completions: 0,
+            quiet: 0,
             long_sent: 0,
             long_received: 0,
             atomics: 0,
@@ -77,6 +80,22 @@ impl Tally {
             sum.count = sum.count.wrapping_add(1);
             sum.bytes = sum.bytes.wrapping_add(done.len as u64);
         }
+    }
+
+    /// A message was sent of which nobody is told.
+    #[inline]
+    pub fn sent_quietly(&mut self, len: usize) {
+        if let Some(sum) = self.kinds.get_mut(SENT) {
+            sum.count = sum.count.wrapping_add(1);
+            sum.bytes = sum.bytes.wrapping_add(len as u64);
+        }
+        self.quiet = self.quiet.wrapping_add(1);
+    }
+
+    /// How many of those there were since it was asked last.
+    #[inline]
+    pub fn take_quiet(&mut self) -> u64 {
+        std::mem::take(&mut self.quiet)
     }
 
     #[cold]

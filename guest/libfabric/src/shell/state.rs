@@ -143,6 +143,15 @@ impl State {
             *vain = begun(ep);
             route(ep, cqs, cntrs);
         }
+        let quiet = ep.rdm.tally.take_quiet();
+        if quiet > 0 {
+            *vain = begun(ep);
+            if let Some(at) = ep.counters.get(SENT).copied().flatten()
+                && let Some(Some(cntr)) = cntrs.get_mut(at)
+            {
+                count(cntr, quiet, 0);
+            }
+        }
         done
     }
 
@@ -208,7 +217,8 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
             ep.rdm.tally.over(kind, &done);
             let counter = ep.counters.get(kind).copied().flatten();
             if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
-                count(cntr, done.fault.is_some());
+                let failed = done.fault.is_some();
+                count(cntr, u64::from(!failed), u64::from(failed));
             }
         }
         if done.report.quiet && done.fault.is_none() {
@@ -241,9 +251,9 @@ fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
     one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
 }
 
-fn count(cntr: &mut Cntr, failed: bool) {
-    let value = if failed { &mut cntr.errors } else { &mut cntr.value };
-    *value = value.wrapping_add(1);
+fn count(cntr: &mut Cntr, well: u64, failed: u64) {
+    cntr.value = cntr.value.wrapping_add(well);
+    cntr.errors = cntr.errors.wrapping_add(failed);
     if let Some(sleep) = &cntr.sleep {
         sleep.stir();
     }

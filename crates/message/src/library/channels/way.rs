@@ -6,7 +6,9 @@ use super::direct::Told;
 use super::read::Load;
 use super::{Bell, Channels, Current, event};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
-use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN};
+use crate::limits::{
+    CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN, LINKS_GLANCED_AT_MAX,
+};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 
@@ -30,6 +32,11 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     #[inline]
+    fn is_near(&self, _peer: PeerId) -> bool {
+        true
+    }
+
+    #[inline]
     fn eager(
         &mut self,
         peer: PeerId,
@@ -38,9 +45,16 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         data: &B,
     ) -> Result<Handed, Refused> {
         let head = event::message(match_info);
-        match data.whole() {
-            Some(bytes) => self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?,
-            None => self.send_pieces(peer, head, data)?,
+        if let Some(bytes) = data.whole() {
+            self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?;
+        } else if let Some((first, second)) = data.two() {
+            let len = first.len().saturating_add(second.len());
+            self.send(peer, head, len, |writing| {
+                writing.put(first);
+                writing.put(second);
+            })?;
+        } else {
+            self.send_pieces(peer, head, data)?;
         }
         Ok(Handed::Done)
     }
@@ -203,10 +217,10 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         if !self.reads.is_empty() {
             return !self.breathes;
         }
-        match self.links.as_slice() {
-            [Some(link)] => !self.notes.is_empty() || link.receiver.ready(),
-            _ => true,
+        if self.links.len() > LINKS_GLANCED_AT_MAX {
+            return true;
         }
+        !self.notes.is_empty() || self.links.iter().flatten().any(|link| link.receiver.ready())
     }
 
     #[inline]
