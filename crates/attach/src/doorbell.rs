@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use causeway_memory::inlet::{self, Incoming};
+use causeway_memory::inlet;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
@@ -17,7 +17,7 @@ use crate::limits::{RINGS_BYTES, RINGS_LEFT_MAX};
 
 /// One end.
 #[derive(Debug)]
-pub struct Doorbell(Incoming);
+pub struct Doorbell(OwnedFd);
 
 /// A new one: its ends.
 ///
@@ -32,7 +32,8 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
 impl Doorbell {
     /// Of an end that somebody gave us.
     pub fn new(end: OwnedFd) -> Self {
-        Self(end.into())
+        inlet::in_line(&end);
+        Self(end)
     }
 
     /// Rings at the other end. Never waits.
@@ -45,12 +46,13 @@ impl Doorbell {
     /// means well.
     pub fn hush(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
-        let got = self.0.receive(&mut rings, &mut fds, &mut odd);
+        let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
         let none = fds.is_empty();
         !odd && none && !got.is_ok_and(|got| got.cut)
     }
 
-    /// It is not heard any more, and closed soon.
+    /// Before it is closed: what the other end sent is not closed with it, here. Not where it is
+    /// only closed: children of this process may have it too.
     pub fn part(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
         // Mostly rings, which need nobody.
@@ -60,6 +62,7 @@ impl Doorbell {
                 return;
             }
         }
+        inlet::part(&self.0);
     }
 }
 
@@ -162,6 +165,16 @@ mod tests {
         other.part();
         drop(other);
         assert!(since.elapsed() < patience / 2, "they were closed by who was rung");
+    }
+
+    #[test]
+    fn a_child_that_closes_its_own_takes_nothing_from_its_parent() {
+        let [one, other] = bells();
+        drop(Doorbell::new(other.as_fd().try_clone_to_owned().unwrap()));
+        one.ring();
+        assert!(is_rung(&other) && other.hush() && !is_rung(&other));
+        one.ring();
+        assert!(is_rung(&other), "it is rung as before");
     }
 
     #[test]

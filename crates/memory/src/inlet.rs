@@ -94,7 +94,7 @@ pub fn refuse_descriptors(socket: impl AsFd) {
 }
 
 /// Has urgent bytes of a stream stand where they came, as any others.
-pub(crate) fn in_line(socket: impl AsFd) {
+pub fn in_line(socket: impl AsFd) {
     // Other sockets have none.
     let _ = sockopt::set_socket_oobinline(socket, true);
 }
@@ -163,6 +163,13 @@ impl Drop for Incoming {
             }
             closing::own(self.giver, socket);
         }
+    }
+}
+
+/// What [`Incoming`] does before it is closed, for a socket that is only sometimes such a one.
+pub fn part(socket: &OwnedFd) {
+    if let Ok(other) = socket.try_clone() {
+        drop(Incoming::from(other));
     }
 }
 
