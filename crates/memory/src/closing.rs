@@ -13,11 +13,11 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketType, shutdown, sockopt};
+use rustix::net::{RecvFlags, Shutdown, SocketType, shutdown, sockopt};
 
 use crate::elsewhere::Elsewhere;
 use crate::giver::Giver;
-use crate::handed::{Handed, Kind};
+use crate::handed::{Handed, Kind, is_unix};
 use crate::inlet::{in_line, receive_with};
 use crate::limits::{CLOSERS_MAX, LOOK_DESCRIPTORS_MAX, LOOK_MESSAGES_MAX};
 
@@ -62,10 +62,6 @@ fn slow_unseen(giver: Giver, fd: OwnedFd) {
 /// Whether what waits for nobody has to wait all the same, for want of threads.
 pub(crate) fn is_held_up() -> bool {
     SURE.waiting() > CLOSERS_MAX
-}
-
-fn is_unix(fd: &OwnedFd) -> bool {
-    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
 }
 
 fn close_sure(Unclosed { giver, fd, .. }: Unclosed) {

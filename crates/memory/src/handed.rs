@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-fn is_unix(fd: &OwnedFd) -> bool {
+pub(crate) fn is_unix(fd: &OwnedFd) -> bool {
     sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
 }
 

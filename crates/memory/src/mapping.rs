@@ -103,9 +103,7 @@ impl Mapping {
         if end > REGION_BYTES_MAX {
             return Err(range());
         }
-        if !is_memory(file) {
-            return Err(MappingError::NotMemory);
-        }
+        let Ok(seals) = memory_seals(file) else { return Err(MappingError::NotMemory) };
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if size < end {
             return Err(MappingError::Short { size, needed: end });
@@ -133,8 +131,7 @@ impl Mapping {
         let skip = usize::try_from(skip).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
-        let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::GROW);
-        let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && sealed;
+        let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
         let mapping = Self { base, mapped, skip, len, small, guard };
         MAPPED.fetch_add(mapped as u64, Ordering::Relaxed);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
@@ -187,7 +184,12 @@ impl Drop for Mapping {
 /// one in user space (FUSE) for ever. So the file system is not asked: only files of these kinds
 /// have seals, and the kernel knows that by itself.
 pub fn is_memory(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fcntl_get_seals(file).is_ok()
+    memory_seals(file).is_ok()
+}
+
+/// The seals of such a file; an error of any other.
+fn memory_seals(file: BorrowedFd<'_>) -> Result<SealFlags, Errno> {
+    rustix::fs::fcntl_get_seals(file)
 }
 
 /// The page size that mappings of `file` need: huge on hugetlbfs.

@@ -74,6 +74,26 @@ fn closed(theirs: &OwnedFd) {
     }
 }
 
+/// What is slow to close is put into sockets of that kind, which lie unread in others, twice as many
+/// as there are threads to close them: none of these takes long to close.
+#[track_caller]
+fn closed_with(kind: SocketType, put: impl Fn(&OwnedFd, &OwnedFd)) {
+    let (mut outer, mut stay) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let (slow, others) = nested(0);
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (inner, middle) = pair.unwrap();
+        put(&inner, &slow);
+        let (ours, theirs) = sockets();
+        send(&theirs, &[middle.as_fd()]);
+        drop((slow, middle, Incoming::from(ours)));
+        stay.extend(others);
+        stay.push(inner);
+        outer.push(theirs);
+    }
+    outer.iter().for_each(closed);
+}
+
 /// A Unix socket in which such a socket lies unread, `depth` others around it; and who must stay.
 fn nested(depth: usize) -> (OwnedFd, Vec<OwnedFd>) {
     let (mut socket, peer) = lingering();
@@ -251,41 +271,16 @@ fn hostile_urgent_bytes_are_no_way_round() {
         });
     }
     // Nor inside of what is handed over.
-    let mut outer = Vec::new();
-    let mut stay = Vec::new();
-    for _ in 0..8 {
-        let (slow, others) = nested(0);
-        let (inner, middle) = sockets();
-        assert!(send_urgent(&inner, &[slow.as_fd()]));
-        let (ours, theirs) = sockets();
-        send(&theirs, &[middle.as_fd()]);
-        drop((slow, middle, Incoming::from(ours)));
-        stay.extend(others);
-        stay.push(inner);
-        outer.push(theirs);
-    }
-    outer.iter().for_each(closed);
+    closed_with(SocketType::STREAM, |inner, slow| assert!(send_urgent(inner, &[slow.as_fd()])));
 }
 
 /// An empty message is not the end of a socket that has messages.
 #[test]
 fn hostile_messages_behind_empty_ones_are_seen() {
-    let (mut outer, mut stay) = (Vec::new(), Vec::new());
-    for _ in 0..8 {
-        let (slow, others) = nested(0);
-        let (inner, middle) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .unwrap();
-        rustix::net::send(&inner, b"", SendFlags::empty()).unwrap();
-        send(&inner, &[slow.as_fd()]);
-        let (ours, theirs) = sockets();
-        send(&theirs, &[middle.as_fd()]);
-        drop((slow, middle, Incoming::from(ours)));
-        stay.extend(others);
-        stay.push(inner);
-        outer.push(theirs);
-    }
-    outer.iter().for_each(closed);
+    closed_with(SocketType::SEQPACKET, |inner, slow| {
+        rustix::net::send(inner, b"", SendFlags::empty()).unwrap();
+        send(inner, &[slow.as_fd()]);
+    });
 }
 
 #[test]

@@ -22,15 +22,18 @@ impl<B: Buffer> Library<B> {
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        if let Some(known) = self.partners.of(to)
-            && known.alive
-            && known.waiting.is_empty()
-            && self.send_timeout.is_none()
-            && data.len() <= way.eager_max(to.peer)
-        {
+        if self.goes_whole(way, to, &data) {
             return self.send_whole(way, to, match_info, context, data);
         }
         self.send(way, Kind::Send, to, match_info, context, data)
+    }
+
+    /// Whether a message goes whole, and nothing waits before it.
+    #[inline]
+    fn goes_whole<T: Transport<B>>(&self, way: &T, to: Partner, data: &B) -> bool {
+        self.partners.of(to).is_some_and(|known| known.alive && known.waiting.is_empty())
+            && self.send_timeout.is_none()
+            && data.len() <= way.eager_max(to.peer)
     }
 
     /// Sends a message if it is gone at once: then there is no request, and nobody is told. False:
@@ -43,15 +46,11 @@ impl<B: Buffer> Library<B> {
         match_info: u64,
         data: &B,
     ) -> bool {
-        let Some(known) = self.partners.of(to) else { return false };
-        let len = data.len();
-        let first = known.alive && known.waiting.is_empty() && self.send_timeout.is_none();
-        if !first || !way.is_near(to.peer) || len > way.eager_max(to.peer) {
-            return false;
-        }
-        let gone = way.eager(to.peer, Token(0), match_info, data) == Ok(Handed::Done);
+        let gone = way.is_near(to.peer)
+            && self.goes_whole(way, to, data)
+            && way.eager(to.peer, Token(0), match_info, data) == Ok(Handed::Done);
         if gone {
-            self.counters.sent.count(u32::try_from(len).unwrap_or(u32::MAX));
+            self.counters.sent.count(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }
         gone
     }

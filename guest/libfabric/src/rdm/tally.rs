@@ -76,19 +76,21 @@ impl Tally {
                 return;
             }
         }
+        self.add(kind, done.len);
+    }
+
+    #[inline]
+    fn add(&mut self, kind: usize, len: usize) {
         if let Some(sum) = self.kinds.get_mut(kind) {
             sum.count = sum.count.wrapping_add(1);
-            sum.bytes = sum.bytes.wrapping_add(done.len as u64);
+            sum.bytes = sum.bytes.wrapping_add(len as u64);
         }
     }
 
     /// A message was sent of which nobody is told.
     #[inline]
     pub fn sent_quietly(&mut self, len: usize) {
-        if let Some(sum) = self.kinds.get_mut(SENT) {
-            sum.count = sum.count.wrapping_add(1);
-            sum.bytes = sum.bytes.wrapping_add(len as u64);
-        }
+        self.add(SENT, len);
         self.quiet = self.quiet.wrapping_add(1);
     }
 
