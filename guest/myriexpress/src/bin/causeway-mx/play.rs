@@ -41,35 +41,57 @@ impl Player<'_> {
         }
     }
 
+    /// As others measure, each side has a buffer to send from and one to receive into, and a receive
+    /// is posted while the message before it is on its way.
     fn pingpong(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
+        let rooms = [vec![0; order.len as usize], vec![0; order.len as usize]];
+        match order.count {
+            0 => Ok(()),
+            _ if self.asked => self.ask(order, mark, rooms),
+            _ => self.answer(order, rooms),
+        }
+    }
+
+    /// Sends each message and waits for its answer.
+    fn ask(
+        &self,
+        order: &Order,
+        mark: &mut dyn FnMut(),
+        [mut out, mut came]: [Vec<u8>; 2],
+    ) -> Result<(), Error> {
         let endpoint = self.endpoint;
-        let mut rooms = [vec![0; order.len as usize], vec![0; order.len as usize]];
-        let mut out = vec![0; order.len as usize];
-        let first = order.count.min(1);
-        let mut next = (first > 0).then(|| endpoint.receive(DATA, &mut rooms[0])).transpose()?;
         for number in 0..order.count {
-            if self.asked {
-                if order.verify {
-                    fill(&mut out, number);
-                }
-                endpoint.wait(endpoint.send(self.peer, DATA, &out, order.sync)?)?;
-            }
-            let Some(receive) = next.take() else { break };
-            endpoint.wait(receive)?;
-            let [came, other] = &mut rooms;
             if order.verify {
-                check(came, number)?;
+                fill(&mut out, number);
             }
-            std::mem::swap(came, other);
-            // Before the answer, so that the next one finds its room.
-            if number + 1 < order.count {
-                next = Some(endpoint.receive(DATA, &mut rooms[0])?);
+            let sent = endpoint.send(self.peer, DATA, &out, order.sync)?;
+            let receive = endpoint.receive(DATA, &mut came)?;
+            endpoint.wait(sent)?;
+            endpoint.wait(receive)?;
+            if order.verify {
+                check(&came, number)?;
             }
-            if self.asked {
-                mark();
-            } else {
-                endpoint.wait(endpoint.send(self.peer, DATA, &rooms[1], order.sync)?)?;
+            mark();
+        }
+        Ok(())
+    }
+
+    /// Answers each message, with its own bytes where somebody looks at them.
+    fn answer(&self, order: &Order, [mut out, mut came]: [Vec<u8>; 2]) -> Result<(), Error> {
+        let endpoint = self.endpoint;
+        let mut next = endpoint.receive(DATA, &mut came)?;
+        for number in 1..=order.count {
+            endpoint.wait(next)?;
+            if order.verify {
+                std::mem::swap(&mut out, &mut came);
+                check(&out, number - 1)?;
             }
+            let sent = endpoint.send(self.peer, DATA, &out, order.sync)?;
+            if number == order.count {
+                return endpoint.wait(sent).map(drop);
+            }
+            next = endpoint.receive(DATA, &mut came)?;
+            endpoint.wait(sent)?;
         }
         Ok(())
     }
