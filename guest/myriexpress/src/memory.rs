@@ -74,6 +74,14 @@ impl Buffer for Segments {
     }
 
     #[inline]
+    fn two(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::One(..) => Some((self.bytes(0), &[])),
+            Self::Many(..) => None,
+        }
+    }
+
+    #[inline]
     fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         let (start, len) = self.find(at);
         if len == 0 {

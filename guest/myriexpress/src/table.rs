@@ -62,10 +62,9 @@ impl Held {
     }
 }
 
-/// An endpoint that is open, with its lock held.
+/// An endpoint that is open, with its lock held. Two words, so that it goes by registers.
 #[derive(Debug)]
 pub struct Locked {
-    turn: u32,
     endpoint: std::ptr::NonNull<Endpoint>,
     held: Held,
 }
@@ -88,10 +87,8 @@ impl Slot {
     pub fn locked(&'static self) -> Result<Locked, Return> {
         self.lock.take();
         let mut held = Held(self);
-        let inner = held.inner();
-        let turn = inner.turn;
-        let endpoint = inner.endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
-        Ok(Locked { turn, endpoint, held })
+        let endpoint = held.inner().endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
+        Ok(Locked { endpoint, held })
     }
 
     /// As the application holds it.
@@ -180,12 +177,13 @@ impl Locked {
 
     /// Does something without the lock. Fails if the endpoint was closed meanwhile.
     pub fn unlocked<T>(self, run: impl FnOnce() -> T) -> Result<(Self, T), Return> {
-        let Self { turn, held, .. } = self;
-        let slot = held.0;
+        let Self { mut held, .. } = self;
+        let (slot, turn) = (held.0, held.inner().turn);
         drop(held);
         let value = run();
-        let locked = slot.locked()?;
-        if locked.turn == turn { Ok((locked, value)) } else { Err(Return::BadEndpoint) }
+        let mut locked = slot.locked()?;
+        let same = locked.held.inner().turn == turn;
+        if same { Ok((locked, value)) } else { Err(Return::BadEndpoint) }
     }
 
     /// Where others wait for this endpoint.

@@ -15,13 +15,6 @@ pub trait Buffer {
     /// The bytes from `at` to the end of the segment in which `at` lies; empty at the end.
     fn bytes(&self, at: usize) -> &[u8];
 
-    /// All bytes, if they lie in one segment.
-    #[inline]
-    fn whole(&self) -> Option<&[u8]> {
-        let bytes = self.bytes(0);
-        (bytes.len() == self.len()).then_some(bytes)
-    }
-
     /// All bytes, if they lie in two segments at most.
     #[inline]
     fn two(&self) -> Option<(&[u8], &[u8])> {

@@ -1,7 +1,7 @@
 //! What came in, taken one by one.
 
 use super::request::{Kind, Request, State};
-use super::send::fill_from;
+use super::send::fill_short;
 use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
 use crate::limits::ARRIVALS_PER_CALL;
@@ -108,11 +108,10 @@ impl<B: Buffer> Library<B> {
         let Some(partner) = self.alive(peer) else { return false };
         let Some(at) = self.take_posted(peer, short.word) else { return false };
         let Some(request) = self.requests.get_mut(at) else { return false };
-        let bytes = short.bytes();
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, bytes));
+        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
         request.set_partner(Some(partner));
         request.match_info = short.word;
-        request.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);
         request.at = u32::try_from(taken).unwrap_or(u32::MAX);
         let cut = request.at < request.len;
         self.finish(at, if cut { Status::Truncated } else { Status::Success });

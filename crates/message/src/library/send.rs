@@ -1,5 +1,7 @@
 //! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
 
+use causeway_ring::channel::{INLINE_BYTES, Short};
+
 use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
@@ -399,6 +401,19 @@ impl Buffer for Piece<'_> {
     fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         self.0.get_mut(at..).unwrap_or_default()
     }
+}
+
+/// Fills a buffer with the bytes of a short event; gives how many.
+#[inline]
+pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
+    // Mostly one segment, with room for all; or a head and one.
+    let (first, second) = into.two_mut();
+    if first.len().saturating_add(second.len()) >= short.len() {
+        return short.copy_to(first, second);
+    }
+    let mut bytes = [0; INLINE_BYTES];
+    let len = short.copy_to(&mut bytes, &mut []);
+    fill_from(into, bytes.get(..len).unwrap_or_default())
 }
 
 /// Fills a buffer with the first bytes of private memory; gives how many.

@@ -39,11 +39,13 @@ pub mod handshake;
 mod layout;
 mod receiver;
 mod sender;
+mod short;
 
 pub use area::{allow_fences, far_fence};
 pub use layout::{ChannelError, Layout, Side, UNUSED, format, open};
-pub use receiver::{Event, Receiver, Short};
+pub use receiver::{Event, Receiver};
 pub use sender::{Head, Sender, Writing};
+pub use short::Short;
 
 #[cfg(doc)]
 use causeway_memory::View;

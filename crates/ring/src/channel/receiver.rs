@@ -5,6 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::area::Area;
 use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
 use super::sender::{Head, lap_id, units_of};
+use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
 
 /// An event as it was found, copied from shared memory once. Its bytes are still there, for
@@ -15,23 +16,6 @@ pub struct Event {
     pub head: Head,
     /// How many bytes it has; at most what the channel allows.
     pub len: usize,
-}
-
-/// An event whose bytes lie in its cache line, copied.
-#[derive(Debug, Clone, Copy)]
-pub struct Short {
-    /// The first of its words.
-    pub word: u64,
-    len: usize,
-    bytes: [[u8; 8]; 4],
-}
-
-impl Short {
-    /// Its bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.as_flattened().get(..self.len).unwrap_or_default()
-    }
 }
 
 /// Receives events from the other side.
@@ -120,14 +104,13 @@ impl Receiver {
         if !self.is_next(last) || (last >> 16) as u8 != kind || len > INLINE_BYTES {
             return None;
         }
-        let word = slot.get::<0>(Ordering::Relaxed);
         let bytes = [
             slot.get::<2>(Ordering::Relaxed),
             slot.get::<3>(Ordering::Relaxed),
             slot.get::<4>(Ordering::Relaxed),
             slot.get::<5>(Ordering::Relaxed),
         ];
-        Some(Short { word, len, bytes: bytes.map(u64::to_le_bytes) })
+        Some(Short::new(slot.get::<0>(Ordering::Relaxed), len, bytes))
     }
 
     /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].
@@ -165,7 +148,9 @@ impl Receiver {
         self.taken = self.taken.wrapping_add(1);
         let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
         self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
-        self.next_id = lap_id(self.taken, self.slots);
+        if index == 0 {
+            self.next_id = lap_id(self.taken, self.slots);
+        }
         self.freed = self.freed.wrapping_add(units_of(event.len));
         let (slots, units) = self.given_back;
         // A quarter at a time: the sender's line with the counts stays with it meanwhile.

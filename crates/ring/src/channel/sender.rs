@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::area::Area;
 use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
+use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
 
 /// What an event says besides its bytes.
@@ -111,6 +112,27 @@ impl Sender {
         Ok(true)
     }
 
+    /// Sends an event whose bytes lie in its cache line, if there is room; says whether there was.
+    /// Its other words are what lay there.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    #[inline]
+    pub fn send_short(&mut self, kind: u8, short: &Short) -> Result<bool, Broken> {
+        if !self.room(0)? {
+            return Ok(false);
+        }
+        let line = self.area.line(self.slot());
+        let [first, second, third, fourth] = short.words();
+        line.put::<0>(short.word, Ordering::Relaxed);
+        line.put::<2>(first, Ordering::Relaxed);
+        line.put::<3>(second, Ordering::Relaxed);
+        line.put::<4>(third, Ordering::Relaxed);
+        line.put::<5>(fourth, Ordering::Relaxed);
+        self.end(kind, short.len());
+        Ok(true)
+    }
+
     /// Begins an event of `len` bytes that come in pieces; `None` if there is no room.
     ///
     /// # Errors
@@ -208,20 +230,28 @@ impl Sender {
     /// Writes the slot, its last word last.
     #[inline]
     fn show(&mut self, head: Head, len: usize) {
-        let slot = self.slot();
-        let line = self.area.line(slot);
+        let line = self.area.line(self.slot());
         let [a, b, c] = head.words;
         line.put::<0>(a, Ordering::Relaxed);
         line.put::<1>(b, Ordering::Relaxed);
         line.put::<6>(c, Ordering::Relaxed);
         self.put = self.put.wrapping_add(units_of(len));
-        let last = u64::from(self.next_id) | u64::from(head.kind) << 16 | (len as u64) << 32;
+        self.end(head.kind, len);
+    }
+
+    /// Writes the last word of the slot, by which all of it is shown; goes on to the next.
+    #[inline]
+    fn end(&mut self, kind: u8, len: usize) {
+        let line = self.area.line(self.slot());
+        let last = u64::from(self.next_id) | u64::from(kind) << 16 | (len as u64) << 32;
         // As `handshake::show`: whoever sees it sees all of the above.
         line.put::<7>(last, Ordering::Release);
         self.sent = self.sent.wrapping_add(1);
         let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
         self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
-        self.next_id = lap_id(self.sent, self.slots);
+        if index == 0 {
+            self.next_id = lap_id(self.sent, self.slots);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Writing, far_fence};
+use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Short, Writing, far_fence};
 
 pub use direct::{Direct, Fetched, Never, Place};
 
@@ -354,18 +354,38 @@ impl<D: Bell> Channels<D> {
         len: usize,
         put: impl FnOnce(&mut Writing<'_>),
     ) -> Result<(), Refused> {
+        self.post(peer, len, |sender| {
+            let Some(mut writing) = sender.begin(len)? else { return Ok(false) };
+            put(&mut writing);
+            writing.send(head);
+            Ok(true)
+        })
+    }
+
+    /// Sends a message of a few bytes.
+    #[inline]
+    fn send_short(&mut self, peer: PeerId, short: &Short) -> Result<(), Refused> {
+        self.post(peer, short.len(), |sender| sender.send_short(event::MESSAGE, short))
+    }
+
+    /// Sends one event of `len` bytes by `write`, which says whether there was room.
+    #[inline]
+    fn post(
+        &mut self,
+        peer: PeerId,
+        len: usize,
+        write: impl FnOnce(&mut Sender) -> Result<bool, Broken>,
+    ) -> Result<(), Refused> {
         let (at, link) = self.link(peer)?;
-        match link.sender.begin(len) {
-            Ok(Some(mut writing)) => {
-                put(&mut writing);
-                writing.send(head);
+        match write(&mut link.sender) {
+            Ok(true) => {
                 link.full = None;
                 if link.sender.must_wake() {
                     link.bell.ring();
                 }
                 Ok(())
             }
-            Ok(None) => {
+            Ok(false) => {
                 link.full = Some(len);
                 Err(Refused::Full)
             }

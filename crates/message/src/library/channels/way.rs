@@ -45,13 +45,17 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         data: &B,
     ) -> Result<Handed, Refused> {
         let head = event::message(match_info);
-        if let Some(bytes) = data.whole() {
-            self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?;
-        } else if let Some((first, second)) = data.two() {
+        if let Some((first, second)) = data.two() {
+            if let Some(short) = Short::of(match_info, first, second) {
+                self.send_short(peer, &short)?;
+                return Ok(Handed::Done);
+            }
             let len = first.len().saturating_add(second.len());
             self.send(peer, head, len, |writing| {
                 writing.put(first);
-                writing.put(second);
+                if !second.is_empty() {
+                    writing.put(second);
+                }
             })?;
         } else {
             self.send_pieces(peer, head, data)?;

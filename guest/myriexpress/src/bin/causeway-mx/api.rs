@@ -129,9 +129,14 @@ impl Api {
     }
 
     /// Success, or the error that a call returned.
+    #[inline]
     pub fn check(&self, call: &'static str, code: u32) -> Result<(), Error> {
+        if code == 0 { Ok(()) } else { Err(self.failed(call, code)) }
+    }
+
+    #[cold]
+    fn failed(&self, call: &'static str, code: u32) -> Error {
         let hint = match code {
-            0 => return Ok(()),
             // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
             5 | 6 | 8 => {
                 " (a board is a port of causewayd of kind mx; CAUSEWAY_MX names its socket where it \
@@ -139,10 +144,11 @@ impl Api {
             }
             _ => "",
         };
-        Err(Error::Call { call, text: text((self.strerror)(code)), hint })
+        Error::Call { call, text: text((self.strerror)(code)), hint }
     }
 
     /// Success, or how a message ended.
+    #[inline]
     pub fn ended(&self, status: &Status) -> Result<(), Error> {
         if status.code == 0 {
             return Ok(());

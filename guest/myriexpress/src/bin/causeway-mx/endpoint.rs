@@ -80,29 +80,43 @@ impl<'a> Endpoint<'a> {
         self.api.check("mx_irecv", code).map(|()| Request(request))
     }
 
-    /// Whether a message has ended, and how.
-    pub fn test(&self, request: &mut Request) -> Result<Option<Status>, Error> {
-        let (mut status, mut result) = (Status::default(), 0_u32);
-        let code =
-            (self.api.test)(self.handle, &raw mut request.0, &raw mut status, &raw mut result);
+    /// Whether a message has ended, and well.
+    pub fn test(&self, request: &mut Request) -> Result<bool, Error> {
+        let mut status = Status::default();
+        self.look(request, &mut status)
+    }
+
+    /// The same, and how. The status is read where it was written, and only what of it is of
+    /// interest: to copy what was just written in pieces takes as long as a message.
+    fn look(&self, request: &mut Request, status: &mut Status) -> Result<bool, Error> {
+        let mut result = 0_u32;
+        let code = (self.api.test)(self.handle, &raw mut request.0, status, &raw mut result);
         self.api.check("mx_test", code)?;
-        if result == 0 {
-            return Ok(None);
+        if result != 0 {
+            self.api.ended(status)?;
         }
-        self.api.ended(&status).map(|()| Some(status))
+        Ok(result != 0)
     }
 
     /// Waits until a message has ended, for as long as the peer has patience.
-    pub fn wait(&self, request: Request) -> Result<Status, Error> {
-        self.wait_for(request, Some(self.patience_s))?.ok_or(Error::Silent(self.patience_s))
+    pub fn wait(&self, request: Request) -> Result<(), Error> {
+        let ended = self.wait_for(request, Some(self.patience_s), &mut Status::default())?;
+        if ended { Ok(()) } else { Err(Error::Silent(self.patience_s)) }
     }
 
     /// Waits until a message has ended, for ever.
     pub fn wait_ever(&self, request: Request) -> Result<Status, Error> {
-        self.wait_for(request, None)?.ok_or(Error::Silent(0))
+        let mut status = Status::default();
+        let ended = self.wait_for(request, None, &mut status)?;
+        if ended { Ok(status) } else { Err(Error::Silent(0)) }
     }
 
-    fn wait_for(&self, mut request: Request, s: Option<u32>) -> Result<Option<Status>, Error> {
+    fn wait_for(
+        &self,
+        mut request: Request,
+        s: Option<u32>,
+        status: &mut Status,
+    ) -> Result<bool, Error> {
         /// Looks between two looks at the clock.
         const LOOKS: u32 = 1 << 16;
         // Most messages end before anybody needs to know what time it is.
@@ -113,27 +127,22 @@ impl<'a> Endpoint<'a> {
         };
         loop {
             if self.blocking {
-                let (mut status, mut result) = (Status::default(), 0_u32);
-                let code = (self.api.wait)(
-                    self.handle,
-                    &raw mut request.0,
-                    1000,
-                    &raw mut status,
-                    &raw mut result,
-                );
+                let mut result = 0_u32;
+                let code =
+                    (self.api.wait)(self.handle, &raw mut request.0, 1000, status, &raw mut result);
                 self.api.check("mx_wait", code)?;
                 if result != 0 {
-                    return self.api.ended(&status).map(|()| Some(status));
+                    return self.api.ended(status).map(|()| true);
                 }
             } else {
                 for _ in 0..LOOKS {
-                    if let Some(status) = self.test(&mut request)? {
-                        return Ok(Some(status));
+                    if self.look(&mut request, status)? {
+                        return Ok(true);
                     }
                 }
             }
             if late() {
-                return Ok(None);
+                return Ok(false);
             }
         }
     }

@@ -88,7 +88,7 @@ impl Player<'_> {
             }
             let sent = endpoint.send(self.peer, DATA, &out, order.sync)?;
             if number == order.count {
-                return endpoint.wait(sent).map(drop);
+                return endpoint.wait(sent);
             }
             next = endpoint.receive(DATA, &mut came)?;
             endpoint.wait(sent)?;
@@ -138,7 +138,7 @@ impl Player<'_> {
                 }
                 // What has ended meanwhile.
                 while let Some(oldest) = sending.front_mut() {
-                    if endpoint.test(oldest)?.is_none() {
+                    if !endpoint.test(oldest)? {
                         break;
                     }
                     sending.pop_front();
@@ -149,7 +149,7 @@ impl Player<'_> {
         }
         let told = endpoint.send(self.peer, DONE, &[], false)?;
         endpoint.wait(done)?;
-        endpoint.wait(told).map(drop)
+        endpoint.wait(told)
     }
 
     /// Returns when the peer is here as well.
@@ -157,7 +157,7 @@ impl Player<'_> {
         let come = self.endpoint.receive(crate::order::READY, &mut [])?;
         let told = self.endpoint.send(self.peer, crate::order::READY, &[], false)?;
         self.endpoint.wait(come)?;
-        self.endpoint.wait(told).map(drop)
+        self.endpoint.wait(told)
     }
 }
 
