@@ -5,7 +5,9 @@ use std::thread::ThreadId;
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::ears::Rung;
 use causeway_endpoint::{Endpoint as Core, Opening as Begin};
-use causeway_message::library::{Asked, Completion, Counters, Partner, RequestId, Step};
+use causeway_message::library::{
+    Asked, Buffer, Completion, Counters, Library, Partner, RequestId, Step,
+};
 
 use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
 use crate::address::{Own, pack, unpack};
@@ -211,17 +213,18 @@ impl Endpoint {
         let memory = (self.known.asked, way.lent(), way.channels.fetched().messages);
         counted(&self.core.library.counters(), memory)
     }
+}
 
-    /// How a request ended, as the application is told.
-    #[inline(always)]
-    pub fn status(&self, ended: &Completion) -> MxStatus {
-        MxStatus {
-            code: ended.code,
-            source: ended.partner.map_or_else(EndpointAddr::default, |p| self.address(p)),
-            match_info: ended.match_info,
-            msg_length: ended.msg_length,
-            xfer_length: ended.xfer_length,
-            context: std::ptr::without_provenance_mut(ended.context as usize),
-        }
+/// How a request ended, as the application is told.
+#[inline(always)]
+pub fn told<B: Buffer>(own: Own, library: &Library<B>, ended: Completion) -> MxStatus {
+    let address = |partner| pack(own, partner, library.session(partner).unwrap_or(0));
+    MxStatus {
+        code: ended.code,
+        source: ended.partner.map(address).unwrap_or_default(),
+        match_info: ended.match_info,
+        msg_length: ended.msg_length,
+        xfer_length: ended.xfer_length,
+        context: std::ptr::without_provenance_mut(ended.context as usize),
     }
 }

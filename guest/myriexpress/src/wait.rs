@@ -120,29 +120,24 @@ fn answer(mut locked: Locked, action: Action) -> Locked {
     locked
 }
 
-/// Looks for something until it is there or patience ends.
+/// Looks for something until it is there or patience ends. `ready` says, at little cost, whether it
+/// may be there already; else the endpoint goes on first.
 #[inline]
 pub fn until<T>(
     handle: *mut c_void,
     patience: Patience,
+    ready: impl FnOnce(&mut Endpoint) -> bool,
     mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let mut locked = table::lock(handle)?;
-    let mut again = true;
-    loop {
-        if let Some(found) = look(locked.endpoint())? {
-            return Ok(Some(found));
-        }
-        if !again {
-            break;
-        }
-        again = false;
+    if !ready(locked.endpoint()) {
         // Most of a call is taking the lock: look some more while it is held.
         locked = progress_within(locked, LOOKS_OF_TEST)?;
     }
-    match patience {
-        Patience::None => Ok(None),
-        patience => wait(locked, patience, look),
+    match (look(locked.endpoint())?, patience) {
+        (None, Patience::None) => Ok(None),
+        (None, patience) => wait(locked, patience, look),
+        (found, _) => Ok(found),
     }
 }
 

@@ -1,15 +1,33 @@
 //! How the application learns that requests ended, and how it takes them back.
 
-use super::request::{Completion, Request, State};
+use super::request::{Completion, State};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};
 
 impl<B: Buffer> Library<B> {
+    /// Whether there is something to collect of a request, or no such request.
+    #[inline]
+    pub fn has_ended(&self, id: RequestId) -> bool {
+        self.requests.named(id.0).is_none_or(|(_, request)| request.state == State::Done)
+    }
+
     /// Collects a request if it has ended; its name is of no use then.
     ///
     /// # Errors
     /// There is no such request.
-    #[inline(always)]
     pub fn test(&mut self, id: RequestId) -> Result<Option<Completion>, Error> {
+        self.test_with(id, |_, completion| completion)
+    }
+
+    /// The same, and gives how it ended to `see`: nothing of it is moved about.
+    ///
+    /// # Errors
+    /// As of [`Self::test`].
+    #[inline(always)]
+    pub fn test_with<R>(
+        &mut self,
+        id: RequestId,
+        see: impl FnOnce(&Self, Completion) -> R,
+    ) -> Result<Option<R>, Error> {
         let (at, request) = self.requests.named(id.0).ok_or(Error::BadRequest)?;
         if request.forgotten || request.state == State::Detached {
             return Err(Error::BadRequest);
@@ -17,10 +35,15 @@ impl<B: Buffer> Library<B> {
         if request.state != State::Done {
             return Ok(None);
         }
-        if request.hidden || request.unacked {
-            return Ok(self.collect(at));
+        let plain = !request.hidden && !request.unacked && request.buffer.is_none();
+        let seen = see(self, request.completion());
+        if plain {
+            self.requests.unlink(&mut self.done, at);
+            self.requests.discard_spent(at);
+        } else {
+            self.collect(at);
         }
-        Ok(self.requests.discard_from(&mut self.done, at, Request::completion))
+        Ok(Some(seen))
     }
 
     /// Collects the request that ended first of those whose match information under `mask` is
@@ -31,11 +54,18 @@ impl<B: Buffer> Library<B> {
     #[inline]
     pub fn test_any(&mut self, info: u64, mask: u64) -> Result<Option<Completion>, Error> {
         check_mask(info, mask)?;
+        Ok(self.first_done(info, mask).and_then(|at| self.collect(at)))
+    }
+
+    /// Whether [`Self::test_any`] would collect one.
+    pub fn has_any(&self, info: u64, mask: u64) -> bool {
+        self.first_done(info, mask).is_some()
+    }
+
+    #[inline]
+    fn first_done(&self, info: u64, mask: u64) -> Option<u32> {
         let mut done = self.requests.iter(&self.done);
-        let found = done.find(|(_, request)| request.match_info & mask == info);
-        let found = found.map(|(at, _)| at);
-        drop(done);
-        Ok(found.and_then(|at| self.collect(at)))
+        done.find(|(_, request)| request.match_info & mask == info).map(|(at, _)| at)
     }
 
     /// The request that ended first, without collecting it.

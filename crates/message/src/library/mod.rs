@@ -222,8 +222,13 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Ends a request, which stands in no list.
-    #[inline]
     fn finish(&mut self, at: u32, status: Status) {
+        self.finish_here(at, status);
+    }
+
+    /// The same, where it counts.
+    #[inline(always)]
+    fn finish_here(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.buffer = None;
         request.status = status;

@@ -71,9 +71,9 @@ impl<B: Buffer> Library<B> {
             return Step::Ask(asked);
         }
         for _ in 0..ARRIVALS_PER_CALL {
-            if self.take_short(way) {
+            if let Some(more) = self.take_short(way) {
                 worked = true;
-                if way.more() {
+                if more {
                     continue;
                 }
                 break;
@@ -101,22 +101,25 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
-    /// straight way of most messages.
-    #[inline]
-    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> bool {
-        let Some((peer, short)) = way.short() else { return false };
-        let Some(partner) = self.alive(peer) else { return false };
-        let Some(at) = self.take_posted(peer, short.word) else { return false };
-        let Some(request) = self.requests.get_mut(at) else { return false };
+    /// straight way of most messages. Says whether there is more of the same partner.
+    #[inline(always)]
+    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<bool> {
+        let (peer, short) = way.short()?;
+        let partner = self.alive(peer)?;
+        let at = self.take_posted(peer, short.word)?;
+        let request = self.requests.get_mut(at)?;
         let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
         request.set_partner(Some(partner));
         request.match_info = short.word;
         request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);
         request.at = u32::try_from(taken).unwrap_or(u32::MAX);
         let cut = request.at < request.len;
-        self.finish(at, if cut { Status::Truncated } else { Status::Success });
-        way.short_done();
-        true
+        if cut {
+            self.finish(at, Status::Truncated);
+        } else {
+            self.finish_here(at, Status::Success);
+        }
+        Some(way.short_done())
     }
 
     /// What waited for room. Says whether anything was handed over.

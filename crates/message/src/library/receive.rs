@@ -110,6 +110,18 @@ impl<B: Buffer> Library<B> {
     /// Takes the receive that was posted first of those that take a message.
     #[inline]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
+        let queues = self.contexts.of_mut(match_info)?;
+        let first = queues.posted.first()?;
+        let request = self.requests.get(first)?;
+        // Mostly it is the first.
+        if match_info & request.mask == request.match_info && !request.directed {
+            self.requests.shift(&mut queues.posted);
+            return Some(first);
+        }
+        self.take_posted_of(peer, match_info)
+    }
+
+    fn take_posted_of(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let mut next = self.contexts.of(match_info).posted.first();
         while let Some(at) = next {
             let request = self.requests.get(at)?;

@@ -110,23 +110,17 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Takes out one that stands in a list, and gives it to `see` first.
+    /// The same of one that has nothing to be dropped, as its owner knows: it is forgotten.
     #[inline]
-    pub(super) fn discard_from<R>(
-        &mut self,
-        list: &mut List,
-        at: u32,
-        see: impl FnOnce(&T) -> R,
-    ) -> Option<R> {
-        self.unlink(list, at);
-        let entry = self.entries.get_mut(at as usize)?;
-        let seen = see(entry.value.as_ref()?);
-        entry.value = None;
-        entry.generation = entry.generation.wrapping_add(1).max(1);
-        entry.next = self.free;
-        self.free = at;
-        self.used = self.used.saturating_sub(1);
-        Some(seen)
+    pub(super) fn discard_spent(&mut self, at: u32) {
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        if entry.value.is_some() {
+            std::mem::forget(entry.value.take());
+            entry.generation = entry.generation.wrapping_add(1).max(1);
+            entry.next = self.free;
+            self.free = at;
+            self.used = self.used.saturating_sub(1);
+        }
     }
 
     /// The same, where what it was is of no interest.
@@ -227,6 +221,18 @@ impl<T> Slab<T> {
             None => list.tail = at,
         }
         list.head = at;
+    }
+
+    /// Takes the first out of its list.
+    #[inline]
+    pub(super) fn shift(&mut self, list: &mut List) {
+        let Some(entry) = self.entries.get_mut(list.head as usize) else { return };
+        let next = std::mem::replace(&mut entry.next, NONE);
+        list.head = next;
+        match self.entries.get_mut(next as usize) {
+            Some(behind) => behind.prev = NONE,
+            None => list.tail = NONE,
+        }
     }
 
     /// Takes one out of the list it stands in.

@@ -166,9 +166,12 @@ pub trait Transport<B: Buffer> {
         None
     }
 
-    /// What [`Self::short`] gave was taken.
+    /// What [`Self::short`] gave was taken. Says whether something else of the same partner is
+    /// there.
     #[inline]
-    fn short_done(&mut self) {}
+    fn short_done(&mut self) -> bool {
+        false
+    }
 
     /// After [`Self::done`]: whether there may be something next. Cheaper than [`Self::next`], for
     /// who has enough to do with what came.

@@ -26,17 +26,9 @@ impl Short {
         let mut bytes = [0; INLINE_BYTES / 8];
         let (words, rest) = first.as_chunks::<8>();
         bytes.iter_mut().zip(words).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
-        if rest.is_empty() {
+        if len > words.len().wrapping_mul(8) {
             let behind = bytes.get_mut(words.len()..).unwrap_or_default();
-            let (words, rest) = second.as_chunks::<8>();
-            behind.iter_mut().zip(words).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
-            if let Some(last) = behind.get_mut(words.len()) {
-                *last = partial(rest.iter().copied());
-            }
-        } else {
-            let mut rest = rest.iter().chain(second).copied();
-            let behind = bytes.iter_mut().skip(words.len());
-            behind.for_each(|to| *to = partial(rest.by_ref().take(8)));
+            append(behind, rest, second);
         }
         Some(Self { word, len, bytes })
     }
@@ -61,24 +53,40 @@ impl Short {
     /// Copies as many bytes as fit into two pieces, one after the other; gives how many.
     #[inline]
     pub fn copy_to(&self, first: &mut [u8], second: &mut [u8]) -> usize {
-        let (words, rest) = first.as_chunks_mut::<8>();
-        let full = self.len / 8;
-        if rest.is_empty() && words.len() <= full {
-            let behind = self.bytes.get(words.len()..).unwrap_or_default();
-            words.iter_mut().zip(self.bytes).for_each(|(to, from)| *to = from.to_le_bytes());
-            let done = words.len().wrapping_mul(8);
-            return done.wrapping_add(scatter(behind, self.len.wrapping_sub(done), second));
+        if self.len <= first.len() {
+            return scatter(&self.bytes, self.len, first);
         }
+        self.copy_to_both(first, second)
+    }
+
+    #[inline(never)]
+    fn copy_to_both(&self, first: &mut [u8], second: &mut [u8]) -> usize {
         let done = scatter(&self.bytes, self.len, first);
         let left = self.len.saturating_sub(done);
-        if left == 0 || second.is_empty() {
-            return done;
+        if done.is_multiple_of(8) {
+            let behind = self.bytes.get(done / 8..).unwrap_or_default();
+            return done.wrapping_add(scatter(behind, left, second));
         }
         let bytes = self.bytes.map(u64::to_le_bytes);
         let bytes = bytes.as_flattened().get(done..self.len).unwrap_or_default();
         let copied = second.iter_mut().zip(bytes).map(|(to, from)| *to = *from).count();
         done.wrapping_add(copied)
     }
+}
+
+/// What is no whole word of the first piece, and the second piece.
+#[inline(never)]
+fn append(behind: &mut [u64], rest: &[u8], second: &[u8]) {
+    if rest.is_empty() {
+        let (words, rest) = second.as_chunks::<8>();
+        behind.iter_mut().zip(words).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
+        if let Some(last) = behind.get_mut(words.len()) {
+            *last = partial(rest.iter().copied());
+        }
+        return;
+    }
+    let mut rest = rest.iter().chain(second).copied();
+    behind.iter_mut().for_each(|to| *to = partial(rest.by_ref().take(8)));
 }
 
 /// The word of at most eight bytes.
@@ -90,6 +98,15 @@ fn partial(bytes: impl Iterator<Item = u8>) -> u64 {
 /// Copies the first `len` bytes of words, as far as they fit; gives how many.
 #[inline]
 fn scatter(words: &[u64], len: usize, into: &mut [u8]) -> usize {
+    if let ([first, ..], 8, Some(to)) = (words, len, into.first_chunk_mut::<8>()) {
+        *to = first.to_le_bytes();
+        return 8;
+    }
+    scatter_all(words, len, into)
+}
+
+#[inline(never)]
+fn scatter_all(words: &[u64], len: usize, into: &mut [u8]) -> usize {
     let len = len.min(into.len());
     let (whole, rest) = into.get_mut(..len).unwrap_or_default().as_chunks_mut::<8>();
     let last = words.get(whole.len()).copied().unwrap_or(0).to_le_bytes();

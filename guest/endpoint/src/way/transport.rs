@@ -242,9 +242,9 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     #[inline]
-    fn short_done(&mut self) {
+    fn short_done(&mut self) -> bool {
         (self.rings_first, self.far) = (self.rings.is_some(), false);
-        <Local as Transport<B>>::short_done(&mut self.channels);
+        <Local as Transport<B>>::short_done(&mut self.channels)
     }
 
     #[inline]

@@ -2,10 +2,12 @@
 
 use std::ffi::c_void;
 
+use causeway_message::library::Library;
+
 use super::ended;
 use crate::abi::{EndpointAddr, MxStatus, get, put, put_if};
 use crate::code::{Code, Return};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, told};
 use crate::table;
 use crate::wait::{Patience, until};
 
@@ -37,9 +39,13 @@ fn one(
 ) -> Result<(), Return> {
     checked(result)?;
     let named = get(request, Return::BadRequest)?;
-    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
-        let ended = endpoint.core.library.test(endpoint.request(named)?)?;
-        Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
+    let ready = |endpoint: &mut Endpoint| {
+        endpoint.request(named).map_or(true, |id| endpoint.core.library.has_ended(id))
+    };
+    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+        let (id, own) = (endpoint.request(named)?, endpoint.own);
+        let tell = |library: &Library<_>, ended| put_if(status, told(own, library, ended));
+        Ok(endpoint.core.library.test_with(id, tell)?)
     })?;
     if report(seen, result)? {
         put(request, std::ptr::null_mut(), Return::BadRequest)?;
@@ -79,9 +85,11 @@ fn any(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
-        let ended = endpoint.core.library.test_any(info, mask)?;
-        Ok(found(status, ended.map(|ended| endpoint.status(&ended))))
+    let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_any(info, mask);
+    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+        let library = &mut endpoint.core.library;
+        let ended = library.test_any(info, mask)?;
+        Ok(found(status, ended.map(|ended| told(endpoint.own, library, ended))))
     })?;
     report(seen, result).map(drop)
 }
@@ -120,7 +128,8 @@ fn first(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let found = until(handle, patience, |endpoint: &mut Endpoint| {
+    let ready = |endpoint: &mut Endpoint| endpoint.core.library.ipeek().is_some();
+    let found = until(handle, patience, ready, |endpoint: &mut Endpoint| {
         Ok(endpoint.core.library.ipeek().map(|id| endpoint.own.handle(id)))
     })?;
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
@@ -156,7 +165,7 @@ fn unexpected(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let seen = until(handle, patience, |endpoint: &mut Endpoint| {
+    let seen = until(handle, patience, |_| false, |endpoint: &mut Endpoint| {
         let probed = endpoint.core.library.iprobe(info, mask)?;
         let probed = probed.map(|probed| MxStatus {
             code: 0,

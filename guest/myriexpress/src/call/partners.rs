@@ -69,7 +69,8 @@ fn connect(
         Ok(ended
             .map(|ended| (ended, ended.partner.map(|p| endpoint.address(p)).unwrap_or_default())))
     };
-    match until(handle, Patience::of(timeout_ms), look)? {
+    let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_ended(id);
+    match until(handle, Patience::of(timeout_ms), ready, look)? {
         Some((completion, address)) => {
             of_connect(completion.status)?;
             put(into, address, Return::BadParamVal)

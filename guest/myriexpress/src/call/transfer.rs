@@ -21,30 +21,27 @@ fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Resul
     put(into, endpoint.own.handle(id), Return::BadRequest)
 }
 
-/// What a send takes.
-#[derive(Debug, Clone, Copy)]
-struct Send {
-    list: *const Segment,
-    count: u32,
-    to: EndpointAddr,
-    info: u64,
-    context: *mut c_void,
+/// Both kinds of sends; in each function, so that all it is given stays in registers.
+#[inline(always)]
+fn send(
     sync: bool,
-}
-
-#[inline]
-fn send(handle: *mut c_void, send: Send, into: *mut *mut c_void) -> Result<(), Return> {
+    handle: *mut c_void,
+    (list, count): (*const Segment, u32),
+    to: EndpointAddr,
+    (info, context): (u64, *mut c_void),
+    into: *mut *mut c_void,
+) -> Result<(), Return> {
     let mut locked = table::lock(handle)?;
     let endpoint = locked.endpoint();
-    let to = endpoint.partner(send.to)?;
-    let data = endpoint.known.segments(send.list, send.count, false)?;
+    let to = endpoint.partner(to)?;
+    let data = endpoint.known.segments(list, count, false)?;
     endpoint.before_send();
-    let context = send.context.addr() as u64;
+    let context = context.addr() as u64;
     let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
-    let id = if send.sync {
-        library.issend(way, to, send.info, context, data)?
+    let id = if sync {
+        library.issend(way, to, info, context, data)?
     } else {
-        library.isend(way, to, send.info, context, data)?
+        library.isend(way, to, info, context, data)?
     };
     give(endpoint, id, into)?;
     wait::settle(locked).map(drop)
@@ -61,8 +58,8 @@ pub extern "C" fn mx_isend(
     context: *mut c_void,
     into: *mut *mut c_void,
 ) -> Code {
-    let what = Send { list, count, to, info, context, sync: false };
-    ended(handle, c"mx_isend", send(handle, what, into))
+    let sent = send(false, handle, (list, count), to, (info, context), into);
+    ended(handle, c"mx_isend", sent)
 }
 
 /// `mx_issend`.
@@ -76,8 +73,8 @@ pub extern "C" fn mx_issend(
     context: *mut c_void,
     into: *mut *mut c_void,
 ) -> Code {
-    let what = Send { list, count, to, info, context, sync: true };
-    ended(handle, c"mx_issend", send(handle, what, into))
+    let sent = send(true, handle, (list, count), to, (info, context), into);
+    ended(handle, c"mx_issend", sent)
 }
 
 /// `mx_irecv`.

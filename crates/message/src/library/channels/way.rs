@@ -206,14 +206,14 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     #[inline]
-    fn short_done(&mut self) {
+    fn short_done(&mut self) -> bool {
         self.turn = self.turn.saturating_sub(1);
         self.before_read = self.before_read.saturating_sub(1);
-        if let Some(Some(link)) = self.links.get_mut(self.at)
-            && link.receiver.advance_short()
-        {
+        let Some(Some(link)) = self.links.get_mut(self.at) else { return false };
+        if link.receiver.advance_short() {
             link.bell.ring();
         }
+        link.receiver.ready()
     }
 
     #[inline]
