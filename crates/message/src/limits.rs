@@ -136,6 +136,8 @@ pub const ARRIVALS_PER_CALL: usize = 64;
 pub const LINKS_GLANCED_AT_MAX: usize = 8;
 /// Longest message that goes through a channel whole; longer ones are pulled. In bytes.
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
+/// From so many short messages of one partner on that nothing was sent to, they are a stream.
+pub const STREAM_MESSAGES_MIN: u32 = 16;
 /// What a pulled message is cut into on its way through a channel, in bytes.
 pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
 /// Shortest message that is read out of its sender's memory, where that is possible, in bytes; and

@@ -10,7 +10,9 @@ use causeway_wire::local::{Ask, Tell};
 use crate::board::Conversation;
 use crate::ears::{Ears, Rung};
 use crate::error::Error;
-use crate::limits::{CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS};
+use crate::limits::{
+    CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS, STREAM_TICKS,
+};
 use crate::way::Way;
 
 /// How an endpoint is opened.
@@ -123,7 +125,20 @@ impl<B: Buffer> Endpoint<B> {
     /// False: something did, or it is not seen so.
     #[inline]
     pub fn stays_quiet(&self) -> bool {
+        if self.way.channels.streams() {
+            self.let_write();
+        }
         (0..GLANCES).all(|_| !self.way.comes())
+    }
+
+    /// Who looks at a line takes it from who is about to write it. That is what a single message
+    /// costs; of many in a row, the sender is to get ahead by some.
+    #[cold]
+    fn let_write(&self) {
+        let since = ticks();
+        while ticks().wrapping_sub(since) < STREAM_TICKS {
+            std::hint::spin_loop();
+        }
     }
 
     /// What is not looked at each time, if it is time.

@@ -54,6 +54,12 @@ impl Area {
         Line(unsafe { &*self.view.as_ptr().add(at).cast::<[AtomicU64; 8]>() })
     }
 
+    /// Asks for the line at `at`, to be written.
+    #[inline]
+    pub(super) fn prefetch_write(&self, at: usize) {
+        self.view.prefetch_write(at);
+    }
+
     /// Loads a word.
     #[inline]
     pub(super) fn get(&self, at: usize, order: Ordering) -> u64 {

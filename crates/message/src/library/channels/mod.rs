@@ -13,7 +13,7 @@ use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Short, Writi
 pub use direct::{Direct, Fetched, Never, Place};
 
 use super::{Arrival, Refused};
-use crate::limits::CHANNELS_MAX;
+use crate::limits::{CHANNELS_MAX, STREAM_MESSAGES_MIN};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 use direct::{Offered, Reading};
@@ -70,6 +70,9 @@ struct Link<D> {
     tells: bool,
     /// What it offered and nobody took yet.
     offers: BTreeMap<u64, Offered>,
+    /// Short messages of it since anything was sent to it, and what was sent to it since.
+    heard: u32,
+    told: u32,
     /// Its next event cannot be taken now.
     deferred: bool,
     /// What found no room last, in bytes.
@@ -184,6 +187,8 @@ impl<D: Bell> Channels<D> {
             direct,
             race: Race::default(),
             offers: BTreeMap::new(),
+            heard: 0,
+            told: 0,
             deferred: false,
             full: None,
             lost: None,
@@ -224,6 +229,13 @@ impl<D: Bell> Channels<D> {
     /// What was read out of partners' memory.
     pub fn fetched(&self) -> Fetched {
         self.fetched
+    }
+
+    /// Whether whoever was heard last sends one short message after the other, and is not answered.
+    #[inline]
+    pub fn streams(&self) -> bool {
+        let link = self.links.get(self.at).and_then(Option::as_ref);
+        link.is_some_and(|link| link.heard >= STREAM_MESSAGES_MIN)
     }
 
     /// The application did something by which it may take what it could not take before. Says
@@ -380,6 +392,10 @@ impl<D: Bell> Channels<D> {
         match write(&mut link.sender) {
             Ok(true) => {
                 link.full = None;
+                (link.heard, link.told) = (0, link.told.saturating_add(1));
+                if link.told >= STREAM_MESSAGES_MIN {
+                    link.sender.stream();
+                }
                 if link.sender.must_wake() {
                     link.bell.ring();
                 }

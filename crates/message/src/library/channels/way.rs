@@ -210,6 +210,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         self.turn = self.turn.saturating_sub(1);
         self.before_read = self.before_read.saturating_sub(1);
         let Some(Some(link)) = self.links.get_mut(self.at) else { return false };
+        (link.told, link.heard) = (0, link.heard.saturating_add(1));
         if link.receiver.advance_short() {
             link.bell.ring();
         }
