@@ -138,8 +138,14 @@ pub const LINKS_GLANCED_AT_MAX: usize = 8;
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
 /// From so many short messages of one partner on that nothing was sent to, they are a stream.
 pub const STREAM_MESSAGES_MIN: u32 = 16;
-/// What a pulled message is cut into on its way through a channel, in bytes.
-pub const CHANNEL_CHUNK_BYTES: usize = 16_384;
+/// What a pulled message is cut into on its way through a channel, in bytes: both sides copy at the
+/// same time, in what stays in a first cache.
+pub const CHANNEL_CHUNK_BYTES: usize = 4096;
+/// How often it is looked at a time whether the other side has put or taken the next of these: less
+/// than such a piece takes.
+pub const CHANNEL_LOOKS_AT_ONCE: u32 = 32;
+/// How often that, before more of the channel is filled: the other side may not be running.
+pub const CHANNEL_PACED_LOOKS: u32 = 32;
 /// Shortest message that is read out of its sender's memory, where that is possible, in bytes; and
 /// how many bytes of it at a time.
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;

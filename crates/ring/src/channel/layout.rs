@@ -7,7 +7,7 @@ use super::{Receiver, Sender};
 use crate::limits::{CHANNEL_DATA_MAX, CHANNEL_DATA_MIN, CHANNEL_SLOTS_MAX, CHANNEL_SLOTS_MIN};
 
 const MAGIC: [u8; 4] = *b"CWCH";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER_BYTES: u16 = 64;
 const CONTROLS: [usize; 2] = [1024, 2048];
 const SLOTS: usize = 4096;

@@ -4,9 +4,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::area::Area;
 use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
-use super::sender::{Head, lap_id, units_of};
+use super::sender::{AT_BEGIN, Head, WARM_BYTES, lap_id, units_of};
 use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
+
+/// How many units of data are given back at a time: half of what a sender fills again and again.
+const KEPT_UNITS: u32 = (WARM_BYTES / 2 / UNIT) as u32;
 
 /// An event as it was found, copied from shared memory once. Its bytes are still there, for
 /// [`Receiver::copy`].
@@ -16,6 +19,8 @@ pub struct Event {
     pub head: Head,
     /// How many bytes it has; at most what the channel allows.
     pub len: usize,
+    /// They lie at the beginning of the ring.
+    at_begin: bool,
 }
 
 /// Receives events from the other side.
@@ -91,7 +96,8 @@ impl Receiver {
             slot.get::<6>(Ordering::Relaxed),
         ];
         let head = Head { kind: (last >> 16) as u8, words };
-        Ok(Some(Event { head, len }))
+        let at_begin = (last >> 16) as u16 & AT_BEGIN != 0;
+        Ok(Some(Event { head, len, at_begin }))
     }
 
     /// The next event, if it is there and of that kind, and its bytes lie in its cache line: its
@@ -101,7 +107,7 @@ impl Receiver {
         let slot = self.area.line(self.slot());
         let last = slot.get::<7>(Ordering::Acquire);
         let len = (last >> 32) as usize;
-        if !self.is_next(last) || (last >> 16) as u8 != kind || len > INLINE_BYTES {
+        if !self.is_next(last) || (last >> 16) as u16 != u16::from(kind) || len > INLINE_BYTES {
             return None;
         }
         let bytes = [
@@ -116,7 +122,7 @@ impl Receiver {
     /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].
     #[inline]
     pub fn advance_short(&mut self) -> bool {
-        self.advance(&Event { head: Head::default(), len: 0 })
+        self.advance(&Event::default())
     }
 
     /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
@@ -131,7 +137,7 @@ impl Receiver {
             return len;
         }
         let size = (self.units as usize).wrapping_mul(UNIT);
-        let start = (self.freed as usize).wrapping_mul(UNIT).wrapping_add(at);
+        let start = (self.begin_of(event) as usize).wrapping_mul(UNIT).wrapping_add(at);
         let start = start & size.wrapping_sub(1);
         let (before, after) = into.split_at_mut(len.min(size.wrapping_sub(start)));
         self.area.read(self.places.data.wrapping_add(start), before);
@@ -151,12 +157,21 @@ impl Receiver {
         if index == 0 {
             self.next_id = lap_id(self.taken, self.slots);
         }
-        self.freed = self.freed.wrapping_add(units_of(event.len));
+        self.freed = self.begin_of(event).wrapping_add(units_of(event.len));
         let (slots, units) = self.given_back;
-        // A quarter at a time: the sender's line with the counts stays with it meanwhile.
+        // Some at a time: the sender's line with the counts stays with it meanwhile. What was left
+        // out at once, so that there is always room for the longest event.
         let due = self.taken.wrapping_sub(slots) >= self.slots / 4
-            || self.freed.wrapping_sub(units) >= self.units / 4;
+            || self.freed.wrapping_sub(units) >= (self.units / 4).min(KEPT_UNITS);
         due && self.give_back()
+    }
+
+    /// Where an event's data begins, in units: what is left out before it counts as taken.
+    #[inline]
+    fn begin_of(&self, event: &Event) -> u32 {
+        let within = self.units.wrapping_sub(1);
+        let left_out = self.freed.wrapping_neg() & within;
+        if event.at_begin { self.freed.wrapping_add(left_out) } else { self.freed }
     }
 
     fn give_back(&mut self) -> bool {

@@ -7,6 +7,12 @@ use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
 use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
 
+/// How much of the data ring is used where the receiver keeps up: what stays in a first cache.
+pub const WARM_BYTES: usize = 8192;
+const WARM_UNITS: u32 = (WARM_BYTES / UNIT) as u32;
+/// With the kind: the data lies at the beginning of the ring.
+pub(super) const AT_BEGIN: u16 = 1 << 8;
+
 /// How many slots before it is written a slot's line is asked for.
 const AHEAD: u32 = 4;
 
@@ -37,6 +43,8 @@ pub struct Sender {
     /// The same of data, in units.
     put: u32,
     freed: u32,
+    /// What was left out of the ring last, and the first unit behind it.
+    skipped: (u32, u32),
     /// Whether it makes no fences.
     spares: bool,
     withdrawn: u64,
@@ -57,6 +65,7 @@ impl Sender {
             taken: 0,
             put: 0,
             freed: 0,
+            skipped: (0, 0),
             spares: false,
             withdrawn: 0,
         }
@@ -132,7 +141,7 @@ impl Sender {
         line.put::<3>(second, Ordering::Relaxed);
         line.put::<4>(third, Ordering::Relaxed);
         line.put::<5>(fourth, Ordering::Relaxed);
-        self.end(kind, short.len());
+        self.end(kind.into(), short.len());
         Ok(true)
     }
 
@@ -155,7 +164,46 @@ impl Sender {
         if len > self.event_bytes_max || !self.room(len)? {
             return Ok(None);
         }
-        Ok(Some(Writing { sender: self, len, at: 0 }))
+        let skip = if len > INLINE_BYTES { self.back_to_begin(units_of(len))? } else { 0 };
+        Ok(Some(Writing { sender: self, len, at: 0, skip }))
+    }
+
+    /// Where data would leave the first [`WARM_BYTES`] of the ring, and these are free again: how
+    /// much of the ring is left out so that it lies at the beginning. Memory that few bytes were
+    /// written to and read from over and over again is handed over much faster than other.
+    #[inline]
+    fn back_to_begin(&mut self, units: u32) -> Result<u32, Broken> {
+        let at = self.put & self.units.wrapping_sub(1);
+        if at.saturating_add(units) <= WARM_UNITS {
+            return Ok(0);
+        }
+        let given_back = handshake::look(&self.area, self.places.given_back());
+        self.note(given_back)?;
+        let skip = self.units.wrapping_sub(at);
+        let free = self.units.wrapping_sub(self.put.wrapping_sub(self.freed));
+        Ok(if at > 0 && skip.saturating_add(units) <= free { skip } else { 0 })
+    }
+
+    /// How many bytes of data the other side has not given back, as far as that was looked at.
+    #[inline]
+    pub fn data_out(&self) -> usize {
+        let (skip, behind) = self.skipped;
+        let units = self.put.wrapping_sub(self.freed);
+        // What was left out is given back with what lies behind it.
+        let passed = self.put.wrapping_sub(behind) >= units;
+        let units = if passed { units } else { units.saturating_sub(skip) };
+        (units as usize).wrapping_mul(UNIT)
+    }
+
+    /// As [`Self::data_out`], looked at now.
+    ///
+    /// # Errors
+    /// As of [`Self::room`].
+    #[inline]
+    pub fn look_data_out(&mut self) -> Result<usize, Broken> {
+        let given_back = handshake::look(&self.area, self.places.given_back());
+        self.note(given_back)?;
+        Ok(self.data_out())
     }
 
     /// Whether to ring the other side's doorbell for what was sent since this was last asked.
@@ -223,10 +271,11 @@ impl Sender {
         self.area.put(self.places.sender_closed(), 1, Ordering::Release);
     }
 
-    /// Copies bytes into the data ring, `at` bytes after what was put last.
-    fn put_data(&self, at: usize, bytes: &[u8]) {
+    /// Copies bytes into the data ring, `at` bytes after what was put last and so many units that are
+    /// left out.
+    fn put_data(&self, skip: u32, at: usize, bytes: &[u8]) {
         let size = (self.units as usize).wrapping_mul(UNIT);
-        let start = (self.put as usize).wrapping_mul(UNIT).wrapping_add(at);
+        let start = (self.put.wrapping_add(skip) as usize).wrapping_mul(UNIT).wrapping_add(at);
         let start = start & size.wrapping_sub(1);
         let (before, after) = bytes.split_at(bytes.len().min(size.wrapping_sub(start)));
         self.area.write(self.places.data.wrapping_add(start), before);
@@ -242,19 +291,24 @@ impl Sender {
 
     /// Writes the slot, its last word last.
     #[inline]
-    fn show(&mut self, head: Head, len: usize) {
+    fn show(&mut self, head: Head, len: usize, skip: u32) {
         let line = self.area.line(self.slot());
         let [a, b, c] = head.words;
         line.put::<0>(a, Ordering::Relaxed);
         line.put::<1>(b, Ordering::Relaxed);
         line.put::<6>(c, Ordering::Relaxed);
+        self.put = self.put.wrapping_add(skip);
+        if skip > 0 {
+            self.skipped = (skip, self.put);
+        }
         self.put = self.put.wrapping_add(units_of(len));
-        self.end(head.kind, len);
+        let kind = u16::from(head.kind) | if skip > 0 { AT_BEGIN } else { 0 };
+        self.end(kind, len);
     }
 
     /// Writes the last word of the slot, by which all of it is shown; goes on to the next.
     #[inline]
-    fn end(&mut self, kind: u8, len: usize) {
+    fn end(&mut self, kind: u16, len: usize) {
         let line = self.area.line(self.slot());
         let last = u64::from(self.next_id) | u64::from(kind) << 16 | (len as u64) << 32;
         // As `handshake::show`: whoever sees it sees all of the above.
@@ -274,6 +328,7 @@ pub struct Writing<'a> {
     sender: &'a mut Sender,
     len: usize,
     at: usize,
+    skip: u32,
 }
 
 impl Writing<'_> {
@@ -283,7 +338,7 @@ impl Writing<'_> {
         let room = self.len.saturating_sub(self.at);
         let bytes = bytes.get(..room).unwrap_or(bytes);
         if self.len > INLINE_BYTES {
-            self.sender.put_data(self.at, bytes);
+            self.sender.put_data(self.skip, self.at, bytes);
         } else {
             let slot = self.sender.slot().wrapping_add(INLINE_AT);
             self.sender.area.write(slot.wrapping_add(self.at), bytes);
@@ -294,7 +349,7 @@ impl Writing<'_> {
     /// Sends it. Bytes that were not put are what lay there: bytes that this channel carried.
     #[inline]
     pub fn send(self, head: Head) {
-        self.sender.show(head, self.len);
+        self.sender.show(head, self.len, self.skip);
     }
 }
 

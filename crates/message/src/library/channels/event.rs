@@ -23,7 +23,7 @@ use crate::split::{PeerId, Token};
 
 pub(super) const MESSAGE: u8 = 1;
 pub(super) const OFFER: u8 = 2;
-const PULL: u8 = 3;
+pub(super) const PULL: u8 = 3;
 const CHUNK: u8 = 4;
 pub(super) const FAIL: u8 = 5;
 const TAKEN: u8 = 6;

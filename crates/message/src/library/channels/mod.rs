@@ -8,12 +8,16 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use causeway_ring::channel::{Broken, Event, Head, Receiver, Sender, Short, Writing, far_fence};
+use causeway_ring::channel::{
+    Broken, Event, Head, Receiver, Sender, Short, WARM_BYTES, Writing, far_fence,
+};
 
 pub use direct::{Direct, Fetched, Never, Place};
 
 use super::{Arrival, Refused};
-use crate::limits::{CHANNELS_MAX, STREAM_MESSAGES_MIN};
+use crate::limits::{
+    CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, STREAM_MESSAGES_MIN,
+};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 use direct::{Offered, Reading};
@@ -77,6 +81,8 @@ struct Link<D> {
     deferred: bool,
     /// What found no room last, in bytes.
     full: Option<usize>,
+    /// How often what it was fed was found not taken yet; and it is fed all the same then.
+    unhurried: u32,
     /// Nothing more is written into it.
     lost: Option<Status>,
     /// Of no use any more; the library half is told.
@@ -191,6 +197,7 @@ impl<D: Bell> Channels<D> {
             told: 0,
             deferred: false,
             full: None,
+            unhurried: 0,
             lost: None,
             dead: false,
             owed: VecDeque::new(),
@@ -263,6 +270,9 @@ impl<D: Bell> Channels<D> {
             if link.dead {
                 continue;
             }
+            // Who sleeps has filled the channel before.
+            idle &= !matches!(link.unhurried, 1..CHANNEL_PACED_LOOKS);
+            link.unhurried = CHANNEL_PACED_LOOKS;
             // What is deferred waits for the application alone.
             let arrived = link.receiver.ready() && !link.deferred;
             let room = match (link.full, link.owed.is_empty()) {
@@ -357,6 +367,33 @@ impl<D: Bell> Channels<D> {
         }
     }
 
+    /// Whether a partner may be fed `len` more bytes: it takes what it is fed while that is still in
+    /// a first cache, unless it is busy with something else.
+    #[inline]
+    fn keeps_up(&mut self, peer: PeerId, len: usize) -> Result<bool, Refused> {
+        let (at, link) = self.link(peer)?;
+        let fits = |out: usize| out.saturating_add(len) <= WARM_BYTES;
+        if fits(link.sender.data_out()) {
+            return Ok(true);
+        }
+        for _ in 0..CHANNEL_LOOKS_AT_ONCE {
+            match link.sender.look_data_out() {
+                Ok(out) if fits(out) => {
+                    link.unhurried = 0;
+                    return Ok(true);
+                }
+                Ok(_) if link.unhurried >= CHANNEL_PACED_LOOKS => return Ok(true),
+                Ok(_) => std::hint::spin_loop(),
+                Err(Broken) => {
+                    self.bury(at, Status::EndpointUnreachable);
+                    return Err(Refused::Never(Status::EndpointUnreachable));
+                }
+            }
+        }
+        link.unhurried = link.unhurried.saturating_add(1);
+        Ok(false)
+    }
+
     /// Sends one event, in pieces that `put` gives.
     #[inline]
     fn send(
@@ -415,7 +452,7 @@ impl<D: Bell> Channels<D> {
     /// Looks whether the next event of a link is there.
     #[inline]
     fn look(&mut self, at: usize) -> bool {
-        let Some(Some(link)) = self.links.get(at) else { return false };
+        let Some(Some(link)) = self.links.get_mut(at) else { return false };
         if link.dead || link.deferred {
             return false;
         }
@@ -424,6 +461,9 @@ impl<D: Bell> Channels<D> {
             Ok(Some(event)) => {
                 if let Some(arrival) = event::arrival(link.peer, &event) {
                     self.load.came(&arrival);
+                    // Who pulls is awake.
+                    let pulls = event.head.kind == event::PULL;
+                    link.unhurried = if pulls { 0 } else { link.unhurried };
                     let told = event.len > 0 && event.head.kind == event::OFFER;
                     let told = told && link.direct.is_some();
                     self.offered = if told { Offered::of(&event, &link.receiver) } else { None };

@@ -16,7 +16,7 @@ use super::direct::{Reading, Stepped};
 use super::race::Timed;
 use super::{Bell, Channels, Current, TURN, event};
 use crate::library::{Arrival, Refused};
-use crate::limits::DIRECT_BYTES_MIN;
+use crate::limits::{CHANNEL_LOOKS_AT_ONCE, DIRECT_BYTES_MIN};
 use crate::split::{PeerId, Token};
 
 /// What large messages are under way through channels, as far as it is known: it says only which
@@ -65,6 +65,22 @@ impl Load {
 }
 
 impl<D: Bell> Channels<D> {
+    /// In the middle of a message that comes in pieces: looks for a moment whether the next does.
+    #[inline]
+    pub(super) fn pieces_come(&self) -> bool {
+        if self.load.coming == 0 || !matches!(self.arrival, Arrival::Chunk { .. }) {
+            return false;
+        }
+        let Some(Some(link)) = self.links.get(self.at) else { return false };
+        (0..CHANNEL_LOOKS_AT_ONCE).any(|_| {
+            let ready = link.receiver.ready();
+            if !ready {
+                std::hint::spin_loop();
+            }
+            ready
+        })
+    }
+
     /// Says something of a pull; later, if there is no room.
     pub(super) fn say(&mut self, peer: PeerId, head: Head) {
         if self.send(peer, head, 0, |_| ()) == Err(Refused::Full)

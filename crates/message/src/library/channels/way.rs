@@ -109,7 +109,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         let (_, link) = self.link(peer)?;
         let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
         let mut from = at;
-        while from < end {
+        while from < end && self.keeps_up(peer, chunk)? {
             let len = chunk.min(end.saturating_sub(from));
             let until = from.saturating_add(len);
             let sent = self.send(peer, event::chunk(to), len, |writing| {
@@ -223,6 +223,9 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
             return !self.breathes;
         }
         if self.links.len() > LINKS_GLANCED_AT_MAX {
+            return true;
+        }
+        if self.pieces_come() {
             return true;
         }
         !self.notes.is_empty() || self.links.iter().flatten().any(|link| link.receiver.ready())
