@@ -12,9 +12,11 @@ pub const LOOKS_AT_ONCE: u32 = 8;
 pub const LOOKS_OF_TEST: u32 = 6;
 /// Longest sleep. Whatever a thread waits for wakes it.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Pages of the application that are known to be mapped, and runs of many pages.
+/// Pages of the application that are known to be mapped.
 pub const KNOWN_PAGES: usize = 256;
-/// See [`KNOWN_PAGES`].
-pub const KNOWN_RUNS: usize = 64;
+/// Sets of runs of many pages that are known to be mapped, and runs of each.
+pub const KNOWN_SETS: usize = 32;
+/// See [`KNOWN_SETS`].
+pub const RUNS_OF_SET: usize = 4;
 /// From so many pages on, a buffer is known as a run.
 pub const RUN_PAGES: usize = 4;

@@ -18,7 +18,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::abi::{Segment, get_at};
 use crate::code::Return;
-use crate::limits::{KNOWN_PAGES, KNOWN_RUNS, RUN_PAGES};
+use crate::limits::{KNOWN_PAGES, KNOWN_SETS, RUN_PAGES, RUNS_OF_SET};
 
 const PAGE: usize = 4096;
 
@@ -104,7 +104,8 @@ pub fn clean() {
 #[derive(Debug)]
 pub struct Known {
     pages: [usize; KNOWN_PAGES],
-    runs: [(usize, usize); KNOWN_RUNS],
+    /// Sets of runs: first byte (lowest bit as above), and length. What was found last is first.
+    runs: [[(usize, usize); RUNS_OF_SET]; KNOWN_SETS],
     cleaned: u32,
     /// Whether what was found is known from then on.
     keeps: bool,
@@ -119,7 +120,7 @@ impl Known {
     }
 
     const fn keeping(keeps: bool) -> Self {
-        let (pages, runs) = ([0; KNOWN_PAGES], [(0, 0); KNOWN_RUNS]);
+        let (pages, runs) = ([0; KNOWN_PAGES], [[(0, 0); RUNS_OF_SET]; KNOWN_SETS]);
         Self { pages, runs, cleaned: 0, keeps, asked: 0 }
     }
 
@@ -171,7 +172,7 @@ impl Known {
     fn check(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
         let within = ptr.addr() & PAGE.wrapping_sub(1);
         let start = ptr.addr().wrapping_sub(within);
-        let known = self.pages.get((start / PAGE) % KNOWN_PAGES).copied().unwrap_or(0);
+        let known = self.pages.get(mixed(start) % KNOWN_PAGES).copied().unwrap_or(0);
         // One page, which is known: the lowest bit counts where it is written to.
         if len.wrapping_sub(1) < PAGE.wrapping_sub(within)
             && known | usize::from(!write) == start | 1
@@ -197,7 +198,7 @@ impl Known {
         if end.wrapping_sub(start) <= PAGE {
             self.asked = self.asked.wrapping_add(1);
             ask(start, PAGE, write)?;
-            if let Some(place) = self.pages.get_mut((start / PAGE) % KNOWN_PAGES)
+            if let Some(place) = self.pages.get_mut(mixed(start) % KNOWN_PAGES)
                 && self.keeps
             {
                 *place = tag;
@@ -224,19 +225,29 @@ impl Known {
             }
             return Ok(());
         }
-        let place = self.runs.get_mut((start / PAGE) % KNOWN_RUNS);
-        if place.as_deref().is_some_and(|&(known, size)| known == tag && size >= len) {
+        let Some(set) = self.runs.get_mut(mixed(start) % KNOWN_SETS) else { return Err(Return::BadSegMem) };
+        let holds = |&(known, size): &(usize, usize)| {
+            (known == tag || known == start | 1) && size >= len && start != 0
+        };
+        if set.iter().any(holds) {
             return Ok(());
         }
         self.asked = self.asked.wrapping_add(1);
         ask(start, len, write)?;
-        if let Some(place) = place
-            && self.keeps
-        {
-            *place = (tag, len);
+        if self.keeps {
+            set.rotate_right(1);
+            if let Some(first) = set.first_mut() {
+                *first = (tag, len);
+            }
         }
         Ok(())
     }
+}
+
+/// A page's number by which it is looked for: buffers lie powers of two apart, so all of it counts.
+#[inline]
+fn mixed(start: usize) -> usize {
+    (((start / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
 /// Whether the kernel can be asked: not before Linux 5.14.

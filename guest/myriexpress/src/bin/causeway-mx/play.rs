@@ -13,6 +13,14 @@ fn byte(number: u32, at: usize) -> u8 {
     (mixed >> 13) as u8
 }
 
+/// A buffer whose pages are all there: those that nobody wrote to are one page of zeros, which is
+/// read in another time than memory.
+fn buffer(len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    fill(&mut bytes, 0);
+    bytes
+}
+
 fn fill(bytes: &mut [u8], number: u32) {
     bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(number, at));
 }
@@ -44,7 +52,7 @@ impl Player<'_> {
     /// As others measure, each side has a buffer to send from and one to receive into, and a receive
     /// is posted while the message before it is on its way.
     fn pingpong(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
-        let rooms = [vec![0; order.len as usize], vec![0; order.len as usize]];
+        let rooms = [buffer(order.len), buffer(order.len)];
         match order.count {
             0 => Ok(()),
             _ if self.asked => self.ask(order, mark, rooms),
@@ -107,7 +115,7 @@ impl Player<'_> {
         // Where nobody looks at the bytes all messages leave and enter one buffer, as in what others
         // measure with (osu_bw, ucx_perftest): many buffers would measure the memory behind the caches.
         let apart = if order.verify { window } else { 1 };
-        let rooms = |count: u32| vec![vec![0_u8; order.len as usize]; apart.min(count as usize)];
+        let rooms = |count: u32| vec![buffer(order.len); apart.min(count as usize)];
         let (mut out, mut into) = (rooms(sends), rooms(receives));
         let done = endpoint.receive(DONE, &mut [])?;
         let (mut sending, mut receiving) = (VecDeque::new(), VecDeque::new());
