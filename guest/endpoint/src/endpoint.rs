@@ -11,7 +11,7 @@ use crate::board::Conversation;
 use crate::ears::{Ears, Rung};
 use crate::error::Error;
 use crate::limits::{
-    CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS, STREAM_TICKS,
+    CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS, STILL_CALLS, STREAM_TICKS,
 };
 use crate::way::Way;
 
@@ -110,7 +110,9 @@ impl<B: Buffer> Endpoint<B> {
     /// again: something was done, or the daemon was heard that would have woken them.
     #[inline]
     pub fn step(&mut self) -> (Step, bool) {
-        let step = self.library.progress(&mut self.way);
+        // Nothing came, as a glance shows: all is looked at now and then.
+        let still = self.calls < STILL_CALLS && self.library.is_still() && !self.way.comes();
+        let step = if still { Step::Idle } else { self.library.progress(&mut self.way) };
         let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
         self.calls = self.calls.wrapping_add(weight);
         let mut stirs = step == Step::Worked;

@@ -16,6 +16,8 @@ pub const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// How often it only glances whether something comes, which it does instead of looking again where
 /// it can: some two nanoseconds each.
 pub const GLANCES: u32 = 24;
+/// Of [`RARELY_CALLS`], those in which a glance is enough where nothing comes.
+pub const STILL_CALLS: u32 = 48;
 /// How long nobody looks whether a stream of short messages goes on, when its sender is not ahead, in
 /// ticks of the processor's counter: some 200 ns, a few messages.
 pub const STREAM_TICKS: u64 = 500;

@@ -426,7 +426,7 @@ impl Way {
     /// Whether there may be something to take.
     #[inline]
     pub fn comes(&self) -> bool {
-        <Self as Transport<Vec<u8>>>::more(self)
+        self.rings.is_some() || !self.notes.is_empty() || self.channels.comes()
     }
 
     /// How often memory was lent to the daemon.

@@ -100,6 +100,15 @@ impl<B: Buffer> Library<B> {
         if worked { Step::Worked } else { Step::Idle }
     }
 
+    /// Whether [`Self::progress`] has nothing to do but with what comes.
+    #[inline]
+    pub fn is_still(&self) -> bool {
+        self.asked.is_none()
+            && self.own.is_empty()
+            && self.retry.is_empty()
+            && self.busy.is_empty()
+    }
+
     /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
     /// straight way of most messages. Says whether there is more of the same partner.
     #[inline(always)]

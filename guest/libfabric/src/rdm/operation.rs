@@ -221,10 +221,11 @@ impl Operations {
     #[inline]
     pub fn words(&self, at: u32) -> (u64, u64) {
         let Some(head) = self.head(at) else { return (0, 0) };
-        // SAFETY: the request that had it has ended.
-        let bytes = unsafe { head.as_ptr().read() };
-        let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
-        (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest))
+        // By words, as it was written (`ring::channel::Short`).
+        let words = head.as_ptr().cast::<u64>();
+        // SAFETY: the request that had it has ended; a head is two words, of no alignment.
+        let [first, second] = unsafe { [words.read_unaligned(), words.add(1).read_unaligned()] };
+        (u64::from_le(first), u64::from_le(second))
     }
 
     /// A head of two words.

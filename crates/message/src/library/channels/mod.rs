@@ -16,7 +16,8 @@ pub use direct::{Direct, Fetched, Never, Place};
 
 use super::{Arrival, Refused};
 use crate::limits::{
-    CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, STREAM_MESSAGES_MIN,
+    CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, LINKS_GLANCED_AT_MAX,
+    STREAM_MESSAGES_MIN,
 };
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
@@ -243,6 +244,17 @@ impl<D: Bell> Channels<D> {
     pub fn streams(&self) -> bool {
         let link = self.links.get(self.at).and_then(Option::as_ref);
         link.is_some_and(|link| link.heard >= STREAM_MESSAGES_MIN)
+    }
+
+    /// Whether there may be something next.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        if !self.reads.is_empty() {
+            return !self.breathes;
+        }
+        self.links.len() > LINKS_GLANCED_AT_MAX
+            || !self.notes.is_empty()
+            || self.links.iter().flatten().any(|link| link.receiver.ready())
     }
 
     /// The application did something by which it may take what it could not take before. Says

@@ -68,7 +68,8 @@ impl<D: Bell> Channels<D> {
     /// In the middle of a message that comes in pieces: looks for a moment whether the next does.
     #[inline]
     pub(super) fn pieces_come(&self) -> bool {
-        if self.load.coming == 0 || !matches!(self.arrival, Arrival::Chunk { .. }) {
+        let coming = self.load.coming > 0 && self.reads.is_empty();
+        if !coming || !matches!(self.arrival, Arrival::Chunk { .. }) {
             return false;
         }
         let Some(Some(link)) = self.links.get(self.at) else { return false };

@@ -6,9 +6,7 @@ use super::direct::Told;
 use super::read::Load;
 use super::{Bell, Channels, Current, event};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
-use crate::limits::{
-    CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN, LINKS_GLANCED_AT_MAX,
-};
+use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 
@@ -219,16 +217,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline]
     fn more(&self) -> bool {
-        if !self.reads.is_empty() {
-            return !self.breathes;
-        }
-        if self.links.len() > LINKS_GLANCED_AT_MAX {
-            return true;
-        }
-        if self.pieces_come() {
-            return true;
-        }
-        !self.notes.is_empty() || self.links.iter().flatten().any(|link| link.receiver.ready())
+        self.comes() || self.pieces_come()
     }
 
     #[inline]
