@@ -335,3 +335,34 @@ fn the_next_partner_with_a_number_does_not_inherit_the_end_of_the_last() {
     assert_eq!(given(&back), b"next");
     assert_eq!(next.ended(sent).status, Status::Success);
 }
+
+/// A sender goes at its partner's pace only while that takes anything: before it sleeps, and after a
+/// while, all of the channel is full, so that the partner has enough to do when it comes back.
+#[test]
+fn who_pulls_and_does_something_else_finds_a_full_channel() {
+    for sleeps in [true, false] {
+        let mut pair = Pair::new();
+        let bytes = content(5, 1 << 20);
+        let (receive, back) = pair.b.receive(1, u64::MAX, bytes.len());
+        let send = pair.a.send(B, 1, &bytes);
+        // The offer is there, and is pulled.
+        pair.b.library.progress(&mut pair.b.ways);
+        let mut runs = 0;
+        while if sleeps { !pair.a.ways.arm() } else { runs < 200 } {
+            pair.a.ways.disarm();
+            pair.a.library.progress(&mut pair.a.ways);
+            runs += 1;
+            assert!(runs <= 200, "it never sleeps");
+        }
+        pair.a.ways.disarm();
+        // Pieces of 4 KiB, by the slots of the first side: event 4 in the module's words.
+        let slots = (0..128).map(|at| pair.memory.read::<8>(4096 + at * 64 + 56).unwrap());
+        let pieces = slots.filter(|last| last[2] == 4).count();
+        assert!(pieces >= 28, "{pieces} pieces, sleeps: {sleeps}");
+        assert!(pair.b.is_pending(receive));
+        pair.run();
+        assert_eq!(pair.a.ended(send).status, Status::Success);
+        assert_eq!(pair.b.ended(receive).status, Status::Success);
+        assert!(given(&back) == bytes);
+    }
+}

@@ -130,7 +130,10 @@ impl<B: Buffer> Endpoint<B> {
         if self.way.channels.streams() {
             self.let_write();
         }
-        (0..GLANCES).all(|_| !self.way.comes())
+        (0..GLANCES).all(|_| {
+            std::hint::spin_loop();
+            !self.way.comes()
+        })
     }
 
     /// Who looks at a line takes it from who is about to write it. That is what a single message

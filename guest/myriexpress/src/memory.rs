@@ -225,7 +225,9 @@ impl Known {
             }
             return Ok(());
         }
-        let Some(set) = self.runs.get_mut(mixed(start) % KNOWN_SETS) else { return Err(Return::BadSegMem) };
+        let Some(set) = self.runs.get_mut(mixed(start) % KNOWN_SETS) else {
+            return Err(Return::BadSegMem);
+        };
         let holds = |&(known, size): &(usize, usize)| {
             (known == tag || known == start | 1) && size >= len && start != 0
         };
@@ -272,4 +274,28 @@ fn ask(start: usize, len: usize, write: bool) -> Result<(), Return> {
         return Err(Return::BadSegMem);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As buffers lie that an allocator gave one after the other: a power of two apart.
+    #[test]
+    fn buffers_that_lie_powers_of_two_apart_are_all_known() {
+        for (apart, len) in [(64, 40), (256, 256), (1024, 300)] {
+            let memory = vec![1_u8; (4 * apart + len) * PAGE];
+            let mut known = Known::keeping(true);
+            for _ in 0..10 {
+                for at in 0..4 {
+                    let start = memory.as_ptr().wrapping_add(at * apart * PAGE);
+                    for write in [true, false] {
+                        known.check(start.cast_mut().cast(), len * PAGE, write).unwrap();
+                    }
+                }
+            }
+            // What may be written to may be read.
+            assert_eq!(known.asked, 4, "{apart} pages apart");
+        }
+    }
 }

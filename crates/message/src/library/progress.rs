@@ -103,10 +103,7 @@ impl<B: Buffer> Library<B> {
     /// Whether [`Self::progress`] has nothing to do but with what comes.
     #[inline]
     pub fn is_still(&self) -> bool {
-        self.asked.is_none()
-            && self.own.is_empty()
-            && self.retry.is_empty()
-            && self.busy.is_empty()
+        self.asked.is_none() && self.own.is_empty() && self.retry.is_empty() && self.busy.is_empty()
     }
 
     /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the

@@ -92,7 +92,9 @@ fn append(behind: &mut [u64], rest: &[u8], second: &[u8]) {
 /// The word of at most eight bytes.
 #[inline]
 fn partial(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.zip([0, 8, 16, 24, 32, 40, 48, 56]).fold(0, |word, (byte, at)| word | u64::from(byte) << at)
+    bytes
+        .zip([0, 8, 16, 24, 32, 40, 48, 56])
+        .fold(0, |word, (byte, at)| word | u64::from(byte) << at)
 }
 
 /// Copies the first `len` bytes of words, as far as they fit; gives how many.
