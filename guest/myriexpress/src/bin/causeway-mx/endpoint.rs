@@ -51,6 +51,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Sends bytes.
+    #[inline]
     pub fn send(&self, to: Address, info: u64, bytes: &[u8], sync: bool) -> Result<Request, Error> {
         let (send, name) = match sync {
             true => (self.api.issend, "mx_issend"),
@@ -64,6 +65,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Receives what has exactly this match information.
+    #[inline]
     pub fn receive(&self, info: u64, into: &mut [u8]) -> Result<Request, Error> {
         let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
         let mut segment = Segment { bytes: into.as_mut_ptr().cast(), len };
@@ -88,6 +90,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, and how. The status is read where it was written, and only what of it is of
     /// interest: to copy what was just written in pieces takes as long as a message.
+    #[inline]
     fn look(&self, request: &mut Request, status: &mut Status) -> Result<bool, Error> {
         let mut result = 0_u32;
         let code = (self.api.test)(self.handle, &raw mut request.0, status, &raw mut result);
@@ -100,7 +103,17 @@ impl<'a> Endpoint<'a> {
 
     /// Waits until a message has ended, for as long as the peer has patience.
     pub fn wait(&self, request: Request) -> Result<(), Error> {
-        let ended = self.wait_for(request, Some(self.patience_s), &mut Status::default())?;
+        self.wait_in(request, &mut Status::default())
+    }
+
+    /// The same, for who waits for many: with room for how each ended.
+    #[inline]
+    pub fn wait_in(&self, mut request: Request, status: &mut Status) -> Result<(), Error> {
+        // Mostly it has.
+        if !self.blocking && self.look(&mut request, status)? {
+            return Ok(());
+        }
+        let ended = self.wait_for(request, Some(self.patience_s), status)?;
         if ended { Ok(()) } else { Err(Error::Silent(self.patience_s)) }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::api::Address;
+use crate::api::{Address, Status};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::order::{DATA, DONE, Order, Play};
@@ -118,7 +118,8 @@ impl Player<'_> {
         let rooms = |count: u32| vec![buffer(order.len); apart.min(count as usize)];
         let (mut out, mut into) = (rooms(sends), rooms(receives));
         let done = endpoint.receive(DONE, &mut [])?;
-        let (mut sending, mut receiving) = (VecDeque::new(), VecDeque::new());
+        let room = || VecDeque::with_capacity(window);
+        let (mut sending, mut receiving, mut status) = (room(), room(), Status::default());
         for posted in 0..window.min(receives as usize) {
             receiving.push_back(endpoint.receive(DATA, &mut into[posted % apart])?);
         }
@@ -135,7 +136,7 @@ impl Player<'_> {
                 sent += 1;
             }
             if let Some(receive) = receiving.pop_front() {
-                endpoint.wait(receive)?;
+                endpoint.wait_in(receive, &mut status)?;
                 let room = &mut into[got as usize % apart];
                 if order.verify {
                     check(room, got)?;
@@ -152,7 +153,7 @@ impl Player<'_> {
                     sending.pop_front();
                 }
             } else if let Some(send) = sending.pop_front() {
-                endpoint.wait(send)?;
+                endpoint.wait_in(send, &mut status)?;
             }
         }
         let told = endpoint.send(self.peer, DONE, &[], false)?;
