@@ -26,9 +26,12 @@ impl Short {
         let mut bytes = [0; INLINE_BYTES / 8];
         let (words, rest) = first.as_chunks::<8>();
         bytes.iter_mut().zip(words).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
-        if len > words.len().wrapping_mul(8) {
-            let behind = bytes.get_mut(words.len()..).unwrap_or_default();
-            append(behind, rest, second);
+        let behind = bytes.get_mut(words.len()..).unwrap_or_default();
+        match (rest, <&[u8; 8]>::try_from(second), behind) {
+            // A head and a word are as common as a word.
+            ([], Ok(word), [first, ..]) => *first = u64::from_le_bytes(*word),
+            ([], _, _) if second.is_empty() => {}
+            (_, _, behind) => append(behind, rest, second),
         }
         Some(Self { word, len, bytes })
     }
@@ -55,6 +58,13 @@ impl Short {
     pub fn copy_to(&self, first: &mut [u8], second: &mut [u8]) -> usize {
         if self.len <= first.len() {
             return scatter(&self.bytes, self.len, first);
+        }
+        let [one, two, three, _] = self.bytes;
+        if let ([head, rest], []) = first.as_chunks_mut::<8>()
+            && let (24, Some(body)) = (self.len, second.first_chunk_mut::<8>())
+        {
+            (*head, *rest, *body) = (one.to_le_bytes(), two.to_le_bytes(), three.to_le_bytes());
+            return 24;
         }
         self.copy_to_both(first, second)
     }

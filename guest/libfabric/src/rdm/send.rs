@@ -162,6 +162,32 @@ impl Rdm {
         }
     }
 
+    /// Sends so many bytes of one piece, if they go with their head and are gone at once; nobody is
+    /// told. False: nothing was done, and [`Self::send`] is to be called.
+    #[inline(always)]
+    pub fn send_quietly(
+        &mut self,
+        env: Env<'_>,
+        to: u64,
+        (tag, data): (Option<u64>, Option<u64>),
+        place: Place,
+    ) -> bool {
+        let len = place.len();
+        let Some(partner) = self.known(env.book, to) else { return false };
+        if len > self.whole_max(Some(partner)) {
+            return false;
+        }
+        let info = tag.map_or(PLAIN, |tag| TAGGED | tag & TAG_MASK);
+        let mut head = Operations::head_of(data.unwrap_or(0), first_word(data));
+        let parcel = Parcel::headed(NonNull::from(&mut head), place);
+        let endpoint = &mut self.endpoint;
+        let gone = endpoint.library.send_at_once(&mut endpoint.way, partner, info, &parcel);
+        if gone {
+            self.tally.sent_quietly(len);
+        }
+        gone
+    }
+
     /// Sends a message whose bytes go with their head: mostly it is gone at once, and there was never
     /// an operation.
     #[inline]
@@ -378,15 +404,20 @@ impl Rdm {
     /// Nobody has the number.
     #[inline]
     pub(super) fn reach(&mut self, book: &Book, to: u64) -> Result<Option<Partner>, Errno> {
-        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
-        if let Some(peer) = self.peers.get(at)
-            && let Reach::Known(partner) = peer.reach
-            && peer.source == book.get(to)
-            && self.endpoint.library.is_reached(partner)
-        {
+        if let Some(partner) = self.known(book, to) {
             return Ok(Some(partner));
         }
+        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
         self.connect(book, to, at)
+    }
+
+    /// Who has that number, if it is connected to.
+    #[inline]
+    fn known(&self, book: &Book, to: u64) -> Option<Partner> {
+        let peer = self.peers.get(usize::try_from(to).ok()?)?;
+        let Reach::Known(partner) = peer.reach else { return None };
+        let same = peer.source == book.get(to) && self.endpoint.library.is_reached(partner);
+        same.then_some(partner)
     }
 
     #[cold]
