@@ -211,11 +211,13 @@ impl State {
 /// Tells queues and counters what is over.
 #[inline]
 fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
-    while let Some(done) = ep.rdm.done.pop_front() {
-        let (bound, kind) = whose(ep, &done);
+    let Ep { rdm, tx, rx, counters, .. } = ep;
+    // Where they lie: each is copied once.
+    for done in &rdm.done {
+        let (bound, kind) = whose((*tx, *rx), done);
         if done.counts && done.report.flags & FI_PEEK == 0 {
-            ep.rdm.tally.over(kind, &done);
-            let counter = ep.counters.get(kind).copied().flatten();
+            rdm.tally.over(kind, done);
+            let counter = counters.get(kind).copied().flatten();
             if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
                 let failed = done.fault.is_some();
                 count(cntr, u64::from(!failed), u64::from(failed));
@@ -225,18 +227,19 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
             continue;
         }
         if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
-            cq.entries.push_back(done);
-            ep.rdm.tally.queued();
+            cq.entries.push_back(*done);
+            rdm.tally.queued();
             if cq.entries.len() >= COMPLETIONS_MAX {
                 cq.full = true;
                 // What is told there is told nowhere else.
-                ep.rdm.held |= same(ep.rx, bound);
+                rdm.held |= same(*rx, bound);
             }
             if let Some(sleep) = &cq.sleep {
                 sleep.stir();
             }
         }
     }
+    rdm.done.clear();
 }
 
 /// From how many looks in vain on it is counted, once something was done.
@@ -261,19 +264,19 @@ fn count(cntr: &mut Cntr, well: u64, failed: u64) {
 
 /// Where an operation is told, and what it was.
 #[inline]
-fn whose(ep: &Ep, done: &Done) -> (Option<Bound>, usize) {
+fn whose((tx, rx): (Option<Bound>, Option<Bound>), done: &Done) -> (Option<Bound>, usize) {
     let flags = done.report.flags;
     if flags & FI_RECV != 0 {
-        (ep.rx, RECEIVED)
+        (rx, RECEIVED)
     } else if flags & FI_REMOTE_WRITE != 0 {
-        (ep.rx, REMOTE_WRITTEN)
+        (rx, REMOTE_WRITTEN)
     } else if flags & FI_REMOTE_READ != 0 {
-        (ep.rx, REMOTE_READ)
+        (rx, REMOTE_READ)
     } else if flags & FI_READ != 0 {
-        (ep.tx, READ)
+        (tx, READ)
     } else if flags & FI_WRITE != 0 {
-        (ep.tx, WRITTEN)
+        (tx, WRITTEN)
     } else {
-        (ep.tx, SENT)
+        (tx, SENT)
     }
 }
