@@ -130,10 +130,13 @@ impl<B: Buffer> Endpoint<B> {
         if self.way.channels.streams() {
             self.let_write();
         }
-        (0..GLANCES).all(|_| {
+        for _ in 0..GLANCES {
+            if self.way.comes() {
+                return false;
+            }
             std::hint::spin_loop();
-            !self.way.comes()
-        })
+        }
+        true
     }
 
     /// Who looks at a line takes it from who is about to write it. That is what a single message
