@@ -130,13 +130,12 @@ impl<B: Buffer> Endpoint<B> {
         if self.way.channels.streams() {
             self.let_write();
         }
-        for _ in 0..GLANCES {
-            if self.way.comes() {
-                return false;
-            }
-            std::hint::spin_loop();
-        }
-        true
+        // The pause is first: it was looked just before.
+        !self.way.is_networked()
+            && (0..GLANCES).all(|_| {
+                std::hint::spin_loop();
+                !self.way.comes()
+            })
     }
 
     /// Who looks at a line takes it from who is about to write it. That is what a single message

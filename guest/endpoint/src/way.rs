@@ -423,10 +423,16 @@ impl Way {
         self.rings.as_mut().is_some_and(|rings| rings.stir()) || near
     }
 
+    /// Whether other hosts are reached, too: whether anything comes from there is not seen at a glance.
+    #[inline]
+    pub fn is_networked(&self) -> bool {
+        self.rings.is_some()
+    }
+
     /// Whether there may be something to take.
     #[inline]
     pub fn comes(&self) -> bool {
-        self.rings.is_some() || !self.notes.is_empty() || self.channels.comes()
+        self.is_networked() || !self.notes.is_empty() || self.channels.comes()
     }
 
     /// How often memory was lent to the daemon.
