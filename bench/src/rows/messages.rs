@@ -10,6 +10,7 @@ use causeway_fabric::Mac;
 use causeway_fabric::spec::{MxSpec, MxUdp, PortKind};
 
 use crate::effort::Effort;
+use crate::floor::bare_ring_us;
 use crate::inner::busy_ns;
 use crate::peers::af_xdp::{xdp_gbits, xdp_round_us};
 use crate::peers::frames::{frame_gbits, frame_round_us};
@@ -244,9 +245,11 @@ pub fn plans() -> Vec<Plan> {
             Plan::new(title, "us", Guest::Native, move |e| test.on_one_host(e))
                 .beside("Open MPI", move |e| open_mpi_us(e, len, count))
                 .beside("UCX", move |e| ucx_us(e, len, count))
+                .beside("bare ring", move |e| e.each(|| bare_ring_us(len)))
                 .aim(Against::Figure, aim)
                 .aim(Against::Peer("Open MPI"), 1.0)
                 .aim(Against::Peer("UCX"), 1.0)
+                .note("A bare ring copies twice and does nothing else: the machine's own floor.")
                 .at("mx-latency", len),
         );
     }

@@ -345,6 +345,21 @@ unsafe fn copy_wide(dst: *mut u8, src: *const u8, len: usize) {
             last = out(reg) _,
             out("xmm0") _,
             out("xmm1") _,
+            // `vzeroupper` takes the upper half of all of them.
+            out("xmm2") _,
+            out("xmm3") _,
+            out("xmm4") _,
+            out("xmm5") _,
+            out("xmm6") _,
+            out("xmm7") _,
+            out("xmm8") _,
+            out("xmm9") _,
+            out("xmm10") _,
+            out("xmm11") _,
+            out("xmm12") _,
+            out("xmm13") _,
+            out("xmm14") _,
+            out("xmm15") _,
             options(nostack)
         );
     }

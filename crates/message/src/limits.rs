@@ -141,6 +141,8 @@ pub const STREAM_MESSAGES_MIN: u32 = 16;
 /// What a pulled message is cut into on its way through a channel, in bytes: both sides copy at the
 /// same time, in what stays in a first cache.
 pub const CHANNEL_CHUNK_BYTES: usize = 4096;
+/// How much of one message is fed at a time, in bytes; some 20 us.
+pub const CHANNEL_FEED_BYTES_MAX: usize = 256 << 10;
 /// How often it is looked at a time whether the other side has put or taken the next of these: less
 /// than such a piece takes.
 pub const CHANNEL_LOOKS_AT_ONCE: u32 = 32;

@@ -111,7 +111,10 @@ impl<B: Buffer> Endpoint<B> {
     #[inline]
     pub fn step(&mut self) -> (Step, bool) {
         // Nothing came, as a glance shows: all is looked at now and then.
-        let still = self.calls < STILL_CALLS && self.library.is_still() && !self.way.comes();
+        let still = self.calls < STILL_CALLS
+            && self.library.is_still()
+            && !self.way.comes()
+            && !self.way.channels.is_reading();
         let step = if still { Step::Idle } else { self.library.progress(&mut self.way) };
         let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
         self.calls = self.calls.wrapping_add(weight);
@@ -126,25 +129,30 @@ impl<B: Buffer> Endpoint<B> {
     /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
     /// False: something did, or it is not seen so.
     #[inline]
-    pub fn stays_quiet(&self) -> bool {
+    pub fn stays_quiet(&mut self) -> bool {
+        if self.way.is_networked() {
+            return false;
+        }
         if self.way.channels.streams() {
             self.let_write();
         }
         // The pause is first: it was looked just before.
-        !self.way.is_networked()
-            && (0..GLANCES).all(|_| {
-                std::hint::spin_loop();
-                !self.way.comes()
-            })
+        (0..GLANCES).all(|_| {
+            std::hint::spin_loop();
+            !self.way.comes()
+        })
     }
 
     /// Who looks at a line takes it from who is about to write it. That is what a single message
     /// costs; of many in a row, the sender is to get ahead by some.
     #[cold]
-    fn let_write(&self) {
+    fn let_write(&mut self) {
         let since = ticks();
         while ticks().wrapping_sub(since) < STREAM_TICKS {
             std::hint::spin_loop();
+        }
+        if !self.way.comes() {
+            self.way.channels.end_stream();
         }
     }
 

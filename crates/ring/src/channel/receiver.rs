@@ -39,6 +39,8 @@ pub struct Receiver {
     next_id: u16,
     freed: u32,
     given_back: (u32, u32),
+    /// The same when it was last looked whether the sender waits for it.
+    offered: (u32, u32),
 }
 
 impl Receiver {
@@ -55,6 +57,7 @@ impl Receiver {
             next_id: lap_id(0, layout.slots()),
             freed: 0,
             given_back: (0, 0),
+            offered: (0, 0),
         }
     }
 
@@ -178,6 +181,14 @@ impl Receiver {
         self.given_back = (self.taken, self.freed);
         let counts = u64::from(self.taken) | u64::from(self.freed) << 32;
         handshake::show(&self.area, self.places.given_back(), counts);
+        // Who waits has filled at least half; a quarter at a time wakes it early enough, and seldom.
+        let (slots, units) = self.offered;
+        let much = self.taken.wrapping_sub(slots) >= self.slots / 4
+            || self.freed.wrapping_sub(units) >= self.units / 4;
+        if !much {
+            return false;
+        }
+        self.offered = self.given_back;
         handshake::must_wake(&self.area, self.places.sender_waits())
     }
 

@@ -165,23 +165,21 @@ fn unexpected(
     result: *mut u32,
 ) -> Result<(), Return> {
     checked(result)?;
-    let seen = until(
-        handle,
-        patience,
-        |_| false,
-        |endpoint: &mut Endpoint| {
-            let probed = endpoint.core.library.iprobe(info, mask)?;
-            let probed = probed.map(|probed| MxStatus {
-                code: 0,
-                source: endpoint.address(probed.partner),
-                match_info: probed.match_info,
-                msg_length: probed.len,
-                xfer_length: probed.len,
-                context: std::ptr::null_mut(),
-            });
-            Ok(found(status, probed))
-        },
-    )?;
+    let ready = |endpoint: &mut Endpoint| {
+        endpoint.core.library.iprobe(info, mask).map_or(true, |probed| probed.is_some())
+    };
+    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+        let probed = endpoint.core.library.iprobe(info, mask)?;
+        let probed = probed.map(|probed| MxStatus {
+            code: 0,
+            source: endpoint.address(probed.partner),
+            match_info: probed.match_info,
+            msg_length: probed.len,
+            xfer_length: probed.len,
+            context: std::ptr::null_mut(),
+        });
+        Ok(found(status, probed))
+    })?;
     report(seen, result).map(drop)
 }
 

@@ -246,6 +246,19 @@ impl<D: Bell> Channels<D> {
         link.is_some_and(|link| link.heard >= STREAM_MESSAGES_MIN)
     }
 
+    /// Nothing came of a stream in the time of some messages: it is none any more.
+    pub fn end_stream(&mut self) {
+        if let Some(Some(link)) = self.links.get_mut(self.at) {
+            link.heard = 0;
+        }
+    }
+
+    /// Whether something is being read out of a partner's memory.
+    #[inline]
+    pub fn is_reading(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
     /// Whether there may be something next.
     #[inline]
     pub fn comes(&self) -> bool {
@@ -388,10 +401,11 @@ impl<D: Bell> Channels<D> {
         if fits(link.sender.data_out()) {
             return Ok(true);
         }
-        for _ in 0..CHANNEL_LOOKS_AT_ONCE {
+        for look in 0..CHANNEL_LOOKS_AT_ONCE {
             match link.sender.look_data_out() {
                 Ok(out) if fits(out) => {
-                    link.unhurried = 0;
+                    // Only who takes it while we look keeps up.
+                    link.unhurried = if look > 0 { 0 } else { link.unhurried };
                     return Ok(true);
                 }
                 Ok(_) if link.unhurried >= CHANNEL_PACED_LOOKS => return Ok(true),

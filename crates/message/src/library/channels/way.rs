@@ -6,7 +6,9 @@ use super::direct::Told;
 use super::read::Load;
 use super::{Bell, Channels, Current, event};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
-use crate::limits::{CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, DIRECT_BYTES_MIN};
+use crate::limits::{
+    CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, CHANNEL_FEED_BYTES_MAX, DIRECT_BYTES_MIN,
+};
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 
@@ -106,6 +108,12 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     ) -> Result<usize, Refused> {
         let (_, link) = self.link(peer)?;
         let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
+        // A long one is left for others in between; there is more to do, so nobody sleeps over it.
+        let capped = at.saturating_add(CHANNEL_FEED_BYTES_MAX);
+        if capped < end {
+            link.unhurried = link.unhurried.max(1);
+        }
+        let end = end.min(capped);
         let mut from = at;
         while from < end && self.keeps_up(peer, chunk)? {
             let len = chunk.min(end.saturating_sub(from));
