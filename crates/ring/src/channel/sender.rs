@@ -13,7 +13,7 @@ const WARM_UNITS: u32 = (WARM_BYTES / UNIT) as u32;
 /// With the kind: the data lies at the beginning of the ring.
 pub(super) const AT_BEGIN: u16 = 1 << 8;
 
-/// How many slots before it is written a slot's line is asked for.
+/// How many slots ahead of the next one a line is asked for.
 const AHEAD: u32 = 4;
 
 /// What an event says besides its bytes.
@@ -85,9 +85,14 @@ impl Sender {
         if self.fits(len) {
             return Ok(true);
         }
-        let given_back = handshake::look(&self.area, self.places.given_back());
-        self.note(given_back)?;
+        self.look()?;
         Ok(self.fits(len))
+    }
+
+    /// Looks what was given back.
+    #[inline]
+    fn look(&mut self) -> Result<(), Broken> {
+        self.note(handshake::look(&self.area, self.places.given_back()))
     }
 
     #[inline]
@@ -177,8 +182,7 @@ impl Sender {
         if at.saturating_add(units) <= WARM_UNITS {
             return Ok(0);
         }
-        let given_back = handshake::look(&self.area, self.places.given_back());
-        self.note(given_back)?;
+        self.look()?;
         let skip = self.units.wrapping_sub(at);
         let free = self.units.wrapping_sub(self.put.wrapping_sub(self.freed));
         Ok(if at > 0 && skip.saturating_add(units) <= free { skip } else { 0 })
@@ -201,8 +205,7 @@ impl Sender {
     /// As of [`Self::room`].
     #[inline]
     pub fn look_data_out(&mut self) -> Result<usize, Broken> {
-        let given_back = handshake::look(&self.area, self.places.given_back());
-        self.note(given_back)?;
+        self.look()?;
         Ok(self.data_out())
     }
 
