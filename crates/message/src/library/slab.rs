@@ -21,6 +21,17 @@ struct Entry<T> {
     value: Option<T>,
 }
 
+impl<T> Entry<T> {
+    /// Its place is free again, before all others.
+    #[inline(always)]
+    fn free(&mut self, at: u32, free: &mut u32, used: &mut usize) {
+        // Never 0, so that no name is.
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.next = std::mem::replace(free, at);
+        *used = used.saturating_sub(1);
+    }
+}
+
 /// Some of a slab's things, in order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct List {
@@ -102,25 +113,8 @@ impl<T> Slab<T> {
     pub(super) fn remove(&mut self, at: u32) -> Option<T> {
         let entry = self.entries.get_mut(at as usize)?;
         let value = entry.value.take()?;
-        // Never 0, so that no name is.
-        entry.generation = entry.generation.wrapping_add(1).max(1);
-        entry.next = self.free;
-        self.free = at;
-        self.used = self.used.saturating_sub(1);
+        entry.free(at, &mut self.free, &mut self.used);
         Some(value)
-    }
-
-    /// The same of one that has nothing to be dropped, as its owner knows: it is forgotten.
-    #[inline]
-    pub(super) fn discard_spent(&mut self, at: u32) {
-        let Some(entry) = self.entries.get_mut(at as usize) else { return };
-        if entry.value.is_some() {
-            std::mem::forget(entry.value.take());
-            entry.generation = entry.generation.wrapping_add(1).max(1);
-            entry.next = self.free;
-            self.free = at;
-            self.used = self.used.saturating_sub(1);
-        }
     }
 
     /// The same, where what it was is of no interest.
@@ -129,10 +123,17 @@ impl<T> Slab<T> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         if entry.value.is_some() {
             entry.value = None;
-            entry.generation = entry.generation.wrapping_add(1).max(1);
-            entry.next = self.free;
-            self.free = at;
-            self.used = self.used.saturating_sub(1);
+            entry.free(at, &mut self.free, &mut self.used);
+        }
+    }
+
+    /// The same of one that has nothing to be dropped, as its owner knows: it is forgotten.
+    #[inline]
+    pub(super) fn discard_spent(&mut self, at: u32) {
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        if entry.value.is_some() {
+            std::mem::forget(entry.value.take());
+            entry.free(at, &mut self.free, &mut self.used);
         }
     }
 

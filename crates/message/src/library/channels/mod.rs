@@ -392,6 +392,13 @@ impl<D: Bell> Channels<D> {
         }
     }
 
+    /// The partner of a link broke its rules: why it is not sent to any more.
+    #[cold]
+    fn broke(&mut self, at: usize) -> Refused {
+        self.bury(at, Status::EndpointUnreachable);
+        Refused::Never(Status::EndpointUnreachable)
+    }
+
     /// Whether a partner may be fed `len` more bytes: it takes what it is fed while that is still in
     /// a first cache, unless it is busy with something else.
     #[inline]
@@ -410,10 +417,7 @@ impl<D: Bell> Channels<D> {
                 }
                 Ok(_) if link.unhurried >= CHANNEL_PACED_LOOKS => return Ok(true),
                 Ok(_) => std::hint::spin_loop(),
-                Err(Broken) => {
-                    self.bury(at, Status::EndpointUnreachable);
-                    return Err(Refused::Never(Status::EndpointUnreachable));
-                }
+                Err(Broken) => return Err(self.broke(at)),
             }
         }
         link.unhurried = link.unhurried.saturating_add(1);
@@ -468,10 +472,7 @@ impl<D: Bell> Channels<D> {
                 link.full = Some(len);
                 Err(Refused::Full)
             }
-            Err(Broken) => {
-                self.bury(at, Status::EndpointUnreachable);
-                Err(Refused::Never(Status::EndpointUnreachable))
-            }
+            Err(Broken) => Err(self.broke(at)),
         }
     }
 
