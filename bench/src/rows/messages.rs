@@ -55,6 +55,8 @@ pub(super) enum By {
     Nothing,
     /// Frames on an interface.
     Frames,
+    /// The same, by the processes themselves.
+    Bypass,
     /// Datagrams.
     Udp,
 }
@@ -72,6 +74,7 @@ pub(super) fn board(rig: &Rig, number: u8, by: By) -> PathBuf {
     let spec = match by {
         By::Nothing => local,
         By::Frames => MxSpec { interface: Some("eth0".into()), ..local },
+        By::Bypass => MxSpec { interface: Some("eth0".into()), bypass: true, ..local },
         By::Udp => {
             let own = usize::from(number.saturating_sub(1));
             let udp = MxUdp { listen: at(own), peers: vec![at(1_usize.saturating_sub(own))] };
@@ -213,7 +216,8 @@ impl Test {
         far.wait_peer()?;
         let ends = [(&*asks, Some(spaces[0])), (&*serves, Some(spaces[1]))];
         // A process that never sleeps would keep its daemon from the core that they share.
-        Ok((self.between(effort, ends, "bench2", &["--blocking"])?, busy_ns()))
+        let also: &[&str] = if by == By::Bypass { &[] } else { &["--blocking"] };
+        Ok((self.between(effort, ends, "bench2", also)?, busy_ns()))
     }
 }
 
@@ -281,20 +285,31 @@ pub fn plans() -> Vec<Plan> {
     );
     let (words, factor) = (&["pingpong"][..], 2.0);
     let round = Test { words, len: 8, count: 10_000, figure: LATENCY, factor, cached: true };
-    plans.push(
-        Plan::new("MX between hosts, round trip of 8 B", "us", Guest::Native, move |e| {
-            round.between_hosts(e, By::Frames)
-        })
-        .beside("by datagrams", move |e| round.between_hosts(e, By::Udp))
-        .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
-        .beside("raw veth, frames, asleep", |e| frame_round_us(e, Ends::Apart))
-        .beside("raw veth, frames, spinning", |e| frame_round_us(e, Ends::Spinning))
-        .beside("raw veth, frames, on one core", |e| frame_round_us(e, Ends::Together))
-        .beside("raw veth, AF_XDP, on one core", xdp_round_us)
-        .aim(Against::Peer("raw veth, frames, asleep"), 0.9)
-        .aim(Against::Peer("raw veth, frames, spinning"), 0.9)
-        .note("Each host on one core: its process and its daemon wake each other there."),
-    );
+    for (title, by, note) in [
+        (
+            "MX between hosts, round trip of 8 B",
+            By::Frames,
+            "Each host on one core: its process and its daemon wake each other there.",
+        ),
+        (
+            "MX between hosts past the daemon, round trip of 8 B",
+            By::Bypass,
+            "Each host on one core: its process, which is at the interface itself and never sleeps.",
+        ),
+    ] {
+        plans.push(
+            Plan::new(title, "us", Guest::Native, move |e| round.between_hosts(e, by))
+                .beside("by datagrams", move |e| round.between_hosts(e, By::Udp))
+                .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
+                .beside("raw veth, frames, asleep", |e| frame_round_us(e, Ends::Apart))
+                .beside("raw veth, frames, spinning", |e| frame_round_us(e, Ends::Spinning))
+                .beside("raw veth, frames, on one core", |e| frame_round_us(e, Ends::Together))
+                .beside("raw veth, AF_XDP, on one core", xdp_round_us)
+                .aim(Against::Peer("raw veth, frames, asleep"), 0.9)
+                .aim(Against::Peer("raw veth, frames, spinning"), 0.9)
+                .note(note),
+        );
+    }
     let pairs = Test { len: 65_536, count: 80_000, ..stream };
     plans.push(
         Plan::new("MX stream of 16 endpoints in pairs, 64 KiB", "GB/s", Guest::Native, move |e| {
@@ -323,6 +338,11 @@ pub fn plans() -> Vec<Plan> {
             "MX between hosts, stream of 1 MiB",
             By::Frames,
             "Each host on one core, in turns. Frames of 4 KiB, each of which crosses the kernel alone.",
+        ),
+        (
+            "MX between hosts past the daemon, stream of 1 MiB",
+            By::Bypass,
+            "Each host on one core: its process alone. Frames of 4 KiB, many in one call.",
         ),
         (
             "MX between hosts by datagrams, stream of 1 MiB",

@@ -41,12 +41,12 @@ impl Test {
     }
 
     /// Ranks of two hosts: their boards are in namespaces with a cable between them.
-    fn between_hosts(self, effort: &Effort) -> Result<Vec<f64>, String> {
+    fn between_hosts(self, effort: &Effort, by: By) -> Result<Vec<f64>, String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {
             underlay.at(host, move || {
                 let rig = Rig::on(core, Duration::from_millis(100));
-                let socket = board(&rig, host as u8 + 1, By::Frames);
+                let socket = board(&rig, host as u8 + 1, by);
                 Ok((rig, socket))
             })
         };
@@ -75,8 +75,7 @@ fn row(name: &str, unit: &'static str, test: Test) -> Plan {
 pub fn plans() -> Vec<Plan> {
     let half = |len, rounds| Test { play: Play::HalfRound, len, rounds };
     let stream = Test { play: Play::Stream, len: 1 << 20, rounds: 2_000 };
-    let far = half(8, 5_000);
-    vec![
+    let mut plans = vec![
         row("MPI half round trip, 8 B", "us", half(8, 200_000)).aim(Against::Figure, 0.25),
         row("MPI half round trip, 1 MiB", "us", half(1 << 20, 2_000))
             .aim(Against::Peer("shared memory"), 1.0)
@@ -84,15 +83,30 @@ pub fn plans() -> Vec<Plan> {
         row("MPI stream, 1 MiB", "GB/s", stream)
             .aim(Against::Peer("shared memory"), 1.0)
             .aim(Against::Peer("UCX"), 1.0),
-        Plan::new("MPI between hosts, half round trip of 8 B", "us", Guest::Native, move |e| {
-            far.between_hosts(e)
-        })
-        .beside("TCP", move |e| tcp_between_hosts_us(e, far.len, far.rounds))
-        .aim(Against::Peer("TCP"), 2.0)
-        .beside("raw veth, UDP", |e| {
-            udp_round_us(e, Way::Veth, Ends::Together)
-                .map(|us| us.iter().map(|us| us / 2.0).collect())
-        })
-        .note("Each host on one core: its rank, which never sleeps, and its daemon."),
-    ]
+    ];
+    let far = half(8, 5_000);
+    for (title, by, note) in [
+        (
+            "MPI between hosts, half round trip of 8 B",
+            By::Frames,
+            "Each host on one core: its rank, which never sleeps, and its daemon.",
+        ),
+        (
+            "MPI between hosts past the daemon, half round trip of 8 B",
+            By::Bypass,
+            "Each host on one core: its rank, which is at the interface itself and never sleeps.",
+        ),
+    ] {
+        plans.push(
+            Plan::new(title, "us", Guest::Native, move |e| far.between_hosts(e, by))
+                .beside("TCP", move |e| tcp_between_hosts_us(e, far.len, far.rounds))
+                .aim(Against::Peer("TCP"), 2.0)
+                .beside("raw veth, UDP", |e| {
+                    udp_round_us(e, Way::Veth, Ends::Together)
+                        .map(|us| us.iter().map(|us| us / 2.0).collect())
+                })
+                .note(note),
+        );
+    }
+    plans
 }

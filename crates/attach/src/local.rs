@@ -19,7 +19,8 @@ use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 pub struct Received {
     /// Its bytes.
     pub bytes: [u8; MESSAGE_BYTES],
-    /// Its descriptors: of memory files and event counters, or such as are of no use.
+    /// Its descriptors: of memory files and event counters, or such as are of no use; of the daemon,
+    /// any.
     pub fds: Vec<Handed>,
 }
 
@@ -71,7 +72,7 @@ impl Socket {
         odd: &mut bool,
     ) -> Result<Got, Errno> {
         match self {
-            Self::Own(socket) => inlet::receive(socket, part, fds, odd),
+            Self::Own(socket) => inlet::receive_any(socket, part, fds),
             Self::Accepted(socket) => socket.receive(part, fds, odd),
         }
     }

@@ -54,6 +54,9 @@ pub struct Port {
     /// mx: the interface by which other hosts are reached.
     #[serde(default)]
     pub interface: Option<String>,
+    /// mx: its processes are at the interface themselves.
+    #[serde(default)]
+    pub bypass: Option<bool>,
     /// Its queues.
     #[serde(default)]
     pub queues: Vec<Queue>,

@@ -45,6 +45,18 @@ pub fn receive(
     })
 }
 
+/// As [`receive`], of one who is trusted: with descriptors of any kind.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive_any(
+    socket: impl AsFd,
+    part: &mut [u8],
+    fds: &mut Vec<Handed>,
+) -> Result<Got, Errno> {
+    receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| fds.push(handed))
+}
+
 pub(crate) fn receive_with(
     socket: impl AsFd,
     flags: RecvFlags,

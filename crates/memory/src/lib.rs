@@ -39,6 +39,7 @@ pub mod limits;
 mod map;
 mod mapping;
 pub mod packet;
+pub mod packet_filter;
 pub mod packet_inlet;
 pub mod packet_ring;
 pub mod peer;

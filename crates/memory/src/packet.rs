@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use crate::gather::{Frame, send_each};
+use crate::packet_filter::{GROUPS, Step, attach, to_address};
 
 /// Length of what stands before each frame, in bytes.
 pub const FINISH_BYTES: usize = 10;
@@ -103,36 +104,6 @@ fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()>
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Of all frames only those to this address, or to groups, from now on (BPF, before the frame costs
-/// anybody anything).
-fn only_to(fd: BorrowedFd<'_>, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
-    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt,
-        jf,
-        k,
-    };
-    let (load, equal) = (libc::BPF_LD | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ);
-    let mut program = [
-        step(load | libc::BPF_W, 0, 0, 0),
-        step(equal, u32::from_be_bytes([a, b, c, d]), 0, 2),
-        step(load | libc::BPF_H, 4, 0, 0),
-        step(equal, u32::from_be_bytes([0, 0, e, f]), 2, 3),
-        step(load | libc::BPF_B, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JSET, 1, 0, 1),
-        step(libc::BPF_RET, u32::MAX, 0, 0),
-        step(libc::BPF_RET, 0, 0, 0),
-    ];
-    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
-    let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-    let bytes = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
-    let value = (&raw const filter).cast();
-    // SAFETY: the option's value is a filter of `len` steps, which outlive the call.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, bytes)
-    })
-}
-
 impl PacketSocket {
     /// Opens a socket on an interface that is up, for frames to all addresses.
     ///
@@ -151,6 +122,16 @@ impl PacketSocket {
         protocol: u16,
         address: Option<[u8; 6]>,
     ) -> Result<Self, PacketError> {
+        let to = |address| [&GROUPS[..], &to_address(address), &[Step::end(true)]].concat();
+        Self::open_with(name, protocol, &address.map(to).unwrap_or_default())
+    }
+
+    /// As [`Self::open`], for frames of one EtherType that the program takes, from the first on; all
+    /// of them if it is empty.
+    ///
+    /// # Errors
+    /// [`PacketError`] says what to do.
+    pub fn open_with(name: &str, protocol: u16, program: &[Step]) -> Result<Self, PacketError> {
         let host = |e: io::Error| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => PacketError::Denied(name.to_owned()),
             Some(libc::ENODEV | libc::ENXIO) => PacketError::None(name.to_owned()),
@@ -183,11 +164,26 @@ impl PacketSocket {
             mr_address: [0; 8],
         };
         set(fd_ref, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(host)?;
-        if let Some(address) = address {
-            only_to(fd_ref, address).map_err(host)?;
+        if !program.is_empty() {
+            attach(fd_ref, program).map_err(host)?;
         }
         bind(fd_ref, index, protocol).map_err(host)?;
         Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0) })
+    }
+
+    /// One that another process opened, and gave us. What is not known of its interface is zero.
+    ///
+    /// # Errors
+    /// It is no such socket.
+    pub fn given(fd: OwnedFd) -> io::Result<Self> {
+        // Of no consequence for one that is as [`Self::open`] leaves it; others refuse.
+        set(fd.as_fd(), libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        Ok(Self { fd, mtu: 0 })
+    }
+
+    /// For another process.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// The longest packet that the interface carried when it was opened, in bytes, without the

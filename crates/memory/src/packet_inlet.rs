@@ -78,6 +78,12 @@ impl PacketInlet {
         self.heard(socket, packet, now_ns, asks)
     }
 
+    /// Whether a look may find something, as a glance shows; without a ring that is not known.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        self.ring.as_ref().is_none_or(PacketRing::comes)
+    }
+
     /// The frame that the last look found, if it is read in the ring.
     pub fn held(&self) -> Option<&[u8]> {
         self.ring.as_ref()?.held()

@@ -205,6 +205,15 @@ impl PacketRing {
         packet
     }
 
+    /// Whether a look may find something.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        if self.held.is_some() || self.memory == NonNull::dangling() {
+            return true;
+        }
+        self.status().load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
+    }
+
     /// The frame that the last look found, behind its ten bytes, if it is read in its slot.
     pub fn held(&self) -> Option<&[u8]> {
         let Held { from, len } = self.held?;

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
+use causeway_backend::NoRegion;
+use causeway_backend::limits::REGION_BYTES_MAX;
 use causeway_fabric::{Context, PortId};
 use causeway_memory::Handed;
 use causeway_message::split::{Address, NicId, RegionId};
@@ -15,11 +17,10 @@ use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use crate::board::channel;
 use crate::client::Client;
 use crate::limits::{
-    ENDPOINTS_PER_USER_MAX, REGION_BYTES_MAX, REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX,
+    ENDPOINTS_PER_USER_MAX, REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX,
     UNREAD_DESCRIPTORS_OF_USER_MAX, WAYS_OF_CLIENT_MAX, WAYS_OF_USER_MAX, WAYS_PER_ENDPOINT_MAX,
 };
-use crate::network::Unlent;
-use crate::service::{Messages, Source, host, random};
+use crate::service::{Messages, Source, host, random_number};
 
 /// `mx_return_t` of an endpoint that is taken, and of a host without room.
 const BUSY: u32 = 20;
@@ -55,8 +56,9 @@ impl Messages {
                 let to = Address { nic: NicId(nic), endpoint: to };
                 match self.connect(value, (port, endpoint), to, key, token) {
                     Connected::Told => {}
-                    Connected::Remote => {
-                        self.tell(value, &Tell::Remote { endpoint, token }, vec![]);
+                    Connected::Remote { known } => {
+                        let known = u8::from(known);
+                        self.tell(value, &Tell::Remote { endpoint, known, token }, vec![]);
                     }
                     Connected::Ended(status) => {
                         let status = u8::try_from(status as u32).unwrap_or(u8::MAX);
@@ -86,8 +88,8 @@ impl Messages {
                 let memory = memory.ok_or(Ended::Descriptors)?;
                 let (code, region) = match self.lend((value, port), endpoint, memory.as_fd(), len) {
                     Ok(region) => (0, region.0),
-                    Err(Unlent::Limit) => (NO_RESOURCES, 0),
-                    Err(Unlent::Rule) => return Err(Ended::Descriptors),
+                    Err(NoRegion::Limit) => (NO_RESOURCES, 0),
+                    Err(NoRegion::Rule) => return Err(Ended::Descriptors),
                 };
                 self.tell(value, &Tell::Region { tag, code, endpoint, region }, vec![]);
             }
@@ -137,10 +139,11 @@ impl Messages {
         });
         let opened = vacant.and_then(|endpoint| {
             let Some(network) = &mut board.network else {
-                let mut session = [0; 4];
-                random(&mut session);
-                return Ok((endpoint, u32::from_ne_bytes(session), Vec::new()));
+                return Ok((endpoint, random_number(), Vec::new()));
             };
+            if let Some(socket) = network.open_bypass(endpoint) {
+                return Ok((endpoint, random_number(), vec![socket]));
+            }
             let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
             if !client.lent.open() {
                 return Err(NO_RESOURCES);
@@ -185,18 +188,18 @@ impl Messages {
         endpoint: u8,
         memory: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, Unlent> {
+    ) -> Result<RegionId, NoRegion> {
         let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));
-        let network = board.and_then(|board| board.network.as_mut()).ok_or(Unlent::Rule)?;
+        let network = board.and_then(|board| board.network.as_mut()).ok_or(NoRegion::Rule)?;
         if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
             || network.regions_of(|_| true).0 >= REGIONS_PER_BOARD_MAX
         {
-            return Err(Unlent::Limit);
+            return Err(NoRegion::Limit);
         }
         // Before it is mapped: others of its user may lend at the same time.
-        let client = self.clients.get_mut(&value).ok_or(Unlent::Rule)?;
+        let client = self.clients.get_mut(&value).ok_or(NoRegion::Rule)?;
         if !client.lent.add(len.min(REGION_BYTES_MAX)) {
-            return Err(Unlent::Limit);
+            return Err(NoRegion::Limit);
         }
         let lent = network.lend(endpoint, memory, len);
         client.lent.is(network.regions_of(|client| client == value));
@@ -229,11 +232,9 @@ impl Messages {
             return Connected::Ended(Status::BadEndpoint);
         };
         if !self.boards.values().any(|board| board.nic == to.nic) {
-            let there = board.network.is_some();
-            return if there {
-                Connected::Remote
-            } else {
-                Connected::Ended(Status::EndpointUnknown)
+            return match &board.network {
+                Some(network) => Connected::Remote { known: network.peer(to.nic).is_some() },
+                None => Connected::Ended(Status::EndpointUnknown),
             };
         }
         let Some((_, other)) = self.at(to) else {
@@ -303,8 +304,8 @@ impl Messages {
 enum Connected {
     /// Both were told.
     Told,
-    /// It is another host's.
-    Remote,
+    /// It is another host's, whose board may be known.
+    Remote { known: bool },
     /// How it ended.
     Ended(Status),
 }

@@ -37,13 +37,6 @@ pub const ENDPOINT_ANY: u8 = 255;
 
 /// Room for one frame from the interface, with what stands before it, in bytes.
 pub const FRAME_ROOM: usize = 16_384;
-/// Frames that wait for the host to have room for them; then they are lost.
-pub const FRAMES_WAITING_MAX: usize = 1024;
-/// How long they wait until it is asked again; 200 us.
-pub const FULL_NS: u64 = 200_000;
-/// How long the first of them waits before it is lost, so that others go on; 10 ms. Hosts say that
-/// there is no room also of a frame that is too long for the other end of a cable.
-pub const STUCK_NS: u64 = 10_000_000;
 /// Frames that are looked at before it is done what is due: as many as the host keeps.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.
@@ -63,11 +56,6 @@ pub const MOVED_NS: u64 = 30_000_000_000;
 pub const MOVES_NS: u64 = 1_000_000_000;
 /// How long such a question stands until it is asked again; 5 s.
 pub const ASKED_NS: u64 = 5_000_000_000;
-/// Longest region, in bytes; 4 GiB, as long as the longest message.
-pub const REGION_BYTES_MAX: u64 = 4 << 30;
-/// All regions of one endpoint, in bytes; 10 GiB: the longest message each way, and what others of
-/// common length share. Memory is the process's, and is there when used.
-pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Endpoints of one user that are on a network, on all boards of its group: of each the daemon keeps at most
@@ -82,5 +70,3 @@ pub const REGIONS_PER_USER_MAX: usize = 6144;
 pub const REGIONS_MAX: usize = 32_768;
 /// All regions of one user, on all boards of its group, in bytes; 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
-/// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
-pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

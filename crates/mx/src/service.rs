@@ -148,7 +148,10 @@ impl Messages {
         let mut source = None;
         if let Some(network) = &mut board.network {
             source = network.close(now, number);
-            if let Some(client) = self.clients.get_mut(&value) {
+            // Of one whose process is at the network itself the daemon has nothing.
+            if source.is_some()
+                && let Some(client) = self.clients.get_mut(&value)
+            {
                 client.lent.close();
                 client.lent.is(network.regions_of(|client| client == value));
             }
@@ -303,7 +306,7 @@ impl Messages {
         let source = self.vacancy();
         let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let wiring = Wiring { by, source, peers };
+        let wiring = Wiring { by, source, peers, bypass: mx.bypass };
         let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
         self.sources.insert(source, Source::Carrier(port));
         cx.wake_source(source);

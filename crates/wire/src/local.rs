@@ -11,7 +11,7 @@
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
-//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell |
+//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell; or a socket at the network alone, where the board lets its processes there |
 //! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both; and the process at its other end, where it may be handed on |
 //! | [`Ask::Region`] | the memory of the region |
 //!
@@ -24,7 +24,7 @@ use crate::field::{Reader, Truncated, Writer};
 /// Length of each message, in bytes.
 pub const MESSAGE_BYTES: usize = 128;
 /// What is spoken here.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 80;
 
@@ -119,8 +119,9 @@ pub enum Tell {
     Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
     /// A board, if it is known (`known` is 1).
     Host { tag: u32, known: u8, nic: u64, name: Name },
-    /// The endpoint that was asked for is another host's: its rings lead there.
-    Remote { endpoint: u8, token: u64 },
+    /// The endpoint that was asked for is another host's: its rings lead there, or its socket. Whether
+    /// its board is known (`known` is 1).
+    Remote { endpoint: u8, known: u8, token: u64 },
     /// Something is in the rings of an endpoint that is waited for.
     Wake { endpoint: u8 },
     /// Memory was registered (code 0), or why not (`mx_return_t`).
@@ -253,8 +254,8 @@ impl Tell {
                 w.put(nic.to_le_bytes());
                 name.write(w);
             }),
-            Self::Remote { endpoint, token } => message(7, |w| {
-                w.put([endpoint]);
+            Self::Remote { endpoint, known, token } => message(7, |w| {
+                w.put([endpoint, known]);
                 w.put(token.to_le_bytes());
             }),
             Self::Wake { endpoint } => message(8, |w| w.put([endpoint])),
@@ -302,7 +303,10 @@ impl Tell {
                 nic: r.u64_le(),
                 name: Name::read(&mut r)?,
             },
-            7 => Self::Remote { endpoint: r.u8(), token: r.u64_le() },
+            7 => {
+                let (endpoint, known) = (r.u8(), flag("known", r.u8())?);
+                Self::Remote { endpoint, known, token: r.u64_le() }
+            }
             8 => Self::Wake { endpoint: r.u8() },
             9 => {
                 Self::Region { tag: r.u32_le(), code: r.u32_le(), endpoint: r.u8(), region: r.u8() }
@@ -373,7 +377,8 @@ mod tests {
                     nic
                 }
             ),
-            any::<(u8, u64)>().prop_map(|(endpoint, token)| Tell::Remote { endpoint, token }),
+            (any::<u8>(), 0..2_u8, any::<u64>())
+                .prop_map(|(endpoint, known, token)| Tell::Remote { endpoint, known, token }),
             any::<u8>().prop_map(|endpoint| Tell::Wake { endpoint }),
             any::<(u32, u32, u8, u8)>().prop_map(|(tag, code, endpoint, region)| Tell::Region {
                 tag,

@@ -1,6 +1,6 @@
 //! One endpoint: the library half of the engine, the way to partners, and what it hears by.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_message::library::{Buffer, Library, Options, Step};
@@ -43,14 +43,14 @@ pub struct Endpoint<B> {
 
 /// Nanoseconds since whenever.
 pub fn now() -> u64 {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    let since = BEGIN.get_or_init(Instant::now).elapsed();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (seconds, rest) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 /// The processor's counter: cheap, and good enough for how often to look.
 #[inline]
-fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: every 64-bit processor has the counter, and reading it changes nothing.
@@ -93,7 +93,8 @@ impl<B: Buffer> Endpoint<B> {
             _ => return Err(Error::Taken),
         }
         let nic = NicId(conversation.board.nic);
-        let way = Way::new(endpoint, conversation, fds).map_err(|_| Error::NoResources)?;
+        let secrets = (opening.key, session);
+        let way = Way::new(endpoint, secrets, conversation, fds).map_err(|_| Error::NoResources)?;
         let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
         let mut library = Library::new(Options {
             address: Address { nic, endpoint },

@@ -2,8 +2,9 @@
 //! provider share.
 //!
 //! An [`Endpoint`] is the library half of the engine ([`causeway_message::library`]) with its way
-//! to partners ([`way`]): channels to those of this host, rings to the daemon for the others. The
-//! daemon is asked for both by the socket of a board ([`board`]). Nothing goes on but in calls of
+//! to partners ([`way`]): channels to those of this host, rings to the backend half for the others,
+//! which is the daemon's or, where the board lets its processes at the network, here ([`bypass`]). The
+//! daemon is asked for all of them by the socket of a board ([`board`]). Nothing goes on but in calls of
 //! whoever has the endpoint; who has nothing to do sleeps on what it hears by ([`ears`]).
 #![allow(unsafe_code, reason = "locks, descriptors in a child process, other processes' memory")]
 #![cfg_attr(
@@ -18,6 +19,7 @@
 )]
 
 pub mod board;
+mod bypass;
 mod direct;
 pub mod ears;
 mod endpoint;

@@ -43,3 +43,19 @@ pub const STAGING_BYTES_MAX: u64 = 512 << 20;
 pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 /// Such memory that is kept although no message is in it, in bytes; 64 MiB.
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;
+/// Requests and frames that are taken at a time where the backend half is in the process, before it is
+/// looked what came of them.
+pub const REQUESTS_OF_TURN: usize = 256;
+/// See [`REQUESTS_OF_TURN`].
+pub const FRAMES_OF_TURN: usize = 64;
+/// Room for one frame that is not read in the host's ring, in bytes.
+pub const FRAME_ROOM: usize = 16_384;
+/// Boards that the daemon is asked about at most, in so many ns: 16 in 1 ms.
+pub const ASKED_MAX: usize = 16;
+/// See [`ASKED_MAX`].
+pub const ASKED_NS: u64 = 1_000_000;
+/// Longest sleep of a process that has the backend half: it looks after its interface.
+pub const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked there whether anything is due, while nothing comes, in ticks of the
+/// processor's counter: about 20 us.
+pub const LOOK_TICKS: u64 = 50_000;

@@ -22,6 +22,7 @@ use rustix::event::epoll;
 use rustix::fs::SealFlags;
 
 use crate::board::Conversation;
+use crate::bypass::Bypass;
 use crate::direct::Memory;
 use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
@@ -37,14 +38,16 @@ impl Bell for Between {
     }
 }
 
-/// The daemon's doorbell: nobody else has it.
+/// The daemon's doorbell: nobody else has it. None: the backend half is here.
 #[derive(Debug)]
-pub struct OfDaemon(OwnedFd);
+pub struct OfDaemon(Option<OwnedFd>);
 
 impl Bell for OfDaemon {
     fn ring(&self) {
-        // It can only fail when it is full, and then it is readable all the same.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        if let Some(bell) = &self.0 {
+            // It can only fail when it is full, and then it is readable all the same.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
     }
 }
 
@@ -83,6 +86,8 @@ pub struct Way {
     /// To partners of this host.
     pub channels: Channels<Between>,
     rings: Option<Rings<OfDaemon, Slabs>>,
+    /// What is at the other end of the rings, where that is not the daemon.
+    bypass: Option<Box<Bypass>>,
     /// With the daemon.
     pub conversation: Conversation,
     /// What partners ring for us, all together.
@@ -121,28 +126,55 @@ fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> {
     Some((sender, receiver, view))
 }
 
-/// The rings of an endpoint, as they came.
-fn rings(own: u8, mut fds: Vec<OwnedFd>) -> Option<Rings<OfDaemon, Slabs>> {
-    let (bell, file) = (fds.pop()?, fds.pop()?);
-    let (sender, receiver, memory) = map(&file, 0)?;
+/// The library half's end of the rings of an endpoint.
+fn rings(own: u8, file: &OwnedFd, bell: Option<OwnedFd>) -> Option<Rings<OfDaemon, Slabs>> {
+    let (sender, receiver, memory) = map(file, 0)?;
     let holds = Holds::new(memory);
     Some(Rings::new(sender, receiver, holds, OfDaemon(bell), Slabs::new(own)))
 }
 
-impl Way {
-    /// `fds`: what came with the endpoint.
-    pub fn new(own: u8, conversation: Conversation, fds: Vec<OwnedFd>) -> std::io::Result<Self> {
-        let networked = !fds.is_empty();
-        let rings = rings(own, fds);
-        if networked && rings.is_none() {
-            return Err(std::io::ErrorKind::OutOfMemory.into());
+/// A way of its own past the daemon to other hosts, or by the daemon.
+type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
+
+/// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell,
+/// or a socket at the network.
+fn far(
+    of: (NicId, u8),
+    secrets: (u32, u32),
+    fds: Vec<OwnedFd>,
+    bells: BorrowedFd<'_>,
+) -> std::io::Result<Far> {
+    let mut fds = fds.into_iter();
+    let (bypass, file, bell) = match (fds.next(), fds.next()) {
+        (None, _) => return Ok((None, None)),
+        (Some(socket), None) => {
+            let (bypass, file) = Bypass::new(of, secrets, socket, bells)?;
+            (Some(Box::new(bypass)), file, None)
         }
+        (Some(file), bell) => (None, file, bell),
+    };
+    let rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    Ok((Some(rings), bypass))
+}
+
+impl Way {
+    /// Of an endpoint with its key and session. `fds`: what came with it.
+    pub fn new(
+        own: u8,
+        secrets: (u32, u32),
+        conversation: Conversation,
+        fds: Vec<OwnedFd>,
+    ) -> std::io::Result<Self> {
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let board = NicId(conversation.board.nic);
+        let (rings, bypass) = far((board, own), secrets, fds, bells.as_fd())?;
         Ok(Self {
             own,
             channels: Channels::default(),
             rings,
+            bypass,
             conversation,
-            bells: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            bells,
             rung: Vec::new(),
             parted: false,
             connects: BTreeMap::new(),
@@ -201,7 +233,10 @@ impl Way {
 
     fn part(&mut self) {
         self.parted = true;
-        if let Some(rings) = &mut self.rings {
+        // What goes past the daemon goes on.
+        if self.bypass.is_none()
+            && let Some(rings) = &mut self.rings
+        {
             rings.end();
         }
         for (token, _) in std::mem::take(&mut self.connects) {
@@ -253,8 +288,11 @@ impl Way {
                     self.channels.lost(id, Status::EndpointClosed);
                 }
             }
-            Tell::Remote { token, .. } => {
-                if self.connects.contains_key(&token) {
+            Tell::Remote { token, known, .. } => {
+                if let Some(wish) = self.connects.get(&token) {
+                    if let Some(bypass) = self.bypass.as_mut().filter(|_| known == 1) {
+                        bypass.know(wish.to.nic);
+                    }
                     self.remote.push_back(token);
                     self.connect_remote();
                 }
@@ -263,6 +301,11 @@ impl Way {
                 if let Some(rings) = &mut self.rings {
                     let region = (code == 0).then_some(RegionId(region));
                     rings.staging.answered(tag, region);
+                }
+            }
+            Tell::Host { known: 1, nic, .. } => {
+                if let Some(bypass) = &mut self.bypass {
+                    bypass.know(NicId(nic));
                 }
             }
             Tell::Welcome { .. } | Tell::Opened { .. } | Tell::Host { .. } | Tell::Wake { .. } => {}
@@ -305,9 +348,42 @@ impl Way {
     fn send_all_orders(&mut self) {
         let Some(rings) = &mut self.rings else { return };
         for (ask, files) in std::mem::take(&mut rings.staging.orders) {
+            if let Some(bypass) = &mut self.bypass {
+                match (ask, files.first()) {
+                    (Ask::Region { tag, len, .. }, Some(file)) => {
+                        rings.staging.answered(tag, bypass.lend(file, len));
+                    }
+                    (Ask::Unregion { region, .. }, _) => bypass.give_back(RegionId(region)),
+                    _ => {}
+                }
+                continue;
+            }
             if !self.parted && self.conversation.ask_with(ask, files).is_err() {
                 return self.part();
             }
+        }
+    }
+
+    /// Where the backend half is here: goes on with it. Says whether there was anything.
+    #[inline]
+    fn go_past(&mut self) -> bool {
+        let Some(bypass) = &mut self.bypass else { return false };
+        let worked = bypass.turn();
+        while let Some(board) = bypass.stranger() {
+            let ask = Ask::Name { tag: 0, nic: board.0 };
+            if !self.parted && self.conversation.ask(ask).is_err() {
+                self.part();
+                break;
+            }
+        }
+        worked
+    }
+
+    /// Where the backend half is here: what was asked of it is done.
+    #[inline]
+    fn push_past(&mut self) {
+        if let Some(bypass) = &mut self.bypass {
+            bypass.send();
         }
     }
 
@@ -410,6 +486,9 @@ impl Way {
             channels.disconnect(peer);
         }
         self.peers.iter().flatten().for_each(|peer| peer.bell.part());
+        if let Some(bypass) = &mut self.bypass {
+            bypass.close();
+        }
         if !self.parted {
             let _ = self.conversation.ask(Ask::Close { endpoint: self.own });
         }
@@ -451,6 +530,9 @@ impl Way {
         // First: what is rung for from now on is seen below, or rings again.
         self.hush();
         let mut idle = self.notes.is_empty() & self.channels.arm();
+        if let Some(bypass) = &mut self.bypass {
+            idle &= bypass.arm(self.bells.as_fd());
+        }
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();
         }

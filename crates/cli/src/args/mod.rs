@@ -260,6 +260,10 @@ pub struct PortAdd {
     /// mx: the host's interface by which boards of other hosts are reached [default: none]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
+    /// mx, with --interface: let processes send and receive at it themselves, past the daemon: faster
+    /// between hosts, and for processes that you trust not to send anything else
+    #[arg(long, requires = "interface")]
+    pub bypass: bool,
     /// Accept that the same port is there already
     #[arg(long)]
     pub may_exist: bool,

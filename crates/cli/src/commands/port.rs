@@ -93,6 +93,7 @@ fn text(port: &Port) -> String {
     add("host socket", port.host_socket.clone());
     add("hostname", port.hostname.clone());
     add("interface", port.interface.clone());
+    add("bypass", port.bypass.map(|_| "yes: its processes are at the interface themselves".into()));
     if port.kind != "mx" {
         add("features", Some(port.features.clone()));
         add("memory", Some(bytes(port.memory_bytes)));
@@ -161,6 +162,7 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
     add("hostname", args.hostname.as_ref().map(|v| json!(v)));
     add("interface", args.interface.as_ref().map(|v| json!(v)));
+    add("bypass", args.bypass.then_some(json!(true)));
     Ok(draft)
 }
 

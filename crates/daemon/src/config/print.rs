@@ -42,6 +42,7 @@ pub fn to_toml(config: &Config) -> String {
                 let _ = writeln!(out, "hostname = {}", quoted(&mx.hostname));
                 if let Some(interface) = &mx.interface {
                     let _ = writeln!(out, "interface = {}", quoted(interface));
+                    let _ = writeln!(out, "bypass = {}", mx.bypass);
                 }
                 if let Some(udp) = &mx.udp {
                     let peers: Vec<String> =

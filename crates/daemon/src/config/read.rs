@@ -21,7 +21,8 @@ use super::{
     CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
 };
 use super::{dispatch, links};
-use crate::draft::{KEYS_OF_KINDS, Kind, PortDraft};
+use crate::draft::{KEYS_OF_KINDS, Kind, PortDraft, default_socket};
+use crate::limits::SOCKET_PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
@@ -38,7 +39,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 14] = [
+const PORT_KEYS: [&str; 15] = [
     "name",
     "group",
     "kind",
@@ -51,6 +52,7 @@ const PORT_KEYS: [&str; 14] = [
     "host_socket",
     "hostname",
     "interface",
+    "bypass",
     "udp",
     "peers",
 ];
@@ -267,6 +269,7 @@ fn port(
     let hostname = keep(&mut spans, "hostname", hostname);
     let interface = text(section, "interface", RawSpec::wrong_interface, problems);
     let interface = keep(&mut spans, "interface", interface);
+    let bypass = section.boolean("bypass", problems);
     let udp = udp(section, problems);
     let peers = peers(section, problems);
 
@@ -283,18 +286,24 @@ fn port(
         host_socket: host,
         hostname,
         interface,
+        bypass,
         udp,
         peers,
     };
     let whole = section.span.clone();
     let links = carried(&draft.group);
+    let default_path = draft.socket.is_none().then(|| default_socket(run_dir, &draft.name));
     match draft.into_spec(run_dir, links) {
         Ok(value) => Some(Sited { value, spans, whole }),
         // Each of its reasons was noted above, at its key.
         Err(_) if !problems.is_empty() => None,
-        // What is left is the default socket path: only run_dir and name can make it too long.
+        // What is left is what keys say together, and the default socket path: only run_dir and name
+        // can make it too long.
         Err(error) => {
-            problems.add(whole, format!("[[port]]: {error}; give \"socket\" or a shorter run_dir"));
+            let long =
+                default_path.is_some_and(|path| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX);
+            let remedy = if long { "; give \"socket\" or a shorter run_dir" } else { "" };
+            problems.add(whole, format!("[[port]]: {error}{remedy}"));
             None
         }
     }

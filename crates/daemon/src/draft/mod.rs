@@ -95,6 +95,9 @@ pub struct PortDraft {
     /// mx only; default: none, and boards of other hosts are not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// mx only; default: false. With an interface: processes are at it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypass: Option<bool>,
     /// mx only; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<MxUdp>,
@@ -104,7 +107,7 @@ pub struct PortDraft {
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 10] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 11] = [
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
@@ -113,6 +116,7 @@ pub const KEYS_OF_KINDS: [(&str, &[Kind]); 10] = [
     ("host_socket", &[Kind::Vsock]),
     ("hostname", &[Kind::Mx]),
     ("interface", &[Kind::Mx]),
+    ("bypass", &[Kind::Mx]),
     ("udp", &[Kind::Mx]),
     ("peers", &[Kind::Mx]),
 ];
@@ -144,6 +148,7 @@ impl PortDraft {
                 mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
                 hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
                 interface: self.interface,
+                bypass: self.bypass.unwrap_or(false),
                 udp: self.udp,
                 peers: self.peers.unwrap_or_default(),
             }),
@@ -163,6 +168,7 @@ impl PortDraft {
             self.host_socket.is_some(),
             self.hostname.is_some(),
             self.interface.is_some(),
+            self.bypass.is_some(),
             self.udp.is_some(),
             self.peers.is_some(),
         ];

@@ -203,6 +203,10 @@ pub struct MxSpec {
     /// each other, so groups that are to be apart need an interface each, as of a VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Whether processes send and receive at the interface themselves, past the daemon. They may send
+    /// anything by it then, and are trusted not to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bypass: bool,
     /// Datagrams to other hosts, in place of an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<MxUdp>,
@@ -253,7 +257,7 @@ pub struct MxPeer {
 impl MxSpec {
     /// A board that reaches no other host.
     pub fn local(mac: Mac, hostname: String) -> Self {
-        Self { mac, hostname, interface: None, udp: None, peers: Vec::new() }
+        Self { mac, hostname, interface: None, bypass: false, udp: None, peers: Vec::new() }
     }
 
     /// What is wrong with how it reaches others, if anything is.
@@ -268,6 +272,9 @@ impl MxSpec {
             return Some(
                 "udp: expected no interface beside it: another board may have that".into(),
             );
+        }
+        if self.bypass && self.interface.is_none() {
+            return Some("bypass: expected interface, at which processes are to be".into());
         }
         if self.interface.is_none() && self.udp.is_none() && !self.peers.is_empty() {
             return Some("peers: expected interface or udp, by which they are reached".into());

@@ -174,14 +174,28 @@ impl Board {
         key: u32,
         out: &mut dyn Outside,
     ) -> Result<u32, OpenError> {
+        let session = out.random();
+        self.open_as(endpoint, key, session, out).map(|()| session)
+    }
+
+    /// Opens an endpoint whose session was chosen elsewhere, at random.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn open_as(
+        &mut self,
+        endpoint: u8,
+        key: u32,
+        session: u32,
+        out: &mut dyn Outside,
+    ) -> Result<(), OpenError> {
         let place = self.endpoints.get_mut(usize::from(endpoint));
         let place = place.ok_or(OpenError::Number(endpoint))?;
         if place.is_some() {
             return Err(OpenError::Busy(endpoint));
         }
-        let session = out.random();
         *place = Some(Box::new(Endpoint::new(endpoint, session, key, out.random())));
-        Ok(session)
+        Ok(())
     }
 
     /// Closes an endpoint: what came is acknowledged, and the rest forgotten. No event of it comes

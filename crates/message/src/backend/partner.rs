@@ -1,5 +1,6 @@
 //! What is known of one partner, and the table of them.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use super::breadth::Breadth;
@@ -395,6 +396,8 @@ pub(super) struct Peers {
     /// By board and endpoint.
     known: HashMap<(u16, u8), Known>,
     past: VecDeque<(u16, u8)>,
+    /// Who was looked for last: of many packets in a row, one is looked for among all.
+    last: Cell<u32>,
 }
 
 impl Peers {
@@ -416,7 +419,13 @@ impl Peers {
 
     /// The partner at an address.
     pub(super) fn at(&self, address: (u16, u8)) -> Option<PeerId> {
-        self.known.get(&address)?.current
+        let last = PeerId(self.last.get());
+        if self.get(last).is_some_and(|partner| (partner.host, partner.endpoint) == address) {
+            return Some(last);
+        }
+        let found = self.known.get(&address)?.current?;
+        self.last.set(found.0);
+        Some(found)
     }
 
     /// If the partner before had this session: the generation of the numbers that it was sent.
@@ -524,11 +533,16 @@ mod tests {
         peers.get_mut(a).unwrap().adopt(77, 1, 0, None);
         peers.remove(a).unwrap();
         assert!(peers.remove(a).is_none() && peers.past((1, 2), 77) == Some(0));
+        assert_eq!(peers.at((1, 2)), None, "although it was the last");
         let b = peers.at_or_new((1, 2), 0).unwrap();
         assert_ne!(a, b, "not forgotten");
         assert_eq!(peers.get(b).unwrap().receive.next, Number::first(1), "numbers begin anew");
         assert!(peers.forget(a) && !peers.forget(a) && !peers.forget(b));
         assert_eq!(peers.at_or_new((1, 3), 0), Some(a));
+        assert_eq!(
+            (peers.at((1, 2)), peers.at((1, 3)), peers.at((1, 2))),
+            (Some(b), Some(a), Some(b))
+        );
         assert_eq!(peers.all().count(), 2);
         assert_eq!(peers.first_from(1), Some(b));
     }

@@ -68,9 +68,19 @@ impl Holds {
         })
     }
 
+    fn releases(&self) -> u16 {
+        self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases)
+    }
+
+    /// For the backend half: whether [`Self::released`] would say yes.
+    #[inline]
+    pub fn releases_any(&self) -> bool {
+        self.releases() != self.releases
+    }
+
     /// For the backend half: whether any go on that waited when this was asked last.
     pub fn released(&mut self) -> bool {
-        let releases = self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases);
+        let releases = self.releases();
         std::mem::replace(&mut self.releases, releases) != releases
     }
 }

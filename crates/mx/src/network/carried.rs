@@ -1,8 +1,12 @@
 //! By what a board's frames are carried: an interface, or datagrams.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use causeway_backend as backend;
 use causeway_fabric::Context;
+use causeway_memory::gather::Frame;
 use causeway_memory::packet::{PacketError, PacketSocket};
 
 use super::interface::Interface;
@@ -29,6 +33,22 @@ pub enum Exit {
     Interface(Arc<PacketSocket>),
     /// In datagrams.
     Udp(udp::Exit),
+}
+
+impl backend::Exit for Exit {
+    fn before(&self) -> usize {
+        match self {
+            Self::Interface(socket) => backend::Exit::before(socket),
+            Self::Udp(_) => 0,
+        }
+    }
+
+    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        match self {
+            Self::Interface(socket) => socket.send(frames),
+            Self::Udp(udp) => udp.send(frames),
+        }
+    }
 }
 
 /// See above.
@@ -130,6 +150,27 @@ impl Carrier {
             cx.wake_source(interface.source);
         }
         up
+    }
+
+    /// A socket for the process of one endpoint: see [`Interface::give`]. None: there is no interface,
+    /// or it gives none now.
+    pub fn give(&mut self, endpoint: u8) -> Option<OwnedFd> {
+        let Self::Interface(interface) = self else { return None };
+        match interface.give(endpoint) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                log::warn!(endpoint, error:%; "a process is served by the daemon instead");
+                None
+            }
+        }
+    }
+
+    /// The process of that endpoint is gone: whether it had a socket.
+    pub fn take_back(&mut self, endpoint: u8) -> bool {
+        match self {
+            Self::Interface(interface) => interface.take_back(endpoint),
+            Self::Udp(_) => false,
+        }
     }
 
     /// What was counted.

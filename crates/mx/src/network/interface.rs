@@ -1,18 +1,20 @@
 //! The interface of a board, which may go and come back.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
+use causeway_memory::packet_filter;
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_memory::packet_ring::Slots;
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
 use rustix::io::Errno;
 
 use super::carried::Came;
+use super::sieve::{self, Elsewhere};
 use crate::limits::{AGAIN_NS, FRAME_ROOM, SOCKET_BYTES};
 
 /// What the Ethernet header takes of a frame, in bytes.
@@ -51,6 +53,8 @@ pub struct Interface {
     /// Length of the last frame, with what stands before it.
     len: usize,
     pub ups: u64,
+    /// Endpoints whose processes have sockets of their own here.
+    elsewhere: Elsewhere,
 }
 
 impl Interface {
@@ -67,7 +71,42 @@ impl Interface {
             room: vec![0; FRAME_ROOM],
             len: 0,
             ups: 0,
+            elsewhere: Elsewhere::default(),
         }
+    }
+
+    /// A socket for one endpoint, for its process: what is for it comes there from now on, and not
+    /// here. The process can send what it likes by it, and hears nothing else.
+    ///
+    /// # Errors
+    /// The interface is down, or the host has no room.
+    pub fn give(&mut self, endpoint: u8) -> Result<OwnedFd, PacketError> {
+        let host = |error| PacketError::Host(self.name.clone(), error);
+        let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
+        let program = sieve::of_endpoint(self.address, endpoint);
+        let socket = PacketSocket::open_with(&self.name, ETHER_TYPE, &program)?;
+        packet_filter::lock(socket.as_fd()).map_err(host)?;
+        hold_received(&socket, SOCKET_BYTES);
+        hold_sent(&socket, SOCKET_BYTES);
+        let mut elsewhere = self.elsewhere;
+        elsewhere.add(endpoint);
+        let program = sieve::of_board(self.address, &elsewhere);
+        packet_filter::attach(open.socket.as_fd(), &program).map_err(host)?;
+        self.elsewhere = elsewhere;
+        Ok(socket.into_fd())
+    }
+
+    /// The process has it no more: what is for that endpoint comes here again. Whether it had one.
+    pub fn take_back(&mut self, endpoint: u8) -> bool {
+        let had = self.elsewhere.remove(endpoint);
+        if let Some(open) = self.open.as_ref().filter(|_| had) {
+            let program = sieve::of_board(self.address, &self.elsewhere);
+            if let Err(error) = packet_filter::attach(open.socket.as_fd(), &program) {
+                let interface = self.name.as_str();
+                log::error!(interface, endpoint, error:%; "an endpoint stays deaf until it is up anew");
+            }
+        }
+        had
     }
 
     /// Where frames leave, while it is up.
@@ -97,7 +136,8 @@ impl Interface {
 
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
-        let socket = PacketSocket::open_for(&self.name, ETHER_TYPE, Some(self.address))?;
+        let program = sieve::of_board(self.address, &self.elsewhere);
+        let socket = PacketSocket::open_with(&self.name, ETHER_TYPE, &program)?;
         let needed = FRAME_LEN_MAX.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(

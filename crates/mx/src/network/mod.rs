@@ -1,52 +1,59 @@
 //! A board's network: the backend half of its endpoints, between their rings and the wire.
 //!
 //! # Budget
-//! A request: one look at a slot, one copy. A frame out: no copy of what is long, which the host
-//! takes from where it was lent, and one system call for up to
-//! [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX). A frame in: one copy, from where
-//! the host put it to where it is wanted. An event: one copy into the ring, and a message on the
-//! socket only where the process sleeps.
+//! That of [`causeway_backend`], and a message on the socket where a process sleeps.
 //!
 //! | module | idea |
 //! |---|---|
-//! | `desk` | the daemon's end of one endpoint |
-//! | `outlet` | what the engine has around it |
 //! | `carried` | by what frames come and leave |
 //! | `interface` | an interface, which may go and come back |
+//! | `sieve` | which frames are whose, where processes are at the network themselves |
 //! | `udp` | datagrams to hosts that routers part |
 //! | `book` | which boards are behind which address there |
-//! | `frames` | what leaves |
 
 mod book;
 mod carried;
-mod desk;
-mod frames;
 mod interface;
-mod outlet;
+mod sieve;
 mod udp;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use causeway_backend::{After, Desk, Half, NoRegion, Said};
 use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
-use causeway_fabric::{Context, Mac, Progress, Served};
-use causeway_message::backend::{
-    Board, Config, Dropped, EndpointCounters, PeerCounters, PeerState, Taken,
-};
+use causeway_fabric::{Context, Mac, Progress, Served, ServiceWatch};
+use causeway_message::backend::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
 use causeway_message::discovery::{Discovery, How, News, Peer};
-use causeway_message::limits::MEDIUM_BYTES_MAX;
-use causeway_message::rings;
-use causeway_message::split::{NicId, RegionId, Request};
+use causeway_message::split::{NicId, RegionId};
+use rustix::event::{EventfdFlags, eventfd};
 
-use crate::limits::{FRAMES_BEFORE_DUE_MAX, REGION_BYTES_OF_ENDPOINT_MAX};
-use carried::{Came, Carrier};
-use desk::{Desk, NoRegion};
-use outlet::Outlet;
+use crate::limits::FRAMES_BEFORE_DUE_MAX;
+use carried::{Came, Carrier, Exit};
 
-pub use outlet::Note;
+/// What is to be done after a board had its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A process sleeps, and something is there for it.
+    Wake { client: u32, endpoint: u8 },
+    /// A source is to be served.
+    Serve(u32),
+    /// A process broke a rule.
+    Broken { client: u32, why: String },
+}
+
+/// Whose an endpoint is.
+#[derive(Debug)]
+struct Whose {
+    client: u32,
+    /// What it is served as.
+    source: u32,
+    #[expect(dead_code, reason = "held for its drop")]
+    watch: ServiceWatch,
+}
 
 /// How a board is on the network.
 #[derive(Debug)]
@@ -57,6 +64,8 @@ pub struct Wiring {
     pub source: u32,
     /// Boards that the operator named.
     pub peers: Vec<(NicId, Option<String>)>,
+    /// Processes are let at the network themselves.
+    pub bypass: bool,
 }
 
 /// By what a board is on the network.
@@ -68,24 +77,15 @@ pub enum By {
     Udp(SocketAddr, Vec<SocketAddr>),
 }
 
-/// Why memory is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unlent {
-    /// The process broke a rule.
-    Rule,
-    /// A limit is reached.
-    Limit,
-}
-
 /// See above.
 #[derive(Debug)]
 pub struct Network {
-    board: Board,
-    outlet: Outlet,
+    half: Half<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
-    /// What a request brings.
-    request: Vec<u8>,
+    bypass: bool,
+    /// Endpoints whose processes were let at it.
+    bypassed_total: u64,
     /// Frames that changed nothing, by reason.
     dropped: BTreeMap<&'static str, u64>,
     /// What endpoints that are closed had counted.
@@ -182,16 +182,15 @@ impl Network {
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
         let carrier = Carrier::open(cx, &wiring, mac)?;
         let mut network = Self {
-            board: Board::new(Config::new(nic, name)),
-            outlet: Outlet::new(),
+            half: Half::new(Config::new(nic, name), carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
-            request: vec![0; MEDIUM_BYTES_MAX],
+            bypass: wiring.bypass,
+            bypassed_total: 0,
             dropped: BTreeMap::new(),
             past: Default::default(),
             notes: Vec::new(),
         };
-        network.outlet.frames.exit = network.carrier.exit();
         for (peer, name) in wiring.peers {
             let news = network.discovery.name_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.follow(cx.now_ns, news));
@@ -200,13 +199,22 @@ impl Network {
     }
 
     fn follow(&mut self, now: u64, news: News) {
+        let Half { board, outlet, .. } = &mut self.half;
         match news {
-            News::Added(nic) => match self.board.host_add(nic) {
+            News::Added(nic) => match board.host_add(nic) {
                 Some(number) => self.discovery.number(nic, number),
                 None => self.discovery.remove(nic),
             },
-            News::Removed(nic) => self.board.host_remove(now, nic, &mut self.outlet),
+            News::Removed(nic) => board.host_remove(now, nic, outlet),
         }
+    }
+
+    /// Opens an endpoint whose process has the backend half itself, where such are let at the network:
+    /// the socket for it.
+    pub fn open_bypass(&mut self, endpoint: u8) -> Option<OwnedFd> {
+        let socket = if self.bypass { self.carrier.give(endpoint) } else { None }?;
+        self.bypassed_total = self.bypassed_total.wrapping_add(1);
+        Some(socket)
     }
 
     /// Opens an endpoint: its session, and the descriptors of its rings.
@@ -217,29 +225,25 @@ impl Network {
         (client, source): (u32, u32),
         key: u32,
     ) -> std::io::Result<(u32, Vec<OwnedFd>)> {
-        let (desk, fds) = Desk::new(cx, client, source)?;
-        let session = self
-            .board
-            .open(endpoint, key, &mut self.outlet)
-            .map_err(|error| std::io::Error::other(error.to_string()))?;
-        self.outlet.desks.insert(endpoint, desk);
-        Ok((session, fds))
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watch = cx.watch_source(bell.as_fd(), source)?;
+        let (desk, file) = Desk::new(Whose { client, source, watch })?;
+        let session = self.half.open(endpoint, key, None, desk)?;
+        Ok((session, vec![file, bell]))
     }
 
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
-        for _ in 0..crate::limits::REQUESTS_AT_CLOSE_MAX {
-            if self.take_request(now, endpoint).is_none() {
-                break;
-            }
+        if self.carrier.take_back(endpoint) {
+            return None;
         }
+        self.half.take_last(now, endpoint);
         let (counted, of_partners) = self.counted(endpoint);
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
-        self.board.close(now, endpoint, &mut self.outlet);
-        let desk = self.outlet.desks.remove(&endpoint);
+        let desk = self.half.close(now, endpoint);
         self.settle(now);
-        desk.map(|desk| desk.source)
+        desk.map(|desk| desk.whose.source)
     }
 
     /// Takes memory for large messages of an endpoint.
@@ -251,34 +255,20 @@ impl Network {
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, Unlent> {
-        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(Unlent::Rule)?;
-        let lent = desk.lend(file, len).map_err(|why| match why {
-            NoRegion::Rule => Unlent::Rule,
-            NoRegion::Limit => Unlent::Limit,
-        })?;
-        if desk.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
-            return Err(Unlent::Limit);
-        }
-        let region = self.board.region_add(endpoint, len).ok_or(Unlent::Limit)?;
-        desk.keep(region, lent);
-        Ok(region)
+    ) -> Result<RegionId, NoRegion> {
+        self.half.lend(endpoint, file, len)
     }
 
     /// Lets memory go.
     pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
-        self.board.region_remove(now, endpoint, region, &mut self.outlet);
-        // Requests that were not taken may be now.
-        self.outlet.retry(&mut self.notes);
-        if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
-            desk.give_back(region);
-        }
+        self.half.give_back(now, endpoint, region);
+        self.retry();
         self.settle(now);
     }
 
     /// How many regions those processes have, and how many bytes.
     pub fn regions_of(&self, mut those: impl FnMut(u32) -> bool) -> (usize, u64) {
-        let its = self.outlet.desks.values().filter(|desk| those(desk.client));
+        let its = self.half.outlet.desks.values().filter(|desk| those(desk.whose.client));
         its.fold((0_usize, 0_u64), |(regions, bytes), desk| {
             let regions = regions.saturating_add(desk.region_count);
             (regions, bytes.saturating_add(desk.region_bytes))
@@ -293,79 +283,14 @@ impl Network {
         budget: usize,
         polled: bool,
     ) -> Served {
-        let parked = Served { progress: Progress::Parked, count: 0 };
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
-        desk.disarm();
-        desk.later = false;
-        if desk.has_room_again() | desk.holds.released() {
-            self.board.room(now, endpoint, &mut self.outlet);
-        }
-        let mut count = 0_u32;
-        while (count as usize) < budget
-            && let Some(cost) = self.take_request(now, endpoint)
-        {
-            count = count.saturating_add(cost);
-        }
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return parked };
-        let progress = if desk.broken.is_some() {
-            Progress::Parked
-        } else if desk.later {
-            if desk.arm_for_room() { Progress::Parked } else { Progress::Worked }
-        } else if count as usize >= budget {
-            Progress::Worked
-        } else if polled {
-            Progress::Idle
-        } else if desk.arm() {
-            Progress::Parked
-        } else {
-            Progress::Worked
+        let (after, count) = self.half.serve(now, endpoint, budget, polled);
+        self.settle(now);
+        let progress = match after {
+            After::Worked => Progress::Worked,
+            After::Idle => Progress::Idle,
+            After::Parked => Progress::Parked,
         };
-        if desk.broken.is_some() {
-            self.outlet.touch(endpoint);
-        }
-        self.settle_after(now, endpoint);
         Served { progress, count }
-    }
-
-    /// Takes one request, if there may be more after it: how many it is worth.
-    fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
-        let desk = self.outlet.desks.get_mut(&endpoint)?;
-        if desk.broken.is_some() || desk.later {
-            return None;
-        }
-        let event = match desk.receiver.poll() {
-            Ok(Some(event)) => event,
-            Ok(None) => return None,
-            Err(broken) => {
-                desk.broken = Some(broken.to_string());
-                return None;
-            }
-        };
-        let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
-        desk.receiver.copy(&event, 0, bytes);
-        if bytes.len() < event.len {
-            desk.broken = Some(format!("a request of {} bytes", event.len));
-            return None;
-        }
-        let request = match rings::read_request(&event.head, bytes) {
-            Ok(request) => request,
-            Err(wrong) => {
-                desk.broken = Some(format!("its requests: {wrong}"));
-                return None;
-            }
-        };
-        let more = match request {
-            Request::Cancel { .. } => self.board.cancel_cost(endpoint),
-            _ => 0,
-        };
-        let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
-        let desk = self.outlet.desks.get_mut(&endpoint)?;
-        if taken == Taken::Later {
-            desk.later = true;
-            return None;
-        }
-        desk.wish |= desk.receiver.advance(&event);
-        u32::try_from(more.saturating_add(1)).ok()
     }
 
     /// Serves what carries frames. `polled`: whether it is looked at again without a cause.
@@ -402,13 +327,13 @@ impl Network {
                 Came::Odd => self.count("drop_odd_total"),
                 Came::Nothing => break,
                 Came::Down => {
-                    self.outlet.frames.exit = None;
+                    self.half.outlet.frames.exit = None;
                     break;
                 }
             }
         }
         if count > 0 {
-            self.outlet.retry(&mut self.notes);
+            self.retry();
         }
         (count, last)
     }
@@ -421,7 +346,7 @@ impl Network {
             }
             return;
         }
-        if let Err(dropped) = self.board.receive(now, frame, &mut self.outlet) {
+        if let Err(dropped) = self.half.arrive(now, frame) {
             self.count(reason(&dropped));
         }
     }
@@ -433,9 +358,9 @@ impl Network {
 
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
-        let engine = self.board.deadline().unwrap_or(u64::MAX);
+        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
-        let again = again.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX));
+        let again = again.min(self.half.outlet.frames.again_ns.unwrap_or(u64::MAX));
         engine.min(again).min(self.discovery.deadline()).min(self.carrier.look_ns())
     }
 
@@ -443,21 +368,21 @@ impl Network {
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
-            self.outlet.frames.exit = self.carrier.exit();
+            self.half.outlet.frames.exit = self.carrier.exit();
         }
         if self.carrier.look_ns() <= now {
             self.notes.push(Note::Serve(self.carrier.source()));
         }
         if self.discovery.deadline() <= now {
             if self.discovery.would_end(now) {
-                let heard = self.board.heard();
+                let heard = self.half.board.heard();
                 heard.into_iter().for_each(|(nic, at)| self.discovery.spoke(nic, at));
             }
-            let frames = &mut self.outlet.frames;
+            let frames = &mut self.half.outlet.frames;
             let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
             gone.into_iter().for_each(|news| self.follow(now, news));
         }
-        if self.is_due(now) {
+        if self.half.is_due(now) {
             // What is waited for may be here: who was kept from looking is not to take it for lost.
             let (_, last) = self.take_frames(now, FRAMES_BEFORE_DUE_MAX, true);
             if !matches!(last, Came::Nothing | Came::Down) {
@@ -465,34 +390,35 @@ impl Network {
                 self.notes.push(Note::Serve(self.carrier.source()));
             }
         }
-        if self.is_due(now) {
-            self.board.tick(now, &mut self.outlet);
+        if self.half.is_due(now) {
+            self.half.tick(now);
         }
-        self.outlet.retry(&mut self.notes);
+        self.retry();
         self.settle(now);
-    }
-
-    fn is_due(&self, now: u64) -> bool {
-        self.board.deadline().is_some_and(|at| at <= now)
     }
 
     fn settle(&mut self, now: u64) {
-        self.outlet.settle(now, &mut self.notes);
+        let notes = &mut self.notes;
+        self.half.outlet.settle(now, |endpoint, whose, said| {
+            let client = whose.client;
+            notes.push(match said {
+                Said::Wake => Note::Wake { client, endpoint },
+                Said::Serve => Note::Serve(whose.source),
+                Said::Broken(why) => Note::Broken { client, why },
+            });
+        });
     }
 
-    /// As [`Self::settle`], where the endpoint may have something without an event.
-    fn settle_after(&mut self, now: u64, endpoint: u8) {
-        let told = self.outlet.desks.get(&endpoint).is_some_and(|desk| desk.wish);
-        if told {
-            self.outlet.touch(endpoint);
-        }
-        self.settle(now);
+    /// Something changed: requests that were not taken may be now.
+    fn retry(&mut self) {
+        let notes = &mut self.notes;
+        self.half.outlet.retry(|whose| notes.push(Note::Serve(whose.source)));
     }
 
     /// What an endpoint counted, and what it counted of all its partners.
     fn counted(&self, endpoint: u8) -> (EndpointCounters, PeerCounters) {
-        let (its, mut partners) = self.board.endpoint_counters(endpoint).unwrap_or_default();
-        for partner in self.board.partners(endpoint) {
+        let (its, mut partners) = self.half.board.endpoint_counters(endpoint).unwrap_or_default();
+        for partner in self.half.board.partners(endpoint) {
             partners.add(&partner.counters);
         }
         (its, partners)
@@ -500,7 +426,7 @@ impl Network {
 
     /// Whether a process was told something since this was last asked.
     pub fn told(&mut self) -> bool {
-        std::mem::take(&mut self.outlet.told)
+        std::mem::take(&mut self.half.outlet.told)
     }
 
     /// The board of that name.
@@ -517,24 +443,24 @@ impl Network {
     pub fn peers(&self, now: u64, own: &PortSpec) -> Vec<PeerView> {
         let of_endpoint = |endpoint: &u8| {
             let endpoint = *endpoint;
-            self.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
+            self.half.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
         };
-        let partners: Vec<_> = self.outlet.desks.keys().flat_map(of_endpoint).collect();
+        let partners: Vec<_> = self.half.outlet.desks.keys().flat_map(of_endpoint).collect();
         self.discovery.peers().map(|(nic, peer)| view(now, own, &partners, nic, peer)).collect()
     }
 
     /// What was counted.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        let frames = &self.outlet.frames;
+        let frames = &self.half.outlet.frames;
         let mut put = |name: String, value: u64| {
             let counter = all.entry(name).or_default();
             *counter = counter.wrapping_add(value);
         };
         let total = |name: &str| format!("{name}_total");
-        self.board.counters().named().for_each(|(name, value)| put(total(name), value));
+        self.half.board.counters().named().for_each(|(name, value)| put(total(name), value));
         let (mut endpoints, mut partners) = self.past;
-        for endpoint in self.outlet.desks.keys() {
+        for endpoint in self.half.outlet.desks.keys() {
             let (its, of_partners) = self.counted(*endpoint);
             endpoints.add(&its);
             partners.add(&of_partners);
@@ -552,6 +478,7 @@ impl Network {
         put("drop_memory_gone_total".into(), frames.hollow);
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
+        put("endpoints_bypassing_total".into(), self.bypassed_total);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all
     }

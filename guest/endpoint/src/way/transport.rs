@@ -24,8 +24,10 @@ impl Way {
     /// What the rings have.
     #[inline]
     fn next_of_rings(&mut self) -> Option<Arrival> {
-        let rings: &mut Ways = self.rings.as_mut()?;
-        let next = rings.next();
+        let mut next = (self.rings.as_mut()? as &mut Ways).next();
+        if next.is_none() && self.go_past() {
+            next = (self.rings.as_mut()? as &mut Ways).next();
+        }
         if next.is_some() {
             (self.shown, self.far) = (Shown::Rings, true);
         } else {
@@ -91,10 +93,12 @@ impl<B: Buffer> Transport<B> for Way {
         match_info: u64,
         data: &B,
     ) -> Result<Handed, Refused> {
-        match self.rings_to(peer) {
-            Some(rings) => rings.eager(peer, token, match_info, data),
-            None => self.channels.eager(peer, token, match_info, data),
-        }
+        let Some(rings) = self.rings_to(peer) else {
+            return self.channels.eager(peer, token, match_info, data);
+        };
+        let handed = rings.eager(peer, token, match_info, data);
+        self.push_past();
+        handed
     }
 
     #[inline]
@@ -110,6 +114,7 @@ impl<B: Buffer> Transport<B> for Way {
         };
         let offered = rings.offer(peer, token, match_info, data);
         self.send_orders();
+        self.push_past();
         offered
     }
 
@@ -126,6 +131,7 @@ impl<B: Buffer> Transport<B> for Way {
         };
         let pulled = rings.pull(peer, offer, token, into, len);
         self.send_orders();
+        self.push_past();
         pulled
     }
 

@@ -408,7 +408,10 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Arrival::Offered { peer, match_info, len, offer: handle.0.into() }
             }
             Event::Sent { token, status, taken } => {
-                if let Some(Underway::Offer(window)) = self.underway.remove(&token) {
+                // Of short messages nothing is kept.
+                if !self.underway.is_empty()
+                    && let Some(Underway::Offer(window)) = self.underway.remove(&token)
+                {
                     self.staging.give(window);
                 }
                 Arrival::Sent { token, status, taken }

@@ -1,76 +1,87 @@
-//! What a board has around it: the rings of its endpoints, and the wire.
+//! What the engine has around it: the rings of its endpoints, and the wire.
 
 use std::collections::BTreeMap;
 
 use causeway_message::backend::{Outside, RegionFault};
 use causeway_message::split::{Event, PeerId, RegionId};
 
-use super::desk::Desk;
-use super::frames::Frames;
+use crate::desk::Desk;
+use crate::frames::{Exit, Frames};
 
-/// What is to be done after a board had its turn.
+/// What is to be done for an endpoint after the engine had its turn.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A process sleeps, and something is there for it.
-    Wake { client: u32, endpoint: u8 },
-    /// A source is to be served.
-    Serve(u32),
-    /// A process broke a rule.
-    Broken { client: u32, why: String },
+pub enum Said {
+    /// Its process sleeps, and something is there for it.
+    Wake,
+    /// It is to be served.
+    Serve,
+    /// Its process broke a rule.
+    Broken(String),
 }
 
 /// See above.
 #[derive(Debug)]
-pub struct Outlet {
-    pub desks: BTreeMap<u8, Desk>,
-    pub frames: Frames,
+pub struct Outlet<W, E> {
+    /// Of the endpoints that are open.
+    pub desks: BTreeMap<u8, Desk<W>>,
+    /// What leaves.
+    pub frames: Frames<E>,
     touched: Vec<u8>,
     /// Something was written to a process since this was last looked at.
     pub told: bool,
 }
 
-impl Outlet {
-    pub fn new() -> Self {
-        Self { desks: BTreeMap::new(), frames: Frames::new(), touched: Vec::new(), told: false }
+impl<W, E: Exit> Outlet<W, E> {
+    /// Without endpoints; frames leave there.
+    pub fn new(exit: Option<E>) -> Self {
+        let (desks, frames) = (BTreeMap::new(), Frames::new(exit));
+        Self { desks, frames, touched: Vec::new(), told: false }
     }
 
     /// Notes that something of an endpoint is to be looked at when the turn is over.
-    pub fn touch(&mut self, endpoint: u8) {
+    pub(crate) fn touch(&mut self, endpoint: u8) {
         self.touched.push(endpoint);
     }
 
-    /// The turn is over: frames leave, and what else is to be done is noted.
-    pub fn settle(&mut self, now_ns: u64, notes: &mut Vec<Note>) {
+    /// The turn is over: frames leave, and `say` hears what else is to be done.
+    pub fn settle(&mut self, now_ns: u64, mut say: impl FnMut(u8, &W, Said)) {
         self.frames.flush(now_ns);
         while let Some(endpoint) = self.touched.pop() {
             let Some(desk) = self.desks.get_mut(&endpoint) else { continue };
-            let client = desk.client;
             if let Some(why) = &desk.broken {
-                notes.push(Note::Broken { client, why: why.clone() });
+                say(endpoint, &desk.whose, Said::Broken(why.clone()));
                 continue;
             }
             let written = std::mem::take(&mut desk.touched);
             self.told |= written;
             if std::mem::take(&mut desk.wish) || (written && desk.sender.take_wish()) {
-                notes.push(Note::Wake { client, endpoint });
+                say(endpoint, &desk.whose, Said::Wake);
             }
             if desk.full.is_some() {
-                notes.push(Note::Serve(desk.source));
+                say(endpoint, &desk.whose, Said::Serve);
             }
         }
     }
 
-    /// Something changed: requests that were not taken may be now.
-    pub fn retry(&mut self, notes: &mut Vec<Note>) {
-        for desk in self.desks.values_mut().filter(|desk| desk.later) {
-            notes.push(Note::Serve(desk.source));
+    /// Something changed: requests that were not taken may be now, of those that `say` hears of.
+    pub fn retry(&mut self, mut say: impl FnMut(&W)) {
+        for desk in self.desks.values().filter(|desk| desk.later) {
+            say(&desk.whose);
         }
     }
 }
 
-impl Outside for Outlet {
+/// A random number that nobody can guess.
+pub(crate) fn random() -> u32 {
+    let mut bytes = [0; 4];
+    // The kernel gives so few at once, once it has any at all.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u32::from_ne_bytes(bytes)
+}
+
+impl<W: std::fmt::Debug, E: Exit> Outside for Outlet<W, E> {
     fn random(&mut self) -> u32 {
-        crate::service::random_number()
+        random()
     }
 
     fn frame(&mut self, head: &[u8], data: &[u8]) {
@@ -132,8 +143,8 @@ mod tests {
 
     #[test]
     fn what_was_lent_leaves_before_anybody_hears_that_it_may_be_used_again() {
-        let mut outlet = Outlet::new();
-        outlet.frames.push_lent(&[3; 16], crate::network::frames::tests::lent(50, 4));
+        let mut outlet = Outlet::<(), std::convert::Infallible>::new(None);
+        outlet.frames.push_lent(&[3; 16], crate::frames::tests::lent(50, 4));
         outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });
         assert_eq!(outlet.frames.down, 1, "it had nowhere to go, but it did");
     }

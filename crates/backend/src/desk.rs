@@ -1,16 +1,14 @@
-//! The daemon's end of an endpoint: its rings, its regions, and whether anybody sleeps.
+//! The backend's end of an endpoint: its rings, its regions, and whether anybody sleeps.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::{Map, Mapping, Region, View, create};
 use causeway_message::backend::RegionFault;
 use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
 use causeway_ring::channel::{Receiver, Sender, Side, format, open};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::limits::REGION_BYTES_MAX;
@@ -22,34 +20,31 @@ struct Held {
     mapping: Arc<Mapping>,
 }
 
-/// See above.
+/// See above. `W` is whose it is.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Desk<W> {
     /// Whose it is.
-    pub client: u32,
-    /// What it is served as.
-    pub source: u32,
-    pub sender: Sender,
-    pub receiver: Receiver,
-    #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
+    pub whose: W,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
     regions: Vec<Option<Held>>,
-    /// Bytes and number of its regions.
+    /// Bytes of its regions.
     pub region_bytes: u64,
+    /// How many it has.
     pub region_count: usize,
     /// It asked to be woken by requests.
     armed: bool,
     /// An event of so many bytes found no room.
-    pub full: Option<usize>,
+    pub(crate) full: Option<usize>,
     /// Whose messages the library takes not now.
-    pub holds: Holds,
+    pub(crate) holds: Holds,
     /// Its next request was not taken.
-    pub later: bool,
+    pub(crate) later: bool,
     /// Something was written, or the library waits for room that there is.
-    pub touched: bool,
-    pub wish: bool,
+    pub(crate) touched: bool,
+    pub(crate) wish: bool,
     /// What rule the library broke.
-    pub broken: Option<String>,
+    pub(crate) broken: Option<String>,
 }
 
 fn failed(error: impl std::fmt::Display) -> io::Error {
@@ -65,9 +60,12 @@ pub enum NoRegion {
     Limit,
 }
 
-impl Desk {
-    /// A new one, and what the library needs of it: the memory and the doorbell.
-    pub fn new(cx: &Context<'_>, client: u32, source: u32) -> io::Result<(Self, Vec<OwnedFd>)> {
+impl<W> Desk<W> {
+    /// A new one, and the memory of its rings, of which the library half has the first side.
+    ///
+    /// # Errors
+    /// The host has no room.
+    pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
         let layout = rings::layout();
         let len = layout.bytes();
         let file = create("causeway-rings", len as u64)?;
@@ -75,14 +73,10 @@ impl Desk {
         let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
         format(&view, layout).map_err(failed)?;
         let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let watch = cx.watch_source(bell.as_fd(), source)?;
         let desk = Self {
-            client,
-            source,
+            whose,
             sender,
             receiver,
-            watch,
             regions: Vec::new(),
             region_bytes: 0,
             region_count: 0,
@@ -94,11 +88,11 @@ impl Desk {
             wish: false,
             broken: None,
         };
-        Ok((desk, vec![file, bell]))
+        Ok((desk, file))
     }
 
     /// Gives an event to the library, if there is room.
-    pub fn event(&mut self, event: &Event<'_>) -> bool {
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
         if self.broken.is_some() {
             return false;
         }
@@ -125,8 +119,14 @@ impl Desk {
         }
     }
 
+    /// Whether something waits for room, or for its library half to take more.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.full.is_some() || self.later || self.holds.releases_any()
+    }
+
     /// Whether there is room again for what found none.
-    pub fn has_room_again(&mut self) -> bool {
+    pub(crate) fn has_room_again(&mut self) -> bool {
         let Some(len) = self.full else { return false };
         match self.sender.room(len) {
             Ok(true) => {
@@ -142,7 +142,7 @@ impl Desk {
     }
 
     /// It is served: nobody needs to ring.
-    pub fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
             self.receiver.awake();
             self.sender.awake();
@@ -151,7 +151,7 @@ impl Desk {
 
     /// Its next request is not taken: asks to be rung where that waits for room. False: there is
     /// room.
-    pub fn arm_for_room(&mut self) -> bool {
+    pub(crate) fn arm_for_room(&mut self) -> bool {
         let Some(len) = self.full else { return true };
         self.armed = true;
         let room = self.sender.ask_room(len);
@@ -166,7 +166,7 @@ impl Desk {
 
     /// Asks to be rung by the next request, or when there is room for what found none. False:
     /// there is something to do.
-    pub fn arm(&mut self) -> bool {
+    pub(crate) fn arm(&mut self) -> bool {
         self.armed = true;
         let mut idle = !self.receiver.ask();
         if let Some(len) = self.full {
@@ -184,8 +184,8 @@ impl Desk {
         idle
     }
 
-    /// Takes memory under the number that it has; it must not shrink under our feet.
-    pub fn lend(&mut self, file: BorrowedFd<'_>, len: u64) -> Result<Lent, NoRegion> {
+    /// Looks at memory that is lent; it must not shrink under our feet.
+    pub(crate) fn lend(&self, file: BorrowedFd<'_>, len: u64) -> Result<Lent, NoRegion> {
         let seals = fcntl_get_seals(file).map_err(|_| NoRegion::Rule)?;
         if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
             return Err(NoRegion::Rule);
@@ -203,7 +203,7 @@ impl Desk {
     }
 
     /// Keeps what was lent, under its number.
-    pub fn keep(&mut self, region: RegionId, lent: Lent) {
+    pub(crate) fn keep(&mut self, region: RegionId, lent: Lent) {
         let at = usize::from(region.0);
         if self.regions.len() <= at {
             self.regions.resize_with(at.saturating_add(1), || None);
@@ -216,7 +216,7 @@ impl Desk {
     }
 
     /// Lets memory go; says whether there was any.
-    pub fn give_back(&mut self, region: RegionId) -> bool {
+    pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
         let place = self.regions.get_mut(usize::from(region.0));
         let Some(held) = place.and_then(Option::take) else { return false };
         self.region_bytes = self.region_bytes.saturating_sub(held.mapping.len() as u64);
@@ -229,14 +229,19 @@ impl Desk {
     }
 
     /// Reads a region.
-    pub fn read(&self, region: RegionId, at: u64, into: &mut [u8]) -> Result<(), RegionFault> {
+    pub(crate) fn read(
+        &self,
+        region: RegionId,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), RegionFault> {
         let held = self.held(region)?;
         held.map.read(at, into).map_err(|_| RegionFault)?;
         if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
     /// A place in a region, to be sent from there.
-    pub fn view(&self, region: RegionId, at: u64, len: usize) -> Result<View, RegionFault> {
+    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<View, RegionFault> {
         let held = self.held(region)?;
         if held.mapping.poisoned() {
             return Err(RegionFault);
@@ -245,7 +250,7 @@ impl Desk {
     }
 
     /// Writes to a region.
-    pub fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
+    pub(crate) fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
         let held = self.held(region)?;
         held.map.write(at, bytes).map_err(|_| RegionFault)?;
         if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }

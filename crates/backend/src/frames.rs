@@ -1,20 +1,54 @@
 //! Frames on their way out, a batch at a time.
 
+use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 
 use causeway_memory::View;
 use causeway_memory::gather::Frame;
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
-use causeway_memory::packet::FINISH_BYTES;
+use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
-
-use super::carried::Exit;
 
 use crate::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
 
 /// What is kept to put frames into, in bytes: as much as leaves in one call.
 const BYTES_KEPT: usize = (FINISH_BYTES + FRAME_LEN_MAX) * FRAMES_PER_CALL_MAX;
+
+/// Where frames leave.
+pub trait Exit: Clone {
+    /// How many bytes it wants before each frame, to say that nothing is left to be done for it:
+    /// [`FINISH_BYTES`] or none.
+    fn before(&self) -> usize;
+
+    /// Sends frames, the first ones: says how many left.
+    ///
+    /// # Errors
+    /// The first did not leave.
+    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize>;
+}
+
+impl Exit for Arc<PacketSocket> {
+    fn before(&self) -> usize {
+        FINISH_BYTES
+    }
+
+    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        PacketSocket::send(self, frames)
+    }
+}
+
+/// None at all.
+impl Exit for Infallible {
+    fn before(&self) -> usize {
+        match *self {}
+    }
+
+    fn send<'a>(&self, _: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        match *self {}
+    }
+}
 
 /// One that waits to leave.
 #[derive(Debug)]
@@ -27,9 +61,9 @@ struct Waiting {
 
 /// Frames that leave together.
 #[derive(Debug)]
-pub struct Frames {
+pub struct Frames<E> {
     /// Where they leave; none while the interface is down.
-    pub exit: Option<Exit>,
+    pub exit: Option<E>,
     /// What is their own, one behind the other; where an interface takes them, each behind what says
     /// that nothing is left to be done for it. Only the first `used` bytes mean something.
     bytes: Vec<u8>,
@@ -43,22 +77,25 @@ pub struct Frames {
     pub again_ns: Option<u64>,
     /// Since when the host has had no room for the first that waits.
     stuck_ns: Option<u64>,
-    /// Frames that left, and system calls that it took.
+    /// Frames that left.
     pub sent: u64,
+    /// System calls that it took.
     pub calls: u64,
-    /// Frames that the host had no room for, and those that had nowhere to go.
+    /// Frames that the host had no room for.
     pub no_room: u64,
+    /// Frames that had nowhere to go.
     pub down: u64,
-    /// Frames whose owner lent memory that is not there, and bytes that were copied because what was
-    /// lent could not leave at once.
+    /// Frames whose owner lent memory that is not there.
     pub hollow: u64,
+    /// Bytes that were copied because what was lent could not leave at once.
     pub kept: u64,
 }
 
-impl Frames {
-    pub fn new() -> Self {
+impl<E: Exit> Frames<E> {
+    /// None waits; they leave there.
+    pub fn new(exit: Option<E>) -> Self {
         Self {
-            exit: None,
+            exit,
             bytes: Vec::new(),
             used: 0,
             waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
@@ -77,7 +114,7 @@ impl Frames {
 
     /// What stands before each frame.
     fn before(&self) -> usize {
-        if matches!(self.exit, Some(Exit::Udp(_))) { 0 } else { FINISH_BYTES }
+        self.exit.as_ref().map_or(FINISH_BYTES, Exit::before)
     }
 
     /// Puts a frame, in two parts, behind the others.
@@ -218,10 +255,7 @@ impl Frames {
             self.down = self.down.wrapping_add(left as u64);
             return self.clear();
         };
-        self.send_by(|frames| match &exit {
-            Exit::Interface(socket) => socket.send(frames.frames()),
-            Exit::Udp(udp) => udp.send(frames.frames()),
-        });
+        self.send_by(|frames| exit.send(frames.frames()));
     }
 
     /// As [`Self::send_some`]; `exit` sends the first ones, and says how many.
@@ -277,14 +311,18 @@ impl Frames {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Without an exit of its own.
+    type Frames = super::Frames<Infallible>;
+
     use causeway_memory::{Mapping, create};
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
     /// So many bytes that somebody lends, all alike.
-    pub fn lent(len: usize, fill: u8) -> View {
+    pub(crate) fn lent(len: usize, fill: u8) -> View {
         let file = create("test", 4096).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
         let view = View::new(mapping, 1000, len).unwrap();
@@ -299,7 +337,7 @@ pub mod tests {
 
     #[test]
     fn frames_without_an_exit_are_counted() {
-        let mut frames = Frames::new();
+        let mut frames = Frames::new(None);
         frames.push(&[1; 60], &[2; 100]);
         frames.push_lent(&[3; 16], lent(50, 4));
         assert_eq!(lens(&frames), [(FINISH_BYTES + 160, 0), (FINISH_BYTES + 16, 50)]);
@@ -309,7 +347,7 @@ pub mod tests {
 
     #[test]
     fn what_was_lent_is_copied_before_it_may_be_used_again() {
-        let mut frames = Frames::new();
+        let mut frames = Frames::new(None);
         let (first, second) = (lent(50, 4), lent(7, 5));
         frames.push_lent(&[3; 16], first.clone());
         frames.push(&[1; 60], &[2; 3]);
@@ -350,7 +388,7 @@ pub mod tests {
 
     #[test]
     fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
-        let (mut frames, mut taken) = (Frames::new(), Vec::new());
+        let (mut frames, mut taken) = (Frames::new(None), Vec::new());
         let number = |at: u32| at.to_le_bytes();
         let body = lent(1000, 4);
         let push = |frames: &mut Frames, at: u32| match at % 3 {
@@ -397,7 +435,7 @@ pub mod tests {
         let (ours, theirs) = (bind(), bind());
         theirs.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         let to = theirs.local_addr().unwrap();
-        let mut frames = Frames::new();
+        let mut frames = Frames::new(None);
         frames.push_lent(&[1; 16], lent(500, 7));
         frames.push_lent(&[2; 16], hollow.clone());
         frames.push(&[3; 16], &[8; 500]);

@@ -1,0 +1,16 @@
+//! Every bound of this crate, in one place.
+
+/// Frames that wait for the host to have room for them; then they are lost.
+pub const FRAMES_WAITING_MAX: usize = 1024;
+/// How long they wait until it is asked again; 200 us.
+pub const FULL_NS: u64 = 200_000;
+/// How long the first of them waits before it is lost, so that others go on; 10 ms. Hosts say that
+/// there is no room also of a frame that is too long for the other end of a cable.
+pub const STUCK_NS: u64 = 10_000_000;
+/// Longest region, in bytes; 4 GiB, as long as the longest message.
+pub const REGION_BYTES_MAX: u64 = 4 << 30;
+/// All regions of one endpoint, in bytes; 10 GiB: the longest message each way, and what others of
+/// common length share. Memory is the process's, and is there when used.
+pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
+/// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
+pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;

@@ -1,0 +1,205 @@
+//! Which frames a socket takes where processes are at the network themselves: each those of its
+//! endpoint, and the daemon those of all others.
+
+use causeway_memory::packet_filter::{Do, GROUPS, If, Load, Step, to_address};
+use causeway_wire::mxoe::{HEADER_LEN, Kind};
+
+/// Where a packet says its type, in bytes from the beginning of its frame.
+const KIND: u32 = HEADER_LEN as u32;
+/// Where most say for which endpoint they are, where a refusal does, and where the last byte of the
+/// magic is by which answers to a pull do.
+const ENDPOINT: u32 = KIND + 1;
+const REFUSED: u32 = KIND + 9;
+const MAGIC: u32 = KIND + 15;
+/// The magic has the endpoint's number with this bit the other way ([`causeway_message::backend`]).
+const MAGIC_BIT: u32 = 0x80;
+/// Packets below are for boards: for mappers, and questions for a name with their answers.
+const FIRST_OF_ENDPOINTS: u32 = Kind::Truc as u32;
+
+/// Endpoints whose processes are at the network themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Elsewhere([u32; 8]);
+
+impl Elsewhere {
+    fn place(&mut self, endpoint: u8) -> Option<(&mut u32, u32)> {
+        let word = self.0.get_mut(usize::from(endpoint / 32))?;
+        Some((word, 1_u32.wrapping_shl(u32::from(endpoint % 32))))
+    }
+
+    /// One more.
+    pub fn add(&mut self, endpoint: u8) {
+        if let Some((word, bit)) = self.place(endpoint) {
+            *word |= bit;
+        }
+    }
+
+    /// One less: whether it was one.
+    pub fn remove(&mut self, endpoint: u8) -> bool {
+        let Some((word, bit)) = self.place(endpoint) else { return false };
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
+    }
+}
+
+/// Loads the endpoint that a packet is for; of those for boards it is known what to do.
+fn endpoint(for_board: bool) -> [Step; 12] {
+    let is = |kind: Kind, so| Step::branch(If::Is(kind as u32), so, 0);
+    [
+        Step::load(Load::Byte(KIND)),
+        Step::branch(If::AtLeast(FIRST_OF_ENDPOINTS), 1, 0),
+        Step::end(for_board),
+        is(Kind::PullReply, 4),
+        is(Kind::PullNack, 3),
+        is(Kind::Nack, 5),
+        Step::load(Load::Byte(ENDPOINT)),
+        Step::skip(4),
+        Step::load(Load::Byte(MAGIC)),
+        Step::calculate(Do::Xor(MAGIC_BIT)),
+        Step::skip(1),
+        Step::load(Load::Byte(REFUSED)),
+    ]
+}
+
+/// What a process takes: packets to its endpoint of that board, and none for boards.
+pub fn of_endpoint(board: [u8; 6], own: u8) -> Vec<Step> {
+    let ours = [Step::branch(If::Is(own.into()), 0, 1), Step::end(true), Step::end(false)];
+    [&to_address(board)[..], &endpoint(false), &ours].concat()
+}
+
+/// What the daemon takes: all that is for the board or for groups, but not what is for those.
+pub fn of_board(board: [u8; 6], elsewhere: &Elsewhere) -> Vec<Step> {
+    let mut program = [&GROUPS[..], &to_address(board)].concat();
+    if *elsewhere == Elsewhere::default() {
+        program.push(Step::end(true));
+        return program;
+    }
+    program.extend(endpoint(true));
+    // One bit of 256, in eight words.
+    program.extend([Step::calculate(Do::Keep), Step::calculate(Do::And(31))]);
+    program.extend([Step::calculate(Do::Beside), Step::load(Load::Kept)]);
+    program.push(Step::calculate(Do::Shift(5)));
+    for (number, word) in (0_u32..).zip(elsewhere.0) {
+        let behind = 7_u32.saturating_sub(number).saturating_mul(3);
+        program.push(Step::branch(If::Is(number), 0, 2));
+        program.extend([Step::load(Load::Value(word)), Step::skip(behind)]);
+    }
+    program.extend([Step::calculate(Do::ShiftBy), Step::branch(If::Has(1), 0, 1)]);
+    program.extend([Step::end(false), Step::end(true)]);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_memory::packet_filter::attach;
+    use causeway_wire::mxoe::{
+        Ack, Answer, Connect, Eager, Ends, Greeting, Header, HostQuery, Nack, Packet, Pull,
+        PullNack, PullReply, emit,
+    };
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixDatagram;
+
+    const BOARD: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    /// Packets to an endpoint, of all kinds that say so in their ways.
+    fn frames(to: u8) -> Vec<Vec<u8>> {
+        let ends = Ends { destination: to, source: 255 - to };
+        let magic = 0x1234_5600 | u32::from(to ^ 0x80);
+        let ack = Ack { ends, session: 1, acknowledged: 2, number: 3 };
+        let greeting = Greeting::Reply { session: 9, answer: Answer::SUCCESS };
+        let connect =
+            Connect { ends, index_of_destination: 1, session: 2, expected: 3, number: 4, greeting };
+        let eager = Eager {
+            ends,
+            data: b"data",
+            sequence: 1,
+            acknowledged: 2,
+            match_info: u64::MAX,
+            session: 4,
+        };
+        let pull = Pull {
+            ends,
+            session: 1,
+            total_len: 70_000,
+            window: 1,
+            window_sequence: 2,
+            offset: 3,
+            handle: 4,
+            magic: 0xffff_ffff,
+            first_frame_offset: 0,
+            block_len: 4096,
+            frame_index: 0,
+        };
+        let reply =
+            PullReply { frame_sequence: 255 - to, offset: 0, handle: u32::MAX, magic, data: b"x" };
+        let refusal = PullNack { source: 255 - to, reason: 1, handle: u32::MAX, magic };
+        let nack = Nack { ends, reason: 1, peer_index: 0xffff, sequence: 3 };
+        let all = [
+            Packet::Ack(ack),
+            Packet::Connect(connect),
+            Packet::Tiny(eager),
+            Packet::Pull(pull),
+            Packet::PullReply(reply),
+            Packet::PullNack(refusal),
+            Packet::Nack(nack),
+        ];
+        all.iter().map(|packet| frame(BOARD, packet)).collect()
+    }
+
+    fn frame(destination: [u8; 6], packet: &Packet<'_>) -> Vec<u8> {
+        let header = Header { destination, source: [2; 6], peer_index: 7 };
+        let (head, data) = emit(&header, packet);
+        [head.bytes(), data].concat()
+    }
+
+    /// Whether a program takes a frame.
+    fn taker(program: &[Step]) -> impl Fn(&[u8]) -> bool + use<> {
+        let (one, other) = UnixDatagram::pair().unwrap();
+        for end in [&one, &other] {
+            end.set_nonblocking(true).unwrap();
+        }
+        attach(other.as_fd(), program).unwrap();
+        move |frame| {
+            let _ = one.send(frame);
+            other.recv(&mut [0; 256]).is_ok()
+        }
+    }
+
+    #[test]
+    fn each_packet_is_taken_by_whom_it_is_for_and_by_nobody_else() {
+        let mut elsewhere = Elsewhere::default();
+        let apart = [0, 31, 32, 77, 200, 254];
+        apart.into_iter().for_each(|endpoint| elsewhere.add(endpoint));
+        let daemon = taker(&of_board(BOARD, &elsewhere));
+        let processes: Vec<_> =
+            apart.iter().map(|own| (*own, taker(&of_endpoint(BOARD, *own)))).collect();
+        for to in 0..=254 {
+            for frame in frames(to) {
+                let kind = frame[16];
+                assert_eq!(daemon(&frame), !apart.contains(&to), "{kind} to {to}");
+                for (own, process) in &processes {
+                    assert_eq!(process(&frame), *own == to, "{kind} to {to} at {own}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_for_boards_is_the_daemons_and_what_is_for_others_is_nobodys() {
+        let mut elsewhere = Elsewhere::default();
+        assert_eq!(of_board(BOARD, &elsewhere).len(), 10, "nothing more is looked at");
+        elsewhere.add(3);
+        let query = Packet::HostQuery(HostQuery { index_of_destination: 3, magic: 0x8383_8383 });
+        let [daemon, process] = [of_board(BOARD, &elsewhere), of_endpoint(BOARD, 3)];
+        let (daemon, process) = (taker(&daemon), taker(&process));
+        for to in [BOARD, [0xff; 6]] {
+            assert!(daemon(&frame(to, &query)) && !process(&frame(to, &query)));
+        }
+        let mut other = frames(3).swap_remove(2);
+        other[5] ^= 1;
+        assert!(!daemon(&other) && !process(&other));
+        assert!(elsewhere.remove(3) && !elsewhere.remove(3));
+        assert!(taker(&of_board(BOARD, &elsewhere))(&frames(3)[0]));
+    }
+}

@@ -1,0 +1,248 @@
+//! The backend half in the process itself: where the board lets its processes at the network, what
+//! goes to other hosts takes no way through the daemon.
+//!
+//! The daemon opened the socket and said, for good, that nothing comes by it but what is for this
+//! endpoint; it still knows who is where. All else is as with rings to the daemon, at whose other end
+//! the process now is itself. So it goes on in calls alone, as the rest of an endpoint: what comes
+//! while nobody calls waits in the socket, and is acknowledged then. Partners have patience
+//! ([`GIVE_UP_NS`](causeway_message::limits::GIVE_UP_NS)).
+//!
+//! # Budget
+//! A short message: a request and an event, in memory that only this process has, and one system call.
+//! One that comes: none. Who sleeps pays two more, and a wake-up, which no daemon stands between.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_backend::{Desk, Half, Said};
+use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_memory::packet_inlet::PacketInlet;
+use causeway_memory::packet_ring::Slots;
+use causeway_message::backend::{Config, Dropped};
+use causeway_message::split::{NicId, RegionId};
+use rustix::event::{Timespec, epoll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::endpoint::{now, ticks};
+use crate::limits::{
+    ASKED_MAX, ASKED_NS, FRAME_ROOM, FRAMES_OF_TURN, LOOK_TICKS, REQUESTS_OF_TURN, SLEEP_MAX,
+};
+
+/// What rings among the bells of partners, whose numbers are lower.
+pub const BELL: u64 = u64::MAX;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Bypass {
+    half: Half<(), Arc<PacketSocket>>,
+    endpoint: u8,
+    socket: Arc<PacketSocket>,
+    inlet: PacketInlet,
+    /// For frames that are not read in the ring.
+    room: Vec<u8>,
+    /// Rings when something is due, while somebody sleeps.
+    timer: OwnedFd,
+    /// When all was looked at last, in ticks of the processor's counter.
+    looked: u64,
+    /// We slept, and it may be for this that we woke.
+    slept: bool,
+    /// Boards that we were sent something of and do not know: the daemon is to be asked, and was.
+    strangers: VecDeque<NicId>,
+    asked: Vec<NicId>,
+    asked_ns: u64,
+    /// Our own rings are nonsense: nothing comes any more.
+    pub broken: bool,
+}
+
+/// Rings once, by `bells`, when there is something.
+fn ring_once(bells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+    Ok(epoll::modify(bells, of, epoll::EventData::new_u64(BELL), flags)?)
+}
+
+impl Bypass {
+    /// Of an endpoint of a board, with its key and session, by a socket that the daemon gave; wakes
+    /// by `bells`. Also the memory of the rings.
+    ///
+    /// # Errors
+    /// The host has no room.
+    pub fn new(
+        (board, endpoint): (NicId, u8),
+        (key, session): (u32, u32),
+        socket: OwnedFd,
+        bells: BorrowedFd<'_>,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let socket = Arc::new(PacketSocket::given(socket)?);
+        let mut inlet = PacketInlet::default();
+        // Where the host gives no ring, each frame takes a system call.
+        let _ = inlet.open(&socket, Slots::LONG);
+        // Names are the daemon's to tell.
+        let mut half = Half::new(Config::new(board, ""), Some(Arc::clone(&socket)));
+        let (desk, file) = Desk::new(())?;
+        half.open(endpoint, key, Some(session), desk)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        for fd in [socket.as_fd(), timer.as_fd()] {
+            let never = epoll::EventFlags::ONESHOT;
+            epoll::add(bells, fd, epoll::EventData::new_u64(BELL), never)?;
+        }
+        let bypass = Self {
+            half,
+            endpoint,
+            socket,
+            inlet,
+            room: vec![0; FRAME_ROOM],
+            timer,
+            looked: 0,
+            slept: false,
+            strangers: VecDeque::new(),
+            asked: Vec::new(),
+            asked_ns: 0,
+            broken: false,
+        };
+        Ok((bypass, file))
+    }
+
+    /// Something was written into the rings: it leaves.
+    #[inline]
+    pub fn send(&mut self) {
+        let now = now();
+        self.half.serve(now, self.endpoint, REQUESTS_OF_TURN, true);
+        self.settle(now);
+    }
+
+    /// Looks whether there is anything to do, and does it. Says whether there was.
+    #[inline]
+    pub fn turn(&mut self) -> bool {
+        let comes = self.inlet.comes() || self.half.asks(self.endpoint);
+        (comes || self.is_time()) && self.look()
+    }
+
+    /// What a glance does not show is looked at now and then.
+    #[inline]
+    fn is_time(&mut self) -> bool {
+        let ticks = ticks();
+        let due = ticks.wrapping_sub(self.looked) >= LOOK_TICKS;
+        if due {
+            self.looked = ticks;
+        }
+        due
+    }
+
+    /// Looks at all that there is to do. Says whether there was anything.
+    fn look(&mut self) -> bool {
+        let now = now();
+        let (_, requests) = self.half.serve(now, self.endpoint, REQUESTS_OF_TURN, true);
+        let frames = self.take_frames(now);
+        let due = self.half.is_due(now);
+        if due {
+            self.half.tick(now);
+        }
+        let waits = self.half.outlet.frames.again_ns.is_some_and(|at| at <= now);
+        if requests > 0 || frames || due || waits {
+            self.settle(now);
+            return true;
+        }
+        false
+    }
+
+    fn settle(&mut self, now: u64) {
+        let broken = &mut self.broken;
+        self.half.outlet.settle(now, |_, (), said| *broken |= matches!(said, Said::Broken(_)));
+    }
+
+    /// Takes what came, so much at most: whether there was anything.
+    fn take_frames(&mut self, now: u64) -> bool {
+        for count in 0..FRAMES_OF_TURN {
+            let asks = std::mem::take(&mut self.slept);
+            // While the interface is down, nothing comes.
+            let Ok(packet) = self.inlet.look(&self.socket, &mut self.room, now, asks) else {
+                return count > 0;
+            };
+            let whole = self.inlet.held().unwrap_or(&self.room);
+            // What has a tag is another network's.
+            let frame = whole.get(FINISH_BYTES..packet.len).filter(|_| packet.tag.is_none());
+            let Some(frame) = frame else { continue };
+            if self.half.arrive(now, frame) == Err(Dropped::UnknownBoard)
+                && let Some([_, _, _, _, _, _, from @ ..]) = frame.first_chunk::<12>()
+            {
+                let board = NicId::of(*from);
+                self.met(now, board);
+            }
+        }
+        true
+    }
+
+    /// A board that we do not know sent something.
+    #[cold]
+    fn met(&mut self, now: u64, board: NicId) {
+        if now.saturating_sub(self.asked_ns) >= ASKED_NS {
+            // Who was not known then may be now.
+            (self.asked_ns, self.asked) = (now, Vec::new());
+        }
+        if self.asked.len() < ASKED_MAX && !self.asked.contains(&board) {
+            self.asked.push(board);
+            self.strangers.push_back(board);
+        }
+    }
+
+    /// The next board of which the daemon is to be asked whether it knows it.
+    #[inline]
+    pub fn stranger(&mut self) -> Option<NicId> {
+        self.strangers.pop_front()
+    }
+
+    /// The daemon knows this board.
+    pub fn know(&mut self, board: NicId) {
+        let _ = self.half.board.host_add(board);
+    }
+
+    /// Takes memory for large messages.
+    pub fn lend(&mut self, file: &OwnedFd, len: u64) -> Option<RegionId> {
+        self.half.lend(self.endpoint, file.as_fd(), len).ok()
+    }
+
+    /// Lets memory go.
+    pub fn give_back(&mut self, region: RegionId) {
+        let now = now();
+        self.half.give_back(now, self.endpoint, region);
+        self.settle(now);
+    }
+
+    /// Before sleeping: asks to be woken when something comes, or is due. False: there is something
+    /// to do.
+    pub fn arm(&mut self, bells: BorrowedFd<'_>) -> bool {
+        if self.look() {
+            return false;
+        }
+        self.slept = true;
+        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
+        let again = self.half.outlet.frames.again_ns.unwrap_or(u64::MAX);
+        let left = engine.min(again).min(self.inlet.deadline()).saturating_sub(now());
+        let armed = self.wake_in(left).and_then(|()| ring_once(bells, self.timer.as_fd()));
+        armed.and_then(|()| ring_once(bells, self.socket.as_fd())).is_ok()
+    }
+
+    fn wake_in(&self, ns: u64) -> io::Result<()> {
+        // None at all would mean never.
+        let time = Duration::from_nanos(ns.max(1)).min(SLEEP_MAX);
+        let at = Timespec::try_from(time).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = Itimerspec { it_interval: once, it_value: at };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &at)?;
+        Ok(())
+    }
+
+    /// The endpoint is closed: what was asked for is done, and what came acknowledged.
+    pub fn close(&mut self) {
+        let now = now();
+        self.half.take_last(now, self.endpoint);
+        self.half.close(now, self.endpoint);
+        self.settle(now);
+    }
+}
