@@ -7,21 +7,17 @@ use std::sync::Arc;
 use causeway_memory::View;
 use causeway_memory::gather::Frame;
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
-use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_memory::packet::PacketSocket;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
 
 use crate::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
 
 /// What is kept to put frames into, in bytes: as much as leaves in one call.
-const BYTES_KEPT: usize = (FINISH_BYTES + FRAME_LEN_MAX) * FRAMES_PER_CALL_MAX;
+const BYTES_KEPT: usize = FRAME_LEN_MAX * FRAMES_PER_CALL_MAX;
 
 /// Where frames leave.
 pub trait Exit: Clone {
-    /// How many bytes it wants before each frame, to say that nothing is left to be done for it:
-    /// [`FINISH_BYTES`] or none.
-    fn before(&self) -> usize;
-
     /// Sends frames, the first ones: says how many left.
     ///
     /// # Errors
@@ -30,10 +26,6 @@ pub trait Exit: Clone {
 }
 
 impl Exit for Arc<PacketSocket> {
-    fn before(&self) -> usize {
-        FINISH_BYTES
-    }
-
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         PacketSocket::send(self, frames)
     }
@@ -41,10 +33,6 @@ impl Exit for Arc<PacketSocket> {
 
 /// None at all.
 impl Exit for Infallible {
-    fn before(&self) -> usize {
-        match *self {}
-    }
-
     fn send<'a>(&self, _: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match *self {}
     }
@@ -64,8 +52,7 @@ struct Waiting {
 pub struct Frames<E> {
     /// Where they leave; none while the interface is down.
     pub exit: Option<E>,
-    /// What is their own, one behind the other; where an interface takes them, each behind what says
-    /// that nothing is left to be done for it. Only the first `used` bytes mean something.
+    /// What is their own, one behind the other. Only the first `used` bytes mean something.
     bytes: Vec<u8>,
     used: usize,
     waiting: Vec<Waiting>,
@@ -112,11 +99,6 @@ impl<E: Exit> Frames<E> {
         }
     }
 
-    /// What stands before each frame.
-    fn before(&self) -> usize {
-        self.exit.as_ref().map_or(FINISH_BYTES, Exit::before)
-    }
-
     /// Puts a frame, in two parts, behind the others.
     pub fn push(&mut self, head: &[u8], data: &[u8]) {
         if self.has_room() {
@@ -132,16 +114,13 @@ impl<E: Exit> Frames<E> {
     }
 
     fn put(&mut self, head: &[u8], data: &[u8], lent: Option<View>) {
-        let before = self.before();
-        let whole = before.saturating_add(head.len()).saturating_add(data.len());
+        let whole = head.len().saturating_add(data.len());
         let end = self.used.saturating_add(whole);
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
         let room = self.bytes.get_mut(self.used..end).unwrap_or(&mut []);
-        let (finish, room) = room.split_at_mut_checked(before).unwrap_or_default();
         let (first, rest) = room.split_at_mut_checked(head.len()).unwrap_or_default();
-        finish.fill(0);
         first.copy_from_slice(head);
         rest.copy_from_slice(data);
         if lent.is_some() {
@@ -340,7 +319,7 @@ pub(crate) mod tests {
         let mut frames = Frames::new(None);
         frames.push(&[1; 60], &[2; 100]);
         frames.push_lent(&[3; 16], lent(50, 4));
-        assert_eq!(lens(&frames), [(FINISH_BYTES + 160, 0), (FINISH_BYTES + 16, 50)]);
+        assert_eq!(lens(&frames), [(160, 0), (16, 50)]);
         frames.flush(5);
         assert_eq!((frames.down, frames.again_ns, lens(&frames)), (2, None, vec![]));
     }
@@ -355,12 +334,12 @@ pub(crate) mod tests {
         frames.left = 1;
         frames.keep_copies();
         second.write(0, &[9; 7]).unwrap();
-        assert_eq!(lens(&frames), [(FINISH_BYTES + 63, 0), (FINISH_BYTES + 23, 0)]);
+        assert_eq!(lens(&frames), [(63, 0), (23, 0)]);
         let last = frames.frames().last().unwrap();
-        assert_eq!(last.head, [&[0; FINISH_BYTES][..], &[6; 16], &[5; 7]].concat());
+        assert_eq!(last.head, [&[6; 16][..], &[5; 7]].concat());
         // More may follow.
         frames.push_lent(&[7; 16], first);
-        assert_eq!(lens(&frames).last(), Some(&(FINISH_BYTES + 16, 50)));
+        assert_eq!(lens(&frames).last(), Some(&(16, 50)));
         frames.part_from_lent();
         assert_eq!((frames.lent_from, frames.down), (None, 3));
     }
@@ -381,7 +360,7 @@ pub(crate) mod tests {
                 whole.resize(start + body.len(), 0);
                 body.read_into(0, &mut whole[start..]).unwrap();
             }
-            taken.push(whole[FINISH_BYTES..].to_vec());
+            taken.push(whole);
             Ok(1)
         }
     }
@@ -451,7 +430,7 @@ pub(crate) mod tests {
         for (number, fill) in [(1, 7), (3, 8), (5, 9)] {
             let mut room = [0; 2000];
             let len = theirs.recv(&mut room).unwrap();
-            let whole = [&[0; FINISH_BYTES][..], &[number; 16], &[fill; 500]].concat();
+            let whole = [&[number; 16][..], &[fill; 500]].concat();
             assert_eq!(&room[..len], whole);
         }
     }

@@ -4,7 +4,8 @@
 //! are reached by `unsafe` only.
 //!
 //! Before each frame stand the ten bytes that say how it is to be finished, as in virtio and in
-//! the host's byte order: checksums and segments cross unfinished. What the host itself sends by
+//! the host's byte order: checksums and segments cross unfinished. Protocols that have neither do
+//! without ([`PacketSocket::open_bare`]), which is cheaper. What the host itself sends by
 //! the interface is not heard. A VLAN tag that the host took off is told beside the frame.
 
 use std::io;
@@ -26,12 +27,14 @@ const TAG_ETHERTYPE: u16 = 0x8100;
 pub struct PacketSocket {
     fd: OwnedFd,
     mtu: usize,
+    /// How many bytes stand before each frame.
+    before: usize,
 }
 
 /// One frame that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Bytes that came, with the ten before the frame; more than there was room for if it was cut.
+    /// Bytes that came, with those before the frame; more than there was room for if it was cut.
     pub len: usize,
     /// The VLAN tag that was taken off: its EtherType and its value.
     pub tag: Option<(u16, u16)>,
@@ -123,15 +126,24 @@ impl PacketSocket {
         address: Option<[u8; 6]>,
     ) -> Result<Self, PacketError> {
         let to = |address| [&GROUPS[..], &to_address(address), &[Step::end(true)]].concat();
-        Self::open_with(name, protocol, &address.map(to).unwrap_or_default())
+        Self::open_with(name, protocol, &address.map(to).unwrap_or_default(), FINISH_BYTES)
     }
 
-    /// As [`Self::open`], for frames of one EtherType that the program takes, from the first on; all
-    /// of them if it is empty.
+    /// Opens a socket on an interface that is up, for bare frames of one EtherType that the program
+    /// takes, from the first on; nothing stands before them.
     ///
     /// # Errors
     /// [`PacketError`] says what to do.
-    pub fn open_with(name: &str, protocol: u16, program: &[Step]) -> Result<Self, PacketError> {
+    pub fn open_bare(name: &str, protocol: u16, program: &[Step]) -> Result<Self, PacketError> {
+        Self::open_with(name, protocol, program, 0)
+    }
+
+    fn open_with(
+        name: &str,
+        protocol: u16,
+        program: &[Step],
+        before: usize,
+    ) -> Result<Self, PacketError> {
         let host = |e: io::Error| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => PacketError::Denied(name.to_owned()),
             Some(libc::ENODEV | libc::ENXIO) => PacketError::None(name.to_owned()),
@@ -154,8 +166,11 @@ impl PacketSocket {
         let mtu = ask(fd_ref, name, libc::SIOCGIFMTU).map_err(host)?;
         // SAFETY: this question is answered by the MTU.
         let mtu = unsafe { mtu.ifr_ifru.ifru_mtu };
-        for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
+        for option in [libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
             set(fd_ref, option, &1_i32).map_err(host)?;
+        }
+        if before > 0 {
+            set(fd_ref, libc::PACKET_VNET_HDR, &1_i32).map_err(host)?;
         }
         let all = libc::packet_mreq {
             mr_ifindex: index,
@@ -168,17 +183,23 @@ impl PacketSocket {
             attach(fd_ref, program).map_err(host)?;
         }
         bind(fd_ref, index, protocol).map_err(host)?;
-        Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0) })
+        Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0), before })
     }
 
-    /// One that another process opened, and gave us. What is not known of its interface is zero.
+    /// One that another process opened by [`Self::open_bare`], and gave us. What is not known of its
+    /// interface is zero.
     ///
     /// # Errors
     /// It is no such socket.
     pub fn given(fd: OwnedFd) -> io::Result<Self> {
-        // Of no consequence for one that is as [`Self::open`] leaves it; others refuse.
+        // It has that by now; others refuse.
         set(fd.as_fd(), libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-        Ok(Self { fd, mtu: 0 })
+        Ok(Self { fd, mtu: 0, before: 0 })
+    }
+
+    /// How many bytes stand before each frame, in both directions: [`FINISH_BYTES`] or none.
+    pub fn before(&self) -> usize {
+        self.before
     }
 
     /// For another process.
@@ -192,7 +213,7 @@ impl PacketSocket {
         self.mtu
     }
 
-    /// Receives one frame, behind the ten bytes that say how it is to be finished. Never waits.
+    /// Receives one frame, behind the bytes that stand before it. Never waits.
     ///
     /// # Errors
     /// Nothing is there, the interface is down, or the host cannot tell how a frame is to be
@@ -216,7 +237,7 @@ impl PacketSocket {
         Ok(Packet { len, tag: tag(&message) })
     }
 
-    /// Sends frames, each behind its ten bytes, [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX)
+    /// Sends frames, each behind those bytes, [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX)
     /// at most; says how many left. Never waits.
     ///
     /// # Errors

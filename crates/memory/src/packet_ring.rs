@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::packet::{FINISH_BYTES, Packet, PacketSocket, drops, set, tag_of};
+use crate::packet::{Packet, PacketSocket, drops, set, tag_of};
 
 /// Length of the pieces that the host makes the ring of, in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -52,6 +52,8 @@ impl Slots {
 pub struct PacketRing {
     memory: NonNull<u8>,
     slots: Slots,
+    /// How many bytes stand before each frame.
+    before: usize,
     /// Below the number of slots.
     next: usize,
     /// The frame of the next slot, which is read there.
@@ -114,7 +116,8 @@ impl PacketRing {
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // From which length on a frame that does not fit its slot is queued besides: from any.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
-        Ok(Self { memory: map(socket, slots)?, slots, next: 0, held: None })
+        let before = socket.before();
+        Ok(Self { memory: map(socket, slots)?, slots, before, next: 0, held: None })
     }
 
     /// How many frames the host could not put into the ring since this was last asked. A frame
@@ -160,7 +163,7 @@ impl PacketRing {
         unsafe { AtomicU32::from_ptr(self.slot().cast()) }
     }
 
-    /// Receives one frame, behind the ten bytes that say how it is to be finished. Never waits,
+    /// Receives one frame, behind the bytes that stand before it. Never waits,
     /// and asks the host nothing while nothing has come.
     ///
     /// # Errors
@@ -214,7 +217,7 @@ impl PacketRing {
         self.status().load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
     }
 
-    /// The frame that the last look found, behind its ten bytes, if it is read in its slot.
+    /// The frame that the last look found, with what stands before it, if it is read in its slot.
     pub fn held(&self) -> Option<&[u8]> {
         let Held { from, len } = self.held?;
         // SAFETY: `hold` checked that both lie inside the slot. It is ours, so that the host does
@@ -245,11 +248,11 @@ impl PacketRing {
     fn hold(&mut self, status: u32) -> io::Result<Packet> {
         // SAFETY: a slot begins with its header; the host does not write it while it is ours.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
-        let from = usize::from(header.tp_mac).saturating_sub(FINISH_BYTES);
+        let from = usize::from(header.tp_mac).saturating_sub(self.before);
         let from = from.max(size_of::<libc::tpacket2_hdr>());
-        let whole = (header.tp_snaplen as usize).saturating_add(FINISH_BYTES);
+        let whole = (header.tp_snaplen as usize).saturating_add(self.before);
         // One that was cut although its slot does not say so was not queued: there was no room.
-        let told = (header.tp_len as usize).saturating_add(FINISH_BYTES);
+        let told = (header.tp_len as usize).saturating_add(self.before);
         if whole < told || from.saturating_add(whole) > self.slots.bytes {
             self.next_slot();
             return Err(rustix::io::Errno::NOBUFS.into());

@@ -35,7 +35,7 @@ pub const REST_NS: u64 = 10_000_000;
 /// Any endpoint that is free.
 pub const ENDPOINT_ANY: u8 = 255;
 
-/// Room for one frame from the interface, with what stands before it, in bytes.
+/// Room for one frame from the interface, in bytes.
 pub const FRAME_ROOM: usize = 16_384;
 /// Frames that are looked at before it is done what is due: as many as the host keeps.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_backend::{Desk, Half, Said};
-use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_memory::packet::PacketSocket;
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_memory::packet_ring::Slots;
 use causeway_message::backend::{Config, Dropped};
@@ -166,7 +166,7 @@ impl Bypass {
             };
             let whole = self.inlet.held().unwrap_or(&self.room);
             // What has a tag is another network's.
-            let frame = whole.get(FINISH_BYTES..packet.len).filter(|_| packet.tag.is_none());
+            let frame = whole.get(..packet.len).filter(|_| packet.tag.is_none());
             let Some(frame) = frame else { continue };
             if self.half.arrive(now, frame) == Err(Dropped::UnknownBoard)
                 && let Some([_, _, _, _, _, _, from @ ..]) = frame.first_chunk::<12>()

@@ -36,13 +36,6 @@ pub enum Exit {
 }
 
 impl backend::Exit for Exit {
-    fn before(&self) -> usize {
-        match self {
-            Self::Interface(socket) => backend::Exit::before(socket),
-            Self::Udp(_) => 0,
-        }
-    }
-
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match self {
             Self::Interface(socket) => socket.send(frames),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_memory::packet::{FINISH_BYTES, PacketError, PacketSocket};
+use causeway_memory::packet::{PacketError, PacketSocket};
 use causeway_memory::packet_filter;
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_memory::packet_ring::Slots;
@@ -50,7 +50,7 @@ pub struct Interface {
     pub inlet: PacketInlet,
     /// For frames that are not read in the ring.
     room: Vec<u8>,
-    /// Length of the last frame, with what stands before it.
+    /// Length of the last frame.
     len: usize,
     pub ups: u64,
     /// Endpoints whose processes have sockets of their own here.
@@ -84,7 +84,7 @@ impl Interface {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
         let program = sieve::of_endpoint(self.address, endpoint);
-        let socket = PacketSocket::open_with(&self.name, ETHER_TYPE, &program)?;
+        let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, &program)?;
         packet_filter::lock(socket.as_fd()).map_err(host)?;
         hold_received(&socket, SOCKET_BYTES);
         hold_sent(&socket, SOCKET_BYTES);
@@ -137,7 +137,7 @@ impl Interface {
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let program = sieve::of_board(self.address, &self.elsewhere);
-        let socket = PacketSocket::open_with(&self.name, ETHER_TYPE, &program)?;
+        let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, &program)?;
         let needed = FRAME_LEN_MAX.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(
@@ -174,7 +174,7 @@ impl Interface {
     /// The frame that came last.
     pub fn frame(&self) -> &[u8] {
         let whole = self.inlet.held().unwrap_or(&self.room);
-        whole.get(FINISH_BYTES..self.len).unwrap_or(&[])
+        whole.get(..self.len).unwrap_or(&[])
     }
 
     /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for
@@ -186,7 +186,7 @@ impl Interface {
                 self.len = packet.len;
                 // What has a tag is another network's.
                 let whole = packet.len <= self.room.len() && packet.tag.is_none();
-                if whole && packet.len >= FINISH_BYTES { Came::Frame } else { Came::Odd }
+                if whole { Came::Frame } else { Came::Odd }
             }
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN) => Came::Nothing,

@@ -29,7 +29,7 @@ impl Way {
             next = (self.rings.as_mut()? as &mut Ways).next();
         }
         if next.is_some() {
-            (self.shown, self.far) = (Shown::Rings, true);
+            (self.shown, self.far) = (Shown::Rings, self.bypass.is_none());
         } else {
             // What waited for a place may have asked for more memory.
             self.send_orders();
