@@ -27,25 +27,24 @@ pub fn nic(board: &str) -> u64 {
 
 impl Host {
     pub fn new(boards: &[&str]) -> Self {
-        Self::with(boards, None)
+        Self::with(boards, |local| local)
     }
 
-    /// With a board on an interface.
+    /// With a board on an interface, at which its processes are themselves or not.
     #[allow(dead_code, reason = "for tests of two hosts")]
-    pub fn on(interface: &str, board: &str) -> Self {
-        Self::with(&[board], Some(interface))
+    pub fn on(interface: &str, board: &str, bypass: bool) -> Self {
+        let interface = Some(interface.to_owned());
+        Self::with(&[board], |local| MxSpec { interface: interface.clone(), bypass, ..local })
     }
 
-    fn with(boards: &[&str], interface: Option<&str>) -> Self {
+    fn with(boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir: Folder::new() };
         let group: causeway_fabric::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.into())).unwrap();
         for board in boards {
             let [_, _, mac @ ..] = nic(board).to_be_bytes();
-            let interface = interface.map(str::to_owned);
-            let local = MxSpec::local(Mac(mac), format!("{board}:0"));
-            let kind = PortKind::Mx(MxSpec { interface, ..local });
+            let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
             let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
             let socket = host.dir.0.join(board);
             host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();

@@ -88,6 +88,14 @@ impl Host {
         host
     }
 
+    /// The same, where processes are at the interface themselves.
+    pub fn past(interface: &str, board: &str) -> Self {
+        let host = Self::without_boards();
+        let interface = Some(interface.to_owned());
+        host.add_spec(board, "red", |local| MxSpec { interface, bypass: true, ..local }).unwrap();
+        host
+    }
+
     /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
     pub fn with_udp(board: &str, listen: u16, peer: u16) -> Self {
         let host = Self::without_boards();

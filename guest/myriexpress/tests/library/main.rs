@@ -3,6 +3,7 @@
 mod abi;
 mod common;
 mod killed;
+mod past;
 mod remote;
 mod tool;
 mod wire;

@@ -25,7 +25,7 @@ fn two_processes_of_two_hosts_exchange_messages_of_all_lengths() {
 }
 
 /// What a process says when its partner has sent.
-fn met(process: &mut Running) {
+pub fn met(process: &mut Running) {
     let mut line = String::new();
     let mut out = std::io::BufReader::new(process.0.stdout.as_mut().unwrap());
     out.read_line(&mut line).unwrap();
@@ -102,7 +102,7 @@ fn messages_of_all_lengths_cross_in_datagrams() {
 }
 
 /// Two processes that do so at the same time, each on its host.
-fn both(program: &Program, (one, two): (&Host, &Host)) {
+pub fn both(program: &Program, (one, two): (&Host, &Host)) {
     let a = one.start(program, &["a"], &["1", &nic("b").to_string()]);
     let b = two.start(program, &["b"], &["0", &nic("a").to_string()]);
     a.end();
@@ -169,7 +169,8 @@ impl Drop for Calm<'_> {
     }
 }
 
-fn losses() {
+/// Messages of all lengths between hosts with the interfaces `start` and `end`, in a storm.
+pub fn in_storm(hosts: impl FnOnce() -> (Host, Host)) {
     ip("link add left type veth peer name start");
     ip("link add right type veth peer name end");
     for interface in ["left", "start", "right", "end"] {
@@ -180,11 +181,8 @@ fn losses() {
         let storm = scope.spawn(|| storm(&stop));
         let calm = Calm(&stop);
         let program = compile("pingpong.c");
-        let (one, two) = (Host::on("start", "a"), Host::on("end", "b"));
-        let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
-        let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
-        a.end();
-        b.end();
+        let (one, two) = hosts();
+        both(&program, (&one, &two));
         drop(calm);
         storm.join().unwrap()
     });
@@ -193,7 +191,9 @@ fn losses() {
 
 #[test]
 fn messages_arrive_whole_where_frames_are_lost_doubled_and_swapped() {
-    with_wire("remote::messages_arrive_whole_where_frames_are_lost_doubled_and_swapped", losses);
+    with_wire("remote::messages_arrive_whole_where_frames_are_lost_doubled_and_swapped", || {
+        in_storm(|| (Host::on("start", "a"), Host::on("end", "b")));
+    });
 }
 
 fn many() {

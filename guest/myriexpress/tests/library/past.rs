@@ -1,0 +1,151 @@
+//! Processes that are at the network themselves: what they send goes past the daemons, which only
+//! say who is where.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Host, Running, compile, nic};
+use crate::remote::{both, in_storm, met};
+use crate::wire::{ip, with_wire};
+
+#[test]
+fn messages_of_all_lengths_go_past_the_daemons() {
+    with_wire("past::messages_of_all_lengths_go_past_the_daemons", || {
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        both(&compile("pingpong.c"), (&one, &two));
+        both(&compile("window.c"), (&one, &two));
+        for (host, board) in [(&one, "a"), (&two, "b")] {
+            let counted = host.counters(board);
+            assert_eq!(counted["endpoints_bypassing_total"], 2);
+            assert_eq!(counted["messages_sent_total"], 0, "{counted:?}");
+            assert!(counted["frames_received_total"] < 100, "{counted:?}");
+            assert_eq!(counted["endpoints"], 0, "{counted:?}");
+        }
+    });
+}
+
+#[test]
+fn one_who_goes_past_the_daemon_and_one_who_does_not_reach_each_other() {
+    with_wire("past::one_who_goes_past_the_daemon_and_one_who_does_not_reach_each_other", || {
+        let (one, two) = (Host::past("near", "a"), Host::on("far", "b"));
+        both(&compile("pingpong.c"), (&one, &two));
+        let (one, two) = (Host::on("near", "c"), Host::past("far", "d"));
+        let program = compile("pingpong.c");
+        let a = one.start(&program, &["c"], &["1", &nic("d").to_string()]);
+        let b = two.start(&program, &["d"], &["0", &nic("c").to_string()]);
+        a.end();
+        b.end();
+    });
+}
+
+#[test]
+fn messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped() {
+    let test = "past::messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped";
+    with_wire(test, || in_storm(|| (Host::past("start", "a"), Host::past("end", "b"))));
+}
+
+#[test]
+fn a_process_past_the_daemon_that_dies_is_noticed() {
+    with_wire("past::a_process_past_the_daemon_that_dies_is_noticed", || {
+        let program = compile("partner.c");
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let mut dying = two.start(&program, &["b"], &["dies"]);
+        let told = one.start(&program, &["a"], &["waits", &nic("b").to_string()]);
+        met(&mut dying);
+        dying.0.kill().unwrap();
+        told.end();
+    });
+}
+
+/// Who asks, and by what it is told to.
+struct Asking {
+    process: Running,
+    lines: ChildStdin,
+    said: BufReader<ChildStdout>,
+}
+
+impl Asking {
+    /// Of the process of a host to that of another's board.
+    fn new(host: &Host, board: &str, peer: &str) -> Self {
+        let program = compile("goes_on.c");
+        let mut command = Command::new(&program);
+        command.args(["asks", &nic(peer).to_string()]);
+        command.env("CAUSEWAY_MX", host.dir().join(board));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (lines, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { process: Running(child), lines, said: BufReader::new(said) }
+    }
+
+    /// Messages go there and back.
+    fn ask(&mut self, how: &str) {
+        writeln!(self.lines, "{how}").unwrap();
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        assert_eq!(line, "met\n", "{how}");
+    }
+
+    fn end(self) {
+        let Self { mut process, lines, .. } = self;
+        drop(lines);
+        assert!(process.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() {
+    let test = "past::partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes";
+    with_wire(test, || {
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let answers = two.start(&compile("goes_on.c"), &["b"], &["answers"]);
+        let mut asks = Asking::new(&one, "a", "b");
+        asks.ask("now");
+        asks.ask("idle");
+        drop(two);
+        asks.ask("one of the daemons is gone");
+        drop(one);
+        asks.ask("both are");
+        // Daemons that know nothing of them come, and do not end what they have.
+        let _new = (Host::past("near", "a"), Host::past("far", "b"));
+        std::thread::sleep(Duration::from_millis(300));
+        asks.ask("there are new ones");
+        asks.ask("idle");
+        asks.end();
+        answers.end();
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_is_used_again() {
+    with_wire("past::an_interface_that_goes_down_and_up_is_used_again", || {
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let answers = two.start(&compile("goes_on.c"), &["b"], &["answers"]);
+        let mut asks = Asking::new(&one, "a", "b");
+        asks.ask("now");
+        ip("link set near down");
+        std::thread::sleep(Duration::from_millis(300));
+        ip("link set near up");
+        let since = Instant::now();
+        asks.ask("it is up again");
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+        asks.end();
+        answers.end();
+    });
+}
+
+#[test]
+fn where_the_interface_is_down_the_daemon_serves_who_comes() {
+    with_wire("past::where_the_interface_is_down_the_daemon_serves_who_comes", || {
+        ip("link set near down");
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let program = compile("pingpong.c");
+        let a = one.start(&program, &["a"], &["1", &nic("b").to_string()]);
+        std::thread::sleep(Duration::from_millis(300));
+        ip("link set near up");
+        let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
+        a.end();
+        b.end();
+        assert_eq!(one.counters("a")["endpoints_bypassing_total"], 0);
+    });
+}
