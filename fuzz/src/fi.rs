@@ -51,7 +51,8 @@ impl Daemon {
         let mut local = Local::new(one.into());
         let name = Name::new("a:0").expect("it is short");
         let welcome = Tell::Welcome { version: VERSION, nic: NIC, host: [0; 16], name };
-        let opened = Tell::Opened { tag: 0, code: 0, session: session(own), endpoint: own };
+        let opened =
+            Tell::Opened { tag: 0, code: 0, session: session(own), endpoint: own, bypass: 0 };
         for tell in [welcome, opened] {
             local.send(tell.emit(), Vec::new()).expect("there is room");
         }

@@ -139,10 +139,10 @@ impl Messages {
         });
         let opened = vacant.and_then(|endpoint| {
             let Some(network) = &mut board.network else {
-                return Ok((endpoint, random_number(), Vec::new()));
+                return Ok((endpoint, random_number(), 0, Vec::new()));
             };
-            if let Some(socket) = network.open_bypass(endpoint) {
-                return Ok((endpoint, random_number(), vec![socket]));
+            if let Some(fds) = network.open_bypass(endpoint) {
+                return Ok((endpoint, random_number(), 1, fds));
             }
             let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
             if !client.lent.open() {
@@ -156,19 +156,20 @@ impl Messages {
             self.sources.insert(source, Source::Endpoint(port, endpoint));
             // It asks to be rung.
             cx.wake_source(source);
-            Ok((endpoint, session, fds))
+            Ok((endpoint, session, 0, fds))
         });
         match opened {
-            Ok((endpoint, session, fds)) => {
+            Ok((endpoint, session, bypass, fds)) => {
                 board.opened_total = board.opened_total.saturating_add(1);
                 let entry = crate::board::Endpoint { client: value, session, key };
                 board.endpoints.insert(endpoint, entry);
-                self.tell(value, &Tell::Opened { tag, code: 0, session, endpoint }, fds);
+                let opened = Tell::Opened { tag, code: 0, session, endpoint, bypass };
+                self.tell(value, &opened, fds);
             }
             Err(code) => {
                 board.refused_total = board.refused_total.saturating_add(1);
-                let endpoint = wanted;
-                self.tell(value, &Tell::Opened { tag, code, session: 0, endpoint }, vec![]);
+                let refused = Tell::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 };
+                self.tell(value, &refused, vec![]);
             }
         }
     }

@@ -70,3 +70,6 @@ pub const REGIONS_PER_USER_MAX: usize = 6144;
 pub const REGIONS_MAX: usize = 32_768;
 /// All regions of one user, on all boards of its group, in bytes; 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
+/// Time between two looks whether processes that outlived a daemon ended; 250 ms: whoever waits for
+/// one is told within two seconds.
+pub const OUTLIVED_LOOK_NS: u64 = 250_000_000;

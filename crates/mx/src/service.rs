@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use causeway_attach::Model;
@@ -23,7 +24,7 @@ use crate::limits::{
     ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, REST_NS, UNREAD_BYTES, WORK_NS,
     WORK_OF_USER_NS,
 };
-use crate::network::{By, Network, Note, Wiring};
+use crate::network::{By, Locks, Network, Note, Wiring};
 use crate::process;
 use crate::ways::Ways;
 
@@ -297,6 +298,7 @@ impl Messages {
         cx: &mut Context<'_>,
         port: PortId,
         mx: MxSpec,
+        socket: &Path,
     ) -> Result<Option<Network>, String> {
         let by = match (mx.interface, mx.udp) {
             (Some(interface), _) => By::Interface(interface),
@@ -306,7 +308,8 @@ impl Messages {
         let source = self.vacancy();
         let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let wiring = Wiring { by, source, peers, bypass: mx.bypass };
+        let bypass = mx.bypass.then(|| Locks::new(socket));
+        let wiring = Wiring { by, source, peers, bypass };
         let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
         self.sources.insert(source, Source::Carrier(port));
         cx.wake_source(source);
@@ -388,7 +391,7 @@ impl Service for Messages {
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let spec = cx.ports.get(port).map(|port| port.spec.clone());
-        let Some(PortSpec { kind: PortKind::Mx(mx), name, .. }) = spec else {
+        let Some(PortSpec { kind: PortKind::Mx(mx), name, socket, .. }) = spec else {
             return Err(CommandError::Host("the port is gone".into()));
         };
         let nic = NicId::of(mx.mac.0);
@@ -403,13 +406,16 @@ impl Service for Messages {
         }
         let mut board = Board::new(nic, mx.hostname.clone());
         board.network = self
-            .wire(cx, port, mx)
+            .wire(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
         self.boards.insert(port, board);
         Ok(())
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
+        if let Some(network) = self.network(port) {
+            network.leave();
+        }
         let its = self.clients.iter().filter(|(_, client)| client.port == port);
         for value in its.map(|(value, _)| *value).collect::<Vec<_>>() {
             self.part(cx, value);

@@ -11,7 +11,7 @@
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
-//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell; or a socket at the network alone, where the board lets its processes there |
+//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell; or, where the board lets its processes at the network, a socket there, and a file that is locked as long as the process has it |
 //! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both; and the process at its other end, where it may be handed on |
 //! | [`Ask::Region`] | the memory of the region |
 //!
@@ -108,8 +108,9 @@ pub enum Ask {
 pub enum Tell {
     /// The board: its address, what it is called, and which daemon this is.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
-    /// An endpoint was opened (code 0), or why not (`mx_return_t`).
-    Opened { tag: u32, code: u32, session: u32, endpoint: u8 },
+    /// An endpoint was opened (code 0), or why not (`mx_return_t`). `bypass`: 1 if the process is at the
+    /// network itself.
+    Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
     /// A way to another endpoint of this host; no other has its number `way`. `token` as it was
     /// asked for, or 0 if the other side asked. `side`: 0 or 1, which of the channel's is ours.
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
@@ -226,11 +227,11 @@ impl Tell {
                 w.put(host);
                 name.write(w);
             }),
-            Self::Opened { tag, code, session, endpoint } => message(2, |w| {
+            Self::Opened { tag, code, session, endpoint, bypass } => message(2, |w| {
                 w.put(tag.to_le_bytes());
                 w.put(code.to_le_bytes());
                 w.put(session.to_le_bytes());
-                w.put([endpoint]);
+                w.put([endpoint, bypass]);
             }),
             Self::Channel { endpoint, of, side, session, way, token, nic } => message(3, |w| {
                 w.put([endpoint, of, side]);
@@ -285,6 +286,7 @@ impl Tell {
                 code: r.u32_le(),
                 session: r.u32_le(),
                 endpoint: r.u8(),
+                bypass: flag("bypass", r.u8())?,
             },
             3 => Self::Channel {
                 endpoint: r.u8(),
@@ -363,9 +365,15 @@ mod tests {
             (any::<(u16, u64, [u8; 16])>(), name()).prop_map(|((version, nic, host), name)| {
                 Tell::Welcome { version, nic, host, name }
             }),
-            any::<(u32, u32, u32, u8)>().prop_map(|(tag, code, session, endpoint)| {
-                Tell::Opened { tag, code, session, endpoint }
-            }),
+            (any::<(u32, u32, u32, u8)>(), 0..2_u8).prop_map(
+                |((tag, code, session, endpoint), bypass)| Tell::Opened {
+                    tag,
+                    code,
+                    session,
+                    endpoint,
+                    bypass
+                }
+            ),
             (any::<(u8, u8, u32, u32, u64, u64)>(), 0..2_u8).prop_map(
                 |((endpoint, of, session, way, token, nic), side)| Tell::Channel {
                     endpoint,

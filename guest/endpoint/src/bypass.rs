@@ -42,6 +42,8 @@ pub struct Bypass {
     half: Half<(), Arc<PacketSocket>>,
     endpoint: u8,
     socket: Arc<PacketSocket>,
+    #[expect(dead_code, reason = "held for its lock: daemons to come see by it that we are here")]
+    lock: OwnedFd,
     inlet: PacketInlet,
     /// For frames that are not read in the ring.
     room: Vec<u8>,
@@ -66,15 +68,15 @@ fn ring_once(bells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Bypass {
-    /// Of an endpoint of a board, with its key and session, by a socket that the daemon gave; wakes
-    /// by `bells`. Also the memory of the rings.
+    /// Of an endpoint of a board, with its key and session, by a socket and a lock that the daemon gave;
+    /// wakes by `bells`. Also the memory of the rings.
     ///
     /// # Errors
     /// The host has no room.
     pub fn new(
         (board, endpoint): (NicId, u8),
         (key, session): (u32, u32),
-        socket: OwnedFd,
+        (socket, lock): (OwnedFd, OwnedFd),
         bells: BorrowedFd<'_>,
     ) -> io::Result<(Self, OwnedFd)> {
         let socket = Arc::new(PacketSocket::given(socket)?);
@@ -95,6 +97,7 @@ impl Bypass {
             half,
             endpoint,
             socket,
+            lock,
             inlet,
             room: vec![0; FRAME_ROOM],
             timer,

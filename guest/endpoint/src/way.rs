@@ -136,38 +136,39 @@ fn rings(own: u8, file: &OwnedFd, bell: Option<OwnedFd>) -> Option<Rings<OfDaemo
 /// A way of its own past the daemon to other hosts, or by the daemon.
 type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
 
-/// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell,
-/// or a socket at the network.
+/// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell;
+/// or, for one that goes past the daemon with its key and session, a socket and a lock.
 fn far(
     of: (NicId, u8),
-    secrets: (u32, u32),
+    past: Option<(u32, u32)>,
     fds: Vec<OwnedFd>,
     bells: BorrowedFd<'_>,
 ) -> std::io::Result<Far> {
     let mut fds = fds.into_iter();
-    let (bypass, file, bell) = match (fds.next(), fds.next()) {
-        (None, _) => return Ok((None, None)),
-        (Some(socket), None) => {
-            let (bypass, file) = Bypass::new(of, secrets, socket, bells)?;
+    let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
+    let (bypass, file, bell) = match (past, second) {
+        (Some(secrets), Some(lock)) => {
+            let (bypass, file) = Bypass::new(of, secrets, (first, lock), bells)?;
             (Some(Box::new(bypass)), file, None)
         }
-        (Some(file), bell) => (None, file, bell),
+        (_, bell) => (None, first, bell),
     };
     let rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
     Ok((Some(rings), bypass))
 }
 
 impl Way {
-    /// Of an endpoint with its key and session. `fds`: what came with it.
+    /// Of an endpoint. `past`: its key and session, if it goes past the daemon to other hosts. `fds`:
+    /// what came with it.
     pub fn new(
         own: u8,
-        secrets: (u32, u32),
+        past: Option<(u32, u32)>,
         conversation: Conversation,
         fds: Vec<OwnedFd>,
     ) -> std::io::Result<Self> {
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let board = NicId(conversation.board.nic);
-        let (rings, bypass) = far((board, own), secrets, fds, bells.as_fd())?;
+        let (rings, bypass) = far((board, own), past, fds, bells.as_fd())?;
         Ok(Self {
             own,
             channels: Channels::default(),
@@ -486,7 +487,8 @@ impl Way {
             channels.disconnect(peer);
         }
         self.peers.iter().flatten().for_each(|peer| peer.bell.part());
-        if let Some(bypass) = &mut self.bypass {
+        // First: the daemon is to find that we left.
+        if let Some(mut bypass) = self.bypass.take() {
             bypass.close();
         }
         if !self.parted {

@@ -52,14 +52,21 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Opens it. That an interface is down is no error: it is tried again.
+    /// Opens it; the processes of `elsewhere` have sockets at it already. That an interface is down is
+    /// no error: it is tried again.
     ///
     /// # Errors
     /// It cannot be used, and why.
-    pub fn open(cx: &Context<'_>, wiring: &Wiring, own: [u8; 6]) -> Result<Self, String> {
+    pub fn open(
+        cx: &Context<'_>,
+        wiring: &Wiring,
+        own: [u8; 6],
+        elsewhere: impl Iterator<Item = u8>,
+    ) -> Result<Self, String> {
         match &wiring.by {
             By::Interface(name) => {
                 let mut interface = Interface::new(name.clone(), own, wiring.source);
+                elsewhere.for_each(|endpoint| interface.has_elsewhere(endpoint));
                 match interface.bind(cx) {
                     Ok(()) | Err(PacketError::Down(_)) => Ok(Self::Interface(interface)),
                     Err(error) => Err(error.to_string()),

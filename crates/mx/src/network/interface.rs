@@ -75,6 +75,11 @@ impl Interface {
         }
     }
 
+    /// The process of that endpoint has a socket here, of a daemon before us.
+    pub fn has_elsewhere(&mut self, endpoint: u8) {
+        self.elsewhere.add(endpoint);
+    }
+
     /// A socket for one endpoint, for its process: what is for it comes there from now on, and not
     /// here. The process can send what it likes by it, and hears nothing else.
     ///

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `carried` | by what frames come and leave |
 //! | `interface` | an interface, which may go and come back |
+//! | `outlived` | who is at the network itself, and was before this daemon came |
 //! | `sieve` | which frames are whose, where processes are at the network themselves |
 //! | `udp` | datagrams to hosts that routers part |
 //! | `book` | which boards are behind which address there |
@@ -14,6 +15,7 @@
 mod book;
 mod carried;
 mod interface;
+mod outlived;
 mod sieve;
 mod udp;
 
@@ -33,6 +35,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::FRAMES_BEFORE_DUE_MAX;
 use carried::{Came, Carrier, Exit};
+use outlived::Outlived;
+
+pub use outlived::Locks;
 
 /// What is to be done after a board had its turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,8 +69,8 @@ pub struct Wiring {
     pub source: u32,
     /// Boards that the operator named.
     pub peers: Vec<(NicId, Option<String>)>,
-    /// Processes are let at the network themselves.
-    pub bypass: bool,
+    /// Where it is written down who is at the network itself; none: nobody is let there.
+    pub bypass: Option<Locks>,
 }
 
 /// By what a board is on the network.
@@ -83,9 +88,12 @@ pub struct Network {
     half: Half<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
-    bypass: bool,
+    /// Where processes are let at it: those that were there before us.
+    bypass: Option<Outlived>,
     /// Endpoints whose processes were let at it.
     bypassed_total: u64,
+    /// The board goes: its processes are not to hear of that at the network.
+    leaving: bool,
     /// Frames that changed nothing, by reason.
     dropped: BTreeMap<&'static str, u64>,
     /// What endpoints that are closed had counted.
@@ -180,13 +188,16 @@ impl Network {
         random.iter_mut().for_each(|bytes| crate::service::random(bytes));
         let [serial, magic] = random.map(u32::from_ne_bytes);
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
-        let carrier = Carrier::open(cx, &wiring, mac)?;
+        let bypass = wiring.bypass.clone().map(|locks| Outlived::new(locks, cx.now_ns));
+        let elsewhere = bypass.iter().flat_map(Outlived::endpoints);
+        let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
         let mut network = Self {
             half: Half::new(Config::new(nic, name), carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
-            bypass: wiring.bypass,
+            bypass,
             bypassed_total: 0,
+            leaving: false,
             dropped: BTreeMap::new(),
             past: Default::default(),
             notes: Vec::new(),
@@ -210,11 +221,29 @@ impl Network {
     }
 
     /// Opens an endpoint whose process has the backend half itself, where such are let at the network:
-    /// the socket for it.
-    pub fn open_bypass(&mut self, endpoint: u8) -> Option<OwnedFd> {
-        let socket = if self.bypass { self.carrier.give(endpoint) } else { None }?;
+    /// the socket for it, and what it holds as long as it has the endpoint.
+    pub fn open_bypass(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
+        let locks = self.bypass.as_ref()?.locks();
+        let lock = locks
+            .take(endpoint)
+            .inspect_err(|error| log::warn!(endpoint, error:%; "the daemon serves it"));
+        let lock = lock.ok()?;
+        let Some(socket) = self.carrier.give(endpoint) else {
+            locks.remove(endpoint);
+            return None;
+        };
         self.bypassed_total = self.bypassed_total.wrapping_add(1);
-        Some(socket)
+        Some(vec![socket, lock])
+    }
+
+    /// Whether a process that outlived a daemon has that endpoint.
+    pub fn is_outlived(&self, endpoint: u8) -> bool {
+        self.bypass.iter().flat_map(Outlived::endpoints).any(|other| other == endpoint)
+    }
+
+    /// The board goes, and processes that are at the network themselves stay there.
+    pub fn leave(&mut self) {
+        self.leaving = true;
     }
 
     /// Opens an endpoint: its session, and the descriptors of its rings.
@@ -234,7 +263,12 @@ impl Network {
 
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
+        if self.leaving && self.bypass.is_some() && !self.half.outlet.desks.contains_key(&endpoint)
+        {
+            return None;
+        }
         if self.carrier.take_back(endpoint) {
+            self.bypass.iter().for_each(|outlived| outlived.locks().remove(endpoint));
             return None;
         }
         self.half.take_last(now, endpoint);
@@ -361,7 +395,9 @@ impl Network {
         let engine = self.half.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
         let again = again.min(self.half.outlet.frames.again_ns.unwrap_or(u64::MAX));
-        engine.min(again).min(self.discovery.deadline()).min(self.carrier.look_ns())
+        let outlived = self.bypass.as_ref().map_or(u64::MAX, Outlived::deadline);
+        let own = self.discovery.deadline().min(self.carrier.look_ns());
+        engine.min(again).min(own).min(outlived)
     }
 
     /// Does what is due.
@@ -369,6 +405,10 @@ impl Network {
         let now = cx.now_ns;
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
             self.half.outlet.frames.exit = self.carrier.exit();
+        }
+        let ended = self.bypass.as_mut().map(|outlived| outlived.look(now)).unwrap_or_default();
+        for endpoint in ended {
+            self.carrier.take_back(endpoint);
         }
         if self.carrier.look_ns() <= now {
             self.notes.push(Note::Serve(self.carrier.source()));
@@ -479,6 +519,8 @@ impl Network {
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
         put("endpoints_bypassing_total".into(), self.bypassed_total);
+        let outlived = self.bypass.iter().flat_map(Outlived::endpoints).count();
+        put("endpoints_outlived".into(), outlived as u64);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all
     }

@@ -30,7 +30,7 @@ fn open() -> (*mut c_void, Local) {
                 host: [0; 16],
                 name: Name::new("t").unwrap(),
             },
-            Tell::Opened { tag: 0, code: 0, session: 9, endpoint: 1 },
+            Tell::Opened { tag: 0, code: 0, session: 9, endpoint: 1, bypass: 0 },
         ] {
             let since = Instant::now();
             while daemon.receive().unwrap().is_none() {

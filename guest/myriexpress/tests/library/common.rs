@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,12 @@ impl Host {
 
     /// The same, where processes are at the interface themselves.
     pub fn past(interface: &str, board: &str) -> Self {
-        let host = Self::without_boards();
+        Self::past_at(interface, board, folder())
+    }
+
+    /// The same, its sockets in this folder.
+    pub fn past_at(interface: &str, board: &str, dir: PathBuf) -> Self {
+        let host = Self::at(dir);
         let interface = Some(interface.to_owned());
         host.add_spec(board, "red", |local| MxSpec { interface, bypass: true, ..local }).unwrap();
         host
@@ -143,6 +148,11 @@ impl Host {
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind }))
+    }
+
+    /// Its daemon stops, and all else stays: where its boards' sockets were.
+    pub fn stop(mut self) -> PathBuf {
+        std::mem::take(&mut self.dir)
     }
 
     /// Where its boards' sockets are.
@@ -205,7 +215,20 @@ pub struct Running(pub Child);
 
 impl Running {
     /// Waits until it ends well; gives what it printed.
-    pub fn end(mut self) -> String {
+    pub fn end(self) -> String {
+        let (status, said) = self.ended();
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+
+    /// Waits until it ends, not well; gives what it printed.
+    pub fn fails(self) -> String {
+        let (status, said) = self.ended();
+        assert!(!status.success(), "{said}");
+        said
+    }
+
+    fn ended(mut self) -> (ExitStatus, String) {
         let since = Instant::now();
         let status = loop {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -219,8 +242,7 @@ impl Running {
         let mut said = String::new();
         use std::io::Read as _;
         self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(status.success(), "{status}: {said}");
-        said
+        (status, said)
     }
 }
 

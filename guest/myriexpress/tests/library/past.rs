@@ -102,18 +102,31 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
         let mut asks = Asking::new(&one, "a", "b");
         asks.ask("now");
         asks.ask("idle");
-        drop(two);
+        let two = two.stop();
         asks.ask("one of the daemons is gone");
-        drop(one);
+        let one = one.stop();
         asks.ask("both are");
-        // Daemons that know nothing of them come, and do not end what they have.
-        let _new = (Host::past("near", "a"), Host::past("far", "b"));
+        // Others come where they were, and know whose endpoints are whose.
+        let (one, two) = (Host::past_at("near", "a", one), Host::past_at("far", "b", two));
         std::thread::sleep(Duration::from_millis(300));
         asks.ask("there are new ones");
         asks.ask("idle");
+        let third = two.start(&compile("goes_on.c"), &["b"], &["answers"]).fails();
+        assert!(third.contains("mx_open_endpoint"), "its endpoint is taken: {third}");
         asks.end();
         answers.end();
+        let since = Instant::now();
+        while ["a", "b"].iter().zip([&one, &two]).any(|(board, host)| outlived(host, board)) {
+            assert!(since.elapsed() < Duration::from_secs(5));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        both(&compile("pingpong.c"), (&one, &two));
     });
+}
+
+/// Whether a daemon knows of processes that were there before it.
+fn outlived(host: &Host, board: &str) -> bool {
+    host.counters(board)["endpoints_outlived"] > 0
 }
 
 #[test]
