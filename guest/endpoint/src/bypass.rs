@@ -49,6 +49,8 @@ pub struct Bypass {
     room: Vec<u8>,
     /// Rings when something is due, while somebody sleeps.
     timer: OwnedFd,
+    /// Somebody sleeps until then.
+    sleeps_until: Option<u64>,
     /// When all was looked at last, in ticks of the processor's counter.
     looked: u64,
     /// We slept, and it may be for this that we woke.
@@ -101,6 +103,7 @@ impl Bypass {
             inlet,
             room: vec![0; FRAME_ROOM],
             timer,
+            sleeps_until: None,
             looked: 0,
             slept: false,
             strangers: VecDeque::new(),
@@ -157,6 +160,25 @@ impl Bypass {
     fn settle(&mut self, now: u64) {
         let broken = &mut self.broken;
         self.half.outlet.settle(now, |_, (), said| *broken |= matches!(said, Said::Broken(_)));
+        if let Some(until) = self.sleeps_until {
+            self.hurry(until);
+        }
+    }
+
+    /// Another thread sleeps until then, and something may be due earlier by now.
+    #[cold]
+    fn hurry(&mut self, until: u64) {
+        let at = self.deadline();
+        if at < until && self.wake_at(at).is_ok() {
+            self.sleeps_until = Some(at);
+        }
+    }
+
+    /// When something is due.
+    fn deadline(&self) -> u64 {
+        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
+        let again = self.half.outlet.frames.again_ns.unwrap_or(u64::MAX);
+        engine.min(again).min(self.inlet.deadline())
     }
 
     /// Takes what came, so much at most: whether there was anything.
@@ -224,16 +246,20 @@ impl Bypass {
             return false;
         }
         self.slept = true;
-        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
-        let again = self.half.outlet.frames.again_ns.unwrap_or(u64::MAX);
-        let left = engine.min(again).min(self.inlet.deadline()).saturating_sub(now());
-        let armed = self.wake_in(left).and_then(|()| ring_once(bells, self.timer.as_fd()));
+        let at = self.deadline();
+        self.sleeps_until = Some(at);
+        let armed = self.wake_at(at).and_then(|()| ring_once(bells, self.timer.as_fd()));
         armed.and_then(|()| ring_once(bells, self.socket.as_fd())).is_ok()
     }
 
-    fn wake_in(&self, ns: u64) -> io::Result<()> {
+    /// After sleeping.
+    pub fn disarm(&mut self) {
+        self.sleeps_until = None;
+    }
+
+    fn wake_at(&self, at_ns: u64) -> io::Result<()> {
         // None at all would mean never.
-        let time = Duration::from_nanos(ns.max(1)).min(SLEEP_MAX);
+        let time = Duration::from_nanos(at_ns.saturating_sub(now()).max(1)).min(SLEEP_MAX);
         let at = Timespec::try_from(time).map_err(|_| io::ErrorKind::InvalidInput)?;
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Itimerspec { it_interval: once, it_value: at };

@@ -370,6 +370,11 @@ impl Way {
     fn go_past(&mut self) -> bool {
         let Some(bypass) = &mut self.bypass else { return false };
         let worked = bypass.turn();
+        if bypass.broken
+            && let Some(rings) = &mut self.rings
+        {
+            rings.end();
+        }
         while let Some(board) = bypass.stranger() {
             let ask = Ask::Name { tag: 0, nic: board.0 };
             if !self.parted && self.conversation.ask(ask).is_err() {
@@ -544,6 +549,9 @@ impl Way {
     /// After sleeping; see [`Channels::disarm`].
     pub fn disarm(&mut self) {
         self.channels.disarm();
+        if let Some(bypass) = &mut self.bypass {
+            bypass.disarm();
+        }
         if let Some(rings) = &mut self.rings {
             rings.disarm();
         }

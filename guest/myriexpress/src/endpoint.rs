@@ -12,6 +12,7 @@ use causeway_message::library::{
 use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
 use crate::address::{Own, pack, unpack};
 use crate::code::Return;
+use crate::limits::TESTS_PER_YIELD;
 use crate::memory::{Known, Segments};
 
 /// How much is counted of an endpoint.
@@ -69,6 +70,8 @@ pub struct Endpoint {
     pub followers: u32,
     /// How often those that wait were told to stop.
     pub wakeups: u64,
+    /// Calls that looked in vain, and did not wait.
+    vain: u32,
 }
 
 impl Endpoint {
@@ -101,6 +104,7 @@ impl Endpoint {
             led: false,
             followers: 0,
             wakeups: 0,
+            vain: 0,
         })
     }
 
@@ -133,6 +137,17 @@ impl Endpoint {
                 _ => return !self.core.library.has_failed(),
             }
         }
+    }
+
+    /// A call that does not wait found nothing. Says whether it lets others have the processor: where the
+    /// daemon brought the last message, it may be waiting for this very one to bring the next.
+    #[inline]
+    pub fn tests_in_vain(&mut self) -> bool {
+        if !self.core.way.far {
+            return false;
+        }
+        self.vain = self.vain.wrapping_add(1);
+        self.vain.is_multiple_of(TESTS_PER_YIELD)
     }
 
     /// Requests that are made now may have limits: it must know the time.

@@ -10,6 +10,9 @@ pub const LOOK: Duration = Duration::from_micros(50);
 pub const LOOKS_AT_ONCE: u32 = 8;
 /// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
 pub const LOOKS_OF_TEST: u32 = 6;
+/// After so many calls that do not wait and found nothing others have the processor, where the daemon
+/// brings messages.
+pub const TESTS_PER_YIELD: u32 = 4;
 /// Longest sleep. Whatever a thread waits for wakes it.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Pages of the application that are known to be mapped.
