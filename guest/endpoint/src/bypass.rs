@@ -9,7 +9,7 @@
 //!
 //! # Budget
 //! A short message: a request and an event, in memory that only this process has, and one system call.
-//! One that comes: none. Who sleeps pays two more, and a wake-up, which no daemon stands between.
+//! One that comes: none. Who sleeps pays five more, and a wake-up, which no daemon stands between.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,6 +24,7 @@ use causeway_memory::packet_ring::Slots;
 use causeway_message::backend::{Config, Dropped};
 use causeway_message::split::{NicId, RegionId};
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -63,15 +64,20 @@ pub struct Bypass {
     pub broken: bool,
 }
 
-/// Rings once, by `bells`, when there is something.
+/// Rings once, by `bells`, when there is something. Only until that is over: who watches a socket
+/// costs each frame of it something.
 fn ring_once(bells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-    Ok(epoll::modify(bells, of, epoll::EventData::new_u64(BELL), flags)?)
+    let data = epoll::EventData::new_u64(BELL);
+    match epoll::add(bells, of, data, flags) {
+        Err(Errno::EXIST) => Ok(epoll::modify(bells, of, data, flags)?),
+        added => Ok(added?),
+    }
 }
 
 impl Bypass {
-    /// Of an endpoint of a board, with its key and session, by a socket and a lock that the daemon gave;
-    /// wakes by `bells`. Also the memory of the rings.
+    /// Of an endpoint of a board, with its key and session, by a socket and a lock that the daemon gave.
+    /// Also the memory of the rings.
     ///
     /// # Errors
     /// The host has no room.
@@ -79,7 +85,6 @@ impl Bypass {
         (board, endpoint): (NicId, u8),
         (key, session): (u32, u32),
         (socket, lock): (OwnedFd, OwnedFd),
-        bells: BorrowedFd<'_>,
     ) -> io::Result<(Self, OwnedFd)> {
         let socket = Arc::new(PacketSocket::given(socket)?);
         let mut inlet = PacketInlet::default();
@@ -91,10 +96,6 @@ impl Bypass {
         half.open(endpoint, key, Some(session), desk)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        for fd in [socket.as_fd(), timer.as_fd()] {
-            let never = epoll::EventFlags::ONESHOT;
-            epoll::add(bells, fd, epoll::EventData::new_u64(BELL), never)?;
-        }
         let bypass = Self {
             half,
             endpoint,
@@ -253,8 +254,12 @@ impl Bypass {
     }
 
     /// After sleeping.
-    pub fn disarm(&mut self) {
-        self.sleeps_until = None;
+    pub fn disarm(&mut self, bells: BorrowedFd<'_>) {
+        if self.sleeps_until.take().is_some() {
+            for fd in [self.socket.as_fd(), self.timer.as_fd()] {
+                let _ = epoll::delete(bells, fd);
+            }
+        }
     }
 
     fn wake_at(&self, at_ns: u64) -> io::Result<()> {

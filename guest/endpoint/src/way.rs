@@ -138,17 +138,12 @@ type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
 
 /// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell;
 /// or, for one that goes past the daemon with its key and session, a socket and a lock.
-fn far(
-    of: (NicId, u8),
-    past: Option<(u32, u32)>,
-    fds: Vec<OwnedFd>,
-    bells: BorrowedFd<'_>,
-) -> std::io::Result<Far> {
+fn far(of: (NicId, u8), past: Option<(u32, u32)>, fds: Vec<OwnedFd>) -> std::io::Result<Far> {
     let mut fds = fds.into_iter();
     let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
     let (bypass, file, bell) = match (past, second) {
         (Some(secrets), Some(lock)) => {
-            let (bypass, file) = Bypass::new(of, secrets, (first, lock), bells)?;
+            let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
             (Some(Box::new(bypass)), file, None)
         }
         (_, bell) => (None, first, bell),
@@ -168,7 +163,7 @@ impl Way {
     ) -> std::io::Result<Self> {
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let board = NicId(conversation.board.nic);
-        let (rings, bypass) = far((board, own), past, fds, bells.as_fd())?;
+        let (rings, bypass) = far((board, own), past, fds)?;
         Ok(Self {
             own,
             channels: Channels::default(),
@@ -550,7 +545,7 @@ impl Way {
     pub fn disarm(&mut self) {
         self.channels.disarm();
         if let Some(bypass) = &mut self.bypass {
-            bypass.disarm();
+            bypass.disarm(self.bells.as_fd());
         }
         if let Some(rings) = &mut self.rings {
             rings.disarm();
