@@ -394,6 +394,28 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
 }
 
 #[test]
+fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused_itself() {
+    let (mut script, peer) = Script::connected_to_silent();
+    let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
+    assert_eq!(script.ask(&send), Taken::Yes);
+    let refusal =
+        |sequence| Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence };
+    for _ in 0..9 {
+        assert_eq!(script.say(&Packet::Nack(refusal(1))), Ok(()));
+        script.pass(10 * DOUBT_NS);
+    }
+    assert_eq!(script.told(), [], "it has no time for us");
+    // Where it was, the question is refused as well: it had number 0 last.
+    assert_eq!(script.say(&Packet::Nack(refusal(1))), Ok(()));
+    assert_eq!(script.say(&Packet::Nack(refusal(0))), Ok(()));
+    script.pass(DOUBT_NS);
+    let status = Status::EndpointClosed;
+    let gone =
+        [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
+    assert_eq!(script.told(), gone.map(Told::Event));
+}
+
+#[test]
 fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twice() {
     const TRIP: u64 = DOUBT_NS - DOUBT_NS / 4;
     let (mut script, peer) = Script::connected();

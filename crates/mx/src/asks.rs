@@ -79,9 +79,13 @@ impl Messages {
                 self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
             }
             Ask::Name { tag, nic } => {
-                let name = self.name(port, NicId(nic)).and_then(Name::new);
-                let known = u8::from(name.is_some());
+                let nic = NicId(nic);
+                let peer =
+                    board.network.as_ref().is_some_and(|network| network.peer(nic).is_some());
+                let name = self.name(port, nic).and_then(Name::new);
+                let known = u8::from(peer || name.is_some());
                 let Some(name) = name.or_else(|| Name::new("")) else { return Ok(()) };
+                let nic = nic.0;
                 self.tell(value, &Tell::Host { tag, known, nic, name }, vec![]);
             }
             Ask::Region { tag, endpoint, len } => {

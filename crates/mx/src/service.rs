@@ -147,6 +147,7 @@ impl Messages {
         let address = board.address(number);
         board.endpoints.remove(&number);
         let mut source = None;
+        let stays = board.network.as_ref().is_some_and(|network| network.stays(number));
         if let Some(network) = &mut board.network {
             source = network.close(now, number);
             // Of one whose process is at the network itself the daemon has nothing.
@@ -161,7 +162,10 @@ impl Messages {
             self.sources.remove(&source);
         }
         for (other, way) in self.ways.close(address) {
-            self.tell_gone(other, address, way);
+            // What goes past the daemon outlives it, and so do its ways here.
+            if !stays {
+                self.tell_gone(other, address, way);
+            }
         }
     }
 
@@ -308,8 +312,8 @@ impl Messages {
         let source = self.vacancy();
         let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let bypass = mx.bypass.then(|| Locks::new(socket));
-        let wiring = Wiring { by, source, peers, bypass };
+        let locks = matches!(by, By::Interface(_)).then(|| Locks::new(socket));
+        let wiring = Wiring { by, source, peers, locks, bypass: mx.bypass };
         let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
         self.sources.insert(source, Source::Carrier(port));
         cx.wake_source(source);

@@ -221,7 +221,7 @@ pub fn find(name: &str) -> Result<u64, Error> {
 /// The name of a board, by its address.
 pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(Ask::Name { tag: 0, nic })) {
-        Ok((_, name)) => Ok(name),
-        Err(_) => Err(Error::NicUnknown),
+        Ok((_, name)) if !name.is_empty() => Ok(name),
+        _ => Err(Error::NicUnknown),
     }
 }

@@ -4,8 +4,8 @@
 //! The daemon opened the socket and said, for good, that nothing comes by it but what is for this
 //! endpoint; it still knows who is where. All else is as with rings to the daemon, at whose other end
 //! the process now is itself. So it goes on in calls alone, as the rest of an endpoint: what comes
-//! while nobody calls waits in the socket, and is acknowledged then. Partners have patience
-//! ([`GIVE_UP_NS`](causeway_message::limits::GIVE_UP_NS)).
+//! while nobody calls waits in the socket, and is acknowledged then. So partners have patience
+//! ([`GIVE_UP_NS`]); that one ended its daemon says.
 //!
 //! # Budget
 //! A short message: a request and an event, in memory that only this process has, and one system call.
@@ -31,7 +31,8 @@ use rustix::time::{
 
 use crate::endpoint::{now, ticks};
 use crate::limits::{
-    ASKED_MAX, ASKED_NS, FRAME_ROOM, FRAMES_OF_TURN, LOOK_TICKS, REQUESTS_OF_TURN, SLEEP_MAX,
+    ASKED_MAX, ASKED_NS, FRAME_ROOM, FRAMES_BEFORE_DUE, FRAMES_OF_TURN, GIVE_UP_NS, LAST_PAUSE,
+    LAST_TRIES, LOOK_TICKS, REQUESTS_OF_TURN, SLEEP_MAX,
 };
 
 /// What rings among the bells of partners, whose numbers are lower.
@@ -90,8 +91,10 @@ impl Bypass {
         let mut inlet = PacketInlet::default();
         // Where the host gives no ring, each frame takes a system call.
         let _ = inlet.open(&socket, Slots::LONG);
-        // Names are the daemon's to tell.
-        let mut half = Half::new(Config::new(board, ""), Some(Arc::clone(&socket)));
+        // Names are the daemon's to tell; and partners who are at the network themselves, too, say
+        // nothing while they do not call.
+        let config = Config { give_up_ns: GIVE_UP_NS, silent: true, ..Config::new(board, "") };
+        let mut half = Half::new(config, Some(Arc::clone(&socket)));
         let (desk, file) = Desk::new(())?;
         half.open(endpoint, key, Some(session), desk)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -144,18 +147,17 @@ impl Bypass {
     /// Looks at all that there is to do. Says whether there was anything.
     fn look(&mut self) -> bool {
         let now = now();
+        let mut frames = self.take_frames(now, FRAMES_OF_TURN);
         let (_, requests) = self.half.serve(now, self.endpoint, REQUESTS_OF_TURN, true);
-        let frames = self.take_frames(now);
         let due = self.half.is_due(now);
         if due {
+            // What is waited for may be here: who did not look is not to take it for lost.
+            frames |= self.take_frames(now, FRAMES_BEFORE_DUE);
             self.half.tick(now);
         }
-        let waits = self.half.outlet.frames.again_ns.is_some_and(|at| at <= now);
-        if requests > 0 || frames || due || waits {
-            self.settle(now);
-            return true;
-        }
-        false
+        let left = self.half.outlet.frames.sent;
+        self.settle(now);
+        requests > 0 || frames || due || self.half.outlet.frames.sent != left
     }
 
     fn settle(&mut self, now: u64) {
@@ -183,12 +185,19 @@ impl Bypass {
     }
 
     /// Takes what came, so much at most: whether there was anything.
-    fn take_frames(&mut self, now: u64) -> bool {
-        for count in 0..FRAMES_OF_TURN {
+    fn take_frames(&mut self, now: u64, most: usize) -> bool {
+        for count in 0..most {
             let asks = std::mem::take(&mut self.slept);
-            // While the interface is down, nothing comes.
-            let Ok(packet) = self.inlet.look(&self.socket, &mut self.room, now, asks) else {
-                return count > 0;
+            let packet = match self.inlet.look(&self.socket, &mut self.room, now, asks) {
+                Ok(packet) => packet,
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::NotConnected {
+                        // The host had no room for a new ring: each frame takes a system call.
+                        self.inlet.close();
+                    }
+                    // While the interface is down, nothing comes.
+                    return count > 0;
+                }
             };
             let whole = self.inlet.held().unwrap_or(&self.room);
             // What has a tag is another network's.
@@ -278,5 +287,13 @@ impl Bypass {
         self.half.take_last(now, self.endpoint);
         self.half.close(now, self.endpoint);
         self.settle(now);
+        // What the host has no room for now is not to be lost with us.
+        for _ in 0..LAST_TRIES {
+            if self.half.outlet.frames.again_ns.is_none() {
+                break;
+            }
+            std::thread::sleep(LAST_PAUSE);
+            self.half.outlet.frames.flush(crate::endpoint::now());
+        }
     }
 }

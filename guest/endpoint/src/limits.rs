@@ -59,3 +59,13 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked there whether anything is due, while nothing comes, in ticks of the
 /// processor's counter: about 20 us.
 pub const LOOK_TICKS: u64 = 50_000;
+/// Frames that are taken there before it is done what is due: as many as the host keeps.
+pub const FRAMES_BEFORE_DUE: usize = 1024;
+/// A partner that is not heard of for so long is gone, in ns, where nobody answers for who does not
+/// call: a day.
+pub const GIVE_UP_NS: u64 = 86_400_000_000_000;
+/// How often it is tried to send the last frames of an endpoint that the host has no room for, and
+/// how long is waited in between.
+pub const LAST_TRIES: u32 = 10;
+/// See [`LAST_TRIES`].
+pub const LAST_PAUSE: Duration = Duration::from_millis(1);

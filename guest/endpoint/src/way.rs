@@ -88,6 +88,8 @@ pub struct Way {
     rings: Option<Rings<OfDaemon, Slabs>>,
     /// What is at the other end of the rings, where that is not the daemon.
     bypass: Option<Box<Bypass>>,
+    /// It took memory since the library looked: what waited for that goes on.
+    granted: bool,
     /// With the daemon.
     pub conversation: Conversation,
     /// What partners ring for us, all together.
@@ -169,6 +171,7 @@ impl Way {
             channels: Channels::default(),
             rings,
             bypass,
+            granted: false,
             conversation,
             bells,
             rung: Vec::new(),
@@ -348,6 +351,7 @@ impl Way {
                 match (ask, files.first()) {
                     (Ask::Region { tag, len, .. }, Some(file)) => {
                         rings.staging.answered(tag, bypass.lend(file, len));
+                        self.granted = true;
                     }
                     (Ask::Unregion { region, .. }, _) => bypass.give_back(RegionId(region)),
                     _ => {}
@@ -370,14 +374,20 @@ impl Way {
         {
             rings.end();
         }
-        while let Some(board) = bypass.stranger() {
-            let ask = Ask::Name { tag: 0, nic: board.0 };
-            if !self.parted && self.conversation.ask(ask).is_err() {
-                self.part();
-                break;
-            }
+        if let Some(board) = bypass.stranger() {
+            self.ask_of(board);
         }
+        self.granted = false;
         worked
+    }
+
+    /// A board that we do not know sent something. Strangers are not to fill what the daemon is yet
+    /// to read: while it has not read all, they are left out, and try again.
+    #[cold]
+    fn ask_of(&mut self, board: NicId) {
+        if !self.parted && self.conversation.awaited() == Awaited::Words {
+            let _ = self.conversation.ask(Ask::Name { tag: 0, nic: board.0 });
+        }
     }
 
     /// Where the backend half is here: what was asked of it is done.
@@ -510,6 +520,11 @@ impl Way {
         self.rings.is_some()
     }
 
+    /// Whether that is past the daemon.
+    pub fn goes_past(&self) -> bool {
+        self.bypass.is_some()
+    }
+
     /// Whether there may be something to take.
     #[inline]
     pub fn comes(&self) -> bool {
@@ -533,7 +548,7 @@ impl Way {
         self.hush();
         let mut idle = self.notes.is_empty() & self.channels.arm();
         if let Some(bypass) = &mut self.bypass {
-            idle &= bypass.arm(self.bells.as_fd());
+            idle &= !self.granted & bypass.arm(self.bells.as_fd());
         }
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();

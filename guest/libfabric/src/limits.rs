@@ -87,6 +87,8 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub const QUIET: Duration = Duration::from_millis(2);
 /// How long a connect may take, in ns; 10 s.
 pub const CONNECT_NS: u64 = 10_000_000_000;
+/// The same where partners are at the network themselves; an hour.
+pub const CONNECT_PAST_NS: u64 = 3_600_000_000_000;
 
 const _: () = {
     use causeway_endpoint::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_ROOM_BYTES};

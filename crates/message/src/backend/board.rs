@@ -29,12 +29,16 @@ pub struct Config {
     pub name: String,
     /// A partner that is not heard of for so long is gone, in ns.
     pub give_up_ns: u64,
+    /// Partners may say nothing for long although they are there: nobody answers for those that are at
+    /// the network themselves and do not call. One that is said to be gone is so only if that is said
+    /// again when it is asked.
+    pub silent: bool,
 }
 
 impl Config {
     /// With MX's patience.
     pub fn new(nic: NicId, name: &str) -> Self {
-        Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS }
+        Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false }
     }
 }
 
@@ -128,8 +132,8 @@ impl Board {
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<Endpoint>>>, Env<'a>) {
         let Self { own, config, hosts, pool, alarms, endpoints, counters } = self;
-        let (own, give_up_ns) = (*own, config.give_up_ns);
-        (endpoints, Env { now, out, hosts, pool, alarms, counters, own, give_up_ns })
+        let (own, give_up_ns, silent) = (*own, config.give_up_ns, config.silent);
+        (endpoints, Env { now, out, hosts, pool, alarms, counters, own, give_up_ns, silent })
     }
 
     /// An endpoint that is open, and what it shares.
@@ -467,7 +471,7 @@ impl Endpoint {
         if let Some(doubt) =
             partner.doubt.filter(|doubt| doubt.asked_again && doubt.ends() <= env.now)
         {
-            if partner.heard_at <= doubt.since {
+            if partner.heard_at <= doubt.since && (doubt.refused || !env.silent) {
                 self.end_peer(env, peer, doubt.status);
                 return;
             }

@@ -19,6 +19,7 @@ pub(super) struct Env<'a> {
     pub(super) counters: &'a mut BoardCounters,
     pub(super) own: [u8; 6],
     pub(super) give_up_ns: u64,
+    pub(super) silent: bool,
 }
 
 impl Env<'_> {

@@ -145,6 +145,8 @@ pub(super) struct Doubt {
     pub(super) lasts: u64,
     /// Whether it was asked a second time.
     pub(super) asked_again: bool,
+    /// The question was refused, too: whoever refuses is where the partner is, or on the way there.
+    pub(super) refused: bool,
 }
 
 impl Doubt {
@@ -152,7 +154,7 @@ impl Doubt {
     pub(super) fn new(now: u64, status: Status, trip: u64) -> Self {
         let (_, most) = RESEND_NS;
         let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, most);
-        Self { since: now, status, lasts, asked_again: false }
+        Self { since: now, status, lasts, asked_again: false, refused: false }
     }
 
     /// When it is known.

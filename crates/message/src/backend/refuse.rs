@@ -52,8 +52,9 @@ impl Endpoint {
         env.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
     }
 
-    /// It is said that a partner is gone. Whoever is on the network can say so: it is asked, and
-    /// gone only if it is not heard of.
+    /// It is said that a partner is gone. Whoever is on the network can say so: it is asked, and gone
+    /// only if it is not heard of; where partners may be [silent](super::Config::silent), only if the
+    /// question is refused, too.
     pub(super) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         if partner.doubt.is_none() {
@@ -61,6 +62,8 @@ impl Endpoint {
             count(&mut self.counters.doubts);
             self.ask_whether_there(env, peer);
             self.rearm(env, peer);
+        } else if let Some(doubt) = &mut partner.doubt {
+            doubt.refused = true;
         }
     }
 
@@ -85,7 +88,8 @@ impl Endpoint {
             let number = Number(nack.sequence);
             let ahead = number.ahead_of(partner.send.first);
             // Who is asked whether it is there is sent what it had.
-            let asked = partner.send.is_waited_for() && number == partner.send.first.before();
+            let asked = partner.send.is_waited_for() || partner.doubt.is_some();
+            let asked = asked && number == partner.send.first.before();
             asked || ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
         });
         match peer.filter(|_| in_flight) {

@@ -31,7 +31,11 @@ pub struct Script {
 impl Script {
     /// A board with one endpoint, which knows the peer and its own MAC.
     pub fn new() -> Self {
-        let (mut board, mut side) = (Board::new(Config::new(nic(0), "host:0")), Side::new(7));
+        Self::of(Config::new(nic(0), "host:0"))
+    }
+
+    fn of(config: Config) -> Self {
+        let (mut board, mut side) = (Board::new(config), Side::new(7));
         for known in 0..3 {
             board.host_add(nic(known)).unwrap();
         }
@@ -100,7 +104,16 @@ impl Script {
 
     /// Both are connected: we asked.
     pub fn connected() -> (Self, PeerId) {
-        let mut script = Self::new();
+        Self::new().connect()
+    }
+
+    /// The same, and the peer may say nothing for long.
+    pub fn connected_to_silent() -> (Self, PeerId) {
+        Self::of(Config { silent: true, ..Config::new(nic(0), "host:0") }).connect()
+    }
+
+    fn connect(self) -> (Self, PeerId) {
+        let mut script = self;
         let to = address(1, THEIRS);
         let connect = Request::Connect { token: Token(1), to, key: 9, timeout_ns: None };
         assert_eq!(script.ask(&connect), Taken::Yes);

@@ -69,8 +69,10 @@ pub struct Wiring {
     pub source: u32,
     /// Boards that the operator named.
     pub peers: Vec<(NicId, Option<String>)>,
-    /// Where it is written down who is at the network itself; none: nobody is let there.
-    pub bypass: Option<Locks>,
+    /// Where it is written down who is at the network itself.
+    pub locks: Option<Locks>,
+    /// Whether processes are let there.
+    pub bypass: bool,
 }
 
 /// By what a board is on the network.
@@ -88,8 +90,9 @@ pub struct Network {
     half: Half<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
-    /// Where processes are let at it: those that were there before us.
-    bypass: Option<Outlived>,
+    /// Whether processes are let at it; and those that were, before us or by a board that was other.
+    bypass: bool,
+    outlived: Option<Outlived>,
     /// Endpoints whose processes were let at it.
     bypassed_total: u64,
     /// The board goes: its processes are not to hear of that at the network.
@@ -188,14 +191,15 @@ impl Network {
         random.iter_mut().for_each(|bytes| crate::service::random(bytes));
         let [serial, magic] = random.map(u32::from_ne_bytes);
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
-        let bypass = wiring.bypass.clone().map(|locks| Outlived::new(locks, cx.now_ns));
-        let elsewhere = bypass.iter().flat_map(Outlived::endpoints);
+        let outlived = wiring.locks.clone().map(|locks| Outlived::new(locks, cx.now_ns));
+        let elsewhere = outlived.iter().flat_map(Outlived::endpoints);
         let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
         let mut network = Self {
             half: Half::new(Config::new(nic, name), carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
-            bypass,
+            bypass: wiring.bypass,
+            outlived,
             bypassed_total: 0,
             leaving: false,
             dropped: BTreeMap::new(),
@@ -223,7 +227,7 @@ impl Network {
     /// Opens an endpoint whose process has the backend half itself, where such are let at the network:
     /// the socket for it, and what it holds as long as it has the endpoint.
     pub fn open_bypass(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
-        let locks = self.bypass.as_ref()?.locks();
+        let locks = self.outlived.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks
             .take(endpoint)
             .inspect_err(|error| log::warn!(endpoint, error:%; "the daemon serves it"));
@@ -238,7 +242,12 @@ impl Network {
 
     /// Whether a process that outlived a daemon has that endpoint.
     pub fn is_outlived(&self, endpoint: u8) -> bool {
-        self.bypass.iter().flat_map(Outlived::endpoints).any(|other| other == endpoint)
+        self.outlived.iter().flat_map(Outlived::endpoints).any(|other| other == endpoint)
+    }
+
+    /// Whether the process of an endpoint stays at the network although the board goes.
+    pub fn stays(&self, endpoint: u8) -> bool {
+        self.leaving && !self.half.outlet.desks.contains_key(&endpoint)
     }
 
     /// The board goes, and processes that are at the network themselves stay there.
@@ -263,12 +272,11 @@ impl Network {
 
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
-        if self.leaving && self.bypass.is_some() && !self.half.outlet.desks.contains_key(&endpoint)
-        {
+        if self.stays(endpoint) {
             return None;
         }
         if self.carrier.take_back(endpoint) {
-            self.bypass.iter().for_each(|outlived| outlived.locks().remove(endpoint));
+            self.outlived.iter_mut().for_each(|outlived| outlived.over(endpoint, now));
             return None;
         }
         self.half.take_last(now, endpoint);
@@ -395,7 +403,7 @@ impl Network {
         let engine = self.half.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
         let again = again.min(self.half.outlet.frames.again_ns.unwrap_or(u64::MAX));
-        let outlived = self.bypass.as_ref().map_or(u64::MAX, Outlived::deadline);
+        let outlived = self.outlived.as_ref().map_or(u64::MAX, Outlived::deadline);
         let own = self.discovery.deadline().min(self.carrier.look_ns());
         engine.min(again).min(own).min(outlived)
     }
@@ -406,7 +414,7 @@ impl Network {
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
             self.half.outlet.frames.exit = self.carrier.exit();
         }
-        let ended = self.bypass.as_mut().map(|outlived| outlived.look(now)).unwrap_or_default();
+        let ended = self.outlived.as_mut().map(|outlived| outlived.look(now)).unwrap_or_default();
         for endpoint in ended {
             self.carrier.take_back(endpoint);
         }
@@ -519,7 +527,7 @@ impl Network {
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
         put("endpoints_bypassing_total".into(), self.bypassed_total);
-        let outlived = self.bypass.iter().flat_map(Outlived::endpoints).count();
+        let outlived = self.outlived.iter().flat_map(Outlived::endpoints).count();
         put("endpoints_outlived".into(), outlived as u64);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all

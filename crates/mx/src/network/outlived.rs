@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, unlink};
+use rustix::io::Errno;
 
 use crate::limits::OUTLIVED_LOOK_NS;
 
@@ -38,7 +39,8 @@ impl Locks {
     /// # Errors
     /// Somebody has it, or there is no room.
     pub fn take(&self, endpoint: u8) -> io::Result<OwnedFd> {
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // To hold it is all that it is for.
+        let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = open(self.path(endpoint), flags, Mode::RUSR | Mode::WUSR)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)
@@ -51,8 +53,12 @@ impl Locks {
 
     /// Whether a process holds an endpoint's file. Where none does, it is removed.
     fn is_held(&self, endpoint: u8) -> bool {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let Ok(file) = open(self.path(endpoint), flags, Mode::empty()) else { return false };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match open(self.path(endpoint), flags, Mode::empty()) {
+            Ok(file) => file,
+            // Where it cannot be looked now, it is looked again.
+            Err(error) => return !matches!(error, Errno::NOENT | Errno::LOOP),
+        };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return true;
         }
@@ -105,6 +111,15 @@ impl Outlived {
     /// When it is to be looked whether any ended.
     pub fn deadline(&self) -> u64 {
         if self.endpoints.is_empty() { u64::MAX } else { self.look_ns }
+    }
+
+    /// An endpoint is over, and its number is not another's while anybody holds its file: a child of
+    /// its process, say, which hears what is for it.
+    pub fn over(&mut self, endpoint: u8, now_ns: u64) {
+        if self.locks.is_held(endpoint) {
+            self.look_ns = now_ns.saturating_add(OUTLIVED_LOOK_NS);
+            self.endpoints.insert(endpoint);
+        }
     }
 
     /// Looks whether any ended, if it is time: those that did.

@@ -14,7 +14,7 @@ use super::tally::count;
 use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, Name, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
 use crate::errno::of_status;
-use crate::limits::{CONNECT_NS, MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
+use crate::limits::{CONNECT_NS, CONNECT_PAST_NS, MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
 /// A head's second word: the bytes come as a message of its own.
 pub const NOTICE: u64 = 1 << 63;
@@ -435,7 +435,9 @@ impl Rdm {
         self.endpoint.tell_time();
         let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
         let (address, context) = (source.address, u64::from(operation));
-        let made = library.iconnect(way, address, KEY, 0, context, Some(CONNECT_NS));
+        // Past the daemons nobody answers for a partner that computes and does not call.
+        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
+        let made = library.iconnect(way, address, KEY, 0, context, Some(patience));
         if made.is_err() {
             self.operations.end(operation);
             if let Some(peer) = self.peers.get_mut(at) {

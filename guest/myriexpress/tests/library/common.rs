@@ -96,9 +96,14 @@ impl Host {
     /// The same, its sockets in this folder.
     pub fn past_at(interface: &str, board: &str, dir: PathBuf) -> Self {
         let host = Self::at(dir);
-        let interface = Some(interface.to_owned());
-        host.add_spec(board, "red", |local| MxSpec { interface, bypass: true, ..local }).unwrap();
+        host.add_past(interface, board);
         host
+    }
+
+    /// Adds such a board.
+    pub fn add_past(&self, interface: &str, board: &str) {
+        let interface = Some(interface.to_owned());
+        self.add_spec(board, "red", |local| MxSpec { interface, bypass: true, ..local }).unwrap();
     }
 
     /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.

@@ -98,7 +98,8 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
     let test = "past::partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes";
     with_wire(test, || {
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
-        let answers = two.start(&compile("goes_on.c"), &["b"], &["answers"]);
+        let program = compile("goes_on.c");
+        let answers = two.start(&program, &["b"], &["answers"]);
         let mut asks = Asking::new(&one, "a", "b");
         asks.ask("now");
         asks.ask("idle");
@@ -111,7 +112,8 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
         std::thread::sleep(Duration::from_millis(300));
         asks.ask("there are new ones");
         asks.ask("idle");
-        let third = two.start(&compile("goes_on.c"), &["b"], &["answers"]).fails();
+        let program = compile("goes_on.c");
+        let third = two.start(&program, &["b"], &["answers"]).fails();
         assert!(third.contains("mx_open_endpoint"), "its endpoint is taken: {third}");
         asks.end();
         answers.end();
@@ -130,10 +132,52 @@ fn outlived(host: &Host, board: &str) -> bool {
 }
 
 #[test]
+fn partners_of_one_host_go_on_without_its_daemon_too() {
+    with_wire("past::partners_of_one_host_go_on_without_its_daemon_too", || {
+        let host = Host::past("near", "a");
+        host.add_past("near", "c");
+        let program = compile("goes_on.c");
+        let answers = host.start(&program, &["c"], &["answers"]);
+        let mut asks = Asking::new(&host, "a", "c");
+        asks.ask("now");
+        let dir = host.stop();
+        asks.ask("it is gone");
+        asks.end();
+        answers.end();
+        let _ = std::fs::remove_dir_all(dir);
+    });
+}
+
+#[test]
+fn who_does_not_call_for_long_loses_no_partner() {
+    with_wire("past::who_does_not_call_for_long_loses_no_partner", || {
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let program = compile("goes_on.c");
+        let answers = two.start(&program, &["b"], &["answers"]);
+        let mut asks = Asking::new(&one, "a", "b");
+        asks.ask("now");
+        for signal in ["-STOP", "-CONT"] {
+            let id = answers.0.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+            if signal == "-STOP" {
+                writeln!(asks.lines, "while it does not call").unwrap();
+                std::thread::sleep(Duration::from_secs(3));
+            }
+        }
+        let mut line = String::new();
+        asks.said.read_line(&mut line).unwrap();
+        assert_eq!(line, "met\n");
+        asks.end();
+        answers.end();
+    });
+}
+
+#[test]
 fn an_interface_that_goes_down_and_up_is_used_again() {
     with_wire("past::an_interface_that_goes_down_and_up_is_used_again", || {
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
-        let answers = two.start(&compile("goes_on.c"), &["b"], &["answers"]);
+        let program = compile("goes_on.c");
+        let answers = two.start(&program, &["b"], &["answers"]);
         let mut asks = Asking::new(&one, "a", "b");
         asks.ask("now");
         ip("link set near down");
