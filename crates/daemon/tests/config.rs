@@ -204,6 +204,8 @@ fn ports() {
     refused(&port(&both), "5:1", "no interface beside it");
     let alone = format!("{mx}peers = [{{ mac = \"02:00:00:00:00:01\" }}]");
     refused(&port(&alone), "5:1", "expected interface or udp");
+    refused(&port(&format!("{mx}bypass = true")), "5:1", "bypass: expected interface");
+    refused(&port(&format!("{net}bypass = true")), "9:1", "only a port of kind \"mx\" has it");
     refused(&port(&net.replace("blue", "bleu")), "7:9", "group bleu is not defined; did you mean");
     refused(&port(&net.replace("blue", "green")), "7:9", "add [[group]] name = \"green\"");
 }
@@ -214,6 +216,7 @@ fn boards_on_networks_are_printed_as_they_are_read() {
         name = "m"
         group = "blue"
         kind = "mx"
+        bypass = true
         interface = "eth0"
         peers = [
             { mac = "02:00:00:00:00:01", name = "host1:0" },
