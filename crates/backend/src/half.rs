@@ -12,7 +12,7 @@ use causeway_message::split::{RegionId, Request};
 use crate::desk::{Desk, NoRegion};
 use crate::frames::Exit;
 use crate::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
-use crate::outlet::{Outlet, random};
+use crate::outlet::Outlet;
 
 /// What a look at an endpoint's rings came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,23 +43,21 @@ impl<W: Debug, E: Exit> Half<W, E> {
         Self { board: Board::new(config), outlet: Outlet::new(exit), request }
     }
 
-    /// Opens an endpoint at a desk: its session, which is that one if it is given.
+    /// Opens an endpoint with its key and session at a desk.
     ///
     /// # Errors
     /// It is open, or has no such number.
     pub fn open(
         &mut self,
         endpoint: u8,
-        key: u32,
-        session: Option<u32>,
+        (key, session): (u32, u32),
         desk: Desk<W>,
-    ) -> io::Result<u32> {
-        let session = session.unwrap_or_else(random);
+    ) -> io::Result<()> {
         self.board
             .open_as(endpoint, key, session, &mut self.outlet)
             .map_err(|error| io::Error::other(error.to_string()))?;
         self.outlet.desks.insert(endpoint, desk);
-        Ok(session)
+        Ok(())
     }
 
     /// Takes what an endpoint that is closed still asked for; [`Self::close`] comes next.
@@ -196,6 +194,12 @@ impl<W: Debug, E: Exit> Half<W, E> {
     /// [`Dropped`] says why nothing came of it.
     pub fn arrive(&mut self, now: u64, frame: &[u8]) -> Result<(), Dropped> {
         self.board.receive(now, frame, &mut self.outlet)
+    }
+
+    /// When something is due, or what the host had no room for is tried again.
+    pub fn deadline(&self) -> u64 {
+        let engine = self.board.deadline().unwrap_or(u64::MAX);
+        engine.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX))
     }
 
     /// Whether something is due.

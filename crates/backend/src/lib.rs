@@ -39,4 +39,4 @@ mod outlet;
 pub use desk::{Desk, Lent, NoRegion};
 pub use frames::{Exit, Frames};
 pub use half::{After, Half};
-pub use outlet::{Outlet, Said};
+pub use outlet::{Outlet, Said, random};

@@ -14,3 +14,7 @@ pub const REGION_BYTES_MAX: u64 = 4 << 30;
 pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
 /// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;
+/// Room for one frame from the interface, in bytes.
+pub const FRAME_ROOM: usize = 16_384;
+/// Frames that are looked at before it is done what is due: as many as the host keeps.
+pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;

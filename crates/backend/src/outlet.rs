@@ -72,7 +72,7 @@ impl<W, E: Exit> Outlet<W, E> {
 }
 
 /// A random number that nobody can guess.
-pub(crate) fn random() -> u32 {
+pub fn random() -> u32 {
     let mut bytes = [0; 4];
     // The kernel gives so few at once, once it has any at all.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -63,10 +63,21 @@ fn check(done: libc::c_int) -> io::Result<()> {
 
 /// Sets an option of packet sockets.
 pub(crate) fn set<T: Copy>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    set_at(libc::SOL_PACKET, fd, option, value)
+}
+
+/// Sets an option of sockets.
+pub(crate) fn set_at<T: Copy>(
+    level: libc::c_int,
+    fd: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
+    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor; and what these
+    // may point to outlives the call, as those who call here see to.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) })
 }
 
 /// Frames that did not get to the socket since it was last asked.

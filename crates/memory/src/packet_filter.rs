@@ -2,7 +2,9 @@
 //! anything (classic BPF). The host looks it through before it takes it, so it can do no harm.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
+
+use crate::packet::set_at;
 
 /// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,16 +125,6 @@ pub const fn to_address([a, b, c, d, e, f]: [u8; 6]) -> [Step; 6] {
 pub const GROUPS: [Step; 3] =
     [Step::load(Load::Byte(0)), Step::branch(If::Has(1), 0, 1), Step::end(true)];
 
-/// Sets an option of sockets.
-fn set<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
-    let (fd, value) = (fd.as_raw_fd(), std::ptr::from_ref(value).cast());
-    // SAFETY: `value` points to so many bytes, which the host reads; what they point to outlives the
-    // call, as those who call here see to.
-    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, value, bytes) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Of all frames a socket takes only what the program takes, from now on.
 ///
 /// # Errors
@@ -145,7 +137,8 @@ pub fn attach(fd: BorrowedFd<'_>, program: &[Step]) -> io::Result<()> {
     let mut steps: Vec<_> = program.iter().map(narrow).collect();
     let len = libc::c_ushort::try_from(steps.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let filter = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
-    set(fd, libc::SO_ATTACH_FILTER, &filter)
+    // What it points to outlives the call.
+    set_at(libc::SOL_SOCKET, fd, libc::SO_ATTACH_FILTER, &filter)
 }
 
 /// Whoever has the socket cannot change what it takes any more.
@@ -153,7 +146,7 @@ pub fn attach(fd: BorrowedFd<'_>, program: &[Step]) -> io::Result<()> {
 /// # Errors
 /// The host cannot do that.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set(fd, libc::SO_LOCK_FILTER, &1_i32)
+    set_at(libc::SOL_SOCKET, fd, libc::SO_LOCK_FILTER, &1_i32)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
-use causeway_backend::NoRegion;
 use causeway_backend::limits::REGION_BYTES_MAX;
+use causeway_backend::{NoRegion, random};
 use causeway_fabric::{Context, PortId};
 use causeway_memory::Handed;
 use causeway_message::split::{Address, NicId, RegionId};
@@ -20,7 +20,7 @@ use crate::limits::{
     ENDPOINTS_PER_USER_MAX, REGIONS_PER_BOARD_MAX, REGIONS_PER_CLIENT_MAX,
     UNREAD_DESCRIPTORS_OF_USER_MAX, WAYS_OF_CLIENT_MAX, WAYS_OF_USER_MAX, WAYS_PER_ENDPOINT_MAX,
 };
-use crate::service::{Messages, Source, host, random_number};
+use crate::service::{Messages, Source, host};
 
 /// `mx_return_t` of an endpoint that is taken, and of a host without room.
 const BUSY: u32 = 20;
@@ -141,29 +141,30 @@ impl Messages {
             true => Err(NO_RESOURCES),
             false => Ok(endpoint),
         });
+        let session = random();
         let opened = vacant.and_then(|endpoint| {
             let Some(network) = &mut board.network else {
-                return Ok((endpoint, random_number(), 0, Vec::new()));
+                return Ok((endpoint, 0, Vec::new()));
             };
             if let Some(fds) = network.open_bypass(endpoint) {
-                return Ok((endpoint, random_number(), 1, fds));
+                return Ok((endpoint, 1, fds));
             }
             let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
             if !client.lent.open() {
                 return Err(NO_RESOURCES);
             }
-            let opened = network.open(cx, endpoint, (value, source), key);
+            let opened = network.open(cx, endpoint, (value, source), (key, session));
             if opened.is_err() {
                 client.lent.close();
             }
-            let (session, fds) = opened.map_err(|_| NO_RESOURCES)?;
+            let fds = opened.map_err(|_| NO_RESOURCES)?;
             self.sources.insert(source, Source::Endpoint(port, endpoint));
             // It asks to be rung.
             cx.wake_source(source);
-            Ok((endpoint, session, 0, fds))
+            Ok((endpoint, 0, fds))
         });
         match opened {
-            Ok((endpoint, session, bypass, fds)) => {
+            Ok((endpoint, bypass, fds)) => {
                 board.opened_total = board.opened_total.saturating_add(1);
                 let entry = crate::board::Endpoint { client: value, session, key };
                 board.endpoints.insert(endpoint, entry);

@@ -35,10 +35,6 @@ pub const REST_NS: u64 = 10_000_000;
 /// Any endpoint that is free.
 pub const ENDPOINT_ANY: u8 = 255;
 
-/// Room for one frame from the interface, in bytes.
-pub const FRAME_ROOM: usize = 16_384;
-/// Frames that are looked at before it is done what is due: as many as the host keeps.
-pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time between two looks whether an interface is there again; 1 s.

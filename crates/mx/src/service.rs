@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
+use causeway_backend::random;
 use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
@@ -63,23 +64,14 @@ pub(crate) fn host() -> [u8; 16] {
     static HOST: OnceLock<[u8; 16]> = OnceLock::new();
     *HOST.get_or_init(|| {
         let mut bytes = [0; 16];
-        random(&mut bytes);
+        for word in bytes.chunks_exact_mut(4) {
+            word.copy_from_slice(&random().to_ne_bytes());
+        }
         // RFC 9562: version 4, variant 1.
         let [.., a, _, b, _, _, _, _, _, _, _] = &mut bytes;
         (*a, *b) = ((*a & 0x0f) | 0x40, (*b & 0x3f) | 0x80);
         bytes
     })
-}
-
-pub(crate) fn random(bytes: &mut [u8]) {
-    // The kernel gives so few at once, once it has any at all.
-    let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
-}
-
-pub(crate) fn random_number() -> u32 {
-    let mut bytes = [0; 4];
-    random(&mut bytes);
-    u32::from_ne_bytes(bytes)
 }
 
 impl Messages {

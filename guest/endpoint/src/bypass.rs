@@ -17,6 +17,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_backend::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX};
 use causeway_backend::{Desk, Half, Said};
 use causeway_memory::packet::PacketSocket;
 use causeway_memory::packet_inlet::PacketInlet;
@@ -31,8 +32,8 @@ use rustix::time::{
 
 use crate::endpoint::{now, ticks};
 use crate::limits::{
-    ASKED_MAX, ASKED_NS, FRAME_ROOM, FRAMES_BEFORE_DUE, FRAMES_OF_TURN, GIVE_UP_NS, LAST_PAUSE,
-    LAST_TRIES, LOOK_TICKS, REQUESTS_OF_TURN, SLEEP_MAX,
+    ASKED_MAX, ASKED_NS, FRAMES_OF_TURN, GIVE_UP_NS, LAST_PAUSE, LAST_TRIES, LOOK_TICKS,
+    REQUESTS_OF_TURN, SLEEP_MAX,
 };
 
 /// What rings among the bells of partners, whose numbers are lower.
@@ -77,14 +78,14 @@ fn ring_once(bells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Bypass {
-    /// Of an endpoint of a board, with its key and session, by a socket and a lock that the daemon gave.
+    /// Of an endpoint of a board, with its key and session (`secrets`), by a socket and a lock that the daemon gave.
     /// Also the memory of the rings.
     ///
     /// # Errors
     /// The host has no room.
     pub fn new(
         (board, endpoint): (NicId, u8),
-        (key, session): (u32, u32),
+        secrets: (u32, u32),
         (socket, lock): (OwnedFd, OwnedFd),
     ) -> io::Result<(Self, OwnedFd)> {
         let socket = Arc::new(PacketSocket::given(socket)?);
@@ -96,7 +97,7 @@ impl Bypass {
         let config = Config { give_up_ns: GIVE_UP_NS, silent: true, ..Config::new(board, "") };
         let mut half = Half::new(config, Some(Arc::clone(&socket)));
         let (desk, file) = Desk::new(())?;
-        half.open(endpoint, key, Some(session), desk)?;
+        half.open(endpoint, secrets, desk)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let bypass = Self {
@@ -152,7 +153,7 @@ impl Bypass {
         let due = self.half.is_due(now);
         if due {
             // What is waited for may be here: who did not look is not to take it for lost.
-            frames |= self.take_frames(now, FRAMES_BEFORE_DUE);
+            frames |= self.take_frames(now, FRAMES_BEFORE_DUE_MAX);
             self.half.tick(now);
         }
         let left = self.half.outlet.frames.sent;
@@ -179,9 +180,7 @@ impl Bypass {
 
     /// When something is due.
     fn deadline(&self) -> u64 {
-        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
-        let again = self.half.outlet.frames.again_ns.unwrap_or(u64::MAX);
-        engine.min(again).min(self.inlet.deadline())
+        self.half.deadline().min(self.inlet.deadline())
     }
 
     /// Takes what came, so much at most: whether there was anything.

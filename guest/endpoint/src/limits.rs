@@ -48,8 +48,6 @@ pub const STAGING_IDLE_MAX: u64 = 64 << 20;
 pub const REQUESTS_OF_TURN: usize = 256;
 /// See [`REQUESTS_OF_TURN`].
 pub const FRAMES_OF_TURN: usize = 64;
-/// Room for one frame that is not read in the host's ring, in bytes.
-pub const FRAME_ROOM: usize = 16_384;
 /// Boards that the daemon is asked about at most, in so many ns: 16 in 1 ms.
 pub const ASKED_MAX: usize = 16;
 /// See [`ASKED_MAX`].
@@ -59,8 +57,6 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked there whether anything is due, while nothing comes, in ticks of the
 /// processor's counter: about 20 us.
 pub const LOOK_TICKS: u64 = 50_000;
-/// Frames that are taken there before it is done what is due: as many as the host keeps.
-pub const FRAMES_BEFORE_DUE: usize = 1024;
 /// A partner that is not heard of for so long is gone, in ns, where nobody answers for who does not
 /// call: a day.
 pub const GIVE_UP_NS: u64 = 86_400_000_000_000;

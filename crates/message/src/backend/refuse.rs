@@ -57,14 +57,14 @@ impl Endpoint {
     /// question is refused, too.
     pub(super) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
-        if partner.doubt.is_none() {
-            partner.doubt = Some(Doubt::new(env.now, status, partner.trip()));
-            count(&mut self.counters.doubts);
-            self.ask_whether_there(env, peer);
-            self.rearm(env, peer);
-        } else if let Some(doubt) = &mut partner.doubt {
+        if let Some(doubt) = &mut partner.doubt {
             doubt.refused = true;
+            return;
         }
+        partner.doubt = Some(Doubt::new(env.now, status, partner.trip()));
+        count(&mut self.counters.doubts);
+        self.ask_whether_there(env, peer);
+        self.rearm(env, peer);
     }
 
     /// Something that was sent was refused: a connect, or a message that is in flight.

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use causeway_backend::limits::FRAME_ROOM;
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::packet::{PacketError, PacketSocket};
-use causeway_memory::packet_filter;
+use causeway_memory::packet_filter::{self, Step};
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_memory::packet_ring::Slots;
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 
 use super::carried::Came;
 use super::sieve::{self, Elsewhere};
-use crate::limits::{AGAIN_NS, FRAME_ROOM, SOCKET_BYTES};
+use crate::limits::{AGAIN_NS, SOCKET_BYTES};
 
 /// What the Ethernet header takes of a frame, in bytes.
 const ETHERNET_LEN: usize = 14;
@@ -89,10 +90,8 @@ impl Interface {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
         let program = sieve::of_endpoint(self.address, endpoint);
-        let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, &program)?;
+        let socket = self.socket_for(&program)?;
         packet_filter::lock(socket.as_fd()).map_err(host)?;
-        hold_received(&socket, SOCKET_BYTES);
-        hold_sent(&socket, SOCKET_BYTES);
         let mut elsewhere = self.elsewhere;
         elsewhere.add(endpoint);
         let program = sieve::of_board(self.address, &elsewhere);
@@ -139,10 +138,18 @@ impl Interface {
         opened
     }
 
+    /// A socket here, for what the program takes.
+    fn socket_for(&self, program: &[Step]) -> Result<PacketSocket, PacketError> {
+        let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, program)?;
+        hold_received(&socket, SOCKET_BYTES);
+        hold_sent(&socket, SOCKET_BYTES);
+        Ok(socket)
+    }
+
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let program = sieve::of_board(self.address, &self.elsewhere);
-        let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, &program)?;
+        let socket = self.socket_for(&program)?;
         let needed = FRAME_LEN_MAX.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(
@@ -154,8 +161,6 @@ impl Interface {
             return Err(host(io::Error::other(text)));
         }
         let watch = cx.watch_source(socket.as_fd(), self.source).map_err(host)?;
-        hold_received(&socket, SOCKET_BYTES);
-        hold_sent(&socket, SOCKET_BYTES);
         if let Err(error) = self.inlet.open(&socket, Slots::LONG) {
             let interface = self.name.as_str();
             log::warn!(interface, error:%; "no ring: a system call for each frame");

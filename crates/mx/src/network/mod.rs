@@ -24,7 +24,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use causeway_backend::{After, Desk, Half, NoRegion, Said};
+use causeway_backend::limits::FRAMES_BEFORE_DUE_MAX;
+use causeway_backend::{After, Desk, Half, NoRegion, Said, random};
 use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Context, Mac, Progress, Served, ServiceWatch};
@@ -33,7 +34,6 @@ use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::split::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::limits::FRAMES_BEFORE_DUE_MAX;
 use carried::{Came, Carrier, Exit};
 use outlived::Outlived;
 
@@ -187,9 +187,7 @@ impl Network {
     /// It cannot be on the network so, and why. That an interface is down is none: it is tried
     /// again.
     pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Result<Self, String> {
-        let mut random = [[0; 4]; 2];
-        random.iter_mut().for_each(|bytes| crate::service::random(bytes));
-        let [serial, magic] = random.map(u32::from_ne_bytes);
+        let (serial, magic) = (random(), random());
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
         let outlived = wiring.locks.clone().map(|locks| Outlived::new(locks, cx.now_ns));
         let elsewhere = outlived.iter().flat_map(Outlived::endpoints);
@@ -255,19 +253,19 @@ impl Network {
         self.leaving = true;
     }
 
-    /// Opens an endpoint: its session, and the descriptors of its rings.
+    /// Opens an endpoint with its key and session: the descriptors of its rings.
     pub fn open(
         &mut self,
         cx: &Context<'_>,
         endpoint: u8,
         (client, source): (u32, u32),
-        key: u32,
-    ) -> std::io::Result<(u32, Vec<OwnedFd>)> {
+        secrets: (u32, u32),
+    ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
         let (desk, file) = Desk::new(Whose { client, source, watch })?;
-        let session = self.half.open(endpoint, key, None, desk)?;
-        Ok((session, vec![file, bell]))
+        self.half.open(endpoint, secrets, desk)?;
+        Ok(vec![file, bell])
     }
 
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
@@ -400,12 +398,10 @@ impl Network {
 
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
-        let engine = self.half.board.deadline().unwrap_or(u64::MAX);
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
-        let again = again.min(self.half.outlet.frames.again_ns.unwrap_or(u64::MAX));
         let outlived = self.outlived.as_ref().map_or(u64::MAX, Outlived::deadline);
         let own = self.discovery.deadline().min(self.carrier.look_ns());
-        engine.min(again).min(own).min(outlived)
+        self.half.deadline().min(again).min(own).min(outlived)
     }
 
     /// Does what is due.

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causeway_backend::limits::FRAME_ROOM;
 use causeway_fabric::carrier::Pool;
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
 use causeway_fabric::{Context, ServiceWatch};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 
 use super::book::{Book, Heard};
 use super::carried::Came;
-use crate::limits::{FRAME_ROOM, SEND_BYTES};
+use crate::limits::SEND_BYTES;
 
 /// Length of an Ethernet header, in bytes.
 const HEADER_LEN: usize = 14;
@@ -234,7 +235,7 @@ impl Udp {
         let Some(source) = source.filter(|_| frame.len() < FRAME_ROOM) else { return Came::Odd };
         let heard = match source == self.own {
             true => Heard::Elsewhere,
-            false => book.heard(source, from, frame, now_ns, crate::service::random_number),
+            false => book.heard(source, from, frame, now_ns, causeway_backend::random),
         };
         drop(book);
         match heard {
