@@ -9,10 +9,13 @@ export PATH="$HOME/.cargo/bin:$PATH"
 # make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
 # namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
 # its headers and fi_info, against which the provider is tested; openmpi, hpcc: MPI over it;
-# tshark: reads our captures; openvswitch-switch, ethtool: the far end of a VXLAN link.
+# slurm, munge: start MPI programs; tshark: reads our captures; openvswitch-switch, ethtool: the
+# far end of a VXLAN link.
 packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
-    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc tshark openvswitch-switch
-    ethtool)
+    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc slurmd slurmctld slurm-client
+    slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
+# Those of them that bring a service of that name.
+services=(openvswitch-switch slurmd slurmctld munge)
 
 die() {
     printf 'setup: %s\n' "$@" >&2
@@ -70,7 +73,9 @@ install_packages() {
     fresh_lists
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
-    [[ " ${missing[*]} " != *" openvswitch-switch "* ]] || rest openvswitch-switch
+    for package in "${services[@]}"; do
+        [[ " ${missing[*]} " != *" $package "* ]] || rest "$package"
+    done
 }
 
 # Tests run instances of their own; the service that a package brings is put back to rest.

@@ -140,7 +140,7 @@ The program is not rebuilt: its MPI library finds the provider of libfabric by t
 Examples:
   eval \"$(causeway mpi-env)\" && mpirun -n 4 ./program
   causeway mpi-env --mpi mpich
-  causeway mpi-env --mpi slurm --board /run/causeway/mx0.sock --json")]
+  causeway mpi-env --slurm --board /run/causeway/mx0.sock --json")]
     MpiEnv(MpiArgs),
     /// Peers: boards of other hosts that this host's boards (kind mx) know
     #[command(subcommand)]

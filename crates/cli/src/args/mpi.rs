@@ -10,6 +10,9 @@ pub struct MpiArgs {
     /// Which MPI library
     #[arg(long, value_enum, default_value = "openmpi4")]
     pub mpi: Mpi,
+    /// For ranks that Slurm's srun starts
+    #[arg(long)]
+    pub slurm: bool,
     /// Where libcauseway-fi.so is [default: beside this program, or where libfabric looks]
     #[arg(long, value_name = "DIR")]
     pub provider: Option<PathBuf>,
@@ -19,7 +22,7 @@ pub struct MpiArgs {
     pub board: Vec<PathBuf>,
 }
 
-/// An MPI library, or what starts one.
+/// An MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mpi {
     /// Open MPI 4, as Debian has it
@@ -28,6 +31,4 @@ pub enum Mpi {
     Openmpi5,
     /// MPICH 4 or later that was built with libfabric (ch4:ofi)
     Mpich,
-    /// Open MPI started by Slurm's srun through PMIx
-    Slurm,
 }

@@ -27,54 +27,49 @@ struct Needs {
 pub fn run(cx: &Context, args: &MpiArgs) -> Result<()> {
     let provider = provider(args.provider.as_deref())?;
     let boards = boards(&args.board)?;
-    let needs = needs(args.mpi, &provider, &boards);
+    let needs = needs(args.mpi, args.slurm, &provider, &boards);
     let Needs { environment, start } = &needs;
     let value = json!({ "environment": environment, "start": start });
     cx.show(&value, |_| Ok(script(&needs)))
 }
 
-fn needs(mpi: Mpi, provider: &Path, boards: &[PathBuf]) -> Needs {
+fn needs(mpi: Mpi, slurm: bool, provider: &Path, boards: &[PathBuf]) -> Needs {
     let boards: Vec<String> = boards.iter().map(|path| path.display().to_string()).collect();
-    let mut environment = BTreeMap::from([
-        ("FI_PROVIDER_PATH", provider.display().to_string()),
-        ("CAUSEWAY_MX", boards.join(":")),
-    ]);
-    let mut also = |names: &[(&'static str, &str)]| {
-        environment.extend(names.iter().map(|&(name, value)| (name, value.to_owned())));
+    let places =
+        [("FI_PROVIDER_PATH", provider.display().to_string()), ("CAUSEWAY_MX", boards.join(":"))];
+    let own = library(mpi).iter().map(|&(name, value)| (name, value.to_owned()));
+    let start = match (slurm, mpi) {
+        (true, Mpi::Openmpi4 | Mpi::Openmpi5) => "srun --mpi=pmix -n RANKS PROGRAM",
+        // It knows no PMIx unless it was built with it.
+        (true, Mpi::Mpich) => "srun --mpi=pmi2 -n RANKS PROGRAM",
+        (false, Mpi::Openmpi4 | Mpi::Openmpi5) => "mpirun -n RANKS PROGRAM",
+        (false, Mpi::Mpich) => "mpiexec -n RANKS PROGRAM",
     };
-    let start = match mpi {
+    Needs { environment: places.into_iter().chain(own).collect(), start }
+}
+
+/// What a library must be told to take the provider, and nothing else between ranks.
+fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
+    match mpi {
         // Its one-sided operations over memory of others are broken in Debian's version.
-        Mpi::Openmpi4 => {
-            also(&[
-                ("OMPI_MCA_pml", "cm"),
-                ("OMPI_MCA_mtl", "ofi"),
-                ("OMPI_MCA_mtl_ofi_provider_include", "causeway"),
-                ("OMPI_MCA_osc", "pt2pt"),
-            ]);
-            "mpirun -n RANKS PROGRAM"
-        }
-        Mpi::Openmpi5 | Mpi::Slurm => {
-            also(&[
-                ("OMPI_MCA_pml", "cm"),
-                ("OMPI_MCA_mtl", "ofi"),
-                ("OMPI_MCA_opal_common_ofi_provider_include", "causeway"),
-            ]);
-            match mpi {
-                Mpi::Slurm => "srun --mpi=pmix -n RANKS PROGRAM",
-                _ => "mpirun -n RANKS PROGRAM",
-            }
-        }
+        Mpi::Openmpi4 => &[
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mtl", "ofi"),
+            ("OMPI_MCA_mtl_ofi_provider_include", "causeway"),
+            ("OMPI_MCA_osc", "pt2pt"),
+        ],
+        Mpi::Openmpi5 => &[
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mtl", "ofi"),
+            ("OMPI_MCA_opal_common_ofi_provider_include", "causeway"),
+        ],
         // It has ways of its own between ranks of one host.
-        Mpi::Mpich => {
-            also(&[
-                ("FI_PROVIDER", "causeway"),
-                ("MPIR_CVAR_CH4_NETMOD", "ofi"),
-                ("MPIR_CVAR_NOLOCAL", "1"),
-            ]);
-            "mpiexec -n RANKS PROGRAM"
-        }
-    };
-    Needs { environment, start }
+        Mpi::Mpich => &[
+            ("FI_PROVIDER", "causeway"),
+            ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+            ("MPIR_CVAR_NOLOCAL", "1"),
+        ],
+    }
 }
 
 /// What a shell takes.
@@ -162,7 +157,7 @@ mod tests {
     #[test]
     fn a_shell_gets_each_variable_quoted_where_it_must_be() {
         let boards = [PathBuf::from("/run/a b/mx0.sock"), "/run/it's.sock".into()];
-        let script = script(&needs(Mpi::Openmpi4, Path::new("/usr/lib"), &boards));
+        let script = script(&needs(Mpi::Openmpi4, false, Path::new("/usr/lib"), &boards));
         let expected = [
             r"export CAUSEWAY_MX='/run/a b/mx0.sock:/run/it'\''s.sock'",
             "export FI_PROVIDER_PATH=/usr/lib",
@@ -177,11 +172,20 @@ mod tests {
 
     #[test]
     fn each_library_is_told_in_its_own_words() {
-        let of = |mpi| needs(mpi, Path::new("/p"), &["/b".into()]);
+        let of = |mpi| needs(mpi, false, Path::new("/p"), &["/b".into()]);
         assert_eq!(of(Mpi::Mpich).environment["FI_PROVIDER"], "causeway");
-        assert_eq!(of(Mpi::Slurm).start, "srun --mpi=pmix -n RANKS PROGRAM");
         let five = of(Mpi::Openmpi5).environment;
         assert_eq!(five["OMPI_MCA_opal_common_ofi_provider_include"], "causeway");
         assert!(!five.contains_key("OMPI_MCA_osc"));
+    }
+
+    #[test]
+    fn a_library_needs_the_same_whoever_starts_it() {
+        for (mpi, starts) in [(Mpi::Openmpi4, "srun --mpi=pmix "), (Mpi::Mpich, "srun --mpi=pmi2 ")]
+        {
+            let of = |slurm| needs(mpi, slurm, Path::new("/p"), &["/b".into()]);
+            assert_eq!(of(true).environment, of(false).environment);
+            assert!(of(true).start.starts_with(starts), "{:?}", of(true));
+        }
     }
 }

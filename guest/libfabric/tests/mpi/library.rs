@@ -66,8 +66,17 @@ impl Library {
         self.folder.as_deref().map_or(name.into(), |folder| folder.join(name))
     }
 
+    /// By which of `causeway mpi-env`'s names it goes.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::OpenMpi4 => "openmpi4",
+            Kind::OpenMpi5 => "openmpi5",
+            Kind::Mpich => "mpich",
+        }
+    }
+
     /// Compiles a program of ours.
-    fn compile(&self, name: &str) -> Folder {
+    pub fn compile(&self, name: &str) -> Folder {
         let folder = Folder::new();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi").join(name);
         let done = Command::new(self.program("mpicc"))
