@@ -8,12 +8,12 @@ export PATH="$HOME/.cargo/bin:$PATH"
 
 # make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
 # namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
-# its headers and fi_info, against which the provider is tested; openmpi, hpcc: MPI over it;
-# slurm, munge: start MPI programs; tshark: reads our captures; openvswitch-switch, ethtool: the
-# far end of a VXLAN link.
+# its headers and fi_info, against which the provider is tested; openmpi, hpcc, netpipe: MPI over
+# it; slurm, munge: start MPI programs; tshark: reads our captures; openvswitch-switch, ethtool:
+# the far end of a VXLAN link.
 packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
-    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc slurmd slurmctld slurm-client
-    slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
+    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc netpipe-openmpi slurmd slurmctld
+    slurm-client slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
 # Those of them that bring a service of that name.
 services=(openvswitch-switch slurmd slurmctld munge)
 

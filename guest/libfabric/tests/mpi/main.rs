@@ -6,6 +6,7 @@
 mod common;
 mod hpcc;
 mod library;
+mod netpipe;
 mod slurm;
 #[path = "../../../myriexpress/tests/library/wire.rs"]
 mod wire;

@@ -1,0 +1,28 @@
+//! NetPIPE, as this system has it: it looks at every byte that it sent there and back.
+
+use std::path::Path;
+
+use crate::common::{Folder, Host, provider};
+use crate::library::system;
+
+const NETPIPE: &str = "/usr/bin/NPopenmpi";
+/// Ways of its own to send and to receive, with buffers that lie across words.
+const WAYS: [&str; 4] = ["", "-a", "-S", "-z -O 1,3"];
+
+#[test]
+fn netpipe_finds_every_byte_as_it_was_sent() {
+    let Some(mpi) = system().filter(|_| Path::new(NETPIPE).exists()) else {
+        eprintln!("NetPIPE is not installed (netpipe-openmpi): nothing is tested");
+        return;
+    };
+    let host = Host::new(&["a"]);
+    for way in WAYS {
+        let folder = Folder::new();
+        let program = format!("{NETPIPE} -i -u 1048576 -n 5 {way}");
+        let boards = [host.sockets(&["a"])];
+        let said = mpi.run_ready(Path::new(&program), &folder, 2, &boards, &provider());
+        let passed = said.out.matches("Integrity check passed").count()
+            + said.err.matches("Integrity check passed").count();
+        assert!(said.good && passed > 30, "{way}: {passed} lengths passed: {said:?}");
+    }
+}
