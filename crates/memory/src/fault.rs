@@ -36,6 +36,14 @@ pub fn faults_total() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
 
+/// Whether a mapping has this address.
+#[cfg(feature = "trace")]
+pub(crate) fn is_mapped(address: usize) -> bool {
+    let used = SLOTS_USED.load(Ordering::Acquire);
+    let mut found = SLOTS.iter().take(used).filter_map(|entry| entry.slot.get());
+    found.any(|(base, len)| address >= base && address.wrapping_sub(base) < len)
+}
+
 /// A mapping's entry in the handler's table; freed on drop, which must come before `munmap`.
 #[derive(Debug)]
 pub(crate) struct Guard {

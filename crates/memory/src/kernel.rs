@@ -10,6 +10,8 @@
 //! `rep movsb`, which is within a few percent of
 //! the best copy on processors with fast short `rep` strings.
 
+use crate::trace;
+
 /// Asks for the cache line at `at`. Any address may be given: a prefetch never faults.
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -59,6 +61,7 @@ pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
+    trace::read(src, 8);
     let word: u64;
     // SAFETY: the caller vouches for the 8 bytes.
     unsafe {
@@ -79,6 +82,7 @@ pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
+    trace::read(src, 4);
     let half: u32;
     // SAFETY: the caller vouches for the 4 bytes.
     unsafe {
@@ -99,6 +103,7 @@ pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
+    trace::written(dst, 8);
     // SAFETY: the caller vouches for the 8 bytes.
     unsafe {
         std::arch::asm!(
@@ -163,6 +168,8 @@ const STRING_FROM: usize = 256;
 /// handled by [`crate::fault`]). Overlapping ranges give a defined if useless result.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    trace::read(src, len);
+    trace::written(dst, len);
     // SAFETY: the caller vouches for both ranges.
     unsafe { copy_shared::<STRING_FROM>(dst, src, len) }
 }

@@ -45,6 +45,7 @@ pub mod packet_ring;
 pub mod peer;
 pub mod slot;
 pub mod tcp;
+pub mod trace;
 mod unmap;
 mod view;
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use crate::kernel;
 use crate::map::OutOfGrant;
 use crate::mapping::Mapping;
+use crate::trace;
 
 /// A checked window of a mapping. It keeps the mapping alive, so it stays valid
 /// over a change of the memory table; a new epoch's window is taken from the new map.
@@ -141,7 +142,9 @@ impl View {
     /// Loads the little-endian index at `at`, which must be even.
     #[inline]
     pub fn load(&self, at: usize, order: Ordering) -> Result<u16, OutOfGrant> {
-        Ok(u16::from_le(self.atomic(at)?.load(order)))
+        let index = self.atomic(at)?;
+        trace::read(index.as_ptr().cast(), 2);
+        Ok(u16::from_le(index.load(order)))
     }
 
     /// Loads the little-endian words that follow each other from `at` on, which must be even, each
@@ -153,6 +156,7 @@ impl View {
         if !start.is_aligned() {
             return Err(OutOfGrant { addr: at as u64, len: len as u64 });
         }
+        trace::read(start.cast(), len);
         for (index, word) in into.iter_mut().enumerate() {
             // SAFETY: `pointer` checked that as many words as `into` has lie in the mapping, and
             // they are aligned; else as in `atomic`.
@@ -165,7 +169,9 @@ impl View {
     /// Stores the little-endian index at `at`, which must be even.
     #[inline]
     pub fn store(&self, at: usize, value: u16, order: Ordering) -> Result<(), OutOfGrant> {
-        self.atomic(at)?.store(value.to_le(), order);
+        let index = self.atomic(at)?;
+        trace::written(index.as_ptr().cast(), 2);
+        index.store(value.to_le(), order);
         Ok(())
     }
 }
