@@ -154,9 +154,7 @@ pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// See [`DIRECT_BYTES_MIN`].
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
 /// How many such messages that were alone go the faster way until the slower one is tried again.
-pub const RACE_AGAIN: u32 = 512;
-/// How many go that way then; the last one's time counts.
-pub const RACE_TRIALS: u32 = 3;
+pub const RACE_AGAIN: u32 = 128;
 /// In how many places such a message lies at most.
 pub const DIRECT_PLACES_MAX: usize = 8;
 /// Channels of one endpoint.

@@ -1,8 +1,8 @@
 //! The memory of other processes, read where the kernel lets us.
 //!
 //! Which process a partner is the daemon says, not the partner: it hands on a descriptor of it. Its
-//! number is asked of that descriptor, and now and then whether it still lives, so that the number
-//! was not another's meanwhile: numbers are given out in turn, and none comes back as soon as that. What is needed besides is the kernel's to decide: the same user, no
+//! number is asked of that descriptor, and that it still lives after each read, so that the number
+//! was not another's meanwhile. What is needed besides is the kernel's to decide: the same user, no
 //! more rights than ours, both to be dumped (`PR_SET_DUMPABLE`), and Yama. With `ptrace_scope` 1 only
 //! a process's ancestors may read it, unless it allows more (`PR_SET_PTRACER`), which is the
 //! application's to do and never done here; so ranks of a job go on as without this, by the channel.
@@ -13,17 +13,12 @@
 //!
 //! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading others, and from being read.
 
-use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_message::library::{Direct, Never, Place};
 use causeway_message::limits::DIRECT_PLACES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-/// For how long after a process lived its number is no other's: a hundred processes cannot be begun
-/// in it, and every namespace has room for more.
-const NUMBER_KEPT: Duration = Duration::from_millis(1);
 
 /// Whether this process takes part.
 pub fn is_wanted() -> bool {
@@ -36,31 +31,20 @@ pub struct Memory {
     pid: libc::pid_t,
     process: OwnedFd,
     start: Instant,
-    /// When it was last seen alive.
-    lived: Cell<Instant>,
 }
 
 impl Memory {
     /// Of a process that is seen from here and lives.
     pub fn of(process: OwnedFd) -> Option<Self> {
         let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
-        let start = Instant::now();
         let pid = pid_in(&std::fs::read_to_string(info).ok()?)?;
-        is_wanted().then(|| Self { pid, process, start, lived: Cell::new(start) })
+        is_wanted().then(|| Self { pid, process, start: Instant::now() })
     }
 
-    /// Whether its number was not another's until now.
-    fn is_itself(&self) -> bool {
-        let now = Instant::now();
-        if now.saturating_duration_since(self.lived.get()) < NUMBER_KEPT {
-            return true;
-        }
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let lives = poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&at_once)) == Ok(0);
-        if lives {
-            self.lived.set(now);
-        }
-        lives
+    /// Whether it has not ended: then its number was never another's.
+    fn lives(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)) == Ok(0)
     }
 }
 
@@ -88,7 +72,7 @@ impl Direct for Memory {
         // process's, by whatever addresses: the kernel checks them. Both lists outlive the call.
         let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), count, 0) };
         let error = std::io::Error::last_os_error().raw_os_error();
-        if !self.is_itself() {
+        if !self.lives() {
             return Err(Never);
         }
         match usize::try_from(got) {

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PROGRAMS: [(&str, &str); 4] =
     [("munged", "--version"), ("slurmctld", "-V"), ("slurmd", "-V"), ("srun", "-V")];
 
-/// What cannot be placed in a folder of ours by a word, can by this. The state of each node is its
-/// own; one machine may be several.
+/// All that it writes is in a folder of ours; what is a node's own has the node's name in its path,
+/// so that one machine is both.
 fn configuration(folder: &Path) -> String {
     let host = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
     let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
