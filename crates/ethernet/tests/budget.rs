@@ -4,17 +4,11 @@
 mod common;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
-use causeway_fabric::Pacing;
 use causeway_fabric::pace::Policy;
 use causeway_wire::virtio::mask;
-use causeway_wire::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF};
-use common::{Rig, mac, net, plain};
+use common::bursts::{BURST, Bursts};
 
-/// Frames that are given to the device at once.
-const BURST: u64 = 64;
 const ROUNDS: u64 = 500;
 
 /// What the dispatchers did so far: calls that read and write, doorbells among them, and sleeps;
@@ -50,23 +44,6 @@ impl Spent {
     }
 }
 
-/// Sends a burst, and takes it: by looking without end, or by sleeping.
-fn round(one: &mut NetPort, two: &mut NetPort, frame: &[u8], sleep: bool) {
-    let mut room = Vec::new();
-    for _ in 0..BURST {
-        assert!(one.queue(0, &[0; NET_HEADER_BYTES], frame).unwrap(), "no room");
-    }
-    one.flush(0).unwrap();
-    let mut got = 0;
-    while got < BURST {
-        match two.receive(0, &mut room).unwrap() {
-            Some(_) => got += 1,
-            None if sleep => drop(two.wait(Some(Duration::from_millis(100))).unwrap()),
-            None => std::hint::spin_loop(),
-        }
-    }
-}
-
 /// What [`ROUNDS`] bursts cost with queues that are served so: `within` bounds, or the last of several
 /// times. A dispatcher gives way to others and sleeps more often then, and one whose pages the host
 /// has taken waits for them, so that one time says little; a cost that is always there shows in all.
@@ -88,18 +65,10 @@ fn cost(
 }
 
 fn cost_now(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
-    let pacing = Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() };
-    let rig = Rig::paced(pacing);
-    let features = mask(VIRTIO_NET_F_MAC) | mask(VIRTIO_NET_F_MRG_RXBUF) | features;
-    let (mut one, mut two) = (rig.port("one", net(1), features), rig.port("two", net(2), features));
-    rig.wait_running(&["one", "two"]);
-    let frame = plain(1, mac(2), &[7; 18]);
-    for _ in 0..20 {
-        round(&mut one, &mut two, &frame, sleep);
-    }
+    let mut bursts = Bursts::new(policy, features, 32, sleep);
     let before = Spent::so_far()?;
     for _ in 0..ROUNDS {
-        round(&mut one, &mut two, &frame, sleep);
+        bursts.round();
     }
     let after = Spent::so_far()?;
     Some(Spent {

@@ -3,49 +3,15 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
-use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
-use causeway_fabric::Pacing;
 use causeway_fabric::pace::Policy;
 use causeway_memory::trace::{Line, record};
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, mask};
-use causeway_wire::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF};
-use common::{PATIENCE, Rig, mac, net, plain};
-
-/// Frames that are given to the device at once.
-const BURST: usize = 64;
-/// Bursts before the one that is recorded: rings have gone round, and both queues are polled.
-const EARLIER: usize = 20;
-
-/// Gives a burst to the device, and takes it where it comes out.
-fn round(one: &mut NetPort, two: &mut NetPort, frame: &[u8]) {
-    for _ in 0..BURST {
-        assert!(one.queue(0, &[0; NET_HEADER_BYTES], frame).unwrap(), "no room");
-    }
-    one.flush(0).unwrap();
-    let (mut room, mut got, since) = (Vec::new(), 0, Instant::now());
-    while got < BURST {
-        match two.receive(0, &mut room).unwrap() {
-            Some(_) => got += 1,
-            None => std::hint::spin_loop(),
-        }
-        assert!(since.elapsed() < PATIENCE, "{got} of {BURST} came");
-    }
-}
+use common::bursts::{BURST, Bursts};
 
 /// All lines that a burst of frames of so many bytes has touched.
 fn burst(features: u64, len: usize) -> Vec<Line> {
-    let spin_ns = u64::try_from(Duration::from_secs(10).as_nanos()).unwrap();
-    let rig = Rig::paced(Pacing { policy: Policy::VmmDriven, spin_ns, ..Pacing::default() });
-    let features = mask(VIRTIO_NET_F_MAC) | mask(VIRTIO_NET_F_MRG_RXBUF) | features;
-    let (mut one, mut two) = (rig.port("one", net(1), features), rig.port("two", net(2), features));
-    rig.wait_running(&["one", "two"]);
-    let frame = plain(1, mac(2), &vec![7; len - 14]);
-    for _ in 0..EARLIER {
-        round(&mut one, &mut two, &frame);
-    }
-    record("dispatcher", || round(&mut one, &mut two, &frame))
+    let mut bursts = Bursts::new(Policy::VmmDriven, features, len, false);
+    record("dispatcher", || bursts.round())
 }
 
 /// The sum over lines, for each frame.

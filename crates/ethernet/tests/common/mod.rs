@@ -1,9 +1,9 @@
 //! A dispatcher with the Ethernet service, and native ports attached to it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-pub mod raw;
-
+pub mod bursts;
 pub mod links;
+pub mod raw;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

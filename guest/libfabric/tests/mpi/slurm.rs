@@ -13,6 +13,7 @@ use crate::wire;
 /// As the configuration and the interfaces name them.
 const NODES: [&str; 2] = ["near", "far"];
 const PATIENCE: Duration = Duration::from_secs(20);
+const CONFIGURATION: &str = "slurm.conf";
 /// What must be there, with a word that each knows.
 const PROGRAMS: [(&str, &str); 4] =
     [("munged", "--version"), ("slurmctld", "-V"), ("slurmd", "-V"), ("srun", "-V")];
@@ -51,10 +52,13 @@ impl Cluster {
     fn start() -> Self {
         let folder = Folder::new();
         let at = |name: &str| folder.0.join(name);
-        for name in ["state", "spool.near", "spool.far", "tmp.near", "tmp.far"] {
-            std::fs::create_dir(at(name)).unwrap();
+        std::fs::create_dir(at("state")).unwrap();
+        for node in NODES {
+            for name in ["spool", "tmp"] {
+                std::fs::create_dir(at(&format!("{name}.{node}"))).unwrap();
+            }
         }
-        std::fs::write(at("slurm.conf"), configuration(&folder.0)).unwrap();
+        std::fs::write(at(CONFIGURATION), configuration(&folder.0)).unwrap();
         // Secret to nobody: it is this test's alone.
         std::fs::write(at("key"), [7; 64]).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
@@ -89,8 +93,11 @@ impl Cluster {
         let log = File::create(log).unwrap();
         let mut command = Command::new(name);
         more(&mut command, &self.folder.0);
-        let command = command.env("SLURM_CONF", self.folder.0.join("slurm.conf"));
-        let files = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let files = self
+            .knowing(&mut command)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
         self.daemons.push(files.spawn().unwrap());
     }
 
@@ -102,8 +109,13 @@ impl Cluster {
         }
     }
 
+    /// A command that is to know of this cluster.
+    fn knowing<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("SLURM_CONF", self.folder.0.join(CONFIGURATION))
+    }
+
     fn run(&self, command: &mut Command) -> Said {
-        run(command.env("SLURM_CONF", self.folder.0.join("slurm.conf")))
+        run(self.knowing(command))
     }
 
     /// What the daemons wrote.
