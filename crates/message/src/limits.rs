@@ -1,5 +1,7 @@
 //! Every bound of the engine, in one place.
 
+use causeway_ring::channel::shared::Most;
+
 /// Messages up to this length are *tiny*: they cross in the event itself, in bytes.
 pub const TINY_BYTES_MAX: usize = 32;
 /// Up to this length *small*: one packet, in bytes.
@@ -153,6 +155,18 @@ pub const CHANNEL_PACED_LOOKS: u32 = 32;
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// See [`DIRECT_BYTES_MIN`].
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
+/// Shortest message that its sender helps to copy, in bytes.
+pub const SHARED_BYTES_MIN: usize = 128 << 10;
+/// What of such a message is counted, in bytes; and how many of these a side takes at a time, least
+/// and most: a call of the kernel for each, and at the end one side waits for the other's last.
+pub const SHARED_PART_BYTES: usize = 4096;
+/// See [`SHARED_PART_BYTES`].
+pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 128 };
+/// How often a sender that helps looks whether its receiver goes on, before it helps no more.
+pub const HELP_LOOKS_MAX: u32 = 512;
+/// How long a receiver that gives a message up waits for a sender that is copying into it, in ns: some
+/// ten thousand times what it takes. It may be stopped, or a liar.
+pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// How many such messages that were alone go the faster way until the slower one is tried again.
 pub const RACE_AGAIN: u32 = 128;
 /// In how many places such a message lies at most.

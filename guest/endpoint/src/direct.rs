@@ -40,12 +40,6 @@ impl Memory {
         let pid = pid_in(&std::fs::read_to_string(info).ok()?)?;
         is_wanted().then(|| Self { pid, process, start: Instant::now() })
     }
-
-    /// Whether it has not ended: then its number was never another's.
-    fn lives(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)) == Ok(0)
-    }
 }
 
 /// The number of a process, by what is told of its descriptor.
@@ -55,31 +49,49 @@ fn pid_in(info: &str) -> Option<libc::pid_t> {
     told.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
+/// Places of another process, for the kernel; none if they cannot be.
+fn vectors(places: &[Place]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)> {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut remote = [nothing; DIRECT_PLACES_MAX];
+    for (vector, place) in remote.iter_mut().zip(places) {
+        vector.iov_base = std::ptr::without_provenance_mut(usize::try_from(place.at).ok()?);
+        vector.iov_len = usize::try_from(place.len).ok()?;
+    }
+    Some((remote, places.len().min(remote.len())))
+}
+
+/// What the kernel said of a copy.
+fn copied(bytes: libc::ssize_t) -> Result<usize, Never> {
+    let error = std::io::Error::last_os_error().raw_os_error();
+    match usize::try_from(bytes) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) if matches!(error, Some(libc::EFAULT | libc::ENOMEM | libc::EINTR)) => Ok(0),
+        Err(_) => Err(Never),
+    }
+}
+
 impl Direct for Memory {
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
-        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut remote = [nothing; DIRECT_PLACES_MAX];
-        for (vector, place) in remote.iter_mut().zip(from) {
-            let (Ok(at), Ok(len)) = (usize::try_from(place.at), usize::try_from(place.len)) else {
-                return Ok(0);
-            };
-            vector.iov_base = std::ptr::without_provenance_mut(at);
-            vector.iov_len = len;
-        }
+        let Some((remote, count)) = vectors(from) else { return Ok(0) };
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        let count = from.len().min(remote.len()) as libc::c_ulong;
+        let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
         // SAFETY: only `into` is written, which is ours alone for so long; what is read is the other
         // process's, by whatever addresses: the kernel checks them. Both lists outlive the call.
-        let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), count, 0) };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        if !self.lives() {
-            return Err(Never);
-        }
-        match usize::try_from(got) {
-            Ok(got) => Ok(got),
-            Err(_) if matches!(error, Some(libc::EFAULT | libc::ENOMEM | libc::EINTR)) => Ok(0),
-            Err(_) => Err(Never),
-        }
+        copied(unsafe { libc::process_vm_readv(self.pid, &local, 1, remote, count, 0) })
+    }
+
+    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+        let Some((remote, count)) = vectors(to) else { return Ok(0) };
+        let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+        let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
+        // SAFETY: `from` is only read. What is written is the other process's, where it said itself
+        // that it receives; the kernel checks the addresses. Both lists outlive the call.
+        copied(unsafe { libc::process_vm_writev(self.pid, &local, 1, remote, count, 0) })
+    }
+
+    fn lives(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)) == Ok(0)
     }
 
     fn now_ns(&self) -> u64 {
@@ -114,7 +126,28 @@ mod tests {
         let memory = Memory::of(process.try_clone().unwrap()).expect("it is not waited for");
         child.wait().unwrap();
         assert!(Memory::of(process).is_none(), "it ended");
-        assert_eq!(memory.read(&[Place { at: 4096, len: 1 }], &mut [0]), Err(Never));
+        let place = [Place { at: 4096, len: 1 }];
+        assert!(!memory.lives());
+        assert_eq!(memory.read(&place, &mut [0]), Err(Never));
+        assert_eq!(memory.write(&place, &[0]), Err(Never));
+    }
+
+    #[test]
+    fn bytes_are_written_to_all_places_in_order_and_nowhere_else() {
+        let memory = own().unwrap();
+        assert!(memory.lives());
+        let mut into = [[b'.'; 8]; 2];
+        let places = into
+            .each_mut()
+            .map(|bytes| Place { at: bytes.as_mut_ptr().expose_provenance() as u64, len: 6 });
+        assert_eq!(memory.write(&places, b"first second"), Ok(12));
+        assert_eq!(std::hint::black_box(&mut into), &[*b"first ..", *b"second.."]);
+        let nowhere = Place { at: 16, len: 6 };
+        assert_eq!(memory.write(&[nowhere], b"nobody"), Ok(0));
+        assert_eq!(memory.write(&[Place { at: u64::MAX, len: 1 }], b"x"), Ok(0));
+        // What may only be read.
+        let text = Place { at: (own as fn() -> _ as usize) as u64, len: 6 };
+        assert_eq!(memory.write(&[text], b"nobody"), Ok(0));
     }
 
     #[test]

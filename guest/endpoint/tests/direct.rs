@@ -18,6 +18,8 @@ use causeway_mx::Messages;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NIC: u64 = 0x0200_0000_0061;
+/// What that process does.
+const PLAY: &str = "CAUSEWAY_TEST_PLAY";
 /// Where the socket of the board is, for the process that this test starts.
 const BOARD: &str = "CAUSEWAY_TEST_BOARD";
 
@@ -164,28 +166,84 @@ fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
     endpoint.way.channels.fetched()
 }
 
+/// One side sends, and the other receives, one message after the other; then the other way round.
+fn take_turns(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
+    for message in 0..ROUNDS * LENS.len() * 2 {
+        let (info, len) = (message as u64, LENS[message % LENS.len()]);
+        let bytes = content(info, len);
+        let Endpoint { library, way, .. } = &mut *endpoint;
+        let back = Arc::default();
+        let request = if info / LENS.len() as u64 % 2 == own {
+            library.issend(way, other, info, 0, Pad(bytes.clone(), Arc::clone(&back)))
+        } else {
+            library.irecv(way, info, u64::MAX, 0, Pad(vec![0; len], Arc::clone(&back)))
+        };
+        let request = request.unwrap();
+        let done = until(endpoint, |endpoint| endpoint.library.test(request).unwrap());
+        assert_eq!(done.status, Status::Success);
+        assert!(*back.lock().unwrap() == bytes, "{len} bytes");
+    }
+    endpoint.way.channels.fetched()
+}
+
+/// Receives, or sends, long messages until the other is no more.
+fn until_gone(endpoint: &mut Endpoint<Pad>, sends: bool, other: Partner) -> Status {
+    loop {
+        let Endpoint { library, way, .. } = &mut *endpoint;
+        let pad = Pad(vec![0; 8 << 20], Arc::default());
+        let request = if sends {
+            library.issend(way, other, 1, 0, pad)
+        } else {
+            library.irecv(way, 1, u64::MAX, 0, pad)
+        };
+        let request = request.unwrap();
+        let done = until(endpoint, |endpoint| {
+            let ended = endpoint.library.test(request).unwrap().map(|done| done.status);
+            // A receive that nothing was matched with yet waits for anybody.
+            ended
+                .or_else(|| (!endpoint.library.is_reached(other)).then_some(Status::EndpointClosed))
+        });
+        if done != Status::Success {
+            return done;
+        }
+    }
+}
+
 /// The other process; nothing without the test that starts it.
 #[test]
 fn other_process() {
     let Some(board) = std::env::var_os(BOARD) else { return };
     let mut endpoint = open(Path::new(&board), 1);
     let other = connect(&mut endpoint, 0);
-    exchange(&mut endpoint, 1, other);
+    match std::env::var(PLAY).unwrap().as_str() {
+        "exchange" => drop(exchange(&mut endpoint, 1, other)),
+        "turns" => drop(take_turns(&mut endpoint, 1, other)),
+        "sends" => drop(until_gone(&mut endpoint, true, other)),
+        _ => drop(until_gone(&mut endpoint, false, other)),
+    }
     endpoint.finish();
 }
 
-fn with_other(test: &str, direct: &str) -> Fetched {
-    let host = Host::new(test);
-    let mut endpoint = open(&host.board(), 0);
+fn start(host: &Host, play: &str, direct: &str) -> Running {
     let process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "other_process"])
         .env(BOARD, host.board())
+        .env(PLAY, play)
         .env("CAUSEWAY_DIRECT", direct)
         .stdout(Stdio::null())
         .spawn();
-    let mut process = Running(process.unwrap());
+    Running(process.unwrap())
+}
+
+fn with_other(test: &str, play: &str, direct: &str) -> Fetched {
+    let host = Host::new(test);
+    let mut endpoint = open(&host.board(), 0);
+    let mut process = start(&host, play, direct);
     let other = connect(&mut endpoint, 1);
-    let fetched = exchange(&mut endpoint, 0, other);
+    let fetched = match play {
+        "turns" => take_turns(&mut endpoint, 0, other),
+        _ => exchange(&mut endpoint, 0, other),
+    };
     let ended = until(&mut endpoint, |_| process.0.try_wait().unwrap());
     assert!(ended.success(), "{ended}");
     endpoint.finish();
@@ -200,7 +258,7 @@ fn is_allowed() -> bool {
 
 #[test]
 fn large_messages_both_ways_are_read_out_of_the_other_process() {
-    let fetched = with_other("direct", "1");
+    let fetched = with_other("direct", "exchange", "1");
     if is_allowed() {
         assert!(fetched.messages > 0 && fetched.refused == 0, "{fetched:?}");
     } else {
@@ -211,6 +269,37 @@ fn large_messages_both_ways_are_read_out_of_the_other_process() {
 
 #[test]
 fn a_process_that_is_not_to_be_read_is_not_and_all_arrives() {
-    let Fetched { messages, fell_back, refused, unknown } = with_other("channel", "0");
-    assert_eq!((messages, fell_back, refused, unknown), (0, 0, 0, 1));
+    let Fetched { messages, helped, fell_back, refused, unknown } =
+        with_other("channel", "exchange", "0");
+    assert_eq!((messages, helped, fell_back, refused, unknown), (0, 0, 0, 0, 1));
+}
+
+#[test]
+fn a_process_that_only_sends_helps_to_copy() {
+    let fetched = with_other("turns", "turns", "1");
+    if is_allowed() {
+        assert!(fetched.helped > 0 && fetched.refused == 0, "{fetched:?}");
+    }
+}
+
+/// Killed wherever it is: in the middle of a copy, of its own or of ours.
+#[test]
+fn a_process_that_is_killed_while_both_copy_ends_what_is_under_way() {
+    for round in 0..10 {
+        for (play, sends) in [("sends", false), ("receives", true)] {
+            let host = Host::new(&format!("killed-{play}-{round}"));
+            let mut endpoint = open(&host.board(), 0);
+            let mut process = start(&host, play, "1");
+            let other = connect(&mut endpoint, 1);
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(3000 + 1700 * round));
+                process.0.kill().unwrap();
+                process
+            });
+            let status = until_gone(&mut endpoint, sends, other);
+            assert_ne!(status, Status::Success);
+            drop(killer.join().unwrap());
+            endpoint.finish();
+        }
+    }
 }

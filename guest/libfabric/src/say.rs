@@ -74,10 +74,10 @@ pub fn account(account: &Account) {
 
 /// An endpoint is closed: how large messages of this host came there.
 pub fn fetched(fetched: &Fetched) {
-    let Fetched { messages, fell_back, refused, unknown } = *fetched;
+    let Fetched { messages, helped, fell_back, refused, unknown } = *fetched;
     inform(&format!(
-        "of partners on this host {messages} large messages were read out of their memory; \
-         {fell_back} could not be and came through the channel; the kernel refused that for \
+        "of partners on this host {messages} large messages were read out of their memory, \
+         {helped} with their help; {fell_back} could not be and came through the channel; the kernel refused that for \
          {refused} partners (ptrace_scope, other rights), and {unknown} were never to be asked \
          (another user or PID namespace, CAUSEWAY_DIRECT=0)",
     ));

@@ -178,7 +178,16 @@ impl<B: Buffer> Library<B> {
                     self.end_offer(at, Status::Success, len);
                 }
             }
-            Arrival::Chunk { peer, token, len } => self.chunk(way, peer, token, len),
+            Arrival::Push { peer, token } => {
+                let offered = self.offered_to(peer, token).and_then(|at| self.requests.get(at));
+                if let Some(data) = offered.and_then(|request| request.buffer.as_ref()) {
+                    way.push(data);
+                }
+            }
+            Arrival::Chunk { peer, token, len } => self.bytes_of(way, (peer, token), None, len),
+            Arrival::Part { peer, token, at, len } => {
+                self.bytes_of(way, (peer, token), Some(at), len);
+            }
             Arrival::Failed { peer, token } => {
                 if let Some(at) = self.pulling(token, Some(peer)) {
                     self.finish(at, Status::Aborted);
@@ -341,22 +350,29 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Bytes of what is pulled.
-    fn chunk<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, token: Token, len: u32) {
-        let Some(at) = self.pulling(token, Some(peer)) else {
+    /// Bytes of what is pulled: the next ones, unless it is said which.
+    fn bytes_of<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        (peer, token): (PeerId, Token),
+        at: Option<u32>,
+        len: u32,
+    ) {
+        let Some(place) = self.pulling(token, Some(peer)) else {
             way.broken(peer);
             return;
         };
-        let Some(request) = self.requests.get_mut(at) else { return };
-        let from = request.at as usize;
-        let end = request.at.saturating_add(len);
-        if end > request.end || len == 0 {
+        let Some(request) = self.requests.get_mut(place) else { return };
+        let done = request.at.saturating_add(len);
+        let from = at.unwrap_or(request.at);
+        let end = from.saturating_add(len);
+        if done > request.end || end > request.end || len == 0 {
             way.broken(peer);
             return;
         }
         let mut cut = false;
         if let Some(into) = &mut request.buffer {
-            fill(into, from, end as usize, |at, piece| {
+            fill(into, from as usize, end as usize, |at, piece| {
                 let copied = way.copy(at, piece);
                 cut |= copied < piece.len();
                 copied
@@ -366,9 +382,9 @@ impl<B: Buffer> Library<B> {
             request.at = 0;
             return;
         }
-        request.at = end;
-        if end == request.end {
-            self.end_pull(at, end);
+        request.at = done;
+        if done == request.end {
+            self.end_pull(place, done);
         }
     }
 

@@ -48,9 +48,15 @@ pub enum Arrival {
     Wanted { peer: PeerId, token: Token, to: u64, len: u32 },
     /// The partner read `len` bytes of what was offered by `token` where they lay.
     Fetched { peer: PeerId, token: Token, len: u32 },
+    /// The partner takes what was offered by `token` itself, and may be helped: its bytes are to be
+    /// had by [`Transport::push`], if they are still offered.
+    Push { peer: PeerId, token: Token },
     /// The next `len` bytes of what is being pulled go with it. If it has fewer, all comes again,
     /// from the beginning.
     Chunk { peer: PeerId, token: Token, len: u32 },
+    /// The `len` bytes from `at` on of what is being pulled go with it, in any order; else as
+    /// [`Arrival::Chunk`].
+    Part { peer: PeerId, token: Token, at: u32, len: u32 },
     /// The partner will not send what is being pulled.
     Failed { peer: PeerId, token: Token },
     /// A send ended; `taken` bytes were taken, where it was offered.
@@ -124,6 +130,9 @@ pub trait Transport<B: Buffer> {
         at: usize,
         end: usize,
     ) -> Result<usize, Refused>;
+
+    /// Puts some of what [`Arrival::Push`] named where the partner takes it.
+    fn push(&mut self, _data: &B) {}
 
     /// Tells the partner that what it wanted does not come (any more).
     fn fail(&mut self, peer: PeerId, to: u64);

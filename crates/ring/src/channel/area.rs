@@ -14,6 +14,7 @@ use causeway_memory::{View, copy_shared};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::handshake::Words;
+use super::shared::Cell;
 
 /// From here on bytes are copied by `rep movsb`: one side is private and near, and slower before.
 const STRING_FROM: usize = 4096;
@@ -72,6 +73,11 @@ impl Area {
         self.word(at).store(value.to_le(), order);
     }
 
+    /// The word at `at`, for two sides to exchange.
+    pub(super) fn cell(&self, at: usize) -> impl Cell + '_ {
+        Exchanged(self.word(at))
+    }
+
     /// Copies bytes in; none if they would not fit.
     #[inline]
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
@@ -123,6 +129,29 @@ impl Line<'_> {
         if let Some(word) = words.get(WORD) {
             word.store(value.to_le(), order);
         }
+    }
+}
+
+/// A word that both sides exchange.
+struct Exchanged<'a>(&'a AtomicU64);
+
+impl Cell for Exchanged<'_> {
+    fn load(&self, order: Ordering) -> u64 {
+        let Self(word) = self;
+        u64::from_le(word.load(order))
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        let Self(word) = self;
+        word.store(value.to_le(), order);
+    }
+
+    fn exchange(&self, current: u64, new: u64) -> Result<(), u64> {
+        let Self(word) = self;
+        let (done, not) = (Ordering::AcqRel, Ordering::Acquire);
+        word.compare_exchange(current.to_le(), new.to_le(), done, not)
+            .map(drop)
+            .map_err(u64::from_le)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Receiver, Sender};
 use crate::limits::{CHANNEL_DATA_MAX, CHANNEL_DATA_MIN, CHANNEL_SLOTS_MAX, CHANNEL_SLOTS_MIN};
 
 const MAGIC: [u8; 4] = *b"CWCH";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const HEADER_BYTES: u16 = 64;
 const CONTROLS: [usize; 2] = [1024, 2048];
 const SLOTS: usize = 4096;
@@ -157,6 +157,10 @@ impl Places {
         self.control.saturating_add(128)
     }
 
+    pub(super) fn shared(self) -> usize {
+        self.control.saturating_add(192)
+    }
+
     pub(super) fn sender_waits(self) -> usize {
         self.control.saturating_add(256)
     }
@@ -209,7 +213,7 @@ pub fn open(memory: &View, side: Side) -> Result<(Sender, Receiver), ChannelErro
         Side::Second => (Side::Second, Side::First),
     };
     Ok((
-        Sender::new(area.clone(), layout, layout.direction(out)),
+        Sender::new(area.clone(), layout, out),
         Receiver::new(area, layout, layout.direction(back)),
     ))
 }

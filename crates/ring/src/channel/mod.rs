@@ -6,7 +6,7 @@
 //! [`INLINE_BYTES`] bytes lie in a ring of bytes beside. The channel knows nothing of processes or
 //! messages: it may as well lie in a device's memory.
 //!
-//! # Layout, version 2 (all numbers little-endian)
+//! # Layout, version 3 (all numbers little-endian)
 //! | bytes | what |
 //! |---|---|
 //! | 0 to 64 | header: `CWCH`, version u16, header length u16, slots u32, data bytes u32 (per direction) |
@@ -16,8 +16,10 @@
 //! | 4096 on | slots of the first side, of the second, data of the first, of the second |
 //!
 //! Control, each word on a line of its own: +0 what the receiver gave back (slots taken, u32, and
-//! data taken in units of 64 bytes, u32); +128 receiver sleeps; +256 sender waits for room; +320
-//! how often the sender withdrew something ([`Sender::withdraw`]); +384 sender closed; +448 sender makes no fence after its events ([`Sender::spare`]).
+//! data taken in units of 64 bytes, u32); +128 receiver sleeps; +192 who copies what of a message that
+//! both copy ([`shared`]); +256 sender waits for room; +320 how often the sender withdrew something
+//! ([`Sender::withdraw`]); +384 sender closed; +448 sender makes no fence after its events
+//! ([`Sender::spare`]).
 //!
 //! A slot is 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
 //! that is stored last: id u16, kind u8, flags u8, length u32. The id is the lap of the ring, 1 to
@@ -48,6 +50,7 @@ pub mod handshake;
 mod layout;
 mod receiver;
 mod sender;
+pub mod shared;
 mod short;
 
 pub use area::{allow_fences, far_fence};

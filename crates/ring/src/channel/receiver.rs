@@ -5,6 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::area::Area;
 use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
 use super::sender::{AT_BEGIN, Head, WARM_BYTES, lap_id, units_of};
+use super::shared::Cell;
 use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
 
@@ -222,6 +223,11 @@ impl Receiver {
     pub fn withdrawn(&self) -> u64 {
         fence(Ordering::Acquire);
         self.area.get(self.places.sender_withdrew(), Ordering::Acquire)
+    }
+
+    /// The word by which a message that the other side sends is shared.
+    pub fn shared(&self) -> impl Cell + '_ {
+        self.area.cell(self.places.shared())
     }
 
     /// Whether a page of the memory was lost: the channel is of no use any more.

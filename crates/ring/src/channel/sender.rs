@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::area::Area;
-use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
+use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, Side, UNIT};
+use super::shared::Cell;
 use super::short::Short;
 use super::{Broken, INLINE_BYTES, handshake};
 
@@ -30,6 +31,7 @@ pub struct Head {
 pub struct Sender {
     area: Area,
     places: Places,
+    side: Side,
     slots: u32,
     /// Of the data ring, in units.
     units: u32,
@@ -51,11 +53,13 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(area: Area, layout: Layout, places: Places) -> Self {
+    pub(super) fn new(area: Area, layout: Layout, side: Side) -> Self {
+        let places = layout.direction(side);
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {
             area,
             places,
+            side,
             slots: layout.slots(),
             units,
             event_bytes_max: layout.event_bytes_max(),
@@ -69,6 +73,11 @@ impl Sender {
             spares: false,
             withdrawn: 0,
         }
+    }
+
+    /// Which side this is.
+    pub fn side(&self) -> Side {
+        self.side
     }
 
     /// The longest bytes of one event.
@@ -266,6 +275,11 @@ impl Sender {
     /// How often [`Self::withdraw`] was called.
     pub fn withdrawn(&self) -> u64 {
         self.withdrawn
+    }
+
+    /// The word by which a message that this side sends is shared.
+    pub fn shared(&self) -> impl Cell + '_ {
+        self.area.cell(self.places.shared())
     }
 
     /// Tells that nothing more comes. What was sent can still be taken.

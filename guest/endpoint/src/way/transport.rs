@@ -146,6 +146,10 @@ impl<B: Buffer> Transport<B> for Way {
         self.channels.feed(peer, to, data, at, end)
     }
 
+    fn push(&mut self, data: &B) {
+        self.channels.push(data);
+    }
+
     fn fail(&mut self, peer: PeerId, to: u64) {
         if !is_remote(peer) {
             let channels: &mut Ways = &mut self.channels;

@@ -2,8 +2,8 @@
 //!
 //! An offer says where its bytes lie in the sender's address space. The receiver reads them there
 //! itself ([`Direct`]), a bounded step at a time and in turn with other events, and tells the
-//! sender that it took them. Whatever fails on the way, the message is pulled through the channel
-//! as any other, from its beginning.
+//! sender that it took them. The sender may help it ([`super::help`]). Whatever fails on the way,
+//! the message is pulled through the channel as any other, from its beginning.
 //!
 //! # Trust
 //! Whose memory is read is not the partner's to say: who sets the channel up vouches for it. A
@@ -18,12 +18,13 @@
 //! count after it has read: it knows of nothing but bytes that were read before.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use causeway_ring::channel::{Event, Head, Receiver};
 
 use super::event;
 use crate::library::{Arrival, Buffer, pieces};
-use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES};
+use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
 use crate::split::{PeerId, Token};
 
 /// Bytes of a process's memory, by their address there.
@@ -39,14 +40,25 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Never;
 
-/// Reads the memory of the process at the other end of a channel.
+/// Reads and writes the memory of the process at the other end of a channel.
 pub trait Direct: std::fmt::Debug + Send {
     /// Fills `into` with the bytes of these places, which are as many; gives how many it got. Fewer
-    /// than all: they cannot be had so.
+    /// than all: they cannot be had so. They are of that process only if it [`lives`](Self::lives)
+    /// afterwards.
     ///
     /// # Errors
     /// Nothing of that process can.
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never>;
+
+    /// Writes `from` to these places, which take as many; gives how many it wrote. Only while that
+    /// process [`lives`](Self::lives).
+    ///
+    /// # Errors
+    /// Nothing can be written to that process.
+    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never>;
+
+    /// Whether that process has not ended.
+    fn lives(&self) -> bool;
 
     /// The time, in nanoseconds since whenever: to compare how long this takes with how long the
     /// channel does.
@@ -58,6 +70,8 @@ pub trait Direct: std::fmt::Debug + Send {
 pub struct Fetched {
     /// Messages that were read out of their senders' memory.
     pub messages: u64,
+    /// Those of which their senders wrote a part.
+    pub helped: u64,
     /// Those that were begun so and came through the channel.
     pub fell_back: u64,
     /// Partners whose memory could not be read at all.
@@ -66,26 +80,34 @@ pub struct Fetched {
     pub unknown: u64,
 }
 
-/// Bytes of an offer: a count, and two words for each place.
-const OFFER_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
+/// Bytes that tell places: a word, and two for each place.
+const TOLD_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
 
-/// An offer's bytes.
-#[derive(Debug)]
+/// A word, and where bytes lie, as an event tells it.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
-    bytes: [u8; OFFER_BYTES_MAX],
+    bytes: [u8; TOLD_BYTES_MAX],
     len: usize,
 }
 
 impl Told {
-    /// Where all of this lies; none if in too many places.
-    pub(super) fn of<B: Buffer>(data: &B, withdrawn: u64) -> Option<Self> {
-        let mut told = Self { bytes: [0; OFFER_BYTES_MAX], len: 0 };
-        let mut fits = told.put(withdrawn).is_some();
-        pieces(data, 0, data.len(), |piece| {
+    /// Where the first `len` bytes lie; none if in too many places.
+    pub(super) fn of<B: Buffer>(data: &B, len: usize, word: u64) -> Option<Self> {
+        let mut told = Self { bytes: [0; TOLD_BYTES_MAX], len: 0 };
+        let mut fits = told.put(word).is_some();
+        pieces(data, 0, len, |piece| {
             let place = [piece.as_ptr().addr() as u64, piece.len() as u64];
             fits = fits && place.into_iter().all(|word| told.put(word).is_some());
         });
         fits.then_some(told)
+    }
+
+    /// With another word.
+    pub(super) fn with(mut self, word: u64) -> Self {
+        if let Some(first) = self.bytes.first_chunk_mut() {
+            *first = word.to_le_bytes();
+        }
+        self
     }
 
     fn put(&mut self, word: u64) -> Option<()> {
@@ -100,28 +122,21 @@ impl Told {
     }
 }
 
-/// An offer that said where its bytes lie.
+/// Where a message lies, in the partner's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offered {
-    /// The sender's name for it.
-    pub(super) name: u64,
-    /// What the sender had withdrawn before.
-    withdrawn: u64,
-    places: [Place; DIRECT_PLACES_MAX],
-}
+pub(super) struct Places([Place; DIRECT_PLACES_MAX]);
 
-impl Offered {
-    /// From its event; none if it says nothing of the kind, or nonsense.
-    pub(super) fn of(event: &Event, receiver: &Receiver) -> Option<Self> {
-        let [_, name, len] = event.head.words;
-        if event.len > OFFER_BYTES_MAX {
+impl Places {
+    /// The word and the places that an event tells, of `len` bytes; none if it says nonsense.
+    pub(super) fn told(event: &Event, receiver: &Receiver, len: u64) -> Option<(u64, Self)> {
+        if event.len > TOLD_BYTES_MAX {
             return None;
         }
-        let mut bytes = [0; OFFER_BYTES_MAX];
+        let mut bytes = [0; TOLD_BYTES_MAX];
         let copied = receiver.copy(event, 0, &mut bytes);
         let (words, rest) = bytes.get(..copied)?.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let withdrawn = words.next().filter(|_| rest.is_empty())?;
+        let word = words.next().filter(|_| rest.is_empty())?;
         let mut places = [Place::default(); DIRECT_PLACES_MAX];
         let mut sum = 0_u64;
         for place in &mut places {
@@ -130,13 +145,15 @@ impl Offered {
             at.checked_add(place.len)?;
             sum = sum.checked_add(place.len)?;
         }
-        (sum == len).then_some(Self { name, withdrawn, places })
+        (sum == len).then_some((word, Self(places)))
     }
 
-    /// Where its bytes from `at` on lie, so many; gives in how many places.
-    fn cut(&self, at: usize, len: usize, into: &mut [Place; DIRECT_PLACES_MAX]) -> usize {
+    /// Gives `of` where the bytes from `at` on lie, so many.
+    pub(super) fn cut<T>(&self, at: usize, len: usize, of: impl FnOnce(&[Place]) -> T) -> T {
+        let Self(places) = self;
+        let mut into = [Place::default(); DIRECT_PLACES_MAX];
         let (mut skip, mut left, mut count) = (at as u64, len as u64, 0_usize);
-        for place in &self.places {
+        for place in places {
             let over = skip.min(place.len);
             skip = skip.saturating_sub(over);
             let len = place.len.saturating_sub(over).min(left);
@@ -148,7 +165,26 @@ impl Offered {
                 count = count.saturating_add(1);
             }
         }
-        count
+        of(into.get(..count).unwrap_or_default())
+    }
+}
+
+/// An offer that said where its bytes lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offered {
+    /// The sender's name for it.
+    pub(super) name: u64,
+    /// What the sender had withdrawn before.
+    withdrawn: u64,
+    places: Places,
+}
+
+impl Offered {
+    /// From its event; none if it says nothing of the kind, or nonsense.
+    pub(super) fn of(event: &Event, receiver: &Receiver) -> Option<Self> {
+        let [_, name, len] = event.head.words;
+        let (withdrawn, places) = Places::told(event, receiver, len)?;
+        Some(Self { name, withdrawn, places })
     }
 }
 
@@ -159,8 +195,16 @@ pub(super) struct Reading {
     /// The receive that it is for.
     pub(super) token: Token,
     offered: Offered,
+    /// Where it is received, if its sender may help.
+    pub(super) into: Option<Told>,
+    /// Bytes that are in place.
+    done: usize,
+    /// The next step: its first byte, and how many; none yet, before it is begun.
     at: usize,
+    step: usize,
     end: usize,
+    /// The next step is there: the sender wrote it.
+    there: bool,
     /// Something of the step that is being taken could not be had.
     failed: Cell<bool>,
     /// The partner's memory is not to be read.
@@ -168,30 +212,61 @@ pub(super) struct Reading {
 }
 
 /// How a step ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stepped {
     /// More is to be read.
     On,
-    /// All is there; to be told.
-    Read(Head),
-    /// It is to be pulled, by this.
-    Failed(Head),
+    /// All is there.
+    Read,
+    /// It is to be pulled.
+    Failed,
 }
 
 impl Reading {
-    pub(super) fn new(peer: PeerId, token: Token, offered: Offered, len: u32) -> Self {
+    pub(super) fn new(
+        (peer, token): (PeerId, Token),
+        offered: Offered,
+        into: Option<Told>,
+        len: u32,
+    ) -> Self {
         let (failed, never) = (Cell::new(false), Cell::new(false));
-        Self { peer, token, offered, at: 0, end: len as usize, failed, never }
+        let (end, there) = (len as usize, false);
+        Self { peer, token, offered, into, done: 0, at: 0, step: 0, end, there, failed, never }
     }
 
-    fn step(&self) -> usize {
-        self.end.saturating_sub(self.at).min(DIRECT_STEP_BYTES)
+    /// Whether it has a step to take.
+    pub(super) fn is_begun(&self) -> bool {
+        self.step > 0
+    }
+
+    /// How many parts it has, where it is shared.
+    pub(super) fn parts(&self) -> u32 {
+        u32::try_from(self.end.div_ceil(SHARED_PART_BYTES)).unwrap_or(u32::MAX)
+    }
+
+    /// The next step is of bytes that nobody else copies.
+    pub(super) fn next_step(&mut self) {
+        self.at = self.done;
+        self.step = self.end.saturating_sub(self.at).min(DIRECT_STEP_BYTES);
+    }
+
+    /// The next step is these parts.
+    pub(super) fn next_parts(&mut self, parts: &Range<u32>) {
+        let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES).min(self.end);
+        self.at = byte(parts.start);
+        self.step = byte(parts.end).saturating_sub(self.at);
+    }
+
+    /// All that is left is there.
+    pub(super) fn is_there(&mut self) {
+        (self.at, self.step) = (0, self.end.saturating_sub(self.done));
+        self.there = true;
     }
 
     /// The next step, as it is put to the library half.
     pub(super) fn arrival(&self) -> Arrival {
-        let len = u32::try_from(self.step()).unwrap_or(u32::MAX);
-        Arrival::Chunk { peer: self.peer, token: self.token, len }
+        let [at, len] = [self.at, self.step].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        Arrival::Part { peer: self.peer, token: self.token, at, len }
     }
 
     /// Reads bytes of this step, from its byte `at` on; gives how many. Without a `direct`: none any
@@ -203,30 +278,51 @@ impl Reading {
         at: usize,
         into: &mut [u8],
     ) -> usize {
-        let mut places = [Place::default(); DIRECT_PLACES_MAX];
-        let count = self.offered.cut(self.at.saturating_add(at), into.len(), &mut places);
-        let places = places.get(..count).unwrap_or_default();
-        let read = direct.map_or(Ok(0), |direct| direct.read(places, into));
-        self.never.set(self.never.get() || read.is_err());
-        let whole = read == Ok(into.len());
+        let len = into.len();
+        let read = match direct {
+            None => Ok(0),
+            Some(_) if self.there => Ok(len),
+            Some(direct) => self
+                .offered
+                .places
+                .cut(self.at.saturating_add(at), len, |places| direct.read(places, into)),
+        };
+        // With the last bytes: all before was of the same process then.
+        let last = self.done.saturating_add(self.step) >= self.end;
+        let gone = last && direct.is_some_and(|direct| !direct.lives());
+        self.never.set(self.never.get() || read.is_err() || gone);
+        let whole = read == Ok(len) && !gone;
         // In this order: what is changed after the count is not in what was read.
         if !whole || receiver.withdrawn() != self.offered.withdrawn {
             self.failed.set(true);
             return 0;
         }
-        into.len()
+        len
     }
 
     /// The step was taken, or what there was of it.
     pub(super) fn stepped(&mut self) -> Stepped {
         if self.failed.get() {
-            let len = u32::try_from(self.end).unwrap_or(u32::MAX);
-            return Stepped::Failed(event::pull(self.offered.name, self.token, len));
+            return Stepped::Failed;
         }
-        self.at = self.at.saturating_add(self.step());
-        if self.at < self.end {
-            return Stepped::On;
-        }
-        Stepped::Read(event::taken(self.offered.name, self.end))
+        self.done = self.done.saturating_add(self.step);
+        if self.done < self.end { Stepped::On } else { Stepped::Read }
+    }
+
+    /// What the sender is told when all was read.
+    pub(super) fn taken(&self) -> Head {
+        event::taken(self.offered.name, self.end)
+    }
+
+    /// What it is asked for when not.
+    pub(super) fn pull(&self) -> Head {
+        let len = u32::try_from(self.end).unwrap_or(u32::MAX);
+        event::pull(self.offered.name, self.token, len)
+    }
+
+    /// What it is asked for when it may help, and where to.
+    pub(super) fn help(&self, number: u32) -> Option<(Head, Told)> {
+        let into = self.into?.with(number.into());
+        Some((event::help(self.offered.name, self.token, self.end), into))
     }
 }

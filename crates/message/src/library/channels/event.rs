@@ -8,6 +8,8 @@
 //! | 4 chunk | the receiver's name | the next bytes |
 //! | 5 fail | the receiver's name | |
 //! | 6 taken | the offer's name, length | |
+//! | 7 help | the offer's name, the receiver's name for it, length | where it goes |
+//! | 8 put | the receiver's name | |
 //!
 //! A pull is answered by chunks in order, or by one fail. The sender of a large message has done
 //! its part when the last chunk is in the channel, so no event says that they arrived.
@@ -15,6 +17,9 @@
 //! An offer's bytes ([`super::direct`]): how often the sender withdrew something, then for each
 //! place where it lies the address and the length, 8 bytes each. Who read it there does not pull
 //! it, and says that it was taken.
+//!
+//! Help, too, says where: the number of what is shared, then the places. It may be left alone. Who
+//! helped, and finds nothing left to do, says that it put its part there.
 
 use causeway_ring::channel::{Event, Head};
 
@@ -27,6 +32,8 @@ pub(super) const PULL: u8 = 3;
 const CHUNK: u8 = 4;
 pub(super) const FAIL: u8 = 5;
 const TAKEN: u8 = 6;
+pub(super) const HELP: u8 = 7;
+pub(super) const PUT: u8 = 8;
 
 /// A message; its bytes go with it.
 #[inline]
@@ -59,7 +66,17 @@ pub(super) fn taken(offer: u64, len: usize) -> Head {
     Head { kind: TAKEN, words: [offer, len as u64, 0] }
 }
 
-/// What an event says; none if that is nonsense.
+/// Some of what was offered by that name may be put where the event says.
+pub(super) fn help(offer: u64, token: Token, len: usize) -> Head {
+    Head { kind: HELP, words: [offer, token.0, len as u64] }
+}
+
+/// What is received by that name has nothing left to be put there.
+pub(super) fn put(to: u64) -> Head {
+    Head { kind: PUT, words: [to, 0, 0] }
+}
+
+/// What an event says to the library half; none if that is nonsense.
 #[inline(always)]
 pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
     let [a, b, c] = event.head.words;

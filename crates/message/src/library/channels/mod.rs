@@ -2,6 +2,7 @@
 
 mod direct;
 mod event;
+mod help;
 mod race;
 mod read;
 mod way;
@@ -22,6 +23,7 @@ use crate::limits::{
 use crate::split::{Address, PeerId, Token};
 use crate::status::Status;
 use direct::{Offered, Reading};
+use help::{Push, Share};
 use race::{Race, Timed};
 use read::Load;
 
@@ -75,6 +77,9 @@ struct Link<D> {
     tells: bool,
     /// What it offered and nobody took yet.
     offers: BTreeMap<u64, Offered>,
+    /// What both copy: of its messages, and of ours.
+    share: Share,
+    push: Option<Push>,
     /// Short messages of it since anything was sent to it, and what was sent to it since.
     heard: u32,
     told: u32,
@@ -109,6 +114,8 @@ enum Current {
     Event(usize),
     /// A step of the first that is being read.
     Read,
+    /// A part of the first that is helped with.
+    Push,
 }
 
 /// All channels of an endpoint. `D` rings the doorbell of a partner.
@@ -127,6 +134,8 @@ pub struct Channels<D> {
     offered: Option<Offered>,
     /// What is being read, in turn.
     reads: VecDeque<Reading>,
+    /// Who is helped, in turn.
+    pushes: VecDeque<PeerId>,
     /// How many events come before its next step.
     before_read: u32,
     /// A step was taken: the caller has time for other things.
@@ -157,6 +166,7 @@ impl<D> Default for Channels<D> {
             arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
             offered: None,
             reads: VecDeque::new(),
+            pushes: VecDeque::new(),
             before_read: 0,
             breathes: false,
             load: Load::default(),
@@ -194,6 +204,8 @@ impl<D: Bell> Channels<D> {
             direct,
             race: Race::default(),
             offers: BTreeMap::new(),
+            share: Share::default(),
+            push: None,
             heard: 0,
             told: 0,
             deferred: false,
@@ -253,16 +265,16 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Whether something is being read out of a partner's memory.
+    /// Whether something is being read out of a partner's memory, or written there.
     #[inline]
     pub fn is_reading(&self) -> bool {
-        !self.reads.is_empty()
+        !self.reads.is_empty() || !self.pushes.is_empty()
     }
 
     /// Whether there may be something next.
     #[inline]
     pub fn comes(&self) -> bool {
-        if !self.reads.is_empty() {
+        if self.is_reading() {
             return !self.breathes;
         }
         self.links.len() > LINKS_GLANCED_AT_MAX
@@ -289,7 +301,7 @@ impl<D: Bell> Channels<D> {
             far |= link.receiver.wish();
         }
         // One for all.
-        let mut idle = self.notes.is_empty() && self.reads.is_empty() && (!far || far_fence());
+        let mut idle = self.notes.is_empty() && !self.is_reading() && (!far || far_fence());
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             if link.dead {
@@ -486,6 +498,10 @@ impl<D: Bell> Channels<D> {
         match link.receiver.poll() {
             Ok(None) => return false,
             Ok(Some(event)) => {
+                if self.hear_of_help(at, &event) {
+                    return false;
+                }
+                let Some(Some(link)) = self.links.get_mut(at) else { return false };
                 if let Some(arrival) = event::arrival(link.peer, &event) {
                     self.load.came(&arrival);
                     // Who pulls is awake.

@@ -12,7 +12,7 @@
 
 use causeway_ring::channel::Head;
 
-use super::direct::{Reading, Stepped};
+use super::direct::{Reading, Stepped, Told};
 use super::race::Timed;
 use super::{Bell, Channels, Current, TURN, event};
 use crate::library::{Arrival, Refused};
@@ -34,6 +34,11 @@ impl Load {
     /// One more offer.
     pub(super) fn offer(&mut self) {
         self.offered = self.offered.saturating_add(1);
+    }
+
+    /// Whether partners have nothing to copy.
+    pub(super) fn sends_nothing(&self) -> bool {
+        self.offered == 0 && self.leaving == 0
     }
 
     /// So much was pulled.
@@ -93,7 +98,13 @@ impl<D: Bell> Channels<D> {
     }
 
     /// Begins to read what a partner offered, if it said where that lies.
-    pub(super) fn begin_read(&mut self, peer: PeerId, offer: u64, token: Token, len: u32) -> bool {
+    pub(super) fn begin_read(
+        &mut self,
+        (peer, token): (PeerId, Token),
+        offer: u64,
+        into: Option<Told>,
+        len: u32,
+    ) -> bool {
         let shown = self.of(peer).is_some_and(|at| self.current == Current::Event(at));
         let now = self.offered.take_if(|offered| shown && offered.name == offer);
         let alone = self.reads.is_empty() && self.load == Load::default();
@@ -110,7 +121,7 @@ impl<D: Bell> Channels<D> {
         if self.timed.is_some_and(|timed| !timed.read) {
             return false;
         }
-        self.reads.push_back(Reading::new(peer, token, offered, len));
+        self.reads.push_back(Reading::new((peer, token), offered, into, len));
         true
     }
 
@@ -139,6 +150,9 @@ impl<D: Bell> Channels<D> {
 
     /// What is next to be read is looked at.
     pub(super) fn look_at_read(&mut self) -> bool {
+        while self.reads.front().is_some_and(|read| !read.is_begun()) {
+            self.begin_step();
+        }
         let Some(read) = self.reads.front() else { return false };
         self.arrival = read.arrival();
         self.current = Current::Read;
@@ -160,14 +174,20 @@ impl<D: Bell> Channels<D> {
         let Some(mut read) = self.reads.pop_front() else { return };
         let peer = read.peer;
         match read.stepped() {
-            Stepped::On => self.reads.push_back(read),
-            Stepped::Read(taken) => {
+            Stepped::On => self.go_on(read, false),
+            Stepped::Read => {
                 self.fetched.messages = self.fetched.messages.wrapping_add(1);
+                if let Ok((_, link)) = self.link(peer) {
+                    link.end_share(read.token);
+                }
                 self.time(peer, read.token, u32::MAX);
-                self.say(peer, taken);
+                self.say(peer, read.taken());
             }
-            Stepped::Failed(pull) => {
+            Stepped::Failed => {
                 self.timed = None;
+                if let Ok((_, link)) = self.link(peer) {
+                    link.end_share(read.token);
+                }
                 self.fetched.fell_back = self.fetched.fell_back.wrapping_add(1);
                 if read.never.get()
                     && let Ok((_, link)) = self.link(peer)
@@ -175,7 +195,7 @@ impl<D: Bell> Channels<D> {
                 {
                     self.fetched.refused = self.fetched.refused.wrapping_add(1);
                 }
-                self.say(peer, pull);
+                self.say(peer, read.pull());
             }
         }
     }
@@ -186,7 +206,18 @@ impl<D: Bell> Channels<D> {
         {
             self.current = Current::Nothing;
         }
+        let of_push =
+            |arrival: &Arrival| matches!(arrival, Arrival::Push { peer: of, .. } if *of == peer);
+        if self.current == Current::Push && of_push(&self.arrival) {
+            self.current = Current::Nothing;
+        }
         self.reads.retain(|read| read.peer != peer);
+        self.pushes.retain(|of| *of != peer);
+        if let Some(at) = self.of(peer)
+            && let Some(Some(link)) = self.links.get_mut(at)
+        {
+            link.settle();
+        }
         self.timed = None;
         self.load = Load::default();
     }

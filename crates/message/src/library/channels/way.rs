@@ -72,7 +72,8 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     ) -> Result<(), Refused> {
         let (_, link) = self.link(peer)?;
         let tells = link.tells && data.len() >= DIRECT_BYTES_MIN;
-        let told = if tells { Told::of(data, link.sender.withdrawn()) } else { None };
+        let word = link.sender.withdrawn();
+        let told = if tells { Told::of(data, data.len(), word) } else { None };
         let bytes = told.as_ref().map_or(&[][..], Told::bytes);
         let head = event::offer(match_info, token, data.len());
         self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?;
@@ -87,10 +88,12 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         peer: PeerId,
         offer: u64,
         token: Token,
-        _into: Option<&mut B>,
+        into: Option<&mut B>,
         len: u32,
     ) -> Result<Handed, Refused> {
-        if self.begin_read(peer, offer, token, len) {
+        let asks = self.asks_help(peer, len);
+        let into = into.filter(|_| asks).and_then(|into| Told::of(into, len as usize, 0));
+        if self.begin_read((peer, token), offer, into, len) {
             return Ok(Handed::Kept);
         }
         self.send(peer, event::pull(offer, token, len), 0, |_| ())?;
@@ -130,6 +133,10 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         let fed = from.saturating_sub(at);
         self.load.feed(fed);
         Ok(fed)
+    }
+
+    fn push(&mut self, data: &B) {
+        self.push_some(data);
     }
 
     fn fail(&mut self, peer: PeerId, to: u64) {
@@ -188,7 +195,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
             self.before_read = self.before_read.saturating_sub(1);
             return Some(self.arrival);
         }
-        if self.look_at_read() {
+        if self.look_at_read() || self.look_at_push() {
             return Some(self.arrival);
         }
         self.idle();
@@ -236,7 +243,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                 link.receiver.copy(&self.event, at, into)
             }
             Current::Read => self.read(at, into),
-            Current::Nothing | Current::Note => 0,
+            Current::Nothing | Current::Note | Current::Push => 0,
         }
     }
 
@@ -259,6 +266,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                 }
             }
             Current::Read => self.read_on(),
+            Current::Push => self.push_on(),
             Current::Nothing => {}
         }
     }

@@ -1,0 +1,267 @@
+//! Both sides copy a large message: the receiver reads it from one end, and the sender, which has
+//! nothing else to do, writes it from the other. So one copy is made by two processors.
+//!
+//! A receiver that begins to read says where the message goes ([`event::help`]). A sender that is
+//! called in at that time takes parts of it ([`causeway_ring::channel::shared`]); one that is not costs nothing, since the
+//! receiver takes them all. Each side takes less and less at a time, so that neither waits long for
+//! the other's last.
+//!
+//! # When the receiver's memory is its own again
+//! Before a receive ends, by success or not, nobody writes there any more: the word that both
+//! exchange says whether the sender does. A receiver that parts from a sender in the middle waits
+//! for that ([`Link::settle`]); not for a process that is gone, nor longer than [`HELP_ENDS_NS`]: one
+//! that was stopped within the very part is taken for a liar then. A sender writes at most two parts
+//! beyond what the receiver still takes, so a process that becomes another program while it
+//! receives is written to for no longer.
+//!
+//! # Trust
+//! As in [`super::direct`]: a receiver may say any places, it is its own memory that is written
+//! there; and only to whom is vouched for it tells them.
+
+use causeway_ring::channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
+use causeway_ring::channel::{Broken, Event, Receiver};
+
+use super::direct::{Places, Reading};
+use super::{Bell, Channels, Current, Link, event};
+use crate::library::{Arrival, Buffer, pieces};
+use crate::limits::{
+    HELP_ENDS_NS, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
+};
+use crate::split::{PeerId, Token};
+use crate::status::Status;
+
+/// A message that a partner sends, and may help with.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// The number of the last one.
+    last: u32,
+    /// How far it is; until nobody writes there any more.
+    taking: Option<Taking>,
+    /// The receive that it is for; none: it was given up.
+    token: Option<Token>,
+    /// It waits for the sender's part.
+    waiting: Option<Reading>,
+}
+
+/// A message that goes to a partner, and that is helped with.
+#[derive(Debug)]
+pub(super) struct Push {
+    /// Our name for it, and the partner's.
+    token: Token,
+    to: u64,
+    giving: Giving,
+    places: Places,
+    /// How often the partner was seen to take nothing.
+    looks: u32,
+    /// Its bytes were asked for.
+    fed: bool,
+}
+
+impl Push {
+    /// From its event; none if that says nonsense.
+    fn of(event: &Event, receiver: &Receiver, end: End) -> Option<Self> {
+        let [offer, to, len] = event.head.words;
+        let (number, places) = Places::told(event, receiver, len)?;
+        let parts = u32::try_from(len.div_ceil(SHARED_PART_BYTES as u64)).ok()?;
+        let giving = Giving::of(end, u32::try_from(number).ok()?, parts);
+        let fits = parts <= PARTS_MAX;
+        fits.then_some(Self { token: Token(offer), to, giving, places, looks: 0, fed: false })
+    }
+}
+
+impl<D> Link<D> {
+    /// Shares what is read from now on, if nothing else is shared. Gives its number.
+    fn share(&mut self, read: &Reading) -> Option<u32> {
+        let share = &mut self.share;
+        if share.token.is_some() || read.parts() > PARTS_MAX {
+            return None;
+        }
+        let cell = self.receiver.shared();
+        if share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true)) {
+            return None;
+        }
+        let taking = Taking::begin(&cell, End::of(self.sender.side()), share.last, read.parts());
+        (share.last, share.taking, share.token) = (taking.number(), Some(taking), Some(read.token));
+        share.last.into()
+    }
+
+    /// What is next of a message that is read, or that it is all there.
+    fn turn(&mut self, read: &mut Reading) -> Result<Turn, Broken> {
+        let share = &mut self.share;
+        let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
+            read.next_step();
+            return Ok(Turn::Copy(0..0));
+        };
+        let turn = taking.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
+        match &turn {
+            Turn::Copy(parts) => read.next_parts(parts),
+            Turn::Wait => {}
+            Turn::Done => {
+                read.is_there();
+                (share.taking, share.token) = (None, None);
+            }
+        }
+        Ok(turn)
+    }
+
+    /// Nothing more is to be written into what is received by that name. It may be, for a moment.
+    pub(super) fn end_share(&mut self, token: Token) {
+        let share = &mut self.share;
+        if share.token == Some(token)
+            && let Some(taking) = &mut share.taking
+        {
+            taking.end(&self.receiver.shared());
+            share.token = None;
+        }
+    }
+
+    /// Waits until nothing is written here any more by that partner, if it is.
+    pub(super) fn settle(&mut self) {
+        (self.push, self.share.waiting, self.share.token) = (None, None, None);
+        let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
+            return;
+        };
+        let (cell, since) = (self.receiver.shared(), direct.now_ns());
+        let mut copied = taking.end(&cell);
+        while copied && direct.lives() && direct.now_ns().saturating_sub(since) < HELP_ENDS_NS {
+            std::thread::yield_now();
+            copied = taking.is_copied(&cell) == Ok(true);
+        }
+    }
+}
+
+impl<D> Drop for Link<D> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl<D: Bell> Channels<D> {
+    /// The first of what is read has its first step, or waits.
+    pub(super) fn begin_step(&mut self) {
+        let Some(read) = self.reads.pop_front() else { return };
+        let peer = read.peer;
+        // Who has something of ours to read does not help.
+        if self.load.sends_nothing()
+            && let Ok((_, link)) = self.link(peer)
+            && read.into.is_some()
+            && let Some(number) = link.share(&read)
+            && let Some((head, told)) = read.help(number)
+        {
+            let asked = self.send(peer, head, told.bytes().len(), |w| w.put(told.bytes()));
+            if asked.is_err()
+                && let Ok((_, link)) = self.link(peer)
+            {
+                link.end_share(read.token);
+            }
+        }
+        self.go_on(read, true);
+    }
+
+    /// What is read has its next step, or waits for the sender's part.
+    pub(super) fn go_on(&mut self, mut read: Reading, first: bool) {
+        let Ok((at, link)) = self.link(read.peer) else { return };
+        match link.turn(&mut read) {
+            Ok(Turn::Copy(_)) if !first => self.reads.push_back(read),
+            Ok(Turn::Copy(_)) => self.reads.push_front(read),
+            Ok(Turn::Wait) => link.share.waiting = Some(read),
+            Ok(Turn::Done) => {
+                self.fetched.helped = self.fetched.helped.wrapping_add(1);
+                self.reads.push_front(read);
+            }
+            Err(Broken) => self.bury(at, Status::EndpointUnreachable),
+        }
+    }
+
+    /// What a partner says of help goes no further. False: it is something else.
+    pub(super) fn hear_of_help(&mut self, at: usize, event: &Event) -> bool {
+        let Some(Some(link)) = self.links.get_mut(at) else { return false };
+        let (peer, [first, ..]) = (link.peer, event.head.words);
+        let mut waiting = None;
+        match event.head.kind {
+            event::HELP if link.direct.is_some() => {
+                link.push = Push::of(event, &link.receiver, End::of(link.sender.side()));
+                if link.push.is_some() && !self.pushes.contains(&peer) {
+                    self.pushes.push_back(peer);
+                }
+            }
+            event::PUT if link.share.token == Some(Token(first)) => {
+                waiting = link.share.waiting.take();
+            }
+            event::HELP | event::PUT => {}
+            _ => return false,
+        }
+        if link.receiver.advance(event) {
+            link.bell.ring();
+        }
+        if let Some(read) = waiting {
+            self.go_on(read, false);
+        }
+        true
+    }
+
+    /// What is next to be helped with is looked at.
+    pub(super) fn look_at_push(&mut self) -> bool {
+        while let Some(&peer) = self.pushes.front() {
+            if let Ok((_, link)) = self.link(peer)
+                && let Some(push) = &mut link.push
+            {
+                push.fed = false;
+                self.arrival = Arrival::Push { peer, token: push.token };
+                self.current = Current::Push;
+                return true;
+            }
+            self.pushes.pop_front();
+        }
+        false
+    }
+
+    /// Writes some of what is helped with first.
+    pub(super) fn push_some<B: Buffer>(&mut self, data: &B) {
+        let Some(&peer) = self.pushes.front() else { return };
+        let Ok((_, link)) = self.link(peer) else { return };
+        let (Some(push), Some(direct)) = (&mut link.push, &link.direct) else { return };
+        let cell = link.sender.shared();
+        let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
+            Next::Copy(parts) => {
+                let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
+                let (mut at, end) = (byte(parts.start), byte(parts.end).min(data.len()));
+                let mut well = at < end && direct.lives();
+                pieces(data, at, end, |piece| {
+                    let put = |places: &[_]| direct.write(places, piece) == Ok(piece.len());
+                    well = well && push.places.cut(at, piece.len(), put);
+                    at = at.saturating_add(piece.len());
+                });
+                (push.looks, push.fed) = (0, well);
+                push.giving.copied(&cell, parts, well).then_some(push.to)
+            }
+            Next::Wait => {
+                push.looks = push.looks.saturating_add(1);
+                push.fed = push.looks < HELP_LOOKS_MAX;
+                None
+            }
+            Next::Over => None,
+        };
+        drop(cell);
+        if let Some(to) = tell {
+            self.say(peer, event::put(to));
+        }
+    }
+
+    /// After that: there is more, or it is over.
+    pub(super) fn push_on(&mut self) {
+        self.breathes = true;
+        let Some(peer) = self.pushes.pop_front() else { return };
+        let Ok((_, link)) = self.link(peer) else { return };
+        if link.push.as_ref().is_some_and(|push| push.fed) {
+            self.pushes.push_back(peer);
+        } else {
+            link.push = None;
+        }
+    }
+
+    /// Whether a message of so many bytes may be helped with by that partner.
+    pub(super) fn asks_help(&mut self, peer: PeerId, len: u32) -> bool {
+        len as usize >= SHARED_BYTES_MIN && self.link(peer).is_ok_and(|(_, link)| link.tells)
+    }
+}

@@ -1,0 +1,519 @@
+//! Large messages that both sides copy, and what comes of it when one of them does not go on.
+
+mod library_common;
+
+use std::sync::{Arc, Mutex};
+
+use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
+use causeway_message::limits::{
+    DIRECT_BYTES_MIN, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
+};
+use causeway_message::split::PeerId;
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Layout, Side, open};
+use library_common::*;
+use proptest::prelude::*;
+
+/// What a side does to the other's memory. Nothing is written in earnest: it is noted, and put
+/// over what the receive gave back.
+#[derive(Debug, Default)]
+struct Log {
+    /// Bytes that lie at the other side, from an address on.
+    at: u64,
+    bytes: Vec<u8>,
+    reads: usize,
+    written: Vec<(u64, Vec<u8>)>,
+    /// How each write ends that is not to end well, in order.
+    plan: Vec<Result<usize, Never>>,
+    /// Nothing may be written any more.
+    closed: bool,
+    dead: bool,
+    now: u64,
+    /// The time each look at the clock takes.
+    tick: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Fake(Arc<Mutex<Log>>);
+
+impl Fake {
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Direct for Fake {
+    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+        let mut log = self.log();
+        log.reads += 1;
+        let mut done = 0;
+        for place in from {
+            let (from, len) = ((place.at - log.at) as usize, place.len as usize);
+            into[done..done + len].copy_from_slice(&log.bytes[from..from + len]);
+            done += len;
+        }
+        assert_eq!(done, into.len());
+        Ok(done)
+    }
+
+    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+        let mut log = self.log();
+        assert!(!log.closed, "written to what was given up");
+        if !log.plan.is_empty() {
+            return log.plan.remove(0);
+        }
+        let mut done = 0;
+        for place in to {
+            let len = place.len as usize;
+            log.written.push((place.at, from[done..done + len].to_vec()));
+            done += len;
+        }
+        assert_eq!(done, from.len());
+        Ok(done)
+    }
+
+    fn lives(&self) -> bool {
+        !self.log().dead
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut log = self.log();
+        log.now += log.tick;
+        log.now
+    }
+}
+
+/// Two endpoints; the first sends, and the second receives.
+struct Both {
+    pair: Pair,
+    /// How the sender reaches the receiver's memory, and the other way round.
+    writes: Fake,
+    reads: Fake,
+}
+
+impl Both {
+    /// `side`: the sender's.
+    fn new(side: Side) -> Self {
+        let (writes, reads) = (Fake::default(), Fake::default());
+        let memory = memory(Layout::DEFAULT);
+        let (mut a, mut b) = (End::new(options(1)), End::new(options(2)));
+        let other = if side == Side::First { Side::Second } else { Side::First };
+        let mut to_b = channel(&memory, side, 2);
+        to_b.direct = Some(Box::new(writes.clone()));
+        let mut to_a = channel(&memory, other, 1);
+        to_a.direct = Some(Box::new(reads.clone()));
+        assert!(a.ways.add(to_b) && b.ways.add(to_a));
+        a.run();
+        b.run();
+        let mut both = Self { pair: Pair { a, b, memory }, writes, reads };
+        // One by the channel first: the next is read, and takes no time.
+        let (_, end) =
+            both.begin(99, &content(99, DIRECT_BYTES_MIN), (usize::MAX / 2, usize::MAX / 2));
+        both.pair.run();
+        end.check(&mut both);
+        assert_eq!(both.reads.log().reads, 0);
+        both
+    }
+
+    /// Sends and receives in pieces of so many bytes.
+    fn begin(
+        &mut self,
+        info: u64,
+        bytes: &[u8],
+        (from, into): (usize, usize),
+    ) -> (RequestId, Ending) {
+        let (pad, back) = cut_room(bytes.len(), into);
+        let base = pad.bytes(0).as_ptr().addr() as u64;
+        let Pair { a, b, .. } = &mut self.pair;
+        let receive = b.library.irecv(&mut b.ways, info, u64::MAX, 0, pad).unwrap();
+        let data = cut(bytes, from);
+        {
+            let mut log = self.reads.log();
+            (log.at, log.bytes) = (data.bytes(0).as_ptr().addr() as u64, bytes.to_vec());
+        }
+        self.writes.log().written.clear();
+        let sent = a.library.isend(&mut a.ways, B, info, 0, data).unwrap();
+        (sent, Ending { receive, sent, back, base, bytes: bytes.to_vec() })
+    }
+
+    fn step(&mut self, of_sender: bool) -> bool {
+        let Pair { a, b, .. } = &mut self.pair;
+        let end = if of_sender { a } else { b };
+        end.library.progress(&mut end.ways) != Step::Idle
+    }
+
+    fn helped(&self) -> u64 {
+        self.pair.b.ways.fetched().helped
+    }
+}
+
+struct Ending {
+    receive: RequestId,
+    sent: RequestId,
+    back: Back,
+    base: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ending {
+    /// Both have ended well, and every byte was copied once. Gives how many the sender wrote.
+    #[track_caller]
+    fn check(self, both: &mut Both) -> usize {
+        assert_eq!(both.pair.b.ended(self.receive).status, Status::Success);
+        let sent = both.pair.a.ended(self.sent);
+        assert_eq!((sent.status, sent.xfer_length as usize), (Status::Success, self.bytes.len()));
+        let mut got = given(&self.back);
+        let mut written = 0;
+        for (at, bytes) in &both.writes.log().written {
+            let at = (at - self.base) as usize;
+            let place = &mut got[at..at + bytes.len()];
+            assert!(place.iter().all(|byte| *byte == 0xaa), "read and written");
+            place.copy_from_slice(bytes);
+            written += bytes.len();
+        }
+        assert!(got == self.bytes, "{} bytes, {written} written", got.len());
+        written
+    }
+}
+
+const WHOLE: (usize, usize) = (usize::MAX / 2, usize::MAX / 2);
+
+#[test]
+fn both_sides_copy_and_each_byte_is_copied_once() {
+    for side in [Side::First, Side::Second] {
+        let mut both = Both::new(side);
+        let lens = [500_001, 1 << 20, (5 << 20) + 1, SHARED_PART_BYTES * 100];
+        for (at, len) in lens.into_iter().enumerate() {
+            let (_, end) = both.begin(at as u64, &content(at as u64, len), WHOLE);
+            while both.step(false) | both.step(true) {}
+            let written = end.check(&mut both);
+            assert!(written > len / 5 && written < len * 4 / 5, "{written} of {len}");
+            assert_eq!(both.helped(), at as u64 + 1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Whoever is called in, how often and in what order; in any pieces.
+    #[test]
+    fn any_turns_copy_each_byte_once(
+        len in SHARED_BYTES_MIN..2_000_000,
+        turns in prop::collection::vec(any::<bool>(), 0..60),
+        pieces in (1..=8_usize, 1..=8_usize),
+        first in any::<bool>(),
+        failing in prop::collection::vec(0..3_u8, 0..3),
+    ) {
+        let mut both = Both::new(if first { Side::First } else { Side::Second });
+        let size = |pieces: usize| len.div_ceil(pieces);
+        let bytes = content(1, len);
+        let plan = failing.into_iter().map(|how| match how {
+            0 => Ok(0),
+            1 => Ok(1),
+            _ => Err(Never),
+        });
+        both.writes.log().plan = plan.collect();
+        let (_, end) = both.begin(1, &bytes, (size(pieces.0), size(pieces.1)));
+        for turn in turns {
+            both.step(turn);
+        }
+        both.pair.run();
+        end.check(&mut both);
+        // And the next one.
+        both.writes.log().plan.clear();
+        let (_, end) = both.begin(2, &bytes, WHOLE);
+        both.pair.run();
+        end.check(&mut both);
+    }
+}
+
+#[test]
+fn a_sender_that_is_not_called_in_costs_nothing_and_helps_when_it_is_late() {
+    let mut both = Both::new(Side::First);
+    let bytes = content(1, 4 << 20);
+    let (_, end) = both.begin(1, &bytes, WHOLE);
+    let mut steps = 0;
+    while both.step(false) {
+        steps += 1;
+    }
+    assert!(steps < 40, "{steps} steps");
+    both.pair.run();
+    assert_eq!(end.check(&mut both), 0);
+    assert_eq!(both.helped(), 0);
+}
+
+#[test]
+fn what_cannot_be_written_is_read() {
+    for how in [Ok(0), Ok(100), Err(Never)] {
+        let mut both = Both::new(Side::Second);
+        both.writes.log().plan = vec![how];
+        let bytes = content(1, 1 << 20);
+        let (_, end) = both.begin(1, &bytes, WHOLE);
+        while both.step(false) | both.step(true) {}
+        assert_eq!(end.check(&mut both), 0, "{how:?}");
+    }
+}
+
+#[test]
+fn a_sender_whose_receiver_is_gone_writes_nothing() {
+    let mut both = Both::new(Side::First);
+    both.writes.log().dead = true;
+    let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
+    while both.step(false) | both.step(true) {}
+    assert_eq!(end.check(&mut both), 0);
+}
+
+#[test]
+fn who_sends_itself_does_not_ask_for_help() {
+    let mut both = Both::new(Side::First);
+    both.pair.b.send(A, 98, &content(98, DIRECT_BYTES_MIN));
+    both.pair.run();
+    let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
+    both.pair.run();
+    assert_eq!(end.check(&mut both), 0);
+}
+
+#[test]
+fn a_receive_that_ends_ill_is_not_written_to_any_more() {
+    for way in 0..4 {
+        let mut both = Both::new(Side::First);
+        let (sent, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
+        assert!(both.step(false));
+        assert!(both.step(true));
+        assert_eq!(both.writes.log().written.len(), 1, "it helps");
+        let Pair { a, b, .. } = &mut both.pair;
+        let ill = match way {
+            0 => {
+                a.library.set_timeout(Some(sent), Some(5)).unwrap();
+                a.library.tick(&mut a.ways, 10);
+                assert_eq!(a.ended(sent).status, Status::Timeout);
+                Status::Aborted
+            }
+            1 => {
+                a.library.disconnect(&mut a.ways, B).unwrap();
+                Status::EndpointClosed
+            }
+            2 => {
+                b.ways.lost(PeerId(1), Status::EndpointClosed);
+                Status::EndpointClosed
+            }
+            _ => {
+                b.library.disconnect(&mut b.ways, A).unwrap();
+                Status::EndpointUnreachable
+            }
+        };
+        if way != 0 {
+            while both.step(false) {}
+            for _ in 0..2000 {
+                both.step(false);
+            }
+            assert_eq!(both.pair.b.ended(end.receive).status, ill, "{way}");
+        }
+        both.writes.log().closed = true;
+        for _ in 0..2000 {
+            both.step(true);
+            both.step(false);
+        }
+        if way == 0 {
+            assert_eq!(both.pair.b.ended(end.receive).status, ill);
+        }
+    }
+}
+
+#[test]
+fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
+    let mut both = Both::new(Side::First);
+    // As if the sender copied the rest at this moment; and then it does.
+    let least = SHARED_PARTS_AT_ONCE.least as usize * SHARED_PART_BYTES;
+    let (_, end) = both.begin(1, &content(1, 3 * least), WHOLE);
+    assert!(both.step(false));
+    let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
+    let (front, back) = (word & 0x1f_ffff, word >> 21 & 0x1f_ffff);
+    assert!(front == 0 && back > 0, "the receiver takes from the back");
+    both.pair.memory.write(1024 + 192, &(word | back | 1 << 42).to_le_bytes()).unwrap();
+    while both.step(false) {}
+    assert!(both.pair.b.is_pending(end.receive));
+    assert!(both.pair.b.ways.arm(), "it waits for a bell");
+    both.pair.b.ways.disarm();
+    both.pair.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
+    while both.step(true) {}
+    assert!(!both.pair.b.ways.arm(), "it is told");
+    both.pair.b.ways.disarm();
+    both.pair.run();
+    assert!(end.check(&mut both) > 0);
+
+    // A receiver that takes nothing more is not waited for for ever.
+    let (_, end) = both.begin(2, &content(2, 4 << 20), WHOLE);
+    assert!(both.step(false));
+    assert!(both.step(true));
+    assert!(!both.pair.a.ways.arm(), "it helps");
+    both.pair.a.ways.disarm();
+    let mut looks = 0;
+    while both.step(true) {
+        looks += 1;
+        assert!(looks <= 2 * HELP_LOOKS_MAX);
+    }
+    assert!(both.pair.a.ways.arm(), "it helps no more");
+    both.pair.a.ways.disarm();
+    both.pair.run();
+    assert!(end.check(&mut both) > 0);
+}
+
+/// A receiver by hand, which an honest endpoint sends to.
+struct Liar {
+    end: End,
+    writes: Fake,
+    mouth: causeway_ring::channel::Sender,
+    ear: causeway_ring::channel::Receiver,
+    memory: causeway_memory::View,
+    /// What the honest one offers it, and by what name.
+    sent: RequestId,
+    name: u64,
+    data: Vec<u8>,
+}
+
+impl Liar {
+    fn new() -> Self {
+        let (writes, memory) = (Fake::default(), memory(Layout::DEFAULT));
+        let mut end = End::new(options(1));
+        let mut to_liar = channel(&memory, Side::First, 2);
+        to_liar.direct = Some(Box::new(writes.clone()));
+        assert!(end.ways.add(to_liar));
+        end.run();
+        let (mouth, mut ear) = open(&memory, Side::Second).unwrap();
+        let data = content(8, 1 << 20);
+        let sent = end.send(B, 8, &data);
+        let offer = ear.poll().unwrap().unwrap();
+        ear.advance(&offer);
+        Self { end, writes, mouth, ear, memory, sent, name: offer.head.words[1], data }
+    }
+
+    fn say(&mut self, kind: u8, words: [u64; 3], told: &[u64]) {
+        let bytes: Vec<u8> = told.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(self.mouth.send(Head { kind, words }, &bytes).unwrap());
+        self.end.run();
+    }
+
+    /// Writes the word by which what the honest one sends is shared: number, front and back.
+    fn share(&self, number: u64, front: u64, back: u64) {
+        let word = number << 43 | back << 21 | front;
+        self.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_calls() {
+    let len = 1_u64 << 20;
+    let all = len / SHARED_PART_BYTES as u64;
+    let mut liar = Liar::new();
+    let name = liar.name;
+    // No places, too few bytes, too many, places that wrap, another's name, no number.
+    for (words, told) in [
+        ([name, 5, len], &[1][..]),
+        ([name, 5, len], &[1, 4096, len - 1]),
+        ([name, 5, len], &[1, 4096]),
+        ([name, 5, len], &[1, u64::MAX, len]),
+        ([name, 5, u64::MAX], &[1, 4096, u64::MAX]),
+        ([name, 5, 1 << 40], &[1, 4096, 1 << 40]),
+        ([name + 1, 5, len], &[1, 4096, len]),
+        ([name, 5, len], &[0, 4096, len]),
+        ([name, 5, len], &[1 << 40, 4096, len]),
+    ] {
+        liar.share(told[0], 0, all);
+        liar.say(7, words, told);
+        assert!(liar.writes.log().written.is_empty(), "{words:?} {told:?}");
+    }
+    // A longer message than was offered: nothing beyond it is written, and nothing of its own twice.
+    liar.share(1, 0, 2 * all);
+    liar.say(7, [name, 5, 2 * len], &[1, 4096, 2 * len]);
+    let data = liar.data.clone();
+    assert!(liar.writes.log().written.iter().all(|(at, bytes)| {
+        let from = (at - 4096) as usize;
+        data.get(from..from + bytes.len()).is_some_and(|of| of == bytes)
+    }));
+    // The word of another message, or turned round, or beyond.
+    liar.writes.log().written.clear();
+    for (number, front, back) in [(2, 0, all), (1, all, 0), (1, 0, all + 1), (0, 0, all)] {
+        liar.share(number, front, back);
+        liar.say(7, [name, 5, len], &[1, 4096, len]);
+    }
+    assert!(liar.writes.log().written.is_empty());
+    // It takes nothing itself: two steps, and no more for that call.
+    liar.share(1, 0, all);
+    liar.say(7, [name, 5, len], &[1, 4096, len]);
+    let most = 2 * SHARED_PARTS_AT_ONCE.most as usize * SHARED_PART_BYTES;
+    let written: usize = liar.writes.log().written.iter().map(|(_, bytes)| bytes.len()).sum();
+    assert!(written > 0 && written <= most, "{written}");
+    // What it never received is no end of ours, and thanks for nothing neither.
+    for number in 0..300 {
+        liar.say(8, [number, 0, 0], &[]);
+    }
+    assert!(liar.end.is_pending(liar.sent));
+    liar.say(6, [name, len, 0], &[]);
+    assert_eq!(liar.end.ended(liar.sent).status, Status::Success);
+    // And afterwards it is not offered any more.
+    liar.writes.log().closed = true;
+    liar.share(2, 0, all);
+    liar.say(7, [name, 5, len], &[2, 4096, len]);
+    assert!(liar.ear.poll().is_ok());
+}
+
+/// The word is the sender's to spoil, too: a receiver that it lies to loses the channel, or waits
+/// for what never comes, as of any sender; and parts from it in bounded time.
+#[test]
+fn hostile_words_of_a_sender_cost_its_channel_and_not_the_receivers_time() {
+    let all = (1_u64 << 20) / SHARED_PART_BYTES as u64;
+    let busy = 1_u64 << 42;
+    let number = 1_u64 << 43;
+    let word = |front: u64, back: u64| number | back << 21 | front;
+    for (lie, breaks) in [
+        (0, true),
+        (u64::MAX, true),
+        (word(0, all + 1), true),
+        (word(1, 0), true),
+        (word(0, 0) | busy, false),
+        (word(0, 0), false),
+    ] {
+        // The receiver takes from the front.
+        let mut both = Both::new(Side::Second);
+        let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
+        assert!(both.step(false));
+        let at = 2048 + 192;
+        let said = u64::from_le_bytes(both.pair.memory.read::<8>(at).unwrap());
+        let front = said & 0x1f_ffff;
+        let lie = if breaks { lie } else { lie | front | front << 21 };
+        both.pair.memory.write(at, &lie.to_le_bytes()).unwrap();
+        for _ in 0..100 {
+            both.step(false);
+        }
+        if breaks {
+            let done = both.pair.b.ended(end.receive);
+            assert_eq!(done.status, Status::EndpointUnreachable, "{lie:#x}");
+            continue;
+        }
+        if lie & busy == 0 {
+            // It says that it copied all: what lies there is what it sent.
+            assert_eq!(both.pair.b.ended(end.receive).status, Status::Success);
+            continue;
+        }
+        assert!(both.pair.b.is_pending(end.receive), "it waits");
+        both.reads.log().tick = 1_000_000;
+        let before = both.reads.log().now;
+        let Pair { b, .. } = &mut both.pair;
+        b.library.disconnect(&mut b.ways, A).unwrap();
+        assert_eq!(both.pair.b.ended(end.receive).status, Status::EndpointUnreachable);
+        let waited = both.reads.log().now - before;
+        assert!((2_000_000_000..2_100_000_000).contains(&waited), "{waited}");
+        // Not at all for one that is gone.
+        let mut both = Both::new(Side::Second);
+        let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
+        assert!(both.step(false));
+        both.pair.memory.write(at, &lie.to_le_bytes()).unwrap();
+        both.reads.log().dead = true;
+        both.reads.log().tick = 1_000_000;
+        both.pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
+        both.pair.run();
+        assert_eq!(both.pair.b.ended(end.receive).status, Status::EndpointClosed);
+        assert!(both.reads.log().now < 100_000_000);
+    }
+}
