@@ -203,6 +203,8 @@ pub(super) struct Reading {
     at: usize,
     step: usize,
     end: usize,
+    /// Bytes that it still has before others.
+    turn: usize,
     /// The next step is there: the sender wrote it.
     there: bool,
     /// Something of the step that is being taken could not be had.
@@ -230,8 +232,21 @@ impl Reading {
         len: u32,
     ) -> Self {
         let (failed, never) = (Cell::new(false), Cell::new(false));
-        let (end, there) = (len as usize, false);
-        Self { peer, token, offered, into, done: 0, at: 0, step: 0, end, there, failed, never }
+        let (end, turn, there) = (len as usize, DIRECT_STEP_BYTES, false);
+        Self {
+            peer,
+            token,
+            offered,
+            into,
+            done: 0,
+            at: 0,
+            step: 0,
+            end,
+            turn,
+            there,
+            failed,
+            never,
+        }
     }
 
     /// Whether it has a step to take.
@@ -242,6 +257,13 @@ impl Reading {
     /// How many parts it has, where it is shared.
     pub(super) fn parts(&self) -> u32 {
         u32::try_from(self.end.div_ceil(SHARED_PART_BYTES)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether its next step comes before those of others.
+    pub(super) fn has_turn(&mut self) -> bool {
+        let left = self.turn.checked_sub(self.step);
+        self.turn = left.unwrap_or(DIRECT_STEP_BYTES.saturating_sub(self.step));
+        left.is_some()
     }
 
     /// The next step is of bytes that nobody else copies.

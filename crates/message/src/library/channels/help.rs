@@ -18,6 +18,8 @@
 //! As in [`super::direct`]: a receiver may say any places, it is its own memory that is written
 //! there; and only to whom is vouched for it tells them.
 
+use std::collections::VecDeque;
+
 use causeway_ring::channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
 use causeway_ring::channel::{Broken, Event, Receiver};
 
@@ -39,8 +41,8 @@ pub(super) struct Share {
     taking: Option<Taking>,
     /// The receive that it is for; none: it was given up.
     token: Option<Token>,
-    /// It waits for the sender's part.
-    waiting: Option<Reading>,
+    /// It waits for the sender's part; and others behind it, for their turn to be shared.
+    waiting: VecDeque<Reading>,
 }
 
 /// A message that goes to a partner, and that is helped with.
@@ -117,7 +119,8 @@ impl<D> Link<D> {
 
     /// Waits until nothing is written here any more by that partner, if it is.
     pub(super) fn settle(&mut self) {
-        (self.push, self.share.waiting, self.share.token) = (None, None, None);
+        (self.push, self.share.token) = (None, None);
+        self.share.waiting.clear();
         let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
             return;
         };
@@ -142,9 +145,14 @@ impl<D: Bell> Channels<D> {
         let Some(read) = self.reads.pop_front() else { return };
         let peer = read.peer;
         // Who has something of ours to read does not help.
-        if self.load.sends_nothing()
-            && let Ok((_, link)) = self.link(peer)
-            && read.into.is_some()
+        let asks = read.into.is_some() && self.load.sends_nothing();
+        let Ok((_, link)) = self.link(peer) else { return };
+        if asks && !link.share.waiting.is_empty() {
+            // For the time of one part: to read all of it alone takes longer.
+            link.share.waiting.push_back(read);
+            return;
+        }
+        if asks
             && let Some(number) = link.share(&read)
             && let Some((head, told)) = read.help(number)
         {
@@ -155,16 +163,17 @@ impl<D: Bell> Channels<D> {
                 link.end_share(read.token);
             }
         }
-        self.go_on(read, true);
+        self.go_on(read);
     }
 
-    /// What is read has its next step, or waits for the sender's part.
-    pub(super) fn go_on(&mut self, mut read: Reading, first: bool) {
+    /// What is read has its next step, or waits for the sender's part. It goes on at once until it
+    /// had as much in a row as any other.
+    pub(super) fn go_on(&mut self, mut read: Reading) {
         let Ok((at, link)) = self.link(read.peer) else { return };
         match link.turn(&mut read) {
-            Ok(Turn::Copy(_)) if !first => self.reads.push_back(read),
-            Ok(Turn::Copy(_)) => self.reads.push_front(read),
-            Ok(Turn::Wait) => link.share.waiting = Some(read),
+            Ok(Turn::Copy(_)) if read.has_turn() => self.reads.push_front(read),
+            Ok(Turn::Copy(_)) => self.reads.push_back(read),
+            Ok(Turn::Wait) => link.share.waiting.push_front(read),
             Ok(Turn::Done) => {
                 self.fetched.helped = self.fetched.helped.wrapping_add(1);
                 self.reads.push_front(read);
@@ -177,7 +186,7 @@ impl<D: Bell> Channels<D> {
     pub(super) fn hear_of_help(&mut self, at: usize, event: &Event) -> bool {
         let Some(Some(link)) = self.links.get_mut(at) else { return false };
         let (peer, [first, ..]) = (link.peer, event.head.words);
-        let mut waiting = None;
+        let mut waiting = VecDeque::new();
         match event.head.kind {
             event::HELP if link.direct.is_some() => {
                 link.push = Push::of(event, &link.receiver, End::of(link.sender.side()));
@@ -186,7 +195,7 @@ impl<D: Bell> Channels<D> {
                 }
             }
             event::PUT if link.share.token == Some(Token(first)) => {
-                waiting = link.share.waiting.take();
+                waiting = std::mem::take(&mut link.share.waiting);
             }
             event::HELP | event::PUT => {}
             _ => return false,
@@ -194,8 +203,10 @@ impl<D: Bell> Channels<D> {
         if link.receiver.advance(event) {
             link.bell.ring();
         }
-        if let Some(read) = waiting {
-            self.go_on(read, false);
+        let first = waiting.pop_front();
+        self.reads.extend(waiting);
+        if let Some(read) = first {
+            self.go_on(read);
         }
         true
     }

@@ -174,7 +174,7 @@ impl<D: Bell> Channels<D> {
         let Some(mut read) = self.reads.pop_front() else { return };
         let peer = read.peer;
         match read.stepped() {
-            Stepped::On => self.go_on(read, false),
+            Stepped::On => self.go_on(read),
             Stepped::Read => {
                 self.fetched.messages = self.fetched.messages.wrapping_add(1);
                 if let Ok((_, link)) = self.link(peer) {
