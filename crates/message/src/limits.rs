@@ -161,9 +161,12 @@ pub const SHARED_BYTES_MIN: usize = 128 << 10;
 /// and most: a call of the kernel for each, and at the end one side waits for the other's last.
 pub const SHARED_PART_BYTES: usize = 4096;
 /// See [`SHARED_PART_BYTES`].
-pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 128 };
+pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 256 };
 /// How often a sender that helps looks whether its receiver goes on, before it helps no more.
 pub const HELP_LOOKS_MAX: u32 = 512;
+/// How long a process that was seen to live is taken to, by who writes into it, in ns: what one part
+/// takes.
+pub const HELP_LIVES_NS: u64 = 50_000;
 /// How long a receiver that gives a message up waits for a sender that is copying into it, in ns: some
 /// ten thousand times what it takes. It may be stopped, or a liar.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;

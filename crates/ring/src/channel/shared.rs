@@ -94,7 +94,7 @@ pub struct Most {
 
 impl Most {
     fn of(self, left: u32) -> u32 {
-        (left / 3).min(self.most).max(self.least).min(left)
+        (left / 2).min(self.most).max(self.least).min(left)
     }
 }
 

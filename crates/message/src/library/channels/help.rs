@@ -23,11 +23,12 @@ use std::collections::VecDeque;
 use causeway_ring::channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
 use causeway_ring::channel::{Broken, Event, Receiver};
 
-use super::direct::{Places, Reading};
+use super::direct::{Direct, Places, Reading};
 use super::{Bell, Channels, Current, Link, event};
 use crate::library::{Arrival, Buffer, pieces};
 use crate::limits::{
-    HELP_ENDS_NS, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
+    HELP_ENDS_NS, HELP_LIVES_NS, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES,
+    SHARED_PARTS_AT_ONCE,
 };
 use crate::split::{PeerId, Token};
 use crate::status::Status;
@@ -55,6 +56,8 @@ pub(super) struct Push {
     places: Places,
     /// How often the partner was seen to take nothing.
     looks: u32,
+    /// When its process was last seen to live.
+    lived: Option<u64>,
     /// Its bytes were asked for.
     fed: bool,
 }
@@ -67,7 +70,18 @@ impl Push {
         let parts = u32::try_from(len.div_ceil(SHARED_PART_BYTES as u64)).ok()?;
         let giving = Giving::of(end, u32::try_from(number).ok()?, parts);
         let fits = parts <= PARTS_MAX;
-        fits.then_some(Self { token: Token(offer), to, giving, places, looks: 0, fed: false })
+        let (token, looks, lived, fed) = (Token(offer), 0, None, false);
+        fits.then_some(Self { token, to, giving, places, looks, lived, fed })
+    }
+
+    /// Whether the partner's process lives; it is not asked again at once, since it may end within
+    /// a part as well as between two.
+    fn has_partner(&mut self, direct: &dyn Direct) -> bool {
+        let now = direct.now_ns();
+        if self.lived.is_none_or(|lived| now.saturating_sub(lived) > HELP_LIVES_NS) {
+            self.lived = direct.lives().then_some(now);
+        }
+        self.lived.is_some()
     }
 }
 
@@ -237,7 +251,7 @@ impl<D: Bell> Channels<D> {
             Next::Copy(parts) => {
                 let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
                 let (mut at, end) = (byte(parts.start), byte(parts.end).min(data.len()));
-                let mut well = at < end && direct.lives();
+                let mut well = at < end && push.has_partner(&**direct);
                 pieces(data, at, end, |piece| {
                     let put = |places: &[_]| direct.write(places, piece) == Ok(piece.len());
                     well = well && push.places.cut(at, piece.len(), put);
