@@ -156,7 +156,7 @@ pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// See [`DIRECT_BYTES_MIN`].
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
 /// Shortest message that its sender helps to copy, in bytes.
-pub const SHARED_BYTES_MIN: usize = 128 << 10;
+pub const SHARED_BYTES_MIN: usize = 64 << 10;
 /// What of such a message is counted, in bytes; and how many of these a side takes at a time, least
 /// and most: a call of the kernel for each, and at the end one side waits for the other's last.
 pub const SHARED_PART_BYTES: usize = 4096;

@@ -86,15 +86,16 @@ impl End {
 /// How many parts are taken at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Most {
-    /// At least, while there are as many.
+    /// At least, while there are as many; and of a message of few parts, half of it.
     pub least: u32,
-    /// At most; less and less of what is left, so that both sides end together.
+    /// At most. Between them half of what is left, so that both sides end together.
     pub most: u32,
 }
 
 impl Most {
-    fn of(self, left: u32) -> u32 {
-        (left / 2).min(self.most).max(self.least).min(left)
+    fn of(self, left: u32, parts: u32) -> u32 {
+        let least = self.least.min(parts / 2).max(1);
+        (left / 2).min(self.most).max(least).min(left)
     }
 }
 
@@ -230,9 +231,10 @@ impl Taking {
     /// # Errors
     /// The sender broke the rules.
     pub fn take<C: Cell>(&mut self, cell: &C, most: Most) -> Result<Turn, Broken> {
-        let end = self.end;
-        let (was, _) = self.change(cell, |said| said.take(end, most.of(said.left())).0)?;
-        let (_, parts) = was.take(end, most.of(was.left()));
+        let (end, all) = (self.end, self.parts);
+        let next = |said: Said| said.take(end, most.of(said.left(), all));
+        let (was, _) = self.change(cell, |said| next(said).0)?;
+        let (_, parts) = next(was);
         Ok(match (parts.is_empty(), was.busy) {
             (false, _) => Turn::Copy(parts),
             (true, true) => Turn::Wait,
@@ -307,7 +309,7 @@ impl Giving {
             if since >= 2 {
                 return Next::Wait;
             }
-            let (is, parts) = said.take(self.end, most.of(said.left()));
+            let (is, parts) = said.take(self.end, most.of(said.left(), self.parts));
             match cell.exchange(word, Said { busy: true, ..is }.word()) {
                 Ok(()) => {
                     (self.seen, self.since) = (Some(other), since.saturating_add(1));
@@ -439,8 +441,8 @@ mod tests {
             let mut next = Taking::begin(&cell, end, 1, 8);
             assert_eq!(giving.next(&cell, FOUR), Next::Over);
             assert!(!giving.copied(&cell, last, false));
-            let all = Most { least: 8, most: 8 };
-            assert_eq!(next.take(&cell, all), Ok(Turn::Copy(0..8)));
+            let all = [next.take(&cell, FOUR), next.take(&cell, FOUR), next.take(&cell, FOUR)];
+            assert!(matches!(all, [Ok(Turn::Copy(_)), Ok(Turn::Copy(_)), Ok(Turn::Done)]));
         }
     }
 
