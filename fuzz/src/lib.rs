@@ -19,6 +19,7 @@ mod library_common;
 mod model;
 mod mxoe;
 mod offload;
+mod reached;
 mod ring;
 mod stage;
 mod text;
@@ -75,6 +76,7 @@ pub const TARGETS: &[Target] = &[
         run: endpoint::matching,
         seeds: endpoint::matching_seeds,
     },
+    Target { name: "reached", bytes_max: 512, run: reached::run, seeds: reached::seeds },
     Target { name: "fi", bytes_max: 1024, run: fi::run, seeds: fi::seeds },
 ];
 

@@ -177,6 +177,7 @@ pub(super) struct Offered {
     /// What the sender had withdrawn before.
     withdrawn: u64,
     places: Places,
+    len: u64,
 }
 
 impl Offered {
@@ -184,7 +185,12 @@ impl Offered {
     pub(super) fn of(event: &Event, receiver: &Receiver) -> Option<Self> {
         let [_, name, len] = event.head.words;
         let (withdrawn, places) = Places::told(event, receiver, len)?;
-        Some(Self { name, withdrawn, places })
+        Some(Self { name, withdrawn, places, len })
+    }
+
+    /// Whether that is so many bytes, at least: a liar gives two offers one name.
+    pub(super) fn has(&self, len: u32) -> bool {
+        self.len >= len.into()
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Push {
     to: u64,
     giving: Giving,
     places: Places,
+    /// Bytes that these take.
+    len: usize,
     /// How often the partner was seen to take nothing.
     looks: u32,
     /// When its process was last seen to live.
@@ -71,7 +73,8 @@ impl Push {
         let giving = Giving::of(end, u32::try_from(number).ok()?, parts);
         let fits = parts <= PARTS_MAX;
         let (token, looks, lived, fed) = (Token(offer), 0, None, false);
-        fits.then_some(Self { token, to, giving, places, looks, lived, fed })
+        let len = usize::try_from(len).ok()?;
+        fits.then_some(Self { token, to, giving, places, len, looks, lived, fed })
     }
 
     /// Whether the partner's process lives; it is not asked again at once, since it may end within
@@ -203,7 +206,8 @@ impl<D: Bell> Channels<D> {
         let mut waiting = VecDeque::new();
         match event.head.kind {
             event::HELP if link.direct.is_some() => {
-                link.push = Push::of(event, &link.receiver, End::of(link.sender.side()));
+                let push = Push::of(event, &link.receiver, End::of(link.sender.side()));
+                link.push = push.map(Box::new);
                 if link.push.is_some() && !self.pushes.contains(&peer) {
                     self.pushes.push_back(peer);
                 }
@@ -250,7 +254,8 @@ impl<D: Bell> Channels<D> {
         let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
             Next::Copy(parts) => {
                 let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
-                let (mut at, end) = (byte(parts.start), byte(parts.end).min(data.len()));
+                let end = byte(parts.end).min(data.len()).min(push.len);
+                let mut at = byte(parts.start);
                 let mut well = at < end && push.has_partner(&**direct);
                 pieces(data, at, end, |piece| {
                     let put = |places: &[_]| direct.write(places, piece) == Ok(piece.len());

@@ -79,7 +79,7 @@ struct Link<D> {
     offers: BTreeMap<u64, Offered>,
     /// What both copy: of its messages, and of ours.
     share: Share,
-    push: Option<Push>,
+    push: Option<Box<Push>>,
     /// Short messages of it since anything was sent to it, and what was sent to it since.
     heard: u32,
     told: u32,
@@ -498,7 +498,7 @@ impl<D: Bell> Channels<D> {
         match link.receiver.poll() {
             Ok(None) => return false,
             Ok(Some(event)) => {
-                if self.hear_of_help(at, &event) {
+                if event.head.kind >= event::HELP && self.hear_of_help(at, &event) {
                     return false;
                 }
                 let Some(Some(link)) = self.links.get_mut(at) else { return false };

@@ -1,0 +1,183 @@
+//! Large messages inside a host: a peer whose memory is reached, and that writes what it likes into
+//! the channel meanwhile, the word by which both share a message first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_memory::View;
+use causeway_message::library::{Direct, Never, Place};
+use causeway_message::limits::{DIRECT_PLACES_MAX, SHARED_PART_BYTES};
+use causeway_message::split::PeerId;
+use causeway_message::status::Status;
+use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
+
+use crate::Input;
+use crate::library_common::{B, End, channel as joined, memory, options, room};
+
+/// Steps of one story.
+const STEPS: usize = 100;
+/// The unit of lengths, in bytes; and most of them.
+const UNIT: usize = 16_384;
+const UNITS: usize = 24;
+
+/// The peer's memory: reads and writes end as a number says that each of them changes.
+#[derive(Debug)]
+struct Memory(AtomicU64);
+
+impl Memory {
+    fn end(&self, places: &[Place], len: usize) -> Result<usize, Never> {
+        assert!(places.len() <= DIRECT_PLACES_MAX && places.iter().all(|place| place.len > 0));
+        let all: u64 = places.iter().map(|place| place.len).sum();
+        assert_eq!(all, len as u64, "{places:?}");
+        let Self(state) = self;
+        let next = state.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        state.store(next, Ordering::Relaxed);
+        match next >> 58 {
+            0 => Err(Never),
+            1 => Ok(0),
+            2 => Ok(len / 2),
+            _ => Ok(len),
+        }
+    }
+}
+
+impl Direct for Memory {
+    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+        into.fill(9);
+        self.end(from, into.len())
+    }
+
+    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+        assert!(from.iter().all(|byte| *byte == 3), "not what was sent");
+        self.end(to, from.len())
+    }
+
+    fn lives(&self) -> bool {
+        let Self(state) = self;
+        state.load(Ordering::Relaxed) >> 59 != 7
+    }
+
+    fn now_ns(&self) -> u64 {
+        let Self(state) = self;
+        // Waiting is short here.
+        state.fetch_add(1 << 28, Ordering::Relaxed)
+    }
+}
+
+struct Scene {
+    memory: View,
+    end: End,
+    /// The peer's halves.
+    sender: Sender,
+    receiver: Receiver,
+    /// Names that the peer has heard.
+    names: Vec<u64>,
+}
+
+/// A hostile peer.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let sides = match input.u8() & 1 {
+        0 => (Side::First, Side::Second),
+        _ => (Side::Second, Side::First),
+    };
+    let memory = memory(Layout::DEFAULT);
+    let mut end = End::new(options(1));
+    let mut to_peer = joined(&memory, sides.0, 2);
+    to_peer.direct = Some(Box::new(Memory(AtomicU64::new(input.u64()))));
+    assert!(end.ways.add(to_peer));
+    end.run();
+    let Ok((sender, receiver)) = open(&memory, sides.1) else { return };
+    let mut scene = Scene { memory, end, sender, receiver, names: vec![0, 1, 1 << 32] };
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        step(&mut scene, &mut input);
+    }
+    finish(scene);
+}
+
+fn step(scene: &mut Scene, input: &mut Input<'_>) {
+    let Scene { memory, end, sender, receiver, names } = scene;
+    let name = |input: &mut Input<'_>| names[usize::from(input.u8()) % names.len()];
+    let units = |input: &mut Input<'_>| (usize::from(input.u8()) % UNITS) * UNIT;
+    match input.u8() % 10 {
+        // The word of either direction: parts from the front and the back, busy, and which.
+        0 | 1 => {
+            let at = [1216, 2240][usize::from(input.u8() & 1)];
+            let [front, back, flags] = [(); 3].map(|()| u64::from(input.u8()));
+            let word = front | back << 21 | (flags & 1) << 42 | (flags >> 1) << 43;
+            let _ = memory.write(at, &word.to_le_bytes());
+        }
+        // What was offered is called for, or something is offered, with places.
+        2 | 3 => {
+            let kind = [2, 7][usize::from(input.u8() & 1)];
+            let (a, b, len) = (name(input), name(input), units(input) as u64);
+            let cut = u64::from(input.u8()) * SHARED_PART_BYTES as u64;
+            let first = cut.min(len);
+            let mut words = vec![u64::from(input.u8() & 7), 4096, first];
+            if len > first {
+                words.extend([1 << 40, len - first]);
+            }
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let _ = sender.send(Head { kind, words: [a, b, len] }, &bytes);
+        }
+        4 => {
+            let kind = input.u8() % 9;
+            let words = [name(input), name(input), units(input) as u64];
+            let _ = sender.send(Head { kind, words }, &[]);
+        }
+        5 => {
+            while let Ok(Some(event)) = receiver.poll() {
+                names.extend(event.head.words);
+                receiver.advance(&event);
+                if names.len() > 256 {
+                    names.drain(3..128);
+                }
+            }
+        }
+        6 => {
+            let _ = end.library.irecv(&mut end.ways, 0, 0, 0, room(units(input)).0);
+        }
+        7 => drop(end.send(B, name(input), &vec![3; units(input)])),
+        8 => {
+            let _ = end.ways.arm();
+            end.ways.disarm();
+        }
+        _ => drop(end.library.progress(&mut end.ways)),
+    }
+}
+
+/// The endpoint is alive: whatever waited for the peer ends when that is gone.
+fn finish(scene: Scene) {
+    let Scene { mut end, .. } = scene;
+    end.run();
+    end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+    for _ in 0..4 {
+        end.run();
+    }
+    let late = end.send(B, 0, b"x");
+    assert!(end.library.test(late).is_ok_and(|done| done.is_some()), "it waits for who is gone");
+}
+
+/// Stories that get far: something is read with help, and something helped with.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let begin = |side: u8, luck: u8| [vec![side], vec![luck; 8]].concat();
+    let receive = [6, 16];
+    let step = [9];
+    let hear = [5];
+    // Offered: kind, information, name, units, cut, withdrawn before.
+    let offered = [2, 0, 1, 1, 16, 0, 0];
+    let word = |at: u8, front: u8, back: u8, flags: u8| [0, at, front, back, flags];
+    let send = [7, 1, 16];
+    let called = [2, 1, 4, 1, 16, 3, 1];
+    vec![
+        // One by the channel, then one that is read, and shared.
+        [&begin(0, 5), &receive[..], &offered, &step, &hear, &receive, &offered, &step, &step]
+            .concat(),
+        [&begin(1, 5), &receive[..], &offered, &step, &word(0, 0, 32, 3), &step, &step, &hear]
+            .concat(),
+        [&begin(0, 6), &send[..], &step, &hear, &word(0, 0, 64, 2), &called, &step, &step].concat(),
+        [&begin(1, 6), &send[..], &hear, &word(1, 16, 64, 2), &called, &step, &[8], &step].concat(),
+    ]
+}
