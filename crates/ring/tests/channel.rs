@@ -254,9 +254,11 @@ fn only_channels_of_this_version_and_size_are_opened() {
     assert_eq!(open(&blank, Side::First).unwrap_err(), ChannelError::Header);
     format(&blank, layout).unwrap();
     assert!(open(&blank, Side::First).is_ok());
+    for other in [2, 4] {
+        blank.write(4, &[other]).unwrap();
+        assert_eq!(open(&blank, Side::First).unwrap_err(), ChannelError::Header);
+    }
     blank.write(4, &[3]).unwrap();
-    assert_eq!(open(&blank, Side::First).unwrap_err(), ChannelError::Header);
-    blank.write(4, &[2]).unwrap();
     // Larger than the memory is, not a power of two, none.
     for (slots, data) in [(32_u32, 4096_u32), (16, 8192), (16, 5000), (0, 4096), (u32::MAX, 1)] {
         blank.write(8, &slots.to_le_bytes()).unwrap();

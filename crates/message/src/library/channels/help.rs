@@ -134,7 +134,8 @@ impl<D> Link<D> {
         }
     }
 
-    /// Waits until nothing is written here any more by that partner, if it is.
+    /// Waits until nothing is written here any more by that partner, if it is. Before it is parted
+    /// from; not where its link is only dropped: a child process has all of its parent's.
     pub(super) fn settle(&mut self) {
         (self.push, self.share.token) = (None, None);
         self.share.waiting.clear();
@@ -147,12 +148,6 @@ impl<D> Link<D> {
             std::thread::yield_now();
             copied = taking.is_copied(&cell) == Ok(true);
         }
-    }
-}
-
-impl<D> Drop for Link<D> {
-    fn drop(&mut self) {
-        self.settle();
     }
 }
 
