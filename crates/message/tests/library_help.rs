@@ -342,6 +342,19 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     both.pair.run();
     assert!(end.check(&mut both) > 0);
 
+    // The same where what it is told cannot be seen: it looks itself.
+    let (_, end) = both.begin(3, &content(3, 3 * least), WHOLE);
+    assert!(both.step(false));
+    let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
+    let back = word >> 21 & 0x1f_ffff;
+    both.pair.memory.write(1024 + 192, &(word | back | 1 << 42).to_le_bytes()).unwrap();
+    while both.step(false) {}
+    assert!(both.pair.b.is_pending(end.receive));
+    both.pair.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
+    while both.step(false) {}
+    both.pair.run();
+    assert_eq!(end.check(&mut both), 0);
+
     // A receiver that takes nothing more is not waited for for ever.
     let (_, end) = both.begin(2, &content(2, 4 << 20), WHOLE);
     assert!(both.step(false));

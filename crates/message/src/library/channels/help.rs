@@ -185,7 +185,10 @@ impl<D: Bell> Channels<D> {
         match link.turn(&mut read) {
             Ok(Turn::Copy(_)) if read.has_turn() => self.reads.push_front(read),
             Ok(Turn::Copy(_)) => self.reads.push_back(read),
-            Ok(Turn::Wait) => link.share.waiting.push_front(read),
+            Ok(Turn::Wait) => {
+                link.share.waiting.push_front(read);
+                self.awaits = true;
+            }
             Ok(Turn::Done) => {
                 self.fetched.helped = self.fetched.helped.wrapping_add(1);
                 self.reads.push_front(read);
@@ -198,7 +201,6 @@ impl<D: Bell> Channels<D> {
     pub(super) fn hear_of_help(&mut self, at: usize, event: &Event) -> bool {
         let Some(Some(link)) = self.links.get_mut(at) else { return false };
         let (peer, [first, ..]) = (link.peer, event.head.words);
-        let mut waiting = VecDeque::new();
         match event.head.kind {
             event::HELP if link.direct.is_some() => {
                 let push = Push::of(event, &link.receiver, End::of(link.sender.side()));
@@ -207,21 +209,49 @@ impl<D: Bell> Channels<D> {
                     self.pushes.push_back(peer);
                 }
             }
-            event::PUT if link.share.token == Some(Token(first)) => {
-                waiting = std::mem::take(&mut link.share.waiting);
-            }
             event::HELP | event::PUT => {}
             _ => return false,
         }
         if link.receiver.advance(event) {
             link.bell.ring();
         }
+        if event.head.kind == event::PUT && link.share.token == Some(Token(first)) {
+            self.go_on_with(at);
+        }
+        true
+    }
+
+    /// What waits for the sender's part of a link goes on, and what waits behind it.
+    fn go_on_with(&mut self, at: usize) {
+        let Some(Some(link)) = self.links.get_mut(at) else { return };
+        let mut waiting = std::mem::take(&mut link.share.waiting);
         let first = waiting.pop_front();
         self.reads.extend(waiting);
         if let Some(read) = first {
             self.go_on(read);
         }
-        true
+    }
+
+    /// Looks whether senders have copied what is waited for: what they say of it may stand behind
+    /// something that cannot be taken now.
+    #[cold]
+    pub(super) fn look_at_waiting(&mut self) {
+        self.awaits = false;
+        for at in 0..self.links.len() {
+            let Some(Some(link)) = self.links.get_mut(at) else { continue };
+            if link.share.waiting.is_empty() {
+                continue;
+            }
+            let cell = link.receiver.shared();
+            let taking = link.share.taking;
+            let copied = taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true));
+            drop(cell);
+            if copied {
+                self.awaits = true;
+            } else {
+                self.go_on_with(at);
+            }
+        }
     }
 
     /// What is next to be helped with is looked at.

@@ -136,6 +136,8 @@ pub struct Channels<D> {
     reads: VecDeque<Reading>,
     /// Who is helped, in turn.
     pushes: VecDeque<PeerId>,
+    /// Something waits for a sender's part.
+    awaits: bool,
     /// How many events come before its next step.
     before_read: u32,
     /// A step was taken: the caller has time for other things.
@@ -167,6 +169,7 @@ impl<D> Default for Channels<D> {
             offered: None,
             reads: VecDeque::new(),
             pushes: VecDeque::new(),
+            awaits: false,
             before_read: 0,
             breathes: false,
             load: Load::default(),
@@ -548,6 +551,9 @@ impl<D: Bell> Channels<D> {
         self.idle = self.idle.wrapping_add(1);
         let rare = self.idle.is_multiple_of(IDLE_LOOKS);
         self.rested = self.deferring;
+        if self.awaits {
+            self.look_at_waiting();
+        }
         if rare || self.attention {
             self.attend(rare);
         }
