@@ -2,9 +2,9 @@
 //! nothing else to do, writes it from the other. So one copy is made by two processors.
 //!
 //! A receiver that begins to read says where the message goes ([`event::help`]). A sender that is
-//! called in at that time takes parts of it ([`causeway_ring::channel::shared`]); one that is not costs nothing, since the
-//! receiver takes them all. Each side takes less and less at a time, so that neither waits long for
-//! the other's last.
+//! called in at that time takes parts of it ([`causeway_ring::channel::shared`]); one that is not
+//! costs nothing, since the receiver takes them all. Each side takes less and less at a time, so that
+//! neither waits long for the other's last.
 //!
 //! # When the receiver's memory is its own again
 //! Before a receive ends, by success or not, nobody writes there any more: the word that both
@@ -137,8 +137,14 @@ impl<D> Link<D> {
     /// Waits until nothing is written here any more by that partner, if it is. Before it is parted
     /// from; not where its link is only dropped: a child process has all of its parent's.
     pub(super) fn settle(&mut self) {
-        (self.push, self.share.token) = (None, None);
+        self.push = None;
         self.share.waiting.clear();
+        self.settle_share();
+    }
+
+    /// The same for what is shared now; what waits for it is read alone.
+    pub(super) fn settle_share(&mut self) {
+        self.share.token = None;
         let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
             return;
         };

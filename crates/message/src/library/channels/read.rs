@@ -191,9 +191,11 @@ impl<D: Bell> Channels<D> {
                 self.fetched.fell_back = self.fetched.fell_back.wrapping_add(1);
                 if read.never.get()
                     && let Ok((_, link)) = self.link(peer)
-                    && link.direct.take().is_some()
                 {
-                    self.fetched.refused = self.fetched.refused.wrapping_add(1);
+                    // It may have more rights over us than we have over it.
+                    link.settle_share();
+                    let refused = u64::from(link.direct.take().is_some());
+                    self.fetched.refused = self.fetched.refused.wrapping_add(refused);
                 }
                 self.say(peer, read.pull());
             }
