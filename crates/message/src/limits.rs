@@ -168,7 +168,7 @@ pub const HELP_LOOKS_MAX: u32 = 512;
 /// takes.
 pub const HELP_LIVES_NS: u64 = 50_000;
 /// How long a receiver that gives a message up waits for a sender that is copying into it, in ns: some
-/// ten thousand times what it takes. It may be stopped, or a liar.
+/// ten thousand times what it takes. It may be stopped, or a liar. For each partner anew.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// How many such messages that were alone go the faster way until the slower one is tried again.
 pub const RACE_AGAIN: u32 = 128;

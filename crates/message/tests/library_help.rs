@@ -2,6 +2,7 @@
 
 mod library_common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
@@ -27,6 +28,10 @@ struct Log {
     plan: Vec<Result<usize, Never>>,
     /// Nothing may be written any more.
     closed: bool,
+    /// Nothing may be read.
+    never: bool,
+    /// Writes take some time.
+    slow: bool,
     dead: bool,
     now: u64,
     /// The time each look at the clock takes.
@@ -34,22 +39,33 @@ struct Log {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Fake(Arc<Mutex<Log>>);
+struct Fake(Arc<Mutex<Log>>, Arc<AtomicBool>);
 
 impl Fake {
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         self.0.lock().unwrap()
+    }
+
+    fn is_writing(&self) -> bool {
+        self.1.load(Ordering::SeqCst)
     }
 }
 
 impl Direct for Fake {
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
         let mut log = self.log();
+        if log.never {
+            return Err(Never);
+        }
         log.reads += 1;
         let mut done = 0;
         for place in from {
-            let (from, len) = ((place.at - log.at) as usize, place.len as usize);
-            into[done..done + len].copy_from_slice(&log.bytes[from..from + len]);
+            let (from, len) = (place.at.wrapping_sub(log.at) as usize, place.len as usize);
+            // Of another message than the last: nobody looks at that.
+            match log.bytes.get(from..from.saturating_add(len)) {
+                Some(bytes) => into[done..done + len].copy_from_slice(bytes),
+                None => into[done..done + len].fill(0),
+            }
             done += len;
         }
         assert_eq!(done, into.len());
@@ -57,6 +73,11 @@ impl Direct for Fake {
     }
 
     fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+        if self.log().slow {
+            self.1.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            self.1.store(false, Ordering::SeqCst);
+        }
         let mut log = self.log();
         assert!(!log.closed, "written to what was given up");
         if !log.plan.is_empty() {
@@ -351,6 +372,8 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     while both.step(false) {}
     assert!(both.pair.b.is_pending(end.receive));
     both.pair.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
+    assert!(!both.pair.b.ways.arm(), "it would sleep on what is there");
+    both.pair.b.ways.disarm();
     while both.step(false) {}
     both.pair.run();
     assert_eq!(end.check(&mut both), 0);
@@ -370,6 +393,123 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     both.pair.a.ways.disarm();
     both.pair.run();
     assert!(end.check(&mut both) > 0);
+}
+
+/// What its sender says stands behind a message that cannot be taken: it does not sleep on that.
+#[test]
+fn who_waits_for_a_sender_behind_what_cannot_be_taken_does_not_sleep() {
+    let mut both = Both::new(Side::First);
+    let least = SHARED_PARTS_AT_ONCE.least as usize * SHARED_PART_BYTES;
+    both.pair.b.library.set_unexpected_max(1, 1);
+    let (_, end) = both.begin(1, &content(1, 3 * least), WHOLE);
+    for info in 70..110 {
+        both.pair.a.send(B, info, b"some are kept, and the next is not taken");
+    }
+    let word = |both: &Both| u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
+    assert!(both.step(false));
+    let shared = word(&both);
+    let back = shared >> 21 & 0x1f_ffff;
+    both.pair.memory.write(1024 + 192, &(shared | back | 1 << 42).to_le_bytes()).unwrap();
+    while both.step(false) {}
+    assert!(both.pair.b.is_pending(end.receive));
+    assert!(!both.pair.b.ways.arm(), "nobody may ring");
+    both.pair.b.ways.disarm();
+    // Now it is copied, and nobody is told so.
+    both.pair.memory.write(1024 + 192, &shared.to_le_bytes()).unwrap();
+    while !both.pair.b.ways.arm() {
+        both.pair.b.ways.disarm();
+        both.step(false);
+    }
+    both.pair.b.ways.disarm();
+    assert_eq!(both.pair.b.ended(end.receive).status, Status::Success);
+}
+
+/// Memory that is taken away from a receive, in each of its states: nothing is written there, and it
+/// ends all the same.
+#[test]
+fn a_receive_that_loses_its_memory_is_not_written_to_any_more() {
+    for state in 0..4 {
+        let mut both = Both::new(Side::First);
+        let (_, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
+        let (_, other) = both.begin(2, &content(1, 4 << 20), WHOLE);
+        if state > 0 {
+            both.step(false);
+        }
+        if state > 1 {
+            both.step(true);
+        }
+        if state > 2 {
+            // The sender copies the rest at this moment, and dies.
+            let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
+            let front = word >> 21 & 0x1f_ffff;
+            let lie = word & !0x1f_ffff | front | 1 << 42;
+            both.pair.memory.write(1024 + 192, &lie.to_le_bytes()).unwrap();
+            while both.step(false) {}
+            both.reads.log().dead = true;
+        }
+        let End { library, ways } = &mut both.pair.b;
+        for receive in [end.receive, other.receive] {
+            library.lose_buffer(ways, receive, Pad::lose);
+        }
+        both.writes.log().closed = true;
+        both.reads.log().dead = false;
+        for _ in 0..3000 {
+            both.step(false);
+            both.step(true);
+        }
+        for receive in [end.receive, other.receive] {
+            assert_eq!(both.pair.b.ended(receive).status, Status::Success, "{state}");
+        }
+    }
+}
+
+/// A receiver that may not read its partner, which may write: it is not asked to.
+#[test]
+fn who_may_not_read_its_partner_is_not_written_to_by_it() {
+    let mut both = Both::new(Side::First);
+    let bytes = content(1, 1 << 20);
+    for info in [1, 2] {
+        both.pair.a.send(B, info, &bytes);
+    }
+    both.pair.run();
+    // Both are to be read, and the first finds that it cannot be.
+    both.reads.log().never = true;
+    let receives = [1, 2].map(|info| both.pair.b.receive(info, u64::MAX, bytes.len()));
+    while both.step(false) {}
+    both.writes.log().closed = true;
+    both.pair.run();
+    for (receive, back) in receives {
+        assert_eq!(both.pair.b.ended(receive).status, Status::Success);
+        assert!(given(&back) == bytes);
+    }
+    assert_eq!(both.pair.b.ways.fetched().refused, 1);
+    let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
+    assert!(word >> 43 <= 1, "the second was shared, too");
+}
+
+/// Two threads: who parts from a sender that is copying waits until that is done.
+#[test]
+fn who_parts_from_a_sender_that_copies_waits_for_it() {
+    for state in 0..2 {
+        let mut both = Both::new(Side::First);
+        let (_, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
+        assert!(both.step(false));
+        both.writes.log().slow = true;
+        let Both { pair: Pair { mut a, mut b, .. }, writes, .. } = both;
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| a.library.progress(&mut a.ways));
+            while !writes.is_writing() {
+                std::thread::yield_now();
+            }
+            match state {
+                0 => b.library.disconnect(&mut b.ways, A).unwrap(),
+                _ => b.library.lose_buffer(&mut b.ways, end.receive, Pad::lose),
+            }
+            assert!(!writes.is_writing(), "it did not wait");
+            writes.log().closed = true;
+            assert_eq!(sender.join().unwrap(), Step::Worked);
+        });
+    }
 }
 
 /// A receiver by hand, which an honest endpoint sends to.
@@ -457,6 +597,15 @@ fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_call
     let most = 2 * SHARED_PARTS_AT_ONCE.most as usize * SHARED_PART_BYTES;
     let written: usize = liar.writes.log().written.iter().map(|(_, bytes)| bytes.len()).sum();
     assert!(written > 0 && written <= most, "{written}");
+    // Its word turned back again and again: one call is over when all was taken.
+    liar.writes.log().written.clear();
+    let told: Vec<u8> = [3, 4096, len].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    assert!(liar.mouth.send(Head { kind: 7, words: [name, 5, len] }, &told).unwrap());
+    for _ in 0..50 {
+        liar.share(3, 0, 1);
+        liar.end.library.progress(&mut liar.end.ways);
+    }
+    assert_eq!(liar.writes.log().written.len(), 1);
     // What it never received is no end of ours, and thanks for nothing neither.
     for number in 0..300 {
         liar.say(8, [number, 0, 0], &[]);

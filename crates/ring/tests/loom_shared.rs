@@ -105,8 +105,11 @@ fn memory_that_is_given_up_is_not_written_to() {
             thread::yield_now();
             busy = taking.is_copied(&*message).unwrap();
         }
-        // From here on the memory is somebody else's.
+        // From here on the memory is somebody else's, and the next message is shared: one that is
+        // late for the first takes nothing of it.
         let before = message.parts.each_ref().map(|part| part.swap(7, Ordering::Relaxed));
+        let mut next = Taking::begin(&*message, End::Front, 1, PARTS);
+        assert_eq!(next.take(&*message, ONE), Ok(Turn::Copy(0..1)));
         sending.join().unwrap();
         assert!(message.parts.iter().all(|part| part.load(Ordering::Relaxed) == 7), "{before:?}");
     });

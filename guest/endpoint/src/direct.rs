@@ -1,17 +1,20 @@
-//! The memory of other processes, read where the kernel lets us.
+//! The memory of other processes, read and written where the kernel lets us.
 //!
 //! Which process a partner is the daemon says, not the partner: it hands on a descriptor of it. Its
-//! number is asked of that descriptor, and that it still lives after each read, so that the number
-//! was not another's meanwhile. What is needed besides is the kernel's to decide: the same user, no
+//! number is asked of that descriptor. That it still lives is asked after what was read, so that the
+//! number was not another's meanwhile; and before anything is written, which says so of that moment
+//! alone: a number is used again when all others were, and not within what a copy takes. What is needed besides is the kernel's to decide: the same user, no
 //! more rights than ours, both to be dumped (`PR_SET_DUMPABLE`), and Yama. With `ptrace_scope` 1 only
 //! a process's ancestors may read it, unless it allows more (`PR_SET_PTRACER`), which is the
 //! application's to do and never done here; so ranks of a job go on as without this, by the channel.
 //!
 //! The process is who connected to the daemon; a child has none of its parent's endpoints. One that
 //! becomes another program ends its endpoints so, which its partners hear a moment later: what they
-//! read until then is whatever lies there, and they may see it in any case.
+//! read until then is whatever lies there, and they may see it in any case. What they write until
+//! then goes where the program before received, and is bounded
+//! ([`help`](causeway_message::library)): a program is not to become another while it receives.
 //!
-//! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading others, and from being read.
+//! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading and writing others, and them from it.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;

@@ -496,6 +496,8 @@ impl Way {
             let channels: &mut Ways = &mut self.channels;
             channels.disconnect(peer);
         }
+        // Also those that the daemon parted from.
+        self.channels.settle();
         self.peers.iter().flatten().for_each(|peer| peer.bell.part());
         // First: the daemon is to find that we left.
         if let Some(mut bypass) = self.bypass.take() {

@@ -4,7 +4,7 @@
 use super::request::{Request, State};
 use super::unexpected::Content;
 use super::{Buffer, Error, Library, Partner, Probed, RequestId, Transport, check_mask, pieces};
-use crate::split::{Address, NicId, PeerId};
+use crate::split::{Address, NicId, PeerId, Token};
 use crate::status::Status;
 
 /// An endpoint as its sender knows it: where it is, and which of those that were there.
@@ -123,6 +123,20 @@ impl<B: Buffer> Library<B> {
         {
             change(buffer);
         }
+    }
+
+    /// The memory of a request is the application's again, although the request goes on without it:
+    /// as [`Self::with_buffer`], with a change by which it has no bytes any more. Nobody else writes
+    /// there from then on.
+    pub fn lose_buffer<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+        id: RequestId,
+        change: impl FnOnce(&mut B),
+    ) {
+        let RequestId(name) = id;
+        way.lose(Token(name));
+        self.with_buffer(id, change);
     }
 
     /// What the application gives with a request from now on.

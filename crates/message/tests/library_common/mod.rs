@@ -20,6 +20,7 @@ use causeway_ring::channel::{Layout, Side, format, open};
 pub struct Pad {
     bytes: Vec<u8>,
     cut: usize,
+    lost: Option<usize>,
     back: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
@@ -28,7 +29,7 @@ pub type Back = Arc<Mutex<Option<Vec<u8>>>>;
 
 impl Buffer for Pad {
     fn len(&self) -> usize {
-        self.bytes.len()
+        self.lost.unwrap_or(self.bytes.len())
     }
 
     fn bytes(&self, at: usize) -> &[u8] {
@@ -39,6 +40,13 @@ impl Buffer for Pad {
     fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         let end = ((at / self.cut + 1) * self.cut).min(self.bytes.len());
         self.bytes.get_mut(at..end).unwrap_or_default()
+    }
+}
+
+impl Pad {
+    /// Its bytes are the application's again; it seems as long as before.
+    pub fn lose(&mut self) {
+        self.lost = Some(std::mem::take(&mut self.bytes).len());
     }
 }
 
@@ -55,7 +63,7 @@ pub fn pad(bytes: &[u8]) -> Pad {
 
 /// In segments.
 pub fn cut(bytes: &[u8], cut: usize) -> Pad {
-    Pad { bytes: bytes.to_vec(), cut, back: Back::default() }
+    Pad { bytes: bytes.to_vec(), cut, lost: None, back: Back::default() }
 }
 
 /// Memory to receive into.

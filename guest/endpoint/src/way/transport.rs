@@ -215,6 +215,11 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
+    fn lose(&mut self, token: Token) {
+        let channels: &mut Ways = &mut self.channels;
+        channels.lose(token);
+    }
+
     fn watch(&mut self, peer: PeerId, on: bool) {
         // That somebody of this host is gone is seen.
         if let Some(rings) = self.rings_to(peer) {

@@ -134,7 +134,8 @@ impl Rdm {
         }
         for operation in with {
             if let Some(request) = self.operations.request(operation) {
-                self.endpoint.library.with_buffer(request, Parcel::lose);
+                let endpoint = &mut self.endpoint;
+                endpoint.library.lose_buffer(&mut endpoint.way, request, Parcel::lose);
             }
             if let Some(Task::Served(served)) = self.operations.task(operation) {
                 served.lost = true;

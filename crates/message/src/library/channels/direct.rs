@@ -195,6 +195,9 @@ impl Offered {
 }
 
 /// A message that is being read.
+///
+/// Where it is shared, what is in place lies at one end of it, not always the first: only who has
+/// nothing in place, or cannot read, or has lost where it goes, takes steps of its own after that.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) peer: PeerId,

@@ -9,14 +9,17 @@
 //! # When the receiver's memory is its own again
 //! Before a receive ends, by success or not, nobody writes there any more: the word that both
 //! exchange says whether the sender does. A receiver that parts from a sender in the middle waits
-//! for that ([`Link::settle`]); not for a process that is gone, nor longer than [`HELP_ENDS_NS`]: one
-//! that was stopped within the very part is taken for a liar then. A sender writes at most two parts
-//! beyond what the receiver still takes, so a process that becomes another program while it
-//! receives is written to for no longer.
+//! for that ([`Link::settle`]), and so does one that loses its memory ([`Channels::lose_share`]); not
+//! for a process that is gone, nor longer than [`HELP_ENDS_NS`]: one that was stopped within the
+//! very part is taken for a liar then, and if it goes on later, it writes what it had begun. A sender
+//! takes at most twice in a row, so a process that becomes another program while it receives is
+//! written to for no longer than that: 2 MiB at most ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
 //! As in [`super::direct`]: a receiver may say any places, it is its own memory that is written
-//! there; and only to whom is vouched for it tells them.
+//! there; and only to whom is vouched for it tells them. It may say some whose faults it answers
+//! itself (a mapped file of its own file system), and hold its sender up in the kernel for as long as
+//! it likes; as a sender may hold up who reads. Both are processes of one user.
 
 use std::collections::VecDeque;
 
@@ -142,7 +145,8 @@ impl<D> Link<D> {
         self.settle_share();
     }
 
-    /// The same for what is shared now; what waits for it is read alone.
+    /// The same for what is shared now. What waits for it, or goes on with it, cannot be read any more
+    /// afterwards, or has lost where it goes.
     pub(super) fn settle_share(&mut self) {
         self.share.token = None;
         let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
@@ -155,6 +159,22 @@ impl<D> Link<D> {
             copied = taking.is_copied(&cell) == Ok(true);
         }
     }
+
+    /// Whether nothing waits for the sender's part.
+    pub(super) fn waits_for_nothing(&self) -> bool {
+        self.share.waiting.is_empty()
+    }
+
+    /// Whether the sender copies what is waited for.
+    fn is_copied(&self) -> bool {
+        let cell = self.receiver.shared();
+        self.share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
+    }
+
+    /// Whether nothing waits for the sender's part, or it will be told of it.
+    pub(super) fn is_told(&self) -> bool {
+        self.waits_for_nothing() || (!self.deferred && self.is_copied())
+    }
 }
 
 impl<D: Bell> Channels<D> {
@@ -165,6 +185,8 @@ impl<D: Bell> Channels<D> {
         // Who has something of ours to read does not help.
         let asks = read.into.is_some() && self.load.sends_nothing();
         let Ok((_, link)) = self.link(peer) else { return };
+        // Who cannot be read may still write here, and could not be waited for.
+        let asks = asks && link.direct.is_some();
         if asks && !link.share.waiting.is_empty() {
             // For the time of one part: to read all of it alone takes longer.
             link.share.waiting.push_back(read);
@@ -244,20 +266,37 @@ impl<D: Bell> Channels<D> {
     pub(super) fn look_at_waiting(&mut self) {
         self.awaits = false;
         for at in 0..self.links.len() {
-            let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            if link.share.waiting.is_empty() {
+            let Some(Some(link)) = self.links.get(at) else { continue };
+            if link.waits_for_nothing() {
                 continue;
             }
-            let cell = link.receiver.shared();
-            let taking = link.share.taking;
-            let copied = taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true));
-            drop(cell);
-            if copied {
+            if link.is_copied() {
                 self.awaits = true;
             } else {
                 self.go_on_with(at);
             }
         }
+    }
+
+    /// Where a message was to be received is lost: nobody writes there when this returns. It goes on
+    /// alone, and its bytes nowhere.
+    pub(super) fn lose_share(&mut self, token: Token) {
+        let waiting = self.links.iter_mut().flatten().flat_map(|link| &mut link.share.waiting);
+        let of = self.reads.iter_mut().chain(waiting).filter(|read| read.token == token);
+        of.for_each(|read| read.into = None);
+        for at in 0..self.links.len() {
+            if let Some(Some(link)) = self.links.get_mut(at)
+                && link.share.token == Some(token)
+            {
+                link.settle_share();
+                self.go_on_with(at);
+            }
+        }
+    }
+
+    /// No partner writes here any more when this returns.
+    pub fn settle(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::settle);
     }
 
     /// What is next to be helped with is looked at.
@@ -293,8 +332,11 @@ impl<D: Bell> Channels<D> {
                     well = well && push.places.cut(at, piece.len(), put);
                     at = at.saturating_add(piece.len());
                 });
-                (push.looks, push.fed) = (0, well);
-                push.giving.copied(&cell, parts, well).then_some(push.to)
+                // It may have fewer bytes than it was offered with.
+                well = well && at == end;
+                let over = push.giving.copied(&cell, parts, well);
+                (push.looks, push.fed) = (0, well && !over);
+                over.then_some(push.to)
             }
             Next::Wait => {
                 push.looks = push.looks.saturating_add(1);
@@ -305,6 +347,8 @@ impl<D: Bell> Channels<D> {
         };
         drop(cell);
         if let Some(to) = tell {
+            // One at a time is shared: what could not be said of others is of no use any more.
+            link.owed.retain(|head| head.kind != event::PUT);
             self.say(peer, event::put(to));
         }
     }

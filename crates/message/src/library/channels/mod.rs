@@ -313,6 +313,8 @@ impl<D: Bell> Channels<D> {
             // Who sleeps has filled the channel before.
             idle &= !matches!(link.unhurried, 1..CHANNEL_PACED_LOOKS);
             link.unhurried = CHANNEL_PACED_LOOKS;
+            // Who copies tells when it does not, unless that stands behind what is deferred.
+            idle &= link.is_told();
             // What is deferred waits for the application alone.
             let arrived = link.receiver.ready() && !link.deferred;
             let room = match (link.full, link.owed.is_empty()) {

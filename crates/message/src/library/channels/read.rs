@@ -109,6 +109,7 @@ impl<D: Bell> Channels<D> {
         let now = self.offered.take_if(|offered| shown && offered.name == offer);
         let alone = self.reads.is_empty() && self.load == Load::default();
         let Ok((_, link)) = self.link(peer) else { return false };
+        let alone = alone && link.waits_for_nothing();
         let before = link.offers.remove(&offer);
         let (Some(offered), Some(direct)) = (now.or(before), &link.direct) else { return false };
         if (len as usize) < DIRECT_BYTES_MIN || !offered.has(len) {

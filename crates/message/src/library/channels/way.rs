@@ -168,6 +168,10 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         self.withdraw();
     }
 
+    fn lose(&mut self, token: Token) {
+        self.lose_share(token);
+    }
+
     fn broken(&mut self, peer: PeerId) {
         if let Some(at) = self.of(peer) {
             self.bury(at, Status::EndpointUnreachable);
