@@ -127,6 +127,12 @@ impl<B: Buffer> Endpoint<B> {
         (step, stirs)
     }
 
+    /// Whether something is under way that may need looks and not only what rings: a message that is
+    /// fed, or copied from one memory into the other.
+    pub fn goes_on(&self) -> bool {
+        !self.library.is_still() || self.way.channels.is_reading()
+    }
+
     /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
     /// False: something did, or it is not seen so.
     #[inline]

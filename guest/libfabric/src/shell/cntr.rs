@@ -137,6 +137,7 @@ unsafe fn with<R>(
     let (done, vain) = object.shared.state.with(|state| {
         if goes_on {
             go_on(state, object.at);
+            wait::leave(state, &At(object.at));
         }
         let done = of(&mut state.cntrs, object.at).map(|cntr| {
             let done = run(cntr);

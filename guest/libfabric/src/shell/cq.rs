@@ -277,6 +277,7 @@ unsafe extern "C" fn readfrom(
     let (taken, vain) = object.shared.state.with(|state| {
         // SAFETY: and has the room that it says.
         let taken = unsafe { look(state, object.at, buf, count, from) };
+        wait::leave(state, &At(object.at));
         (taken, state.vain)
     });
     wait::give_way(vain);

@@ -73,6 +73,8 @@ pub struct State {
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
+    /// Something was done since those were last told that there is more to do.
+    pub worked: bool,
     /// Who goes on when the application does nothing.
     pub auto: Option<Auto>,
 }
@@ -161,6 +163,7 @@ impl State {
         let worked = self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env).then(|| begun(ep))));
         if let Ok(Some(vain)) = worked {
             self.vain = vain;
+            self.worked = true;
         }
     }
 
@@ -168,9 +171,14 @@ impl State {
     /// they go on with.
     #[cold]
     pub fn rouse(&mut self, at: usize) {
-        if !self.eps.get(at).is_some_and(|ep| ep.as_ref().is_some_and(|ep| ep.rdm.is_busy())) {
-            return;
+        if self.eps.get(at).is_some_and(|ep| ep.as_ref().is_some_and(|ep| ep.rdm.is_busy())) {
+            self.stir(at);
         }
+    }
+
+    /// Who sleeps and waits for an endpoint comes back.
+    #[cold]
+    pub fn stir(&self, at: usize) {
         let cqs = self.cqs.iter().flatten().map(|cq| (&cq.eps, &cq.sleep));
         let cntrs = self.cntrs.iter().flatten().map(|cntr| (&cntr.eps, &cntr.sleep));
         for (eps, sleep) in cqs.chain(cntrs) {

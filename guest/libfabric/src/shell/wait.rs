@@ -143,6 +143,25 @@ pub fn give_way(vain: u32) {
     }
 }
 
+/// A thread stops looking, since it found what it wanted or has no time left. Who sleeps asked to be
+/// rung for what there was to do before, so it looks itself what there is now.
+#[inline]
+pub fn leave(state: &mut State, of: &impl Sleeper) {
+    if state.asleep > 0 && std::mem::take(&mut state.worked) {
+        pass_on(state, of);
+    }
+}
+
+#[cold]
+fn pass_on(state: &State, of: &impl Sleeper) {
+    for at in of.eps(state).into_iter().flatten() {
+        let ep = state.eps.get(*at).and_then(Option::as_ref);
+        if ep.is_some_and(|ep| ep.rdm.endpoint.goes_on()) {
+            state.stir(*at);
+        }
+    }
+}
+
 /// Looks for something until it is there or the time is over: a moment awake, then asleep.
 pub fn until<T>(
     shared: &Shared,
@@ -154,14 +173,19 @@ pub fn until<T>(
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut since = Instant::now();
     loop {
-        if let Some(found) = shared.state.with(&mut look) {
-            return Some(found);
+        let (found, over) = shared.state.with(|state| {
+            let found = look(state);
+            let over = found.is_none() && end.is_some_and(|end| Instant::now() >= end);
+            if found.is_some() || over {
+                leave(state, of);
+            }
+            (found, over)
+        });
+        if found.is_some() || over {
+            return found;
         }
         let now = Instant::now();
         let left = end.map(|end| end.saturating_duration_since(now));
-        if left == Some(Duration::ZERO) {
-            return None;
-        }
         if now.saturating_duration_since(since) < LOOK {
             std::thread::yield_now();
             continue;

@@ -233,6 +233,109 @@ static void full(void) {
     av = names;
 }
 
+/* An endpoint with two queues, and a thread asleep on each: one waits for what it sends, the other
+ * for what comes, and does something else then. The first does not wait for that. */
+enum { LONG_ROUNDS = 40, LONG_BYTES = 3 << 20, LONG_TAG = 5, SHORT_TAG = 6 };
+
+static struct end both;
+static struct fid_cq *incoming;
+static unsigned char big_out[LONG_BYTES], big_in[LONG_BYTES];
+static fi_addr_t far_addr;
+
+static void *waits_for_sent(void *unused) {
+    entry told;
+    for (int round = 0; round < LONG_ROUNDS; round++) {
+        CHECK(fi_tsend(both.ep, big_out, sizeof big_out, NULL, far_addr, LONG_TAG, &words[1]) == 0);
+        CHECK(fi_cq_sread(both.cq, &told, 1, NULL, 10000) == 1 && told.op_context == &words[1]);
+    }
+    return unused;
+}
+
+static void *waits_for_incoming(void *unused) {
+    static unsigned char word[8];
+    entry told;
+    for (int round = 0; round < LONG_ROUNDS; round++) {
+        CHECK(fi_trecv(both.ep, word, sizeof word, NULL, FI_ADDR_UNSPEC, SHORT_TAG, 0, NULL) == 0);
+        CHECK(fi_cq_sread(incoming, &told, 1, NULL, 10000) == 1);
+        /* Until the long message is over. */
+        hear();
+    }
+    return unused;
+}
+
+/* Looks for what comes for so long. */
+static ssize_t look(struct end *far, double time) {
+    entry told;
+    ssize_t got = 0;
+    double since = now();
+    while (got <= 0 && now() - since < time)
+        got = fi_cq_read(far->cq, &told, 1);
+    CHECK(got <= 0 || told.len == sizeof big_in);
+    return got;
+}
+
+/* Takes a long message, and wakes the other thread meanwhile; whether that takes no longer than it
+ * must once it is looked for without end. */
+static bool take_long(struct end *far, fi_addr_t to, int round) {
+    CHECK(fi_trecv(far->ep, big_in, sizeof big_in, NULL, FI_ADDR_UNSPEC, LONG_TAG, 0, NULL) == 0);
+    ssize_t got = look(far, round % 8 * 30e-6);
+    /* Whoever sends finds no room for a while, and sleeps. */
+    usleep(round % 2 * 3000);
+    CHECK(fi_tinject(far->ep, out, 8, to, SHORT_TAG) == 0);
+    if (got <= 0)
+        got = look(far, round % 3 * 50e-6);
+    usleep(5000);
+    double since = now();
+    if (got <= 0)
+        got = look(far, 10);
+    CHECK(got == 1);
+    tell();
+    return now() - since < 0.15;
+}
+
+static void two_queues(void) {
+    struct fid_domain *here = domain;
+    struct fid_av *names = av, *theirs;
+    struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC};
+    struct fi_av_attr attr = {.type = FI_AV_TABLE};
+    struct end far = {0};
+    size_t len = sizeof both.name;
+    pthread_t threads[2];
+    fi_addr_t to;
+    int soon = 0;
+    CHECK(fi_endpoint(domain, info, &both.ep, NULL) == 0);
+    CHECK(fi_cq_open(domain, &queue, &both.cq, NULL) == 0);
+    CHECK(fi_cq_open(domain, &queue, &incoming, NULL) == 0);
+    CHECK(fi_ep_bind(both.ep, &av->fid, 0) == 0);
+    CHECK(fi_ep_bind(both.ep, &both.cq->fid, FI_TRANSMIT) == 0);
+    CHECK(fi_ep_bind(both.ep, &incoming->fid, FI_RECV) == 0);
+    CHECK(fi_enable(both.ep) == 0);
+    CHECK(fi_getname(&both.ep->fid, both.name, &len) == 0);
+    /* In a domain of its own: what is done there wakes nobody here. */
+    CHECK(fi_domain(fabric, info, &domain, NULL) == 0);
+    CHECK(fi_av_open(domain, &attr, &theirs, NULL) == 0);
+    av = theirs;
+    open_end(&far, FI_WAIT_UNSPEC, 0);
+    CHECK(fi_av_insert(theirs, both.name, 1, &to, 0, NULL) == 1);
+    CHECK(fi_av_insert(names, far.name, 1, &far_addr, 0, NULL) == 1);
+    fill(big_out, sizeof big_out, 1);
+    CHECK(pthread_create(&threads[0], NULL, waits_for_incoming, NULL) == 0);
+    CHECK(pthread_create(&threads[1], NULL, waits_for_sent, NULL) == 0);
+    for (int round = 0; round < LONG_ROUNDS; round++) {
+        memset(big_in, 0, sizeof big_in);
+        soon += take_long(&far, to, round);
+        CHECK(is(big_in, sizeof big_in, 1));
+    }
+    CHECK(pthread_join(threads[1], NULL) == 0 && pthread_join(threads[0], NULL) == 0);
+    CHECK(soon >= LONG_ROUNDS - 2);
+    close_end(&far);
+    CHECK(fi_close(&theirs->fid) == 0 && fi_close(&domain->fid) == 0);
+    domain = here;
+    av = names;
+    CHECK(fi_close(&both.ep->fid) == 0 && fi_close(&both.cq->fid) == 0);
+    CHECK(fi_close(&incoming->fid) == 0);
+}
+
 static void manual(void) {
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&a, FI_WAIT_UNSPEC, 0);
@@ -246,6 +349,13 @@ static void manual(void) {
     full();
     close_end(&a);
     close_end(&b);
+    close_domain();
+}
+
+static void of_two_queues(bool direct) {
+    CHECK(setenv("CAUSEWAY_DIRECT", direct ? "1" : "0", 1) == 0);
+    open_domain(0, FI_PROGRESS_MANUAL);
+    two_queues();
     close_domain();
 }
 
@@ -339,6 +449,10 @@ int main(int count, char **arguments) {
         by_itself();
     else if (count > 1 && strcmp(arguments[1], "deferred") == 0)
         deferred();
+    else if (count > 1 && strcmp(arguments[1], "queues") == 0)
+        of_two_queues(true);
+    else if (count > 1 && strcmp(arguments[1], "channels") == 0)
+        of_two_queues(false);
     else
         manual();
     puts("ok");

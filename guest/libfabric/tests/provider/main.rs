@@ -206,6 +206,11 @@ fn who_sleeps_hears_of_a_message_for_which_there_was_no_room() {
 }
 
 #[test]
+fn a_thread_that_waits_for_what_it_sent_does_not_need_the_one_that_waits_for_what_comes() {
+    holds("waits.c", &["queues", "channels"]);
+}
+
+#[test]
 fn a_thousand_endpoints_leave_nothing_behind() {
     holds("ends.c", &["thousand"]);
 }

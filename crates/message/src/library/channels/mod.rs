@@ -89,6 +89,8 @@ struct Link<D> {
     full: Option<usize>,
     /// How often what it was fed was found not taken yet; and it is fed all the same then.
     unhurried: u32,
+    /// A message was fed as much as is fed at a time, and there is more of it.
+    left: bool,
     /// Nothing more is written into it.
     lost: Option<Status>,
     /// Of no use any more; the library half is told.
@@ -214,6 +216,7 @@ impl<D: Bell> Channels<D> {
             deferred: false,
             full: None,
             unhurried: 0,
+            left: false,
             lost: None,
             dead: false,
             owed: VecDeque::new(),
@@ -313,6 +316,8 @@ impl<D: Bell> Channels<D> {
             // Who sleeps has filled the channel before.
             idle &= !matches!(link.unhurried, 1..CHANNEL_PACED_LOOKS);
             link.unhurried = CHANNEL_PACED_LOOKS;
+            // Said once: whoever asked looks again.
+            idle &= !std::mem::take(&mut link.left);
             // Who copies tells when it does not, unless that stands behind what is deferred.
             idle &= link.is_told();
             // What is deferred waits for the application alone.

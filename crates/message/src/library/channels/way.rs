@@ -111,12 +111,8 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     ) -> Result<usize, Refused> {
         let (_, link) = self.link(peer)?;
         let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
-        // A long one is left for others in between; there is more to do, so nobody sleeps over it.
-        let capped = at.saturating_add(CHANNEL_FEED_BYTES_MAX);
-        if capped < end {
-            link.unhurried = link.unhurried.max(1);
-        }
-        let end = end.min(capped);
+        // A long one is left for others in between.
+        let (whole, end) = (end, end.min(at.saturating_add(CHANNEL_FEED_BYTES_MAX)));
         let mut from = at;
         while from < end && self.keeps_up(peer, chunk)? {
             let len = chunk.min(end.saturating_sub(from));
@@ -130,6 +126,8 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                 Err(never) => return Err(never),
             }
         }
+        let (_, link) = self.link(peer)?;
+        link.left = from == end && end < whole;
         let fed = from.saturating_sub(at);
         self.load.feed(fed);
         Ok(fed)
