@@ -425,6 +425,11 @@ impl Board {
         Err(Dropped::NoEndpoint)
     }
 
+    /// What the board is called.
+    pub fn called(&self) -> &str {
+        &self.config.name
+    }
+
     /// What the board counted.
     pub fn counters(&self) -> BoardCounters {
         self.counters

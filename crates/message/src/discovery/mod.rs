@@ -83,6 +83,9 @@ pub struct Discovery {
     due: u64,
     /// How often a board said a name that is another's.
     pub contested: u64,
+    /// How often another board announced itself by our own address, as one does on a machine that
+    /// is a copy of ours: neither reaches the other.
+    pub twins: u64,
 }
 
 fn nic(mac: [u8; 6]) -> NicId {
@@ -146,6 +149,7 @@ impl Discovery {
             peers: BTreeMap::new(),
             due: u64::MAX,
             contested: 0,
+            twins: 0,
         }
     }
 
@@ -200,7 +204,11 @@ impl Discovery {
     /// Takes an announcement or the answer to a question.
     pub fn hear(&mut self, now: u64, frame: &[u8]) -> Option<News> {
         let (header, packet) = parse(frame).ok()?;
-        if header.source == self.own || header.source.first().is_none_or(|byte| byte & 1 != 0) {
+        if header.source.first().is_none_or(|byte| byte & 1 != 0) {
+            return None;
+        }
+        if header.source == self.own {
+            self.twins = self.twins.wrapping_add(u64::from(self.is_of_twin(&packet)));
             return None;
         }
         match packet {
@@ -211,6 +219,14 @@ impl Discovery {
             }
             _ => None,
         }
+    }
+
+    /// Whether what came from our address is another's. Our own comes back where a network has a
+    /// loop.
+    fn is_of_twin(&self, packet: &Packet<'_>) -> bool {
+        let Packet::Raw(data) = packet else { return false };
+        Announcement::parse(data)
+            .is_ok_and(|said| NicId(said.nic) == nic(self.own) && said.serial != self.serial)
     }
 
     fn announced(&mut self, now: u64, header: &Header, said: &Announcement) -> Option<News> {

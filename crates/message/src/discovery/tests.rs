@@ -110,6 +110,21 @@ fn a_board(a: &Discovery) -> NicId {
 }
 
 #[test]
+fn a_board_of_our_address_is_noticed_and_our_own_voice_is_not() {
+    let mut a = discovery(1);
+    let own = said(&mut a, 0).0;
+    let mut twin = Discovery::new(board(1), 999, 7, 0);
+    assert_eq!((a.hear(1, &own[0]), a.twins), (None, 0));
+    assert_eq!((a.hear(2, &said(&mut twin, 0).0[0]), a.twins), (None, 1));
+    // What claims to be from us and is no announcement of ours says nothing.
+    let header = Header { destination: [0xff; 6], source: mac(board(1)), peer_index: 0 };
+    let stray = Announcement { nic: board(2).0, serial: 5 }.emit();
+    let (head, data) = emit(&header, &Packet::Raw(&stray));
+    assert_eq!((a.hear(3, &[head.bytes(), data].concat()), a.twins), (None, 1));
+    assert_eq!(a.peers().count(), 0);
+}
+
+#[test]
 fn hostile_boards_take_no_name_that_another_one_has() {
     let mut a = discovery(1);
     a.name_static(board(3), Some("three:0".into()), 0);

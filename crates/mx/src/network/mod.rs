@@ -28,7 +28,7 @@ use causeway_backend::limits::FRAMES_BEFORE_DUE_MAX;
 use causeway_backend::{After, Desk, Half, NoRegion, Said, random};
 use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
-use causeway_fabric::{Context, Mac, Progress, Served, ServiceWatch};
+use causeway_fabric::{Context, LogLimit, Mac, Progress, Served, ServiceWatch};
 use causeway_message::backend::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
 use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::split::{NicId, RegionId};
@@ -99,6 +99,8 @@ pub struct Network {
     leaving: bool,
     /// Frames that changed nothing, by reason.
     dropped: BTreeMap<&'static str, u64>,
+    /// Of what others on the network cause.
+    log: LogLimit,
     /// What endpoints that are closed had counted.
     past: (EndpointCounters, PeerCounters),
     pub notes: Vec<Note>,
@@ -201,6 +203,7 @@ impl Network {
             bypassed_total: 0,
             leaving: false,
             dropped: BTreeMap::new(),
+            log: LogLimit::default(),
             past: Default::default(),
             notes: Vec::new(),
         };
@@ -381,13 +384,29 @@ impl Network {
     fn arrive(&mut self, now: u64) {
         let frame = self.carrier.frame();
         if Discovery::takes(frame) {
+            let twins = self.discovery.twins;
             if let Some(news) = self.discovery.hear(now, frame) {
                 self.follow(now, news);
+            }
+            if self.discovery.twins != twins {
+                self.warn_of_twin(now);
             }
             return;
         }
         if let Err(dropped) = self.half.arrive(now, frame) {
             self.count(reason(&dropped));
+        }
+    }
+
+    #[cold]
+    fn warn_of_twin(&mut self, now: u64) {
+        if let Some(more) = self.log.admit(now) {
+            let board = self.half.board.called();
+            log::warn!(
+                board, suppressed = more;
+                "another board has this one's address, and neither reaches the other: give the port \
+                 a `mac` of its own (machines that were copied have one machine id)"
+            );
         }
     }
 
@@ -522,6 +541,7 @@ impl Network {
         put("drop_memory_gone_total".into(), frames.hollow);
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
+        put("addresses_contested_total".into(), self.discovery.twins);
         put("endpoints_bypassing_total".into(), self.bypassed_total);
         let outlived = self.outlived.iter().flat_map(Outlived::endpoints).count();
         put("endpoints_outlived".into(), outlived as u64);

@@ -20,6 +20,7 @@ use causeway_fabric::carrier::Pool;
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::gather::Frame;
+use causeway_message::discovery::Discovery;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;
 
@@ -234,6 +235,8 @@ impl Udp {
         let source = frame.get(6..HEADER_LEN).and_then(|rest| rest.first_chunk::<6>()).copied();
         let Some(source) = source.filter(|_| frame.len() < FRAME_ROOM) else { return Came::Odd };
         let heard = match source == self.own {
+            // An announcement by our address is another board's that has it.
+            true if Discovery::takes(frame) => Heard::Here,
             true => Heard::Elsewhere,
             false => book.heard(source, from, frame, now_ns, causeway_backend::random),
         };

@@ -3,6 +3,7 @@
 
 use std::io::BufRead as _;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_memory::packet::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -216,4 +217,19 @@ fn many() {
 #[test]
 fn boards_share_an_interface() {
     with_wire("remote::boards_share_an_interface", many);
+}
+
+#[test]
+fn boards_of_one_address_are_counted_for_neither_can_reach_the_other() {
+    let test = "remote::boards_of_one_address_are_counted_for_neither_can_reach_the_other";
+    with_wire(test, || {
+        let hosts = [Host::on("near", "a"), Host::on("far", "a")];
+        let since = Instant::now();
+        let heard = |host: &Host| host.counters("a")["addresses_contested_total"] > 0;
+        while !hosts.iter().all(heard) {
+            assert!(since.elapsed() < Duration::from_secs(10), "none heard the other");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(hosts[0].counters("a")["boards_known"], 0);
+    });
 }
