@@ -208,6 +208,16 @@ impl PacketSocket {
         Ok(Self { fd, mtu: 0, before: 0 })
     }
 
+    /// From now on what is sent goes to the interface's driver at once, past the host's queueing
+    /// discipline (tc(8)) and unseen by who listens on this host; where the driver has no room, it is
+    /// not sent.
+    ///
+    /// # Errors
+    /// The host has no such option.
+    pub fn skip_queues(&self) -> io::Result<()> {
+        set(self.fd.as_fd(), libc::PACKET_QDISC_BYPASS, &1_i32)
+    }
+
     /// How many bytes stand before each frame, in both directions: [`FINISH_BYTES`] or none.
     pub fn before(&self) -> usize {
         self.before

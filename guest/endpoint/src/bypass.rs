@@ -7,6 +7,10 @@
 //! while nobody calls waits in the socket, and is acknowledged then. So partners have patience
 //! ([`GIVE_UP_NS`]); that one ended its daemon says.
 //!
+//! What is sent goes past the host's queueing discipline too, as frames of other ways past a kernel
+//! do, which saves some 0.1 us of 2.9: tc(8) and tcpdump(8) see it at the receiver only.
+//! `CAUSEWAY_QDISC=1` in a process's environment lets them see what it sends.
+//!
 //! # Budget
 //! A short message: a request and an event, in memory that only this process has, and one system call.
 //! One that comes: none. Who sleeps pays five more, and a wake-up, which no daemon stands between.
@@ -89,6 +93,10 @@ impl Bypass {
         (socket, lock): (OwnedFd, OwnedFd),
     ) -> io::Result<(Self, OwnedFd)> {
         let socket = Arc::new(PacketSocket::given(socket)?);
+        if std::env::var_os("CAUSEWAY_QDISC").is_none_or(|value| value != "1") {
+            // A host without that sends all the same.
+            let _ = socket.skip_queues();
+        }
         let mut inlet = PacketInlet::default();
         // Where the host gives no ring, each frame takes a system call.
         let _ = inlet.open(&socket, Slots::LONG);

@@ -45,6 +45,39 @@ fn messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped(
     with_wire(test, || in_storm(|| (Host::past("start", "a"), Host::past("end", "b"))));
 }
 
+/// How many frames passed the queueing discipline of an interface.
+fn queued(interface: &str) -> u64 {
+    let said = Command::new("tc").args(["-s", "qdisc", "show", "dev", interface]).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "pkt").expect(&said);
+    words[at - 1].parse().unwrap()
+}
+
+#[test]
+fn who_is_past_the_daemon_is_past_the_queues_of_its_host_too_unless_it_wants_them() {
+    let test =
+        "past::who_is_past_the_daemon_is_past_the_queues_of_its_host_too_unless_it_wants_them";
+    with_wire(test, || {
+        let done = Command::new("tc")
+            .args("qdisc add dev near root pfifo limit 1000".split_whitespace())
+            .status();
+        assert!(done.unwrap().success());
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let program = compile("pingpong.c");
+        let path = program.as_ref().to_str().unwrap().to_owned();
+        for (set, passes) in [("CAUSEWAY_QDISC=0", false), ("CAUSEWAY_QDISC=1", true)] {
+            let before = queued("near");
+            let a = one.start("env", &["a"], &[set, &path, "1", &nic("b").to_string()]);
+            let b = two.start(&program, &["b"], &["0", &nic("a").to_string()]);
+            a.end();
+            b.end();
+            let frames = queued("near") - before;
+            assert_eq!(frames > 200, passes, "{set}: {frames} frames");
+        }
+    });
+}
+
 #[test]
 fn a_process_past_the_daemon_that_dies_is_noticed() {
     with_wire("past::a_process_past_the_daemon_that_dies_is_noticed", || {
