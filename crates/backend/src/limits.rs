@@ -1,5 +1,8 @@
 //! Every bound of this crate, in one place.
 
+use causeway_memory::packet_ring::Slots;
+use causeway_wire::mxoe::FRAME_LEN_MAX;
+
 /// Frames that wait for the host to have room for them; then they are lost.
 pub const FRAMES_WAITING_MAX: usize = 1024;
 /// How long they wait until it is asked again; 200 us.
@@ -16,5 +19,11 @@ pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;
 /// Room for one frame from the interface, in bytes.
 pub const FRAME_ROOM: usize = 16_384;
+/// Least MTU of an interface by which two frames of what is pulled go in one, in bytes.
+pub const WIDE_MTU: usize = FRAME_LEN_MAX - 14;
+/// What frames of an interface of that MTU come into.
+pub const fn slots_for(mtu: usize) -> Slots {
+    if mtu >= WIDE_MTU { Slots::JUMBO } else { Slots::LONG }
+}
 /// Frames that are looked at before it is done what is due: as many as the host keeps.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;

@@ -106,6 +106,25 @@ fn ask(fd: BorrowedFd<'_>, name: &str, question: libc::Ioctl) -> io::Result<libc
     Ok(request)
 }
 
+/// The MTU of an interface, in bytes.
+fn mtu_of(fd: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    let answer = ask(fd, name, libc::SIOCGIFMTU)?;
+    // SAFETY: this question is answered by the MTU.
+    let mtu = unsafe { answer.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// The name of the interface that a packet socket is bound to.
+fn interface_of(fd: BorrowedFd<'_>) -> io::Result<String> {
+    // SAFETY: an all-zero address is valid: numbers only.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).unwrap_or(0);
+    // SAFETY: `address` has room for `len` bytes, which may have any values.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) })?;
+    let index = u32::try_from(address.sll_ifindex).map_err(|_| rustix::io::Errno::NODEV)?;
+    Ok(netdevice::index_to_name(fd, index)?)
+}
+
 /// Hears frames of a protocol at an interface from now on, and sends.
 fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()> {
     // SAFETY: an all-zero address is valid: numbers only.
@@ -174,9 +193,7 @@ impl PacketSocket {
         if libc::c_int::from(flags) & libc::IFF_UP == 0 {
             return Err(PacketError::Down(name.to_owned()));
         }
-        let mtu = ask(fd_ref, name, libc::SIOCGIFMTU).map_err(host)?;
-        // SAFETY: this question is answered by the MTU.
-        let mtu = unsafe { mtu.ifr_ifru.ifru_mtu };
+        let mtu = mtu_of(fd_ref, name).map_err(host)?;
         for option in [libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
             set(fd_ref, option, &1_i32).map_err(host)?;
         }
@@ -194,18 +211,20 @@ impl PacketSocket {
             attach(fd_ref, program).map_err(host)?;
         }
         bind(fd_ref, index, protocol).map_err(host)?;
-        Ok(Self { fd, mtu: usize::try_from(mtu).unwrap_or(0), before })
+        Ok(Self { fd, mtu, before })
     }
 
-    /// One that another process opened by [`Self::open_bare`], and gave us. What is not known of its
-    /// interface is zero.
+    /// One that another process opened by [`Self::open_bare`], and gave us. Where the host does not
+    /// tell its MTU, that is zero.
     ///
     /// # Errors
     /// It is no such socket.
     pub fn given(fd: OwnedFd) -> io::Result<Self> {
         // It has that by now; others refuse.
         set(fd.as_fd(), libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-        Ok(Self { fd, mtu: 0, before: 0 })
+        let mtu = interface_of(fd.as_fd()).and_then(|name| mtu_of(fd.as_fd(), &name));
+        let mtu = mtu.unwrap_or(0);
+        Ok(Self { fd, mtu, before: 0 })
     }
 
     /// From now on what is sent goes to the interface's driver at once, past the host's queueing

@@ -33,6 +33,8 @@ impl Slots {
     pub const SHORT: Self = Self::new(2048, 2048);
     /// For frames of a page and all that stands before them.
     pub const LONG: Self = Self::new(8192, 1024);
+    /// For frames of 9000 bytes and all that stands before them.
+    pub const JUMBO: Self = Self::new(16_384, 512);
 
     const fn new(bytes: usize, count: usize) -> Self {
         let whole = BLOCK_BYTES.is_multiple_of(bytes)

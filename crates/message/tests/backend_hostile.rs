@@ -62,6 +62,7 @@ fn pull(session: u32, (window, window_sequence): (u8, u8)) -> Pull {
         first_frame_offset: 0,
         block_len: 10_000,
         frame_index: 0,
+        wide: false,
     }
 }
 

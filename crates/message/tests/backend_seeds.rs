@@ -76,6 +76,9 @@ fn play(seed: u64, garbling: u64) -> Trace {
     };
     let mut world = World::new(draw.number(), boards);
     world.weather = weather(&mut draw);
+    let wide: Vec<bool> = (0..boards).map(|_| draw.chance(60)).collect();
+    world.widen(&wide);
+    world.narrow = draw.chance(20);
     let mut libraries = Libraries::default();
     (world.garbling, libraries.garbled) = (garbling, garbling > 0);
     libraries.crashes = temper != Temper::Calm || garbling > 0;

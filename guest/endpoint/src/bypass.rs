@@ -21,11 +21,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_backend::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX};
+use causeway_backend::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
 use causeway_backend::{Desk, Half, Said};
 use causeway_memory::packet::PacketSocket;
 use causeway_memory::packet_inlet::PacketInlet;
-use causeway_memory::packet_ring::Slots;
 use causeway_message::backend::{Config, Dropped};
 use causeway_message::split::{NicId, RegionId};
 use rustix::event::{Timespec, epoll};
@@ -99,10 +98,15 @@ impl Bypass {
         }
         let mut inlet = PacketInlet::default();
         // Where the host gives no ring, each frame takes a system call.
-        let _ = inlet.open(&socket, Slots::LONG);
+        let _ = inlet.open(&socket, slots_for(socket.mtu()));
         // Names are the daemon's to tell; and partners who are at the network themselves, too, say
         // nothing while they do not call.
-        let config = Config { give_up_ns: GIVE_UP_NS, silent: true, ..Config::new(board, "") };
+        let config = Config {
+            give_up_ns: GIVE_UP_NS,
+            silent: true,
+            wide: socket.mtu() >= WIDE_MTU,
+            ..Config::new(board, "")
+        };
         let mut half = Half::new(config, Some(Arc::clone(&socket)));
         let (desk, file) = Desk::new(())?;
         half.open(endpoint, secrets, desk)?;

@@ -33,12 +33,15 @@ pub struct Config {
     /// the network themselves and do not call. One that is said to be gone is so only if that is said
     /// again when it is asked.
     pub silent: bool,
+    /// Frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX) cross its network: of what is pulled two may
+    /// come and go in one. Where they do not cross all of it, they are not asked for after a while.
+    pub wide: bool,
 }
 
 impl Config {
     /// With MX's patience.
     pub fn new(nic: NicId, name: &str) -> Self {
-        Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false }
+        Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false, wide: false }
     }
 }
 
@@ -132,8 +135,9 @@ impl Board {
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<Endpoint>>>, Env<'a>) {
         let Self { own, config, hosts, pool, alarms, endpoints, counters } = self;
-        let (own, give_up_ns, silent) = (*own, config.give_up_ns, config.silent);
-        (endpoints, Env { now, out, hosts, pool, alarms, counters, own, give_up_ns, silent })
+        let (own, &mut Config { give_up_ns, silent, wide, .. }) = (*own, config);
+        let env = Env { now, out, hosts, pool, alarms, counters, own, give_up_ns, silent, wide };
+        (endpoints, env)
     }
 
     /// An endpoint that is open, and what it shares.
@@ -146,6 +150,11 @@ impl Board {
         let (endpoints, env) = self.split(now, out);
         let endpoint = endpoints.get_mut(usize::from(endpoint))?.as_mut()?;
         Some((endpoint, env))
+    }
+
+    /// Its network is another one, or has changed: see [`Config::wide`].
+    pub fn set_wide(&mut self, wide: bool) {
+        self.config.wide = wide;
     }
 
     /// Adds a board to those that are known: its number in the table, which stays until it is

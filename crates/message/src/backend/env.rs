@@ -1,6 +1,6 @@
 //! What every step of a board has at hand: the time, the outside, and what endpoints share.
 
-use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, emit};
+use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, WIDE_LEN, emit};
 
 use super::counters::BoardCounters;
 use super::hosts::Hosts;
@@ -20,6 +20,7 @@ pub(super) struct Env<'a> {
     pub(super) own: [u8; 6],
     pub(super) give_up_ns: u64,
     pub(super) silent: bool,
+    pub(super) wide: bool,
 }
 
 impl Env<'_> {
@@ -32,7 +33,7 @@ impl Env<'_> {
         self.out.frame(head.bytes(), data);
     }
 
-    /// Sends a frame of a block, whose `len` bytes are those of a region; what `reply` has is of
+    /// Sends a frame of a block, or two in one, whose `len` bytes are those of a region; what `reply` has is of
     /// no meaning.
     pub(super) fn send_region(
         &mut self,
@@ -42,7 +43,7 @@ impl Env<'_> {
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
         /// In place of bytes that are put behind the head elsewhere.
-        const BLANK: [u8; FRAGMENT_LEN] = [0; FRAGMENT_LEN];
+        const BLANK: [u8; WIDE_LEN] = [0; WIDE_LEN];
         let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
         let header = Header { destination, source: self.own, peer_index };
         let blank = BLANK.get(..len).ok_or(RegionFault)?;
@@ -53,7 +54,7 @@ impl Env<'_> {
             return Ok(());
         }
         // So few that they stand in the head.
-        let mut bytes = BLANK;
+        let mut bytes = [0; FRAGMENT_LEN];
         let data = bytes.get_mut(..len).ok_or(RegionFault)?;
         self.out.read(endpoint, region, offset, data)?;
         self.send(host, &Packet::PullReply(PullReply { data, ..reply }));

@@ -31,6 +31,7 @@ mod room;
 mod serve;
 mod time;
 mod transmit;
+mod wide;
 mod windows;
 
 use crate::split::{Event, PeerId, RegionId};
@@ -53,7 +54,7 @@ pub trait Outside {
     fn frame(&mut self, head: &[u8], data: &[u8]);
 
     /// As [`Self::frame`], where the second part is `len` bytes of a region of an endpoint, at most
-    /// [`FRAGMENT_LEN`](causeway_wire::mxoe::FRAGMENT_LEN): who has room for frames reads them there.
+    /// [`WIDE_LEN`](causeway_wire::mxoe::WIDE_LEN): who has room for frames reads them there.
     ///
     /// # Errors
     /// [`RegionFault`]: nothing is sent.
@@ -64,7 +65,7 @@ pub trait Outside {
         region: RegionId,
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
-        let mut bytes = [0; causeway_wire::mxoe::FRAGMENT_LEN];
+        let mut bytes = [0; causeway_wire::mxoe::WIDE_LEN];
         let data = bytes.get_mut(..len).ok_or(RegionFault)?;
         self.read(endpoint, region, offset, data)?;
         self.frame(head, data);

@@ -97,8 +97,17 @@ impl Layout {
         (edge(frame), edge(frame.saturating_add(1)))
     }
 
+    /// The frame that is so many bytes from this one on; or the first of two that are, and that it
+    /// is two.
+    pub(super) fn frames_at(self, offset: u32, len: usize) -> Option<(u32, bool)> {
+        let frame = self.frame_at(offset)?;
+        let until = |frame| self.range(frame).1.saturating_sub(offset) as usize;
+        let (one, both) = (until(frame), until(frame.saturating_add(1)));
+        (len == one || len == both).then_some((frame, len > one))
+    }
+
     /// The frame whose first byte this is.
-    pub(super) fn frame_at(self, offset: u32) -> Option<u32> {
+    fn frame_at(self, offset: u32) -> Option<u32> {
         let frame = offset.div_ceil(FRAME);
         let (from, to) = self.range(frame);
         (from == offset && to > from).then_some(frame)
@@ -151,12 +160,16 @@ impl Pull {
         self.blocks.is_empty() && self.whole(self.first).is_none()
     }
 
-    /// Block and bit of a frame that is missing.
-    pub(super) fn missing(&mut self, frame: u32) -> Option<(usize, &mut Block, u8)> {
+    /// Block and bits of a frame, or of two of one block, of which any is missing.
+    pub(super) fn missing(&mut self, frame: u32, two: bool) -> Option<(usize, &mut Block, u8)> {
         let at = frame.wrapping_shr(BLOCK_FRAMES.trailing_zeros()).checked_sub(self.first)?;
-        let bit = 1_u8.wrapping_shl(frame & BLOCK_FRAMES.wrapping_sub(1));
+        let place = frame & BLOCK_FRAMES.wrapping_sub(1);
+        let bits = (if two { 0b11_u8 } else { 1 }).checked_shl(place)?;
+        if two && place == BLOCK_FRAMES.wrapping_sub(1) {
+            return None;
+        }
         let block = self.blocks.get_mut(at as usize)?;
-        (block.missing & bit != 0).then_some((at as usize, block, bit))
+        (block.missing & bits != 0).then_some((at as usize, block, bits))
     }
 
     /// Frames and their number that are to be asked for, so that a block is all there.
@@ -257,6 +270,11 @@ mod tests {
                 assert_eq!(from, covered);
                 assert_eq!(layout.frame_at(from), Some(frame));
                 assert!(to > from && layout.frame_at(from + 1) != Some(frame));
+                let (_, both) = layout.range(frame + 1);
+                let found = |to: u32| layout.frames_at(from, (to - from) as usize);
+                assert_eq!(found(to), Some((frame, false)));
+                assert_eq!(found(both), Some((frame, both > to)));
+                assert_eq!(found(to + 1), (both == to + 1).then_some((frame, true)));
                 covered = to;
             }
             assert_eq!(covered, len);
@@ -307,11 +325,13 @@ mod tests {
             lost: false,
         });
         assert_eq!(pull.hole(0), Some((10, 4)));
-        assert!(pull.missing(8).is_none() && pull.missing(2).is_none());
-        let (at, block, bit) = pull.missing(10).unwrap();
+        assert!(pull.missing(8, false).is_none() && pull.missing(2, false).is_none());
+        let (at, block, bit) = pull.missing(10, false).unwrap();
         assert_eq!((at, bit), (0, 4));
         block.missing &= !bit;
         assert_eq!(pull.hole(0), Some((13, 1)));
         assert_eq!(pull.hole(1), None);
+        assert_eq!(pull.missing(12, true).unwrap().2, 0b0011_0000);
+        assert!(pull.missing(10, true).is_none() && pull.missing(15, true).is_none());
     }
 }

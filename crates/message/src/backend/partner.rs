@@ -8,6 +8,7 @@ use super::counters::PeerCounters;
 use super::dispute::Dispute;
 use super::number::Number;
 use super::time::{Alarm, RoundTrip};
+use super::wide::Wide;
 use crate::limits::{
     ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
 };
@@ -133,6 +134,7 @@ pub(super) struct Pulling {
     pub(super) offers: Vec<Handle>,
     pub(super) trip: RoundTrip,
     pub(super) breadth: Breadth,
+    pub(super) wide: Wide,
 }
 
 /// It is said that a partner is gone.
@@ -292,6 +294,7 @@ impl Partner {
                 offers: Vec::new(),
                 trip: RoundTrip::new(ASK_AGAIN_NS),
                 breadth: Breadth::new(),
+                wide: Wide::default(),
             },
             counters: PeerCounters::default(),
         }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use causeway_wire::mxoe::{Ends, Packet, Pull as Ask, PullNack, PullReply};
+use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as Ask, PullNack, PullReply};
 
 use super::board::Dropped;
 use super::endpoint::Endpoint;
@@ -58,6 +58,7 @@ fn ask(
         first_frame_offset: u16::try_from(base).unwrap_or(0),
         block_len: u16::try_from(to.saturating_sub(from)).unwrap_or(0),
         frame_index,
+        wide: env.wide && partner.pulling.wide.is_asked(pull.tries),
     };
     count(&mut partner.counters.blocks_asked);
     env.send(partner.host, &Packet::Pull(ask));
@@ -197,14 +198,13 @@ impl Endpoint {
         }
         partner.heard_at = env.now;
         let layout = Layout::new(offered.offset, pull.into.len);
-        let frame = layout.frame_at(reply.offset).filter(|frame| {
-            let (from, to) = layout.range(*frame);
+        let frames = layout.frames_at(reply.offset, reply.data.len()).filter(|(frame, two)| {
             let [sequence, ..] = frame.to_le_bytes();
-            sequence == reply.frame_sequence && to.saturating_sub(from) as usize == reply.data.len()
+            sequence == reply.frame_sequence && (env.wide || !two)
         });
-        let into = pull.into;
-        let missing = frame.and_then(|frame| pull.missing(frame));
-        let Some((at, block, bit)) = missing else {
+        let (into, tries) = (pull.into, pull.tries);
+        let missing = frames.and_then(|(frame, two)| pull.missing(frame, two));
+        let Some((at, block, bits)) = missing else {
             count(&mut partner.counters.replies_stray);
             return Err(Dropped::Number);
         };
@@ -216,7 +216,8 @@ impl Endpoint {
         }
         count(&mut partner.counters.replies_received);
         add(&mut partner.counters.bytes_pulled, reply.data.len());
-        block.missing &= !bit;
+        block.missing &= !bits;
+        partner.pulling.wide.came(reply.data.len() > FRAGMENT_LEN, tries);
         let block = *block;
         (pull.heard_at, pull.tries, pull.refused) = (env.now, 0, false);
         let wait = partner.pulling.trip.wait(0);

@@ -67,8 +67,8 @@ impl Endpoint {
         }
         let (mut at, mut frame) = (from, pull.frame_index);
         while at < to {
-            let (_, edge) = layout.range(frame);
-            let end = u64::from(edge).min(to);
+            let more = frame.saturating_add(u32::from(env.wide && pull.wide));
+            let end = u64::from(layout.range(more).1).min(to);
             let len = usize::try_from(end.saturating_sub(at)).unwrap_or(0);
             if len == 0 {
                 break;
@@ -86,7 +86,7 @@ impl Endpoint {
                 return Err(Dropped::Window);
             }
             count(&mut partner.counters.replies_sent);
-            (at, frame) = (end, frame.saturating_add(1));
+            (at, frame) = (end, more.saturating_add(1));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use causeway_message::backend::{Board, Config, Dropped, Outside, RegionFault, Taken};
 use causeway_message::split::{Address, Event, NicId, PeerId, RegionId, Request};
+use causeway_wire::mxoe::FRAME_LEN_NARROW;
 
 pub const MS: u64 = 1_000_000;
 
@@ -96,7 +97,7 @@ impl Outside for Side {
 
     fn frame(&mut self, head: &[u8], data: &[u8]) {
         let frame = [head, data].concat();
-        assert!((60..=48 + 4096).contains(&frame.len()), "a frame of {} bytes", frame.len());
+        assert!((60..=48 + 8192).contains(&frame.len()), "a frame of {} bytes", frame.len());
         self.frames.push(frame);
     }
 
@@ -180,6 +181,10 @@ pub struct World {
     /// in percent; and how many there were.
     pub garbling: u64,
     pub garbled: u64,
+    /// Which boards take two frames in one, whether such cross the network, and how many were sent.
+    pub wide: Vec<bool>,
+    pub narrow: bool,
+    pub long: u64,
     underway: BinaryHeap<Underway>,
     order: u64,
     /// Frames that came, and those that changed nothing.
@@ -212,6 +217,9 @@ impl World {
             weather: Weather::default(),
             garbling: 0,
             garbled: 0,
+            wide: vec![false; boards],
+            narrow: false,
+            long: 0,
             underway: BinaryHeap::new(),
             order: 0,
             came: 0,
@@ -222,11 +230,19 @@ impl World {
     }
 
     fn board(&self, board: usize, boards: usize) -> Board {
-        let mut new = Board::new(config(board));
+        let mut new = Board::new(Config { wide: self.wide[board], ..config(board) });
         for other in 0..boards {
             new.host_add(nic(other)).unwrap();
         }
         new
+    }
+
+    /// Which boards take two frames in one, from now on.
+    pub fn widen(&mut self, wide: &[bool]) {
+        self.wide = wide.to_vec();
+        for (board, wide) in self.boards.iter_mut().zip(wide) {
+            board.set_wide(*wide);
+        }
     }
 
     /// A board loses all that it knew.
@@ -267,6 +283,11 @@ impl World {
     pub fn carry(&mut self, from: usize) {
         for frame in std::mem::take(&mut self.sides[from].frames) {
             let to = usize::from(frame[5]).wrapping_sub(1);
+            let long = frame.len() > FRAME_LEN_NARROW;
+            self.long += u64::from(long);
+            if long && self.narrow {
+                continue;
+            }
             let copies = 1 + usize::from(self.rng.chance(self.weather.doubled));
             for _ in 0..copies {
                 if self.rng.chance(self.weather.lost) || to >= self.boards.len() {

@@ -112,6 +112,11 @@ impl Script {
         Self::of(Config { silent: true, ..Config::new(nic(0), "host:0") }).connect()
     }
 
+    /// The same, on a network that carries two frames in one.
+    pub fn connected_wide() -> (Self, PeerId) {
+        Self::of(Config { wide: true, ..Config::new(nic(0), "host:0") }).connect()
+    }
+
     fn connect(self) -> (Self, PeerId) {
         let mut script = self;
         let to = address(1, THEIRS);

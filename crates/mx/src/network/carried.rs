@@ -86,6 +86,11 @@ impl Carrier {
         }
     }
 
+    /// Whether two frames of what is pulled go in one: datagrams go many in one call as they are.
+    pub fn is_wide(&self) -> bool {
+        matches!(self, Self::Interface(interface) if interface.is_wide())
+    }
+
     /// Looks for a frame. `asks`: whether we were woken.
     pub fn receive(&mut self, now_ns: u64, asks: bool) -> Came {
         match self {

@@ -4,14 +4,13 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_backend::limits::FRAME_ROOM;
+use causeway_backend::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::packet::{PacketError, PacketSocket};
 use causeway_memory::packet_filter::{self, Step};
 use causeway_memory::packet_inlet::PacketInlet;
-use causeway_memory::packet_ring::Slots;
-use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_MAX};
+use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
 
 use super::carried::Came;
@@ -118,6 +117,11 @@ impl Interface {
         self.open.as_ref().map(|open| open.socket.clone())
     }
 
+    /// Whether two frames of what is pulled go by it in one.
+    pub fn is_wide(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.socket.mtu() >= WIDE_MTU)
+    }
+
     /// Opens it; tries again later if it does not work.
     ///
     /// # Errors
@@ -150,7 +154,7 @@ impl Interface {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let program = sieve::of_board(self.address, &self.elsewhere);
         let socket = self.socket_for(&program)?;
-        let needed = FRAME_LEN_MAX.saturating_sub(ETHERNET_LEN);
+        let needed = FRAME_LEN_NARROW.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(
                 "its MTU is {}, MXoE needs {needed}: `ip link set {} mtu 9000`, if the network \
@@ -161,7 +165,7 @@ impl Interface {
             return Err(host(io::Error::other(text)));
         }
         let watch = cx.watch_source(socket.as_fd(), self.source).map_err(host)?;
-        if let Err(error) = self.inlet.open(&socket, Slots::LONG) {
+        if let Err(error) = self.inlet.open(&socket, slots_for(socket.mtu())) {
             let interface = self.name.as_str();
             log::warn!(interface, error:%; "no ring: a system call for each frame");
         }

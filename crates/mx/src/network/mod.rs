@@ -194,8 +194,9 @@ impl Network {
         let outlived = wiring.locks.clone().map(|locks| Outlived::new(locks, cx.now_ns));
         let elsewhere = outlived.iter().flat_map(Outlived::endpoints);
         let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
+        let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
         let mut network = Self {
-            half: Half::new(Config::new(nic, name), carrier.exit()),
+            half: Half::new(config, carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             bypass: wiring.bypass,
@@ -428,6 +429,7 @@ impl Network {
         let now = cx.now_ns;
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
             self.half.outlet.frames.exit = self.carrier.exit();
+            self.half.board.set_wide(self.carrier.is_wide());
         }
         let ended = self.outlived.as_mut().map(|outlived| outlived.look(now)).unwrap_or_default();
         for endpoint in ended {

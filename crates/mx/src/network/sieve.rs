@@ -130,6 +130,7 @@ mod tests {
             first_frame_offset: 0,
             block_len: 4096,
             frame_index: 0,
+            wide: false,
         };
         let reply =
             PullReply { frame_sequence: 255 - to, offset: 0, handle: u32::MAX, magic, data: b"x" };

@@ -1,7 +1,9 @@
 //! Packets as bytes: a head, and for long packets the data that follow it.
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
-use super::large::{NOTIFY_LEN, PULL_LEN, PULL_REPLY_LEN, RENDEZVOUS_DATA_LEN, RENDEZVOUS_LEN};
+use super::large::{
+    NOTIFY_LEN, PULL_LEN, PULL_REPLY_LEN, RENDEZVOUS_DATA_LEN, RENDEZVOUS_LEN, WIDE_MARK,
+};
 use super::message::{EAGER_LEN, FRAGMENT_HEADER_LEN};
 use super::{
     Connect, ETHER_TYPE, Eager, Ends, FRAME_LEN_MIN, Fragment, Greeting, HEADER_LEN, Header, Kind,
@@ -211,6 +213,10 @@ fn pull_body(w: &mut Writer<'_>, pull: &Pull) -> usize {
     w.put(pull.first_frame_offset.to_be_bytes());
     w.put(pull.block_len.to_be_bytes());
     w.put(pull.frame_index.to_be_bytes());
+    if pull.wide {
+        // Where padding is.
+        w.put(WIDE_MARK);
+    }
     PULL_LEN
 }
 

@@ -1,7 +1,7 @@
 //! Large messages: offered, pulled by their receiver, and what it then tells the sender.
 
 use super::message::Common;
-use super::{BLOCK_LEN_MAX, Ends, Error, FRAGMENT_LEN, behind_type, data};
+use super::{BLOCK_LEN_MAX, Ends, Error, FRAGMENT_LEN, WIDE_LEN, behind_type, data};
 
 /// Length of a rendezvous packet, in bytes.
 pub(super) const RENDEZVOUS_LEN: usize = 32;
@@ -9,6 +9,9 @@ pub(super) const RENDEZVOUS_LEN: usize = 32;
 pub(super) const RENDEZVOUS_DATA_LEN: u16 = 8;
 /// Length of a pull, in bytes.
 pub(super) const PULL_LEN: usize = 32;
+/// What stands behind a pull that is [`Pull::wide`]: so long that no padding that was left as it
+/// happened to be says the same.
+pub(super) const WIDE_MARK: [u8; 8] = *b"\xcaWY\0wide";
 /// Length of a pull reply's header, in bytes.
 pub(super) const PULL_REPLY_LEN: usize = 16;
 /// Length of a notify, in bytes.
@@ -62,12 +65,14 @@ pub struct Pull {
     pub block_len: u16,
     /// The block's first frame.
     pub frame_index: u32,
+    /// Whether two frames that follow each other may come in one, of [`WIDE_LEN`] at most.
+    pub wide: bool,
 }
 
 /// One frame of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullReply<'a> {
-    /// Which frame of the message, modulo 256.
+    /// Which frame of the message, modulo 256; of two in one, the first.
     pub frame_sequence: u8,
     /// Where in the message the data belong, in bytes.
     pub offset: u32,
@@ -75,7 +80,7 @@ pub struct PullReply<'a> {
     pub handle: u32,
     /// As the pull said.
     pub magic: u32,
-    /// At most [`FRAGMENT_LEN`].
+    /// At most [`FRAGMENT_LEN`], or [`WIDE_LEN`] where the pull says so.
     pub data: &'a [u8],
 }
 
@@ -144,6 +149,7 @@ impl Pull {
             return Err(Error::Length { what: "pull block", is: block_len.into(), expected });
         }
         let frame_index = r.u32_be();
+        let wide = body.get(PULL_LEN..).is_some_and(|rest| rest.starts_with(&WIDE_MARK));
         Ok(Self {
             ends,
             session,
@@ -156,6 +162,7 @@ impl Pull {
             first_frame_offset,
             block_len,
             frame_index,
+            wide,
         })
     }
 }
@@ -165,8 +172,8 @@ impl<'a> PullReply<'a> {
         let mut r = behind_type("pull reply", PULL_REPLY_LEN, body)?;
         let frame_sequence = r.u8();
         let len = r.u16_be();
-        if usize::from(len) > FRAGMENT_LEN || len == 0 {
-            let expected = "1 to 4096";
+        if usize::from(len) > WIDE_LEN || len == 0 {
+            let expected = "1 to 8192";
             return Err(Error::Length { what: "pull reply", is: len.into(), expected });
         }
         let (offset, handle, magic) = (r.u32_be(), r.u32_be(), r.u32_be());

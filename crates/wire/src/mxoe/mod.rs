@@ -4,6 +4,11 @@
 //! Every packet stands behind an Ethernet header and the peer index of its sender. All fields are
 //! big-endian. What a field's place says nothing of is sent as zero and not looked at; so are the
 //! sender's generation and the checksums, which no release of any sender fills.
+//!
+//! One thing is ours. Who asks for a block may say, behind its pull, where all others have padding
+//! that nobody looks at, that it takes two frames of the block in one ([`Pull::wide`]): on a
+//! network whose frames have 9000 bytes, half as many cross it. Who does not know that answers as
+//! ever, and so does whose interface is too narrow.
 
 mod announce;
 mod control;
@@ -33,8 +38,12 @@ pub const FRAME_LEN_MIN: usize = 60;
 pub const HEAD_LEN_MAX: usize = 48;
 /// Payload of a full fragment of a medium message, and of a pulled frame, in bytes.
 pub const FRAGMENT_LEN: usize = 4096;
+/// Longest frame that everybody sends and takes, in bytes.
+pub const FRAME_LEN_NARROW: usize = HEAD_LEN_MAX + FRAGMENT_LEN;
+/// Payload of two pulled frames in one, which only those take who said so, in bytes.
+pub const WIDE_LEN: usize = 2 * FRAGMENT_LEN;
 /// Longest frame, in bytes.
-pub const FRAME_LEN_MAX: usize = HEAD_LEN_MAX + FRAGMENT_LEN;
+pub const FRAME_LEN_MAX: usize = HEAD_LEN_MAX + WIDE_LEN;
 /// `log2` of [`FRAGMENT_LEN`].
 pub const PIPELINE: u8 = 12;
 /// Longest tiny message, in bytes.

@@ -103,6 +103,7 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         first_frame_offset: 0x0203,
         block_len: 0x7dfd,
         frame_index: 0x0506_0708,
+        wide: false,
     };
     let frame = golden(
         32,
@@ -112,6 +113,14 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         ],
     );
     check(&Packet::Pull(pull), &frame);
+    // Ours alone, where native MX has padding and looks at none.
+    let mut wide = frame.clone();
+    wide[48..56].copy_from_slice(b"\xcaWY\0wide");
+    check(&Packet::Pull(Pull { wide: true, ..pull }), &wide);
+    // Padding that is left as it was says nothing.
+    let mut left = frame;
+    left[48..].fill(0xca);
+    assert_eq!(parse(&left), Ok((HEADER, Packet::Pull(pull))));
     let data = [5; 4096];
     let reply = PullReply {
         frame_sequence: 8,
@@ -256,10 +265,10 @@ proptest! {
     fn large_packets_come_back(
         (sequence, acknowledged, match_info, session) in any::<(u16, u16, u64, u32)>(),
         (message_len, window, window_sequence, offset) in any::<(u32, u8, u8, u16)>(),
-        (handle, magic, frame_index, at) in any::<(u32, u32, u32, u32)>(),
+        (handle, magic, frame_index, at, wide) in any::<(u32, u32, u32, u32, bool)>(),
         first_frame_offset in 0_u16..4096,
         block_len in 1_u16..=28_672,
-        data in proptest::collection::vec(any::<u8>(), 1..=FRAGMENT_LEN),
+        data in proptest::collection::vec(any::<u8>(), 1..=WIDE_LEN),
     ) {
         let (ends, total_len) = (ENDS, message_len);
         let offer = Rendezvous {
@@ -269,9 +278,9 @@ proptest! {
         round_trip(&Packet::Rendezvous(offer), 48);
         let pull = Pull {
             ends, session, total_len, window, window_sequence, offset, handle, magic,
-            first_frame_offset, block_len, frame_index,
+            first_frame_offset, block_len, frame_index, wide,
         };
-        round_trip(&Packet::Pull(pull), 48);
+        round_trip(&Packet::Pull(pull), if wide { 56 } else { 48 });
         let notify =
             Notify { ends, session, total_len, window, window_sequence, sequence, acknowledged };
         round_trip(&Packet::Notify(notify), 40);
@@ -349,7 +358,7 @@ fn hostile_lengths_are_refused() {
         assert!(parse(&spoil(&medium, at, with)).is_err(), "{at}: {with:?}");
     }
     let reply = PullReply { frame_sequence: 0, offset: 0, handle: 0, magic: 0, data: &[0; 60] };
-    for len in [[0, 0], [0x10, 1], [0, 61]] {
+    for len in [[0, 0], [0x20, 1], [0, 61]] {
         assert!(parse(&spoil(&Packet::PullReply(reply), 2, &len)).is_err(), "{len:?}");
     }
     let name = HostReply { index_of_destination: 0, magic: 0, name: b"ab" };
