@@ -173,7 +173,8 @@ impl Stage {
         let mut sides = [1, 2].map(|random| Side { random, room: 1_000, ..Side::default() });
         let boards = [0, 1].map(|number| {
             let config = Config::new(nic(number), "host:0");
-            let mut board = Board::new(Config { give_up_ns: 10_000 * MS, ..config });
+            let config = Config { give_up_ns: 10_000 * MS, wide: true, ..config };
+            let mut board = Board::new(config);
             for other in 0..3 {
                 board.host_add(nic(other)).expect("there is room");
             }

@@ -80,28 +80,29 @@ pub fn frame_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
 }
 
 /// Bytes of data in each frame of a stream, as MXoE has them.
-const DATA: usize = 4096;
+pub const DATA: usize = 4096;
 /// What a socket holds in each direction, in bytes.
 const HELD: usize = 4 << 20;
 /// Without a frame for so long, none comes, or all have come.
 const QUIET: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(100)];
 
-/// A stream of frames of [`DATA`] bytes each, in Gbit/s of what came: many in
+/// A stream of frames of so many bytes each, at most 8 KiB, in Gbit/s of what came: many in
 /// one call out, by the host's ring in, each end on a core of its own and never asleep.
-pub fn frame_gbits(effort: &Effort, total: u64) -> Result<Vec<f64>, String> {
+pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     for host in 0..2 {
         let set = ["-n", underlay.name(host)?, "link", "set", "eth0", "mtu", "9000"];
         super::process::run(super::process::command("ip").args(set))?;
     }
-    let count = effort.rounds(total) / DATA as u64;
+    let count = effort.rounds(total) / data as u64;
     let open = || PacketSocket::open_for("eth0", ETHERTYPE, None).map_err(std::io::Error::other);
     let receive = || {
         pin(SERVER);
         let socket = open()?;
         hold_received(&socket, HELD);
-        let mut ring = PacketRing::new(&socket, Slots::LONG)?;
-        let mut room = vec![0; FINISH_BYTES + 2 * DATA];
+        let slots = if data > DATA { Slots::JUMBO } else { Slots::LONG };
+        let mut ring = PacketRing::new(&socket, slots)?;
+        let mut room = vec![0; FINISH_BYTES + 2 * data];
         let (mut came, mut first, mut last) = (0_u64, None, Instant::now());
         while last.elapsed() < QUIET[usize::from(came > 0)] {
             if ring.receive(&socket, &mut room).is_ok() {
@@ -112,13 +113,13 @@ pub fn frame_gbits(effort: &Effort, total: u64) -> Result<Vec<f64>, String> {
         }
         let first = first.ok_or(std::io::ErrorKind::TimedOut)?;
         let time = last.duration_since(first);
-        Ok(came as f64 * DATA as f64 * 8.0 / time.as_secs_f64() / 1e9)
+        Ok(came as f64 * data as f64 * 8.0 / time.as_secs_f64() / 1e9)
     };
     let send = || {
         pin(CLIENT);
         let socket = open()?;
         hold_sent(&socket, HELD);
-        let one = [&frame()[..FINISH_BYTES + 14], &[7; DATA]].concat();
+        let one = [&frame()[..FINISH_BYTES + 14], &vec![7; data]].concat();
         let bytes = one.repeat(FRAMES_PER_CALL_MAX);
         let ends: Vec<usize> = (1..=FRAMES_PER_CALL_MAX).map(|n| n * one.len()).collect();
         let mut sent = 0;

@@ -13,7 +13,7 @@ use crate::effort::Effort;
 use crate::floor::bare_ring_us;
 use crate::inner::busy_ns;
 use crate::peers::af_xdp::{xdp_gbits, xdp_round_us};
-use crate::peers::frames::{frame_gbits, frame_round_us};
+use crate::peers::frames::{DATA, frame_gbits, frame_round_us};
 use crate::peers::messages::{ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::mpi::open_mpi_us;
 use crate::peers::process::{Program, command, run};
@@ -337,12 +337,12 @@ pub fn plans() -> Vec<Plan> {
         (
             "MX between hosts, stream of 1 MiB",
             By::Frames,
-            "Each host on one core, in turns. Frames of 4 KiB, each of which crosses the kernel alone.",
+            "Each host on one core, in turns. Frames of 8 KiB, each of which crosses the kernel alone.",
         ),
         (
             "MX between hosts past the daemon, stream of 1 MiB",
             By::Bypass,
-            "Each host on one core: its process alone. Frames of 4 KiB, many in one call.",
+            "Each host on one core: its process alone. Frames of 8 KiB, many in one call.",
         ),
         (
             "MX between hosts by datagrams, stream of 1 MiB",
@@ -356,7 +356,8 @@ pub fn plans() -> Vec<Plan> {
                 .beside("raw veth, TCP", |e| {
                     Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
                 })
-                .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30))
+                .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30, DATA))
+                .beside("raw veth, frames of 8 KiB", |e| frame_gbits(e, 2 << 30, 2 * DATA))
                 .beside("raw veth, AF_XDP", xdp_gbits)
                 .aim(Against::Peer("raw veth, frames"), 0.9)
                 .note(note),
