@@ -45,6 +45,31 @@ fn messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped(
     with_wire(test, || in_storm(|| (Host::past("start", "a"), Host::past("end", "b"))));
 }
 
+/// How many frames came to an interface.
+fn frames(interface: &str) -> u64 {
+    let all = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let its = all.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
+    // Bytes stand before them.
+    its.and_then(|counts| counts.split_whitespace().nth(1)?.parse().ok()).expect(&all)
+}
+
+#[test]
+fn long_messages_take_half_as_many_frames_where_both_interfaces_carry_such() {
+    let test = "past::long_messages_take_half_as_many_frames_where_both_interfaces_carry_such";
+    with_wire(test, || {
+        let program = compile("window.c");
+        for make in [Host::past as fn(&str, &str) -> Host, Host::on] {
+            let [wide, narrow] = [9000, 4200].map(|mtu| {
+                ip(&format!("link set far mtu {mtu}"));
+                let before = frames("near") + frames("far");
+                both(&program, (&make("near", "a"), &make("far", "b")));
+                frames("near") + frames("far") - before
+            });
+            assert!(wide * 10 < narrow * 7, "{wide} and {narrow} frames");
+        }
+    });
+}
+
 /// How many frames passed the queueing discipline of an interface.
 fn queued(interface: &str) -> u64 {
     let said = Command::new("tc").args(["-s", "qdisc", "show", "dev", interface]).output().unwrap();
