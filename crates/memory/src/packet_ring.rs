@@ -18,34 +18,41 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::packet::{Packet, PacketSocket, drops, set, tag_of};
 
-/// Length of the pieces that the host makes the ring of, in bytes.
-const BLOCK_BYTES: usize = 256 << 10;
-
 /// How long the slots of a ring are, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     bytes: usize,
-    count: usize,
+    /// Slots of each piece that the host makes the ring of, which is some 256 KiB long.
+    of_block: usize,
+    blocks: usize,
 }
 
 impl Slots {
     /// For frames of 1500 bytes and all that stands before them.
-    pub const SHORT: Self = Self::new(2048, 2048);
+    pub const SHORT: Self = Self::new(2048, 128, 16);
     /// For frames of a page and all that stands before them.
-    pub const LONG: Self = Self::new(8192, 1024);
+    pub const LONG: Self = Self::new(8192, 32, 32);
     /// For frames of 9000 bytes and all that stands before them.
-    pub const JUMBO: Self = Self::new(16_384, 512);
+    pub const JUMBO: Self = Self::new(9216, 28, 37);
 
-    const fn new(bytes: usize, count: usize) -> Self {
-        let whole = BLOCK_BYTES.is_multiple_of(bytes)
-            && bytes.saturating_mul(count).is_multiple_of(BLOCK_BYTES);
-        assert!(whole, "blocks are whole");
-        Self { bytes, count }
+    const fn new(bytes: usize, of_block: usize, blocks: usize) -> Self {
+        let slots = Self { bytes, of_block, blocks };
+        assert!(slots.block_bytes().is_multiple_of(4096), "blocks are whole pages");
+        slots
+    }
+
+    /// How many frames wait there at most.
+    pub const fn count(self) -> usize {
+        self.of_block.saturating_mul(self.blocks)
+    }
+
+    const fn block_bytes(self) -> usize {
+        self.bytes.saturating_mul(self.of_block)
     }
 
     /// Length of the ring, in bytes.
     const fn ring_bytes(self) -> usize {
-        self.bytes.saturating_mul(self.count)
+        self.block_bytes().saturating_mul(self.blocks)
     }
 }
 
@@ -77,10 +84,10 @@ unsafe impl Send for PacketRing {}
 fn request(socket: &PacketSocket, slots: Option<Slots>) -> io::Result<()> {
     let number = |value: usize| libc::c_uint::try_from(value).unwrap_or(0);
     let request = libc::tpacket_req {
-        tp_block_size: slots.map_or(0, |_| number(BLOCK_BYTES)),
-        tp_block_nr: slots.map_or(0, |slots| number(slots.ring_bytes() / BLOCK_BYTES)),
+        tp_block_size: slots.map_or(0, |slots| number(slots.block_bytes())),
+        tp_block_nr: slots.map_or(0, |slots| number(slots.blocks)),
         tp_frame_size: slots.map_or(0, |slots| number(slots.bytes)),
-        tp_frame_nr: slots.map_or(0, |slots| number(slots.count)),
+        tp_frame_nr: slots.map_or(0, |slots| number(slots.count())),
     };
     set(socket.as_fd(), libc::PACKET_RX_RING, &request)
 }
@@ -237,7 +244,7 @@ impl PacketRing {
     fn next_slot(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         let next = self.next.wrapping_add(1);
-        self.next = if next < self.slots.count { next } else { 0 };
+        self.next = if next < self.slots.count() { next } else { 0 };
     }
 
     /// As if the host had lost its place: the slot that it fills next is not its own, nor ours.

@@ -54,6 +54,8 @@ pub const BLOCKS_SPAN_MAX: usize = 64;
 /// How often in a row nothing may come of a pull that asks for two frames in one, until it asks for
 /// the common ones; and the same where such came before: what crosses the network seldom changes.
 pub const WIDE_TRIES_MAX: (u32, u32) = (2, 8);
+/// How long they are not asked for then, in ns: at first, and at most, for it doubles.
+pub const WIDE_AGAIN_NS: (u64, u64) = (10_000_000_000, 640_000_000_000);
 /// Large messages of one partner that a library half pulls at a time, in bytes, and how many however
 /// long they are. Four times what is asked for at a time ([`BLOCKS_ASKED`]), so that the library has
 /// time to take what came; and no more, so that it is taken out of a cache.

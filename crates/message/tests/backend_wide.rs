@@ -7,7 +7,8 @@ use backend::library::{Libraries, Place};
 use backend::script::{OURS, Script, TO_US, packets};
 use backend::{MS, Weather, World};
 use causeway_message::backend::{Dropped, Taken};
-use causeway_message::split::{Event, PeerId, RegionId, Request, Token, Window};
+use causeway_message::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
+use causeway_message::split::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, Rendezvous, WIDE_LEN};
 
 const PLACES: &[Place] = &[(0, 0), (1, 3)];
@@ -60,6 +61,65 @@ fn a_network_between_them_that_carries_none_is_found_out() {
     assert!(long > 0 && world.now - begun < 1_000 * MS, "{} ms", (world.now - begun) / MS);
     let (long, _) = carry(&mut world, &mut libraries, &[LEN; 3]);
     assert_eq!(long, 0, "once is enough");
+    // It may have been something else: it is tried again now and then.
+    world.pass(WIDE_AGAIN_NS.0);
+    assert!(carry(&mut world, &mut libraries, &[LEN]).0 > 0);
+    world.pass(WIDE_AGAIN_NS.0);
+    assert_eq!(carry(&mut world, &mut libraries, &[LEN]).0, 0, "less and less often");
+}
+
+#[test]
+fn a_network_that_was_down_is_not_taken_for_a_narrow_one_for_long() {
+    let nothing = Weather { lost: 100, ..Weather::default() };
+    for (first, down_ms) in [(true, 100), (false, 3_000)] {
+        let (mut world, mut libraries) = world([true; 2]);
+        if !first {
+            carry(&mut world, &mut libraries, &[LEN]);
+        }
+        // Down as soon as it is asked for.
+        libraries.plan(&[LEN]);
+        let long = world.long;
+        while world.long == long {
+            libraries.play(&mut world);
+            world.step(world.now + MS);
+        }
+        world.weather = nothing;
+        world.pass(down_ms * MS);
+        world.weather = Weather::default();
+        carry(&mut world, &mut libraries, &[]);
+        world.pass(WIDE_AGAIN_NS.0);
+        let (long, replies) = carry(&mut world, &mut libraries, &[LEN]);
+        assert_eq!(long, replies, "{first}");
+    }
+}
+
+#[test]
+fn a_board_whose_network_is_another_one_has_learnt_nothing_of_it() {
+    let (mut world, mut libraries) = world([true; 2]);
+    world.narrow = true;
+    carry(&mut world, &mut libraries, &[LEN]);
+    world.narrow = false;
+    assert_eq!(carry(&mut world, &mut libraries, &[LEN]).0, 0);
+    world.widen(&[true; 2]);
+    assert!(carry(&mut world, &mut libraries, &[LEN]).0 > 0);
+}
+
+#[test]
+fn one_frame_that_is_all_that_is_missing_tells_nothing_of_two() {
+    let (mut script, _) = Script::connected_wide();
+    // Nine frames: the last one alone.
+    let pull = pulling(&mut script, 8 * FRAGMENT_LEN + 100);
+    let bytes = [0xbd; WIDE_LEN];
+    for frame in [0, 2, 4, 6] {
+        script.say(&Packet::PullReply(reply(pull, frame, &bytes))).unwrap();
+    }
+    script.pass(10_000 * MS);
+    let sent = script.sent();
+    assert!(packets(&sent).len() > WIDE_TRIES_MAX.1 as usize, "it was asked for again");
+    script.say(&Packet::PullReply(reply(pull, 8, &bytes[..100]))).unwrap();
+    script.sent();
+    script.told();
+    assert!(next_pulling(&mut script, LEN, 2).wide);
 }
 
 #[test]
@@ -84,14 +144,19 @@ fn a_network_that_changes_is_found_out() {
 }
 
 /// Something is offered to us, and we pull it: the pull.
-fn pulling(script: &mut Script) -> Pull {
+fn pulling(script: &mut Script, len: usize) -> Pull {
+    next_pulling(script, len, 1)
+}
+
+/// The same, by the message with this number.
+fn next_pulling(script: &mut Script, len: usize, sequence: u16) -> Pull {
     let offer = Rendezvous {
         ends: TO_US,
-        sequence: 1,
+        sequence,
         acknowledged: 1,
         match_info: 1,
         session: script.session,
-        message_len: LEN as u32,
+        message_len: len as u32,
         window: 7,
         window_sequence: 8,
         offset: 0,
@@ -101,9 +166,9 @@ fn pulling(script: &mut Script) -> Pull {
     let [backend::Told::Event(Event::Offered { handle, .. })] = told[..] else {
         panic!("{told:?}")
     };
-    let region = script.board.region_add(OURS, LEN as u64).unwrap();
-    script.side.regions.insert((OURS, region.0), vec![0; LEN]);
-    let into = Window { region, offset: 0, len: LEN as u32 };
+    let region = script.board.region_add(OURS, len as u64).unwrap();
+    script.side.regions.insert((OURS, region.0), vec![0; len]);
+    let into = Window { region, offset: 0, len: len as u32 };
     script.sent();
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(9), into }), Taken::Yes);
     let sent = script.sent();
@@ -124,7 +189,7 @@ fn filled(script: &Script) -> usize {
 #[test]
 fn hostile_two_in_one_that_nobody_takes_write_nothing() {
     let (mut script, _) = Script::connected();
-    let pull = pulling(&mut script);
+    let pull = pulling(&mut script, LEN);
     assert!(!pull.wide);
     let two = Packet::PullReply(reply(pull, 0, &[0xbd; WIDE_LEN]));
     assert_eq!(script.say(&two), Err(Dropped::Number));
@@ -134,7 +199,7 @@ fn hostile_two_in_one_that_nobody_takes_write_nothing() {
 #[test]
 fn hostile_two_in_one_lie_in_one_block_and_are_whole() {
     let (mut script, _) = Script::connected_wide();
-    let pull = pulling(&mut script);
+    let pull = pulling(&mut script, LEN);
     assert!(pull.wide);
     let bytes = [0xbd; WIDE_LEN];
     // Of two blocks; and neither one nor two.
@@ -181,26 +246,25 @@ fn hostile_wishes_for_two_in_one_get_what_the_network_carries() {
         };
         assert_eq!(script.say(&Packet::Pull(pull)), Ok(()));
         let sent = script.sent();
-        let lens: Vec<usize> = packets(&sent)
-            .iter()
-            .map(|packet| match packet {
-                Packet::PullReply(reply) => reply.data.len(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(lens, vec![longest; 32_768 / longest]);
+        assert_eq!(replies(&sent), each(0, 32_768, longest));
         // An odd number of frames, and the last is short.
         let tail = Pull { frame_index: 7, block_len: 40_000 - 7 * 4096, ..pull };
         assert_eq!(script.say(&Packet::Pull(tail)), Ok(()));
-        let sent = script.sent();
-        let sum: usize = packets(&sent)
-            .iter()
-            .map(|packet| match packet {
-                Packet::PullReply(reply) => reply.data.len(),
-                other => panic!("{other:?}"),
-            })
-            .sum();
-        assert_eq!(sum, 40_000 - 7 * 4096);
-        assert_ne!(peer, PeerId::NONE);
+        assert_eq!(replies(&script.sent()), each(7 * 4096, 40_000, longest));
     }
+}
+
+/// First frame, offset and length of each reply.
+fn replies(sent: &[Vec<u8>]) -> Vec<(u8, u32, usize)> {
+    let one = |packet: &Packet<'_>| match packet {
+        Packet::PullReply(reply) => (reply.frame_sequence, reply.offset, reply.data.len()),
+        other => panic!("{other:?}"),
+    };
+    packets(sent).iter().map(one).collect()
+}
+
+/// The same of replies from one byte to another, so long.
+fn each(from: usize, to: usize, longest: usize) -> Vec<(u8, u32, usize)> {
+    let one = |at: usize| ((at / FRAGMENT_LEN) as u8, at as u32, longest.min(to - at));
+    (from..to).step_by(longest).map(one).collect()
 }

@@ -6,6 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use causeway_backend::limits::slots_for;
 use causeway_fabric::control::{Answer, Command};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Handle, Name, Pacing, Turned};
@@ -76,7 +77,7 @@ fn frame() -> Vec<u8> {
 
 fn unseen_loss() {
     /// Slots of the ring.
-    const RING: u64 = 1024;
+    const RING: u64 = slots_for(9000).count() as u64;
     let mut host = ByHand::new(|dir| interface_board(dir, "a", "near"));
     let far = PacketSocket::open("far").unwrap();
     let send = || {
@@ -92,7 +93,7 @@ fn unseen_loss() {
     send();
     host.reaches("frames_received_total", 1, PATIENCE);
     assert_eq!(host.counter("interface_lost_total"), 0);
-    (0..RING + 100).for_each(|_| send());
+    (0..RING + 200).for_each(|_| send());
     // So that the last look finds some: one that finds none asks.
     host.turned.turn().unwrap();
     (0..10).for_each(|_| send());

@@ -155,6 +155,7 @@ impl Board {
     /// Its network is another one, or has changed: see [`Config::wide`].
     pub fn set_wide(&mut self, wide: bool) {
         self.config.wide = wide;
+        self.endpoints.iter_mut().flatten().for_each(|endpoint| endpoint.peers.forget_wide());
     }
 
     /// Adds a board to those that are known: its number in the table, which stays until it is

@@ -33,8 +33,8 @@ impl Env<'_> {
         self.out.frame(head.bytes(), data);
     }
 
-    /// Sends a frame of a block, or two in one, whose `len` bytes are those of a region; what `reply` has is of
-    /// no meaning.
+    /// Sends a frame of a block, or two in one, whose `len` bytes are those of a region; what
+    /// `reply` has is of no meaning.
     pub(super) fn send_region(
         &mut self,
         host: u16,

@@ -509,6 +509,15 @@ impl Peers {
         }
     }
 
+    /// The network is another one: what was learnt of it is not so any more.
+    pub(super) fn forget_wide(&mut self) {
+        for slot in &mut self.slots {
+            if let Slot::Live(partner) = slot {
+                partner.pulling.wide = Wide::default();
+            }
+        }
+    }
+
     /// All that are there.
     pub(super) fn all(&self) -> impl Iterator<Item = (PeerId, &Partner)> {
         (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {

@@ -58,7 +58,7 @@ fn ask(
         first_frame_offset: u16::try_from(base).unwrap_or(0),
         block_len: u16::try_from(to.saturating_sub(from)).unwrap_or(0),
         frame_index,
-        wide: env.wide && partner.pulling.wide.is_asked(pull.tries),
+        wide: env.wide && partner.pulling.wide.is_asked(env.now, pull.tries),
     };
     count(&mut partner.counters.blocks_asked);
     env.send(partner.host, &Packet::Pull(ask));
@@ -216,8 +216,13 @@ impl Endpoint {
         }
         count(&mut partner.counters.replies_received);
         add(&mut partner.counters.bytes_pulled, reply.data.len());
+        let wide = &mut partner.pulling.wide;
+        if reply.data.len() > FRAGMENT_LEN {
+            wide.came();
+        } else if env.wide && block.missing & bits.wrapping_shl(1) != 0 {
+            wide.one_came(env.now, tries);
+        }
         block.missing &= !bits;
-        partner.pulling.wide.came(reply.data.len() > FRAGMENT_LEN, tries);
         let block = *block;
         (pull.heard_at, pull.tries, pull.refused) = (env.now, 0, false);
         let wait = partner.pulling.trip.wait(0);

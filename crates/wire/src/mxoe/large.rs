@@ -9,8 +9,8 @@ pub(super) const RENDEZVOUS_LEN: usize = 32;
 pub(super) const RENDEZVOUS_DATA_LEN: u16 = 8;
 /// Length of a pull, in bytes.
 pub(super) const PULL_LEN: usize = 32;
-/// What stands behind a pull that is [`Pull::wide`]: so long that no padding that was left as it
-/// happened to be says the same.
+/// What stands behind a pull that is [`Pull::wide`], where others have padding: so long that it is
+/// not there by chance.
 pub(super) const WIDE_MARK: [u8; 8] = *b"\xcaWY\0wide";
 /// Length of a pull reply's header, in bytes.
 pub(super) const PULL_REPLY_LEN: usize = 16;
