@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{Map, Mapping, Region, View, create};
+use causeway_memory::gather::Body;
+use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
 use causeway_message::backend::RegionFault;
 use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
@@ -28,6 +29,8 @@ pub struct Desk<W> {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     regions: Vec<Option<Held>>,
+    /// Memory of the process itself, where we are in it, and its number.
+    own: Option<(RegionId, OwnMemory)>,
     /// Bytes of its regions.
     pub region_bytes: u64,
     /// How many it has.
@@ -78,6 +81,7 @@ impl<W> Desk<W> {
             sender,
             receiver,
             regions: Vec::new(),
+            own: None,
             region_bytes: 0,
             region_count: 0,
             armed: false,
@@ -215,6 +219,16 @@ impl<W> Desk<W> {
         }
     }
 
+    /// As [`Self::keep`], of the process's own memory: it is only sent from there.
+    pub(crate) fn keep_own(&mut self, region: RegionId, own: OwnMemory) {
+        self.own = Some((region, own));
+    }
+
+    /// The process's own memory, if it has that number.
+    fn own(&self, region: RegionId) -> Option<&OwnMemory> {
+        self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
+    }
+
     /// Lets memory go; says whether there was any.
     pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
         let place = self.regions.get_mut(usize::from(region.0));
@@ -235,18 +249,25 @@ impl<W> Desk<W> {
         at: u64,
         into: &mut [u8],
     ) -> Result<(), RegionFault> {
+        if let Some(own) = self.own(region) {
+            let whole = own.piece(at, into.len()).is_some_and(|piece| piece.read_into(into));
+            return if whole { Ok(()) } else { Err(RegionFault) };
+        }
         let held = self.held(region)?;
         held.map.read(at, into).map_err(|_| RegionFault)?;
         if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
     /// A place in a region, to be sent from there.
-    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<View, RegionFault> {
+    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<Body, RegionFault> {
+        if let Some(own) = self.own(region) {
+            return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
+        }
         let held = self.held(region)?;
         if held.mapping.poisoned() {
             return Err(RegionFault);
         }
-        held.map.view(at, len).map_err(|_| RegionFault)
+        held.map.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
     }
 
     /// Writes to a region.

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use causeway_memory::View;
-use causeway_memory::gather::Frame;
+use causeway_memory::gather::{Body, Frame};
 use causeway_memory::limits::FRAMES_PER_CALL_MAX;
 use causeway_memory::packet::PacketSocket;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
@@ -44,7 +43,7 @@ struct Waiting {
     /// Where its own bytes end in [`Frames::bytes`].
     end: usize,
     /// What stands behind them, where its owner lent it.
-    lent: Option<View>,
+    lent: Option<Body>,
 }
 
 /// Frames that leave together.
@@ -107,13 +106,13 @@ impl<E: Exit> Frames<E> {
     }
 
     /// As [`Self::push`], with a part that is sent from where it lies.
-    pub fn push_lent(&mut self, head: &[u8], lent: View) {
+    pub fn push_lent(&mut self, head: &[u8], lent: Body) {
         if self.has_room() {
             self.put(head, &[], Some(lent));
         }
     }
 
-    fn put(&mut self, head: &[u8], data: &[u8], lent: Option<View>) {
+    fn put(&mut self, head: &[u8], data: &[u8], lent: Option<Body>) {
         let whole = head.len().saturating_add(data.len());
         let end = self.used.saturating_add(whole);
         if self.bytes.len() < end {
@@ -175,12 +174,12 @@ impl<E: Exit> Frames<E> {
     }
 
     /// Copies what was lent behind its head; false where it is not there.
-    fn keep_copy(&mut self, body: &View) -> bool {
+    fn keep_copy(&mut self, body: &Body) -> bool {
         let head_end = self.bytes.len();
         self.bytes.resize(head_end.saturating_add(body.len()), 0);
         let room = self.bytes.get_mut(head_end..).unwrap_or(&mut []);
         self.kept = self.kept.wrapping_add(room.len() as u64);
-        body.read_into(0, room).is_ok() && !body.poisoned()
+        body.read_into(room)
     }
 
     /// Where the last that waits ends.
@@ -296,12 +295,16 @@ pub(crate) mod tests {
     /// Without an exit of its own.
     type Frames = super::Frames<Infallible>;
 
-    use causeway_memory::{Mapping, create};
+    use causeway_memory::{Mapping, View, create};
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
     /// So many bytes that somebody lends, all alike.
-    pub(crate) fn lent(len: usize, fill: u8) -> View {
+    pub(crate) fn lent(len: usize, fill: u8) -> Body {
+        Body::Shared(shared(len, fill))
+    }
+
+    fn shared(len: usize, fill: u8) -> View {
         let file = create("test", 4096).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
         let view = View::new(mapping, 1000, len).unwrap();
@@ -310,7 +313,7 @@ pub(crate) mod tests {
     }
 
     fn lens(frames: &Frames) -> Vec<(usize, usize)> {
-        let len = |frame: Frame<'_>| (frame.head.len(), frame.body.map_or(0, View::len));
+        let len = |frame: Frame<'_>| (frame.head.len(), frame.body.map_or(0, Body::len));
         frames.frames().map(len).collect()
     }
 
@@ -327,10 +330,10 @@ pub(crate) mod tests {
     #[test]
     fn what_was_lent_is_copied_before_it_may_be_used_again() {
         let mut frames = Frames::new(None);
-        let (first, second) = (lent(50, 4), lent(7, 5));
+        let (first, second) = (lent(50, 4), shared(7, 5));
         frames.push_lent(&[3; 16], first.clone());
         frames.push(&[1; 60], &[2; 3]);
-        frames.push_lent(&[6; 16], second.clone());
+        frames.push_lent(&[6; 16], Body::Shared(second.clone()));
         frames.left = 1;
         frames.keep_copies();
         second.write(0, &[9; 7]).unwrap();
@@ -358,7 +361,7 @@ pub(crate) mod tests {
             if let Some(body) = frame.body {
                 let start = whole.len();
                 whole.resize(start + body.len(), 0);
-                body.read_into(0, &mut whole[start..]).unwrap();
+                assert!(body.read_into(&mut whole[start..]));
             }
             taken.push(whole);
             Ok(1)
@@ -416,9 +419,9 @@ pub(crate) mod tests {
         let to = theirs.local_addr().unwrap();
         let mut frames = Frames::new(None);
         frames.push_lent(&[1; 16], lent(500, 7));
-        frames.push_lent(&[2; 16], hollow.clone());
+        frames.push_lent(&[2; 16], Body::Shared(hollow.clone()));
         frames.push(&[3; 16], &[8; 500]);
-        frames.push_lent(&[4; 16], hollow.clone());
+        frames.push_lent(&[4; 16], Body::Shared(hollow.clone()));
         frames.push_lent(&[5; 16], lent(500, 9));
         frames.send_by(|frames| {
             let count = frames.frames().count();

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use causeway_memory::OwnMemory;
 use causeway_message::backend::{Board, Config, Dropped, Taken};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
@@ -93,6 +94,15 @@ impl<W: Debug, E: Exit> Half<W, E> {
         let region = self.board.region_add(endpoint, len).ok_or(NoRegion::Limit)?;
         desk.keep(region, lent);
         Ok(region)
+    }
+
+    /// Where we are in the endpoint's own process: memory of it that is sent from where it lies. It
+    /// is one region, once.
+    pub fn lend_own(&mut self, endpoint: u8, own: OwnMemory) -> Option<RegionId> {
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        let region = self.board.region_add(endpoint, OwnMemory::BYTES)?;
+        desk.keep_own(region, own);
+        Some(region)
     }
 
     /// Lets memory go.

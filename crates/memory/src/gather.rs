@@ -1,5 +1,5 @@
 //! Frames that are sent from where they lie: a head of our own, and a body that may lie in memory
-//! that others share. The kernel reads each byte once; no copy of ours is made, nor any reference.
+//! that others share, or that is lent for a while. The kernel reads each byte once; no copy of ours is made, nor any reference.
 //!
 //! What others write to a body while it is sent leaves as they write it: whoever lends one sends it
 //! before its owner is told that it may be used again.
@@ -12,7 +12,47 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::net::addr::SocketAddrArg as _;
 
 use crate::limits::FRAMES_PER_CALL_MAX;
+use crate::own::OwnPiece;
 use crate::view::View;
+
+/// What stands behind the head of a frame.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// Memory that others share.
+    Shared(View),
+    /// Memory of this process that its owner lent.
+    Own(OwnPiece),
+}
+
+impl Body {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Shared(view) => view.len(),
+            Self::Own(piece) => piece.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        match self {
+            Self::Shared(view) => view.as_ptr(),
+            Self::Own(piece) => piece.as_ptr(),
+        }
+    }
+
+    /// Copies it out. False: it is not there.
+    pub fn read_into(&self, into: &mut [u8]) -> bool {
+        match self {
+            Self::Shared(view) => view.read_into(0, into).is_ok() && !view.poisoned(),
+            Self::Own(piece) => piece.read_into(into),
+        }
+    }
+}
 
 /// One frame.
 #[derive(Debug, Clone, Copy)]
@@ -20,13 +60,13 @@ pub struct Frame<'a> {
     /// Its first bytes.
     pub head: &'a [u8],
     /// The others.
-    pub body: Option<&'a View>,
+    pub body: Option<&'a Body>,
 }
 
 impl Frame<'_> {
     /// Bytes of both.
     pub fn len(&self) -> usize {
-        self.head.len().saturating_add(self.body.map_or(0, View::len))
+        self.head.len().saturating_add(self.body.map_or(0, Body::len))
     }
 
     /// Whether it has none.
@@ -49,7 +89,7 @@ pub fn in_a_row<'a>(
 
 /// Where the pieces of a frame lie, for the kernel.
 fn pieces_of(Frame { head, body }: &Frame<'_>) -> (libc::iovec, Option<libc::iovec>) {
-    let lent = |view: &View| libc::iovec { iov_base: view.as_ptr().cast(), iov_len: view.len() };
+    let lent = |body: &Body| libc::iovec { iov_base: body.as_ptr().cast(), iov_len: body.len() };
     let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     (head, body.map(lent))
 }
@@ -101,7 +141,8 @@ pub fn send_each<'a>(
     let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: each message names so many vectors that lie one behind the other in `vectors`, and
-    // those bytes which the frames borrow: mapped, or ours, until the call is over.
+    // those bytes which the frames borrow: mapped, or ours, until the call is over. Of bytes that are
+    // lent the kernel finds out whether they are there.
     sent(unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) })
 }
 
@@ -119,7 +160,7 @@ fn send_one(fd: BorrowedFd<'_>, frame: &Frame<'_>) -> io::Result<usize> {
     (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), count as _);
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: the message names so many of the vectors, and those bytes which the frame borrows:
-    // mapped, or ours, until the call is over.
+    // mapped, or ours, until the call is over; or lent, and looked at by the kernel.
     sent(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }).map(|_| 1)
 }
 
@@ -160,7 +201,8 @@ pub fn send_together<'a>(
         message.msg_controllen = size_of::<CutInto>() as _;
     }
     // SAFETY: the message names the address, the vectors and the control message, and the vectors
-    // those bytes which the frames borrow: mapped, or ours, until the call is over.
+    // those bytes which the frames borrow: mapped, or ours, until the call is over; or lent, and
+    // looked at by the kernel.
     sent(unsafe {
         to.with_sockaddr(|address, len| {
             message.msg_name = address.cast_mut().cast();
@@ -181,12 +223,12 @@ mod tests {
     use std::sync::Arc;
 
     /// A window of shared memory with these bytes.
-    fn shared(bytes: &[u8]) -> View {
+    fn shared(bytes: &[u8]) -> Body {
         let file = create("test", 8192).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 8192).unwrap());
         let view = View::new(mapping, 100, bytes.len()).unwrap();
         view.write(0, bytes).unwrap();
-        view
+        Body::Shared(view)
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub const CACHE_LINE_BYTES: usize = 64;
 /// Largest mapping that is given back by whoever lets go of it, in bytes; 1 MiB: that takes some
 /// 100 us.
 pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
+/// Most pieces of its own memory that a process lends at a time to be sent from where they lie; what
+/// there are more is copied.
+pub const OWN_PLACES_MAX: usize = 4096;
 /// Frames that are sent to an interface in one system call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// How often the socket of an empty ring is asked whether the interface is still there; 100 ms. Who

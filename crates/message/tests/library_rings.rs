@@ -5,7 +5,9 @@ mod library_common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use causeway_message::library::{Arrival, Purpose, Refused, Rings, Staging, Transport, is_remote};
+use causeway_message::library::{
+    Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
+};
 use causeway_message::limits::PULL_AHEAD_BYTES;
 use causeway_message::rings::{Holds, layout, read_request, write_event};
 use causeway_message::split::{
@@ -15,15 +17,24 @@ use causeway_message::status::Status;
 use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
 use library_common::memory;
 
-/// One region of private memory, of which so many places are given at a time, all the same one.
-#[derive(Debug)]
+/// One region of private memory, of which so many places are given at a time, all the same one; and
+/// another of what lies where it lies.
+#[derive(Debug, Default)]
 struct Stage {
     bytes: RefCell<Vec<u8>>,
     places: usize,
     taken: usize,
     /// No more are given ever.
     ended: bool,
+    /// What lies in one piece is reached there.
+    reaches: bool,
+    /// What is, by where and how long; none once it was given.
+    lent: Vec<Option<(usize, usize)>>,
+    taken_back: Vec<u64>,
 }
+
+/// What is reached where it lies.
+const OWN: RegionId = RegionId(4);
 
 impl Staging for Stage {
     fn take(&mut self, len: u32, _purpose: Purpose) -> Result<Window, Refused> {
@@ -38,7 +49,23 @@ impl Staging for Stage {
         Ok(Window { region: RegionId(3), offset: 64, len })
     }
 
-    fn give(&mut self, _window: Window) {
+    fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
+        let len = self.reaches.then_some(bytes.len() as u32)?;
+        self.lent.push(Some((bytes.as_ptr().addr(), bytes.len())));
+        Some(Window { region: OWN, offset: self.lent.len() as u64 - 1, len })
+    }
+
+    fn take_back(&mut self, window: Window) {
+        if window.region == OWN {
+            self.taken_back.push(window.offset);
+        }
+    }
+
+    fn give(&mut self, window: Window) {
+        if window.region == OWN {
+            self.lent[window.offset as usize].take().expect("given twice");
+            return;
+        }
         self.taken = self.taken.checked_sub(1).expect("given twice");
     }
 
@@ -89,13 +116,7 @@ fn pair() -> (Ours, Backend) {
     let bell: Bell = Box::new(move || *count.borrow_mut() += 1);
     let (sender, receiver) = open(&view, Side::First).unwrap();
     let holds = Holds::new(view.clone());
-    let ours = Rings::new(
-        sender,
-        receiver,
-        holds,
-        bell,
-        Stage { bytes: RefCell::default(), places: 1, taken: 0, ended: false },
-    );
+    let ours = Rings::new(sender, receiver, holds, bell, Stage { places: 1, ..Stage::default() });
     let (sender, receiver) = open(&view, Side::Second).unwrap();
     (ours, Backend { sender, receiver, holds: Holds::new(view), rung })
 }
@@ -161,6 +182,77 @@ fn offers_and_pulls_go_through_staging() {
     backend.tell(&Event::Pulled { token: Token(5), status: Status::Success });
     assert_eq!(way(&mut ours).next(), None);
     assert_eq!(ours.staging.taken, 0);
+}
+
+/// Two pieces.
+#[derive(Debug)]
+struct Apart(Vec<u8>, Vec<u8>);
+
+impl Buffer for Apart {
+    fn len(&self) -> usize {
+        self.0.len() + self.1.len()
+    }
+
+    fn bytes(&self, at: usize) -> &[u8] {
+        self.0
+            .get(at..)
+            .filter(|rest| !rest.is_empty())
+            .unwrap_or_else(|| &self.1[at - self.0.len()..])
+    }
+
+    fn bytes_mut(&mut self, _at: usize) -> &mut [u8] {
+        unreachable!("nothing is received")
+    }
+}
+
+#[test]
+fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_given_up() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    ours.staging.reaches = true;
+    let data = vec![7; 100_000];
+    let asked = |token: u64| {
+        let from = Window { region: OWN, offset: token, len: 100_000 };
+        Request::Offer { peer: PeerId(5), token: Token(token), match_info: 7, from }
+    };
+    for token in 0..3 {
+        way(&mut ours).offer(PEER, Token(token), 7, &data).unwrap();
+        backend.expect(&asked(token));
+        assert_eq!(ours.staging.lent[token as usize], Some((data.as_ptr().addr(), data.len())));
+    }
+    assert_eq!(ours.staging.taken, 0);
+    backend.tell(&Event::Sent { token: Token(0), status: Status::Success, taken: 100_000 });
+    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(0), .. }));
+    assert_eq!(ours.staging.lent[0], None, "its place is free");
+    // One that is given up, and all of a partner that is parted from; of another's none.
+    way(&mut ours).cancel(Token(1));
+    backend.expect(&Request::Cancel { token: Token(1) });
+    assert_eq!(ours.staging.taken_back, [1]);
+    way(&mut ours).offer(OTHER, Token(3), 7, &data).unwrap();
+    let other = ours.staging.lent.len() as u64 - 1;
+    way(&mut ours).disconnect(PEER);
+    ours.staging.taken_back.sort_unstable();
+    assert_eq!(ours.staging.taken_back, [1, 1, 2]);
+    way(&mut ours).lose(Token(3));
+    assert_eq!(ours.staging.taken_back.last(), Some(&other), "its memory is lost");
+    // It is given only when nobody asks for it any more.
+    assert!(ours.staging.lent[1].is_some() && ours.staging.lent[2].is_some());
+    for token in [1, 2] {
+        backend.tell(&Event::Sent { token: Token(token), status: Status::Aborted, taken: 0 });
+        next(&mut ours);
+        assert_eq!(ours.staging.lent[token as usize], None);
+    }
+    // What lies in two pieces is copied.
+    let apart = Apart(vec![1; 10], vec![2; 10]);
+    Transport::<Apart>::offer(&mut ours, PEER, Token(4), 7, &apart).unwrap();
+    assert_eq!((ours.staging.taken, ours.staging.lent.len()), (1, 4));
+    assert_eq!(*ours.staging.bytes.borrow(), [[1; 10], [2; 10]].concat());
+    // Where the rings have no room, none stays lent.
+    let mut offered = 4;
+    while way(&mut ours).offer(PEER, Token(5), 7, &data).is_ok() {
+        offered += 1;
+    }
+    assert!(ours.staging.lent.iter().skip(offered).all(Option::is_none));
 }
 
 #[test]

@@ -4,6 +4,9 @@
 //! It lies in slabs, which the daemon knows as regions; a message has a place in one. A slab is
 //! asked for when no place is free, and what waits for a place waits for the daemon's answer.
 //!
+//! Where the backend half is in the process itself ([`crate::bypass`]), what is offered in one piece
+//! takes no place: it is sent from where it lies.
+//!
 //! What is offered and what is pulled have slabs of their own. An offer keeps its place until the
 //! partner pulled it, for which the partner needs a place: were all places of both taken by offers,
 //! both would wait for ever. A pull ends without anybody else's place.
@@ -12,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{Map, Mapping, Region, create};
+use causeway_memory::{Map, Mapping, OwnMemory, Region, create};
 use causeway_message::library::{Purpose, Refused, Staging};
 use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
@@ -89,6 +92,8 @@ impl Slab {
 pub struct Slabs {
     endpoint: u8,
     slabs: Vec<Slab>,
+    /// Memory of the process itself, and its number, where it is sent from.
+    own: Option<(RegionId, OwnMemory)>,
     last: u32,
     pub orders: VecDeque<Order>,
     /// How often memory was lent.
@@ -115,7 +120,16 @@ impl Slabs {
     /// For the rings of an endpoint.
     pub fn new(endpoint: u8) -> Self {
         let (slabs, orders) = (Vec::new(), VecDeque::new());
-        Self { endpoint, slabs, last: 0, orders, lent: 0, taken: 0, full: false }
+        Self { endpoint, slabs, own: None, last: 0, orders, lent: 0, taken: 0, full: false }
+    }
+
+    /// What lies in one piece is offered from there, by that number.
+    pub fn set_own(&mut self, own: (RegionId, OwnMemory)) {
+        self.own = Some(own);
+    }
+
+    fn own(&self, window: Window) -> Option<&OwnMemory> {
+        self.own.as_ref().filter(|(region, _)| *region == window.region).map(|(_, own)| own)
     }
 
     /// Whether the daemon is yet to answer.
@@ -215,7 +229,22 @@ impl Staging for Slabs {
         Err(Refused::Full)
     }
 
+    fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
+        let (region, own) = self.own.as_ref()?;
+        let len = u32::try_from(bytes.len()).ok()?;
+        Some(Window { region: *region, offset: own.lend(bytes)?, len })
+    }
+
+    fn take_back(&mut self, window: Window) {
+        if let Some(own) = self.own(window) {
+            own.take_back(window.offset);
+        }
+    }
+
     fn give(&mut self, window: Window) {
+        if let Some(own) = self.own(window) {
+            return own.give(window.offset);
+        }
         let found = self.slabs.iter_mut().find(|slab| slab.region == Some(window.region));
         let Some(slab) = found else { return };
         slab.give(window.offset, rounded(window.len));
@@ -275,6 +304,29 @@ mod tests {
         // It is in one piece again.
         assert_eq!(slabs.take(SLAB_BYTES as u32, Purpose::Offer).unwrap().offset, 0);
         assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full), "the next slab");
+    }
+
+    #[test]
+    fn what_is_sent_from_where_it_lies_takes_no_slab() {
+        let mut slabs = Slabs::new(1);
+        let bytes = vec![9; 100_000];
+        assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
+        let own = OwnMemory::default();
+        slabs.set_own((RegionId(0), own.clone()));
+        let window = slabs.lend(&bytes).unwrap();
+        assert_eq!((window.region, window.len), (RegionId(0), 100_000));
+        assert!(own.piece(window.offset + 99_999, 1).is_some());
+        slabs.take_back(window);
+        assert!(own.piece(window.offset, 1).is_none());
+        slabs.give(window);
+        assert_eq!(slabs.lend(&bytes), Some(window));
+        // Others are slabs' as before.
+        assert_eq!(slabs.take(10, Purpose::Offer), Err(Refused::Full));
+        answered(&mut slabs, 7);
+        let other = slabs.take(10, Purpose::Offer).unwrap();
+        slabs.take_back(other);
+        slabs.give(other);
+        assert!(own.piece(window.offset, 1).is_some());
     }
 
     #[test]

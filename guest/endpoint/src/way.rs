@@ -143,14 +143,17 @@ type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
 fn far(of: (NicId, u8), past: Option<(u32, u32)>, fds: Vec<OwnedFd>) -> std::io::Result<Far> {
     let mut fds = fds.into_iter();
     let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
-    let (bypass, file, bell) = match (past, second) {
+    let (mut bypass, file, bell) = match (past, second) {
         (Some(secrets), Some(lock)) => {
             let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
             (Some(Box::new(bypass)), file, None)
         }
         (_, bell) => (None, first, bell),
     };
-    let rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    let mut rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.lend_own()) {
+        rings.staging.set_own(own);
+    }
     Ok((Some(rings), bypass))
 }
 

@@ -218,6 +218,10 @@ impl<B: Buffer> Transport<B> for Way {
     fn lose(&mut self, token: Token) {
         let channels: &mut Ways = &mut self.channels;
         channels.lose(token);
+        if let Some(rings) = &mut self.rings {
+            let rings: &mut Ways = rings;
+            rings.lose(token);
+        }
     }
 
     fn watch(&mut self, peer: PeerId, on: bool) {

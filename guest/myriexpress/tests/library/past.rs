@@ -70,6 +70,16 @@ fn long_messages_take_half_as_many_frames_where_both_interfaces_carry_such() {
     });
 }
 
+#[test]
+fn hostile_senders_who_unmap_what_they_sent_hear_of_it_and_go_on() {
+    let test = "past::hostile_senders_who_unmap_what_they_sent_hear_of_it_and_go_on";
+    with_wire(test, || {
+        let program = compile("unmaps.c");
+        both(&program, (&Host::past("near", "a"), &Host::past("far", "b")));
+        both(&program, (&Host::past("near", "a"), &Host::on("far", "b")));
+    });
+}
+
 /// How many frames passed the queueing discipline of an interface.
 fn queued(interface: &str) -> u64 {
     let said = Command::new("tc").args(["-s", "qdisc", "show", "dev", interface]).output().unwrap();

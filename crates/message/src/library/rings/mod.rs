@@ -3,6 +3,8 @@
 //! Large messages need memory that the backend half reaches: *staging*, which whoever owns the
 //! rings lends to it ([`Staging`]). A message that is offered is copied there first, one that is
 //! pulled is copied from there when it is whole. Where staging finds no place, the message waits.
+//! A backend half in the process itself sends what lies in one piece from where it lies
+//! ([`Staging::lend`]).
 //!
 //! A message that is deferred is set aside, and so is what its sender sent behind it; the backend
 //! half is asked to give no more of that sender until they are taken ([`Holds`]). What others sent,
@@ -50,6 +52,17 @@ pub trait Staging {
     /// Not now, or never.
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused>;
 
+    /// A place that is where these bytes lie, which nobody changes until it is
+    /// [given](Self::give), or [taken back](Self::take_back); none where the backend half does not
+    /// reach them.
+    fn lend(&mut self, _bytes: &[u8]) -> Option<Window> {
+        None
+    }
+
+    /// The bytes of a place may be something else from now on: if that is where they lie, nothing of
+    /// it is sent any more. It is not given yet.
+    fn take_back(&mut self, _window: Window) {}
+
     /// A place is not needed any more.
     fn give(&mut self, window: Window);
 
@@ -63,8 +76,8 @@ pub trait Staging {
 /// What a token of ours stands for, beyond what the library half knows.
 #[derive(Debug, Clone, Copy)]
 enum Underway {
-    /// A message is offered from there.
-    Offer(Window),
+    /// A message is offered to it from there.
+    Offer(PeerId, Window),
     /// A message is pulled to there.
     Pull(PeerId, Window),
     /// A partner is connected to.
@@ -410,7 +423,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             Event::Sent { token, status, taken } => {
                 // Of short messages nothing is kept.
                 if !self.underway.is_empty()
-                    && let Some(Underway::Offer(window)) = self.underway.remove(&token)
+                    && let Some(Underway::Offer(_, window)) = self.underway.remove(&token)
                 {
                     self.staging.give(window);
                 }
@@ -540,14 +553,15 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         Some(self.arrival)
     }
 
-    /// Pulls from a partner are of no interest any more.
+    /// Pulls from a partner are of no interest any more, and what is offered to it may be something
+    /// else soon.
     fn orphan(&mut self, peer: PeerId) {
         self.turns.forget(peer);
         for underway in self.underway.values_mut() {
-            if let Underway::Pull(of, _) = underway
-                && *of == peer
-            {
-                *of = PeerId::NONE;
+            match underway {
+                Underway::Pull(of, _) if *of == peer => *of = PeerId::NONE,
+                Underway::Offer(to, window) if *to == peer => self.staging.take_back(*window),
+                _ => {}
             }
         }
     }

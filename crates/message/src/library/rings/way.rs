@@ -9,6 +9,26 @@ use crate::split::{Address, PeerId, RegionId, Request, Token, Window};
 /// Nothing, which is everywhere.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
+impl<D: Bell, S: Staging> Rings<D, S> {
+    /// A place with a message of so many bytes, which is copied there unless it can be sent from
+    /// where it lies.
+    fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, Refused> {
+        let first = data.bytes(0);
+        if first.len() == data.len()
+            && let Some(from) = self.staging.lend(first)
+        {
+            return Ok(from);
+        }
+        let from = self.staging.take(len, Purpose::Offer)?;
+        let mut at = 0_usize;
+        pieces(data, 0, data.len(), |piece| {
+            self.staging.write(from, at, piece);
+            at = at.saturating_add(piece.len());
+        });
+        Ok(from)
+    }
+}
+
 impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     fn eager_max(&self, _peer: PeerId) -> usize {
         MEDIUM_BYTES_MAX
@@ -39,15 +59,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
             return Err(Refused::Full);
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let from = if len > 0 { self.staging.take(len, Purpose::Offer)? } else { NOTHING };
-        let mut at = 0_usize;
-        pieces(data, 0, data.len(), |piece| {
-            self.staging.write(from, at, piece);
-            at = at.saturating_add(piece.len());
-        });
+        let from = if len > 0 { self.place_of(data, len)? } else { NOTHING };
         let asked = self.request(&Request::Offer { peer: inner(peer), token, match_info, from });
         match asked {
-            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Offer(from))),
+            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Offer(peer, from))),
             Err(_) if len > 0 => self.staging.give(from),
             _ => {}
         }
@@ -113,10 +128,18 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     }
 
     fn cancel(&mut self, token: Token) {
-        if let Some(Underway::Connect) = self.underway.get(&token) {
-            self.underway.remove(&token);
+        match self.underway.get(&token) {
+            Some(Underway::Connect) => drop(self.underway.remove(&token)),
+            Some(Underway::Offer(..)) => <Self as Transport<B>>::lose(self, token),
+            _ => {}
         }
         self.owe(super::Owed::Cancel(token));
+    }
+
+    fn lose(&mut self, token: Token) {
+        if let Some(Underway::Offer(_, window)) = self.underway.get(&token) {
+            self.staging.take_back(*window);
+        }
     }
 
     fn watch(&mut self, peer: PeerId, on: bool) {

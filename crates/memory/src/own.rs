@@ -1,0 +1,211 @@
+//! Memory of this process itself that whoever has it lends for a while, to be sent from where it
+//! lies.
+//!
+//! Nothing here touches it: the kernel does, which finds out whether it is there. So it may be gone,
+//! or be something else, when its owner breaks its word; then what is sent is what lies there, or
+//! nothing. What was taken back is not sent any more.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::limits::OWN_PLACES_MAX;
+
+/// Addresses that each place has: more than the longest message has bytes.
+const PLACE_BYTES: u64 = 1 << 32;
+
+/// What is lent of one message.
+#[derive(Debug)]
+struct Lent {
+    start: usize,
+    len: usize,
+    /// It was taken back, or is not there.
+    gone: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    all: Vec<Option<Arc<Lent>>>,
+    free: Vec<u32>,
+}
+
+/// All that is lent, as if it were one region. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct OwnMemory(Arc<Mutex<Places>>);
+
+/// Some bytes that are lent.
+#[derive(Debug, Clone)]
+pub struct OwnPiece {
+    of: Arc<Lent>,
+    at: usize,
+    len: usize,
+}
+
+impl OwnMemory {
+    /// Length of the region, in bytes.
+    pub const BYTES: u64 = PLACE_BYTES * OWN_PLACES_MAX as u64;
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends bytes until they are [given back](Self::give): where they are in the region. None: too
+    /// many are lent, or they are too long.
+    pub fn lend(&self, bytes: &[u8]) -> Option<u64> {
+        let (start, len) = (bytes.as_ptr().expose_provenance(), bytes.len());
+        if len as u64 >= PLACE_BYTES {
+            return None;
+        }
+        let mut places = self.places();
+        let lent = Some(Arc::new(Lent { start, len, gone: AtomicBool::new(false) }));
+        let at = match places.free.pop() {
+            Some(at) => {
+                *places.all.get_mut(at as usize)? = lent;
+                at
+            }
+            None if places.all.len() < OWN_PLACES_MAX => {
+                let at = u32::try_from(places.all.len()).ok()?;
+                places.all.push(lent);
+                at
+            }
+            None => return None,
+        };
+        Some(u64::from(at).wrapping_mul(PLACE_BYTES))
+    }
+
+    fn lent(&self, at: u64) -> Option<Arc<Lent>> {
+        let place = usize::try_from(at / PLACE_BYTES).ok()?;
+        self.places().all.get(place)?.clone()
+    }
+
+    /// Their owner needs them, although they are not given back: they are not sent from now on.
+    pub fn take_back(&self, at: u64) {
+        if let Some(lent) = self.lent(at) {
+            lent.gone.store(true, Ordering::Release);
+        }
+    }
+
+    /// Nobody asks for them any more: the place is another's.
+    pub fn give(&self, at: u64) {
+        let place = at / PLACE_BYTES;
+        let (Ok(index), Ok(number)) = (usize::try_from(place), u32::try_from(place)) else {
+            return;
+        };
+        let mut places = self.places();
+        if places.all.get_mut(index).is_some_and(|lent| lent.take().is_some()) {
+            places.free.push(number);
+        }
+    }
+
+    /// So many bytes of the region, if they are lent.
+    pub fn piece(&self, at: u64, len: usize) -> Option<OwnPiece> {
+        let of = self.lent(at).filter(|lent| !lent.gone.load(Ordering::Acquire))?;
+        let at = usize::try_from(at % PLACE_BYTES).ok()?;
+        (at.checked_add(len)? <= of.len).then_some(OwnPiece { of, at, len })
+    }
+}
+
+impl OwnPiece {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first byte, for the kernel: nobody else is to follow it.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.of.start.wrapping_add(self.at))
+    }
+
+    /// Copies it out, by the kernel. False: it is not there, which is so from now on.
+    pub fn read_into(&self, into: &mut [u8]) -> bool {
+        let len = into.len().min(self.len);
+        let remote = libc::iovec { iov_base: self.as_ptr().cast(), iov_len: len };
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: len };
+        // SAFETY: only `into` is written, which is private; the kernel checks the other address. Both
+        // lists outlive the call.
+        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        let whole = usize::try_from(copied) == Ok(len) && len == into.len();
+        if !whole {
+            self.of.gone.store(true, Ordering::Release);
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gather::{Body, Frame, send_each};
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn what_is_lent_is_there_until_it_is_given_or_taken_back() {
+        let (own, first, second) = (OwnMemory::default(), vec![1; 100], vec![2; 50]);
+        let (a, b) = (own.lend(&first).unwrap(), own.lend(&second).unwrap());
+        let read = |at, len| {
+            let mut bytes = vec![0; len];
+            own.piece(at, len).is_some_and(|piece| piece.read_into(&mut bytes)).then_some(bytes)
+        };
+        assert_eq!(read(a + 10, 90), Some(vec![1; 90]));
+        assert_eq!(read(b, 50), Some(vec![2; 50]));
+        for (at, len) in [(a, 101), (a + 100, 1), (b + 1, 50), (b + PLACE_BYTES, 1), (u64::MAX, 2)]
+        {
+            assert!(own.piece(at, len).is_none(), "{at} {len}");
+        }
+        own.take_back(a);
+        assert!(own.piece(a, 1).is_none());
+        // Its place is another's only when it is given.
+        let c = own.lend(&second).unwrap();
+        assert!(c != a && c != b);
+        own.give(a);
+        own.give(a);
+        assert_eq!(own.lend(&second), Some(a));
+        assert_eq!(own.lend(&first), Some(c + PLACE_BYTES), "given once");
+        assert_eq!(read(a, 50), Some(vec![2; 50]));
+    }
+
+    #[test]
+    fn so_many_and_no_more() {
+        let own = OwnMemory::default();
+        let all: Vec<u64> = (0..OWN_PLACES_MAX).map(|_| own.lend(&[1]).unwrap()).collect();
+        let last = all[OWN_PLACES_MAX - 1];
+        assert!(last + PLACE_BYTES <= OwnMemory::BYTES);
+        assert_eq!(own.lend(&[1]), None);
+        own.give(last);
+        assert_eq!(own.lend(&[1]), Some(last));
+    }
+
+    #[test]
+    fn hostile_owners_who_unmap_what_they_lent_lose_their_frames_and_nothing_else() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let own = OwnMemory::default();
+        let protect = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), 8192, protect, MapFlags::PRIVATE) }
+                .unwrap();
+        // SAFETY: so many bytes are mapped there, and nobody else has them.
+        let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), 8192) };
+        let at = own.lend(bytes).unwrap();
+        let body = Body::Own(own.piece(at, 5000).unwrap());
+        let frame = Frame { head: b"head", body: Some(&body) };
+        assert_eq!(send_each(a.as_fd(), std::iter::once(frame)).unwrap(), 1);
+        let mut room = vec![1; 6000];
+        assert_eq!(rustix::io::read(&b, &mut room).unwrap(), 5004);
+        assert_eq!(room[..5004], [&b"head"[..], &[0; 5000]].concat());
+        // SAFETY: nobody follows references to it any more.
+        unsafe { munmap(start, 8192) }.unwrap();
+        let sent = send_each(a.as_fd(), std::iter::once(frame)).unwrap_err();
+        assert_eq!(sent.raw_os_error(), Some(libc::EFAULT));
+        assert!(own.piece(at, 1).is_some());
+        assert!(!body.read_into(&mut [0; 5000]));
+        assert!(own.piece(at, 1).is_none(), "known from then on");
+    }
+}
