@@ -100,7 +100,7 @@ pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>,
         pin(SERVER);
         let socket = open()?;
         hold_received(&socket, HELD);
-        let slots = if data > DATA { Slots::JUMBO } else { Slots::LONG };
+        let slots = if data > DATA { Slots::jumbo() } else { Slots::LONG };
         let mut ring = PacketRing::new(&socket, slots)?;
         let mut room = vec![0; FINISH_BYTES + 2 * data];
         let (mut came, mut first, mut last) = (0_u64, None, Instant::now());

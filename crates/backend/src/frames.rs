@@ -146,8 +146,8 @@ impl<E: Exit> Frames<E> {
         }
     }
 
-    /// Copies what was lent to those that have not left; what is not there is not sent. Each frame is
-    /// moved once at most: those that were here before the last call are not touched.
+    /// Copies what was lent to those that have not left; what is not there is not sent. Each frame
+    /// is moved once at most: those that were here before the last call are not touched.
     fn keep_copies(&mut self) {
         let Some(first) = self.lent_from.take() else { return };
         let first = first.max(self.left).min(self.waiting.len());
@@ -218,6 +218,8 @@ impl<E: Exit> Frames<E> {
             self.send_some();
         }
         self.keep_copies();
+        // Between two calls nothing is lent: its owner may use it again.
+        debug_assert!(self.lent_from.is_none() && self.waiting.iter().all(|f| f.lent.is_none()));
         self.again_ns = (!self.waiting.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
     }
 
@@ -295,7 +297,7 @@ pub(crate) mod tests {
     /// Without an exit of its own.
     type Frames = super::Frames<Infallible>;
 
-    use causeway_memory::{Mapping, View, create};
+    use causeway_memory::{Mapping, OwnMemory, View, create};
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
@@ -408,6 +410,51 @@ pub(crate) mod tests {
         let free =
             std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         (free.unwrap().trim() == "0").then(|| View::new(mapping, 1000, len).unwrap())
+    }
+
+    /// So many bytes that the process lends itself; and none of them is there.
+    fn unmapped(own: &OwnMemory, len: usize) -> (u64, Body) {
+        // Above all that a process has.
+        let at = own.lend(std::ptr::without_provenance(1 << 62), len).unwrap();
+        (at, Body::Own(own.piece(at, len).unwrap()))
+    }
+
+    #[test]
+    fn hostile_memory_of_the_process_itself_that_is_not_there_holds_up_no_other_frames() {
+        let own = OwnMemory::new().unwrap();
+        let there = vec![7; 500];
+        let at = own.lend(there.as_ptr(), there.len()).unwrap();
+        let body = || Body::Own(own.piece(at, 500).unwrap());
+        let (gone, hollow) = unmapped(&own, 500);
+        let mut frames = Frames::new(None);
+        let mut taken = Vec::new();
+        frames.push_lent(&[1; 16], body());
+        frames.push_lent(&[2; 16], hollow.clone());
+        frames.push_lent(&[3; 16], body());
+        frames.push(&[4; 16], &[8; 500]);
+        // The kernel finds out, and says nothing of which it is.
+        let mut asked = 0;
+        frames.send_by(|frames| {
+            asked += 1;
+            match frames.frames().next().unwrap() {
+                Frame { body: Some(_), .. } => Err(Errno::FAULT.into()),
+                frame => {
+                    taken.push(frame.head.to_vec());
+                    Ok(1)
+                }
+            }
+        });
+        assert_eq!((frames.sent, frames.hollow, asked), (3, 1, 4));
+        let whole = |number: u8, fill: u8| [&[number; 16][..], &[fill; 500]].concat();
+        assert_eq!(taken, [whole(1, 7), whole(3, 7), whole(4, 8)]);
+        assert!(own.piece(gone, 1).is_none() && own.piece(at, 1).is_some());
+        // Where the host has no room it is the same.
+        frames.push_lent(&[5; 16], body());
+        let (_, hollow) = unmapped(&own, 500);
+        frames.push_lent(&[6; 16], hollow);
+        frames.send_by(|_| Err(Errno::AGAIN.into()));
+        frames.keep_copies();
+        assert_eq!((lens(&frames), frames.hollow), (vec![(516, 0)], 2));
     }
 
     #[test]

@@ -22,8 +22,9 @@ pub const FRAME_ROOM: usize = 16_384;
 /// Least MTU of an interface by which two frames of what is pulled go in one, in bytes.
 pub const WIDE_MTU: usize = FRAME_LEN_MAX - 14;
 /// What frames of an interface of that MTU come into.
-pub const fn slots_for(mtu: usize) -> Slots {
-    if mtu >= WIDE_MTU { Slots::JUMBO } else { Slots::LONG }
+pub fn slots_for(mtu: usize) -> Slots {
+    if mtu >= WIDE_MTU { Slots::jumbo() } else { Slots::LONG }
 }
-/// Frames that are looked at before it is done what is due: as many as the host keeps.
+/// Frames that are looked at before it is done what is due: about as many as the host
+/// keeps.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;

@@ -1,5 +1,6 @@
 //! Frames that are sent from where they lie: a head of our own, and a body that may lie in memory
-//! that others share, or that is lent for a while. The kernel reads each byte once; no copy of ours is made, nor any reference.
+//! that others share, or that is lent for a while. The kernel reads each byte once; no copy of ours
+//! is made, nor any reference.
 //!
 //! What others write to a body while it is sent leaves as they write it: whoever lends one sends it
 //! before its owner is told that it may be used again.
@@ -141,8 +142,8 @@ pub fn send_each<'a>(
     let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: each message names so many vectors that lie one behind the other in `vectors`, and
-    // those bytes which the frames borrow: mapped, or ours, until the call is over. Of bytes that are
-    // lent the kernel finds out whether they are there.
+    // those bytes which the frames borrow: mapped, or ours, until the call is over. Of bytes that
+    // are lent the kernel finds out whether they are there.
     sent(unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) })
 }
 

@@ -4,8 +4,8 @@
 pub const REGIONS_MAX: usize = 64;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
-/// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a process
-/// has on most processors, what others need of them left out.
+/// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a
+/// process has on most processors, what others need of them left out.
 pub const ADDRESSES_MAX: u64 = 112 << 40;
 /// One who grants memory may take one part in so many of the addresses that are left: 7 TiB where
 /// nothing is mapped, and after a hundred who took all they could still 11 GiB.
@@ -20,8 +20,8 @@ pub const CACHE_LINE_BYTES: usize = 64;
 /// Largest mapping that is given back by whoever lets go of it, in bytes; 1 MiB: that takes some
 /// 100 us.
 pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
-/// Most pieces of its own memory that a process lends at a time to be sent from where they lie; what
-/// there are more is copied.
+/// Most pieces of its own memory that a process lends at a time to be sent from where they lie;
+/// what there are more is copied.
 pub const OWN_PLACES_MAX: usize = 4096;
 /// Frames that are sent to an interface in one system call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;

@@ -1,12 +1,17 @@
 //! Memory of this process itself that whoever has it lends for a while, to be sent from where it
 //! lies.
 //!
-//! Nothing here touches it: the kernel does, which finds out whether it is there. So it may be gone,
-//! or be something else, when its owner breaks its word; then what is sent is what lies there, or
-//! nothing. What was taken back is not sent any more.
+//! Nothing here touches it: the kernel does, which finds out whether it is there. So it may be
+//! gone, or be something else, when its owner breaks its word; then what is sent is what lies
+//! there, or nothing. Of what was taken back no piece is given any more; whoever has one uses it up
+//! before.
 
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::limits::OWN_PLACES_MAX;
 
@@ -22,19 +27,28 @@ struct Lent {
     gone: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Places {
     all: Vec<Option<Arc<Lent>>>,
     free: Vec<u32>,
 }
 
+#[derive(Debug)]
+struct Whole {
+    places: Mutex<Places>,
+    /// What is read goes by way of it: the kernel reads there what it may read to send it, from any
+    /// mapping and under any filter of system calls.
+    by: Mutex<OwnedFd>,
+}
+
 /// All that is lent, as if it were one region. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub struct OwnMemory(Arc<Mutex<Places>>);
+#[derive(Debug, Clone)]
+pub struct OwnMemory(Arc<Whole>);
 
 /// Some bytes that are lent.
 #[derive(Debug, Clone)]
 pub struct OwnPiece {
+    whole: OwnMemory,
     of: Arc<Lent>,
     at: usize,
     len: usize,
@@ -44,14 +58,24 @@ impl OwnMemory {
     /// Length of the region, in bytes.
     pub const BYTES: u64 = PLACE_BYTES * OWN_PLACES_MAX as u64;
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing is lent yet.
+    ///
+    /// # Errors
+    /// The host has no room for a file.
+    pub fn new() -> io::Result<Self> {
+        let by = Mutex::new(memfd_create("causeway-own", MemfdFlags::CLOEXEC)?);
+        let places = Mutex::new(Places { all: Vec::new(), free: Vec::new() });
+        Ok(Self(Arc::new(Whole { places, by })))
     }
 
-    /// Lends bytes until they are [given back](Self::give): where they are in the region. None: too
-    /// many are lent, or they are too long.
-    pub fn lend(&self, bytes: &[u8]) -> Option<u64> {
-        let (start, len) = (bytes.as_ptr().expose_provenance(), bytes.len());
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends so many bytes until they are [given back](Self::give): where they are in the region.
+    /// None: too many are lent, or they are too long.
+    pub fn lend(&self, start: *const u8, len: usize) -> Option<u64> {
+        let start = start.expose_provenance();
         if len as u64 >= PLACE_BYTES {
             return None;
         }
@@ -100,7 +124,7 @@ impl OwnMemory {
     pub fn piece(&self, at: u64, len: usize) -> Option<OwnPiece> {
         let of = self.lent(at).filter(|lent| !lent.gone.load(Ordering::Acquire))?;
         let at = usize::try_from(at % PLACE_BYTES).ok()?;
-        (at.checked_add(len)? <= of.len).then_some(OwnPiece { of, at, len })
+        (at.checked_add(len)? <= of.len).then(|| OwnPiece { whole: self.clone(), of, at, len })
     }
 }
 
@@ -122,13 +146,14 @@ impl OwnPiece {
 
     /// Copies it out, by the kernel. False: it is not there, which is so from now on.
     pub fn read_into(&self, into: &mut [u8]) -> bool {
-        let len = into.len().min(self.len);
-        let remote = libc::iovec { iov_base: self.as_ptr().cast(), iov_len: len };
-        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: len };
-        // SAFETY: only `into` is written, which is private; the kernel checks the other address. Both
-        // lists outlive the call.
-        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-        let whole = usize::try_from(copied) == Ok(len) && len == into.len();
+        let by = self.whole.0.by.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = into.len();
+        // SAFETY: only the kernel follows the address, and finds out what is there.
+        let put =
+            unsafe { libc::pwrite(by.as_raw_fd(), self.as_ptr().cast_const().cast(), len, 0) };
+        let whole = len <= self.len
+            && usize::try_from(put) == Ok(len)
+            && rustix::io::pread(&*by, &mut *into, 0) == Ok(len);
         if !whole {
             self.of.gone.store(true, Ordering::Release);
         }
@@ -146,8 +171,9 @@ mod tests {
 
     #[test]
     fn what_is_lent_is_there_until_it_is_given_or_taken_back() {
-        let (own, first, second) = (OwnMemory::default(), vec![1; 100], vec![2; 50]);
-        let (a, b) = (own.lend(&first).unwrap(), own.lend(&second).unwrap());
+        let (own, first, second) = (OwnMemory::new().unwrap(), vec![1; 100], vec![2; 50]);
+        let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
+        let (a, b) = (lend(&first).unwrap(), lend(&second).unwrap());
         let read = |at, len| {
             let mut bytes = vec![0; len];
             own.piece(at, len).is_some_and(|piece| piece.read_into(&mut bytes)).then_some(bytes)
@@ -161,31 +187,32 @@ mod tests {
         own.take_back(a);
         assert!(own.piece(a, 1).is_none());
         // Its place is another's only when it is given.
-        let c = own.lend(&second).unwrap();
+        let c = lend(&second).unwrap();
         assert!(c != a && c != b);
         own.give(a);
         own.give(a);
-        assert_eq!(own.lend(&second), Some(a));
-        assert_eq!(own.lend(&first), Some(c + PLACE_BYTES), "given once");
+        assert_eq!(lend(&second), Some(a));
+        assert_eq!(lend(&first), Some(c + PLACE_BYTES), "given once");
         assert_eq!(read(a, 50), Some(vec![2; 50]));
     }
 
     #[test]
     fn so_many_and_no_more() {
-        let own = OwnMemory::default();
-        let all: Vec<u64> = (0..OWN_PLACES_MAX).map(|_| own.lend(&[1]).unwrap()).collect();
+        let own = OwnMemory::new().unwrap();
+        let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
+        let all: Vec<u64> = (0..OWN_PLACES_MAX).map(|_| lend(&[1]).unwrap()).collect();
         let last = all[OWN_PLACES_MAX - 1];
         assert!(last + PLACE_BYTES <= OwnMemory::BYTES);
-        assert_eq!(own.lend(&[1]), None);
+        assert_eq!(lend(&[1]), None);
         own.give(last);
-        assert_eq!(own.lend(&[1]), Some(last));
+        assert_eq!(lend(&[1]), Some(last));
     }
 
     #[test]
     fn hostile_owners_who_unmap_what_they_lent_lose_their_frames_and_nothing_else() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let own = OwnMemory::default();
+        let own = OwnMemory::new().unwrap();
         let protect = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice.
         let start =
@@ -193,7 +220,7 @@ mod tests {
                 .unwrap();
         // SAFETY: so many bytes are mapped there, and nobody else has them.
         let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), 8192) };
-        let at = own.lend(bytes).unwrap();
+        let at = own.lend(bytes.as_ptr(), bytes.len()).unwrap();
         let body = Body::Own(own.piece(at, 5000).unwrap());
         let frame = Frame { head: b"head", body: Some(&body) };
         assert_eq!(send_each(a.as_fd(), std::iter::once(frame)).unwrap(), 1);

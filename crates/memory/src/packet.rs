@@ -75,8 +75,8 @@ pub(crate) fn set_at<T: Copy>(
 ) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor; and what these
-    // may point to outlives the call, as those who call here see to.
+    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor; and what
+    // these may point to outlives the call, as those who call here see to.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) })
 }
 
@@ -228,8 +228,8 @@ impl PacketSocket {
     }
 
     /// From now on what is sent goes to the interface's driver at once, past the host's queueing
-    /// discipline (tc(8)) and unseen by who listens on this host; where the driver has no room, it is
-    /// not sent.
+    /// discipline (tc(8)) and unseen by who listens on this host; where the driver has no room, it
+    /// is not sent.
     ///
     /// # Errors
     /// The host has no such option.
@@ -277,8 +277,9 @@ impl PacketSocket {
         Ok(Packet { len, tag: tag(&message) })
     }
 
-    /// Sends frames, each behind those bytes, [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX)
-    /// at most; says how many left. Never waits.
+    /// Sends frames, each behind those bytes,
+    /// [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX) at most; says how many left.
+    /// Never waits.
     ///
     /// # Errors
     /// The first of them did not leave: the host has no room, it is too long, or the interface is

@@ -32,13 +32,19 @@ impl Slots {
     pub const SHORT: Self = Self::new(2048, 128, 16);
     /// For frames of a page and all that stands before them.
     pub const LONG: Self = Self::new(8192, 32, 32);
-    /// For frames of 9000 bytes and all that stands before them.
-    pub const JUMBO: Self = Self::new(9216, 28, 37);
+    /// For frames of 9000 bytes and all that stands before them, where pages have 4 KiB.
+    const JUMBO: Self = Self::new(9216, 28, 37);
+    /// The same, of which as many are a piece in pages of any length.
+    const JUMBO_OF_LONG_PAGES: Self = Self::new(16_384, 16, 64);
 
     const fn new(bytes: usize, of_block: usize, blocks: usize) -> Self {
-        let slots = Self { bytes, of_block, blocks };
-        assert!(slots.block_bytes().is_multiple_of(4096), "blocks are whole pages");
-        slots
+        Self { bytes, of_block, blocks }
+    }
+
+    /// For frames of 9000 bytes and all that stands before them.
+    pub fn jumbo() -> Self {
+        let whole = Self::JUMBO.block_bytes().is_multiple_of(rustix::param::page_size());
+        if whole { Self::JUMBO } else { Self::JUMBO_OF_LONG_PAGES }
     }
 
     /// How many frames wait there at most.

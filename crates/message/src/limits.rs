@@ -56,9 +56,9 @@ pub const BLOCKS_SPAN_MAX: usize = 64;
 pub const WIDE_TRIES_MAX: (u32, u32) = (2, 8);
 /// How long they are not asked for then, in ns: at first, and at most, for it doubles.
 pub const WIDE_AGAIN_NS: (u64, u64) = (10_000_000_000, 640_000_000_000);
-/// Large messages of one partner that a library half pulls at a time, in bytes, and how many however
-/// long they are. Four times what is asked for at a time ([`BLOCKS_ASKED`]), so that the library has
-/// time to take what came; and no more, so that it is taken out of a cache.
+/// Large messages of one partner that a library half pulls at a time, in bytes, and how many
+/// however long they are. Four times what is asked for at a time ([`BLOCKS_ASKED`]), so that the
+/// library has time to take what came; and no more, so that it is taken out of a cache.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 /// See [`PULL_AHEAD_BYTES`].
 pub const PULLS_AHEAD_MIN: usize = 2;
@@ -96,9 +96,9 @@ pub const CONTRADICTIONS: (u32, u64) = (4, 1_000_000_000);
 /// Packets of a message that do not belong to what came of it before, until that is thrown away:
 /// more than a message has.
 pub const STRANGE_PACKETS_MAX: u8 = 8;
-/// How long a partner has to be heard of again that is said to be gone, by a refusal or by a connect
-/// of another session, in ns: anybody may say so. Three round trips where those are longer, up to
-/// the longest wait until a message is sent again.
+/// How long a partner has to be heard of again that is said to be gone, by a refusal or by a
+/// connect of another session, in ns: anybody may say so. Three round trips where those are longer,
+/// up to the longest wait until a message is sent again.
 pub const DOUBT_NS: u64 = 20_000_000;
 /// How long nothing is sent to a partner that began anew with numbers that were in use before, in
 /// ns: longer than packets are on their way.
@@ -169,11 +169,11 @@ pub const SHARED_PART_BYTES: usize = 4096;
 pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 256 };
 /// How often a sender that helps looks whether its receiver goes on, before it helps no more.
 pub const HELP_LOOKS_MAX: u32 = 512;
-/// How long a process that was seen to live is taken to, by who writes into it, in ns: what one part
-/// takes.
+/// How long a process that was seen to live is taken to, by who writes into it, in ns: what one
+/// part takes.
 pub const HELP_LIVES_NS: u64 = 50_000;
-/// How long a receiver that gives a message up waits for a sender that is copying into it, in ns: some
-/// ten thousand times what it takes. It may be stopped, or a liar. For each partner anew.
+/// How long a receiver that gives a message up waits for a sender that is copying into it, in ns:
+/// some ten thousand times what it takes. It may be stopped, or a liar. For each partner anew.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// How many such messages that were alone go the faster way until the slower one is tried again.
 pub const RACE_AGAIN: u32 = 128;

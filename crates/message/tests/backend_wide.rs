@@ -15,7 +15,8 @@ const PLACES: &[Place] = &[(0, 0), (1, 3)];
 /// Long, and no multiple of anything.
 const LEN: usize = (1 << 20) + 5000;
 
-/// Messages of these lengths, both ways: how many frames were long, and how many replies there were.
+/// Messages of these lengths, both ways: how many frames were long, and how many replies there
+/// were.
 fn carry(world: &mut World, libraries: &mut Libraries, lens: &[usize]) -> (u64, u64) {
     let replies = |world: &World| -> u64 {
         let partners = PLACES.iter().flat_map(|place| world.boards[place.0].partners(place.1));

@@ -76,8 +76,8 @@ fn frame() -> Vec<u8> {
 }
 
 fn unseen_loss() {
-    /// Slots of the ring.
-    const RING: u64 = slots_for(9000).count() as u64;
+    // Slots of the ring.
+    let slots = slots_for(9000).count() as u64;
     let mut host = ByHand::new(|dir| interface_board(dir, "a", "near"));
     let far = PacketSocket::open("far").unwrap();
     let send = || {
@@ -93,11 +93,11 @@ fn unseen_loss() {
     send();
     host.reaches("frames_received_total", 1, PATIENCE);
     assert_eq!(host.counter("interface_lost_total"), 0);
-    (0..RING + 200).for_each(|_| send());
+    (0..slots + 200).for_each(|_| send());
     // So that the last look finds some: one that finds none asks.
     host.turned.turn().unwrap();
     (0..10).for_each(|_| send());
-    host.reaches("frames_received_total", 1 + RING + 10, PATIENCE);
+    host.reaches("frames_received_total", 1 + slots + 10, PATIENCE);
     // No frame comes any more, and no partner has a timer: it is found out all the same.
     host.reaches("interface_lost_total", 100, Duration::from_secs(5));
 }

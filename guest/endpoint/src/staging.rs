@@ -4,8 +4,8 @@
 //! It lies in slabs, which the daemon knows as regions; a message has a place in one. A slab is
 //! asked for when no place is free, and what waits for a place waits for the daemon's answer.
 //!
-//! Where the backend half is in the process itself ([`crate::bypass`]), what is offered in one piece
-//! takes no place: it is sent from where it lies.
+//! Where the backend half is in the process itself ([`crate::bypass`]), what is offered in one
+//! piece takes no place: it is sent from where it lies.
 //!
 //! What is offered and what is pulled have slabs of their own. An offer keeps its place until the
 //! partner pulled it, for which the partner needs a place: were all places of both taken by offers,
@@ -232,7 +232,7 @@ impl Staging for Slabs {
     fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
         let (region, own) = self.own.as_ref()?;
         let len = u32::try_from(bytes.len()).ok()?;
-        Some(Window { region: *region, offset: own.lend(bytes)?, len })
+        Some(Window { region: *region, offset: own.lend(bytes.as_ptr(), bytes.len())?, len })
     }
 
     fn take_back(&mut self, window: Window) {
@@ -311,7 +311,7 @@ mod tests {
         let mut slabs = Slabs::new(1);
         let bytes = vec![9; 100_000];
         assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
-        let own = OwnMemory::default();
+        let own = OwnMemory::new().unwrap();
         slabs.set_own((RegionId(0), own.clone()));
         let window = slabs.lend(&bytes).unwrap();
         assert_eq!((window.region, window.len), (RegionId(0), 100_000));
@@ -364,7 +364,8 @@ mod tests {
         slabs.give(long);
         assert_eq!(slabs.orders.pop_front().unwrap().0, Ask::Unregion { endpoint: 1, region: 1 });
         assert!(slabs.orders.is_empty(), "the short one is kept");
-        // As many of them as may be idle, while one is used; it is not used for what others can hold.
+        // As many of them as may be idle, while one is used; it is not used for what others can
+        // hold.
         let long = place(&mut slabs, STAGING_IDLE_MAX - SLAB_BYTES, 3);
         slabs.give(long);
         let short = slabs.take(100_000, Purpose::Pull).unwrap();

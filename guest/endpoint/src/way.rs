@@ -158,8 +158,8 @@ fn far(of: (NicId, u8), past: Option<(u32, u32)>, fds: Vec<OwnedFd>) -> std::io:
 }
 
 impl Way {
-    /// Of an endpoint. `past`: its key and session, if it goes past the daemon to other hosts. `fds`:
-    /// what came with it.
+    /// Of an endpoint. `past`: its key and session, if it goes past the daemon to other hosts.
+    /// `fds`: what came with it.
     pub fn new(
         own: u8,
         past: Option<(u32, u32)>,
@@ -519,7 +519,8 @@ impl Way {
         self.rings.as_mut().is_some_and(|rings| rings.stir()) || near
     }
 
-    /// Whether other hosts are reached, too: whether anything comes from there is not seen at a glance.
+    /// Whether other hosts are reached, too: whether anything comes from there is not seen at a
+    /// glance.
     #[inline]
     pub fn is_networked(&self) -> bool {
         self.rings.is_some()

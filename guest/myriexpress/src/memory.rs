@@ -5,8 +5,9 @@
 //! unless it says so (`mx__regcache_clean`), as with MX's registration cache.
 //!
 //! That is all that is left of it here: the memory of the application is never registered. Messages
-//! to other hosts are copied by way of memory that is ours (`causeway_endpoint::staging`), which is lent
-//! once and used again; or, past the daemon, sent by the kernel from where they lie. `MX_RCACHE=0` turns this cache off: the kernel is asked of every buffer.
+//! to other hosts are copied by way of memory that is ours (`causeway_endpoint::staging`), which is
+//! lent once and used again; or, past the daemon, sent by the kernel from where they lie.
+//! `MX_RCACHE=0` turns this cache off: the kernel is asked of every buffer.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

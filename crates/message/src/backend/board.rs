@@ -29,12 +29,13 @@ pub struct Config {
     pub name: String,
     /// A partner that is not heard of for so long is gone, in ns.
     pub give_up_ns: u64,
-    /// Partners may say nothing for long although they are there: nobody answers for those that are at
-    /// the network themselves and do not call. One that is said to be gone is so only if that is said
-    /// again when it is asked.
+    /// Partners may say nothing for long although they are there: nobody answers for those that are
+    /// at the network themselves and do not call. One that is said to be gone is so only if that is
+    /// said again when it is asked.
     pub silent: bool,
-    /// Frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX) cross its network: of what is pulled two may
-    /// come and go in one. Where they do not cross all of it, they are not asked for after a while.
+    /// Frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX) cross its network: of what is pulled two
+    /// may come and go in one. Where they do not cross all of it, they are not asked for after a
+    /// while.
     pub wide: bool,
 }
 

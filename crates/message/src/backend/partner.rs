@@ -236,9 +236,9 @@ impl Sending {
 }
 
 impl Receiving {
-    /// The generation of what the next partner there sends. Of one that was not heard of nothing was
-    /// taken, and it may not know of this one: else, tried often enough, generations come round to
-    /// the one that it knows.
+    /// The generation of what the next partner there sends. Of one that was not heard of nothing
+    /// was taken, and it may not know of this one: else, tried often enough, generations come round
+    /// to the one that it knows.
     fn next_generation(&self, heard: bool) -> u8 {
         let own = self.next.generation();
         if heard || self.next != Number::first(own) { own.wrapping_add(1) } else { own }

@@ -310,8 +310,9 @@ impl Endpoint {
         if let State::Pulling(pull) = &mut offer.state
             && !pull.refused
         {
-            // It may have been another by a bit: it is asked for once more. By another magic, so that
-            // neither this refusal nor those of other blocks, late or doubled, answer that too.
+            // It may have been another by a bit: it is asked for once more. By another magic, so
+            // that neither this refusal nor those of other blocks, late or doubled, answer that
+            // too.
             pull.refused = true;
             pull.magic = magic_of(self.id, env.out.random());
             pull.lose();

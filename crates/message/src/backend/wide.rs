@@ -2,8 +2,8 @@
 //!
 //! Half as many frames cross the network, where it carries such. That both interfaces do, both know
 //! of their own; what lies between them may not, and says nothing of it. So it is asked for, and
-//! where nothing comes, for frames of the common length; if these come, it may have been the length.
-//! Or the network was down for a moment: so it is asked for again after a while.
+//! where nothing comes, for frames of the common length; if these come, it may have been the
+//! length. Or the network was down for a moment: so it is asked for again after a while.
 
 use crate::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
 

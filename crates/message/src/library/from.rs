@@ -42,8 +42,8 @@ impl<B: Buffer> Library<B> {
         self.receive(way, from, (info, mask), context, into)
     }
 
-    /// As [`Self::iprobe`], of messages from one endpoint if it is named. Copies the first bytes, as
-    /// far as they are there; says how many.
+    /// As [`Self::iprobe`], of messages from one endpoint if it is named. Copies the first bytes,
+    /// as far as they are there; says how many.
     ///
     /// # Errors
     /// `info` has bits that `mask` does not cover.
@@ -116,7 +116,9 @@ impl<B: Buffer> Library<B> {
         self.unexpected.give_back(bytes);
     }
 
-    /// Does something with the memory of a request that has not ended: its bytes must stay.
+    /// Does something with the memory of a request that has not ended: its bytes must stay; and
+    /// where they are, if they are more than [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX):
+    /// they may be sent from there.
     pub fn with_buffer(&mut self, id: RequestId, change: impl FnOnce(&mut B)) {
         if let Ok(at) = self.find(id)
             && let Some(buffer) = self.requests.get_mut(at).and_then(|r| r.buffer.as_mut())
@@ -126,8 +128,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// The memory of a request is the application's again, although the request goes on without it:
-    /// as [`Self::with_buffer`], with a change by which it has no bytes any more. Nobody else writes
-    /// there from then on.
+    /// as [`Self::with_buffer`], with a change by which it has no bytes any more. Nobody else
+    /// writes there from then on.
     pub fn lose_buffer<T: Transport<B>>(
         &mut self,
         way: &mut T,

@@ -158,8 +158,8 @@ pub trait Transport<B: Buffer> {
     /// A send, pull or connect was given up here; an arrival for it is of no interest.
     fn cancel(&mut self, token: Token);
 
-    /// The memory of a send or a pull is lost: of a send nothing more is sent that is read there, and
-    /// the bytes of a pull go nowhere. Nobody writes there any more when this returns.
+    /// The memory of a send or a pull is lost: of a send nothing more is sent that is read there,
+    /// and the bytes of a pull go nowhere. Nobody writes there any more when this returns.
     fn lose(&mut self, _token: Token) {}
 
     /// Whether something here waits for what only this partner can do: that it is gone is to be

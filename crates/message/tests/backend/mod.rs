@@ -177,8 +177,8 @@ pub struct World {
     pub boards: Vec<Board>,
     pub sides: Vec<Side>,
     pub weather: Weather,
-    /// Of frames whose head is another one, by a bit, and which are not told by Ethernet's checksum,
-    /// in percent; and how many there were.
+    /// Of frames whose head is another one, by a bit, and which are not told by Ethernet's
+    /// checksum, in percent; and how many there were.
     pub garbling: u64,
     pub garbled: u64,
     /// Which boards take two frames in one, whether such cross the network, and how many were sent.
@@ -318,8 +318,9 @@ impl World {
         }
     }
 
-    /// Damage to what the packet says of itself; of what it brings, none. Nor of whose message it is
-    /// and which, or which is next, nor of which window: packets say so once, and nothing else in them tells.
+    /// Damage to what the packet says of itself; of what it brings, none. Nor of whose message it
+    /// is and which, or which is next, nor of which window: packets say so once, and nothing else
+    /// in them tells.
     fn garble(&mut self, frame: &mut [u8]) {
         let (head, message) = match frame.get(16) {
             Some(35) => (28, false),

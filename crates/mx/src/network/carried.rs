@@ -52,8 +52,8 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Opens it; the processes of `elsewhere` have sockets at it already. That an interface is down is
-    /// no error: it is tried again.
+    /// Opens it; the processes of `elsewhere` have sockets at it already. That an interface is down
+    /// is no error: it is tried again.
     ///
     /// # Errors
     /// It cannot be used, and why.
@@ -157,8 +157,8 @@ impl Carrier {
         up
     }
 
-    /// A socket for the process of one endpoint: see [`Interface::give`]. None: there is no interface,
-    /// or it gives none now.
+    /// A socket for the process of one endpoint: see [`Interface::give`]. None: there is no
+    /// interface, or it gives none now.
     pub fn give(&mut self, endpoint: u8) -> Option<OwnedFd> {
         let Self::Interface(interface) = self else { return None };
         match interface.give(endpoint) {

@@ -90,7 +90,8 @@ pub struct Network {
     half: Half<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
-    /// Whether processes are let at it; and those that were, before us or by a board that was other.
+    /// Whether processes are let at it; and those that were, before us or by a board that was
+    /// other.
     bypass: bool,
     outlived: Option<Outlived>,
     /// Endpoints whose processes were let at it.
@@ -226,8 +227,8 @@ impl Network {
         }
     }
 
-    /// Opens an endpoint whose process has the backend half itself, where such are let at the network:
-    /// the socket for it, and what it holds as long as it has the endpoint.
+    /// Opens an endpoint whose process has the backend half itself, where such are let at the
+    /// network: the socket for it, and what it holds as long as it has the endpoint.
     pub fn open_bypass(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
         let locks = self.outlived.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks

@@ -65,8 +65,9 @@ impl Rdm {
         if long {
             // The reply tells how it went.
             let (info, parcel) = (BODY | u64::from(name), Parcel::bare(place));
-            if self.send_to(remote.to, partner, info, Task::Ask(name), parcel).is_err() {
-                self.fail_call(name, FI_EIO, Status::NoResources);
+            match self.send_to(remote.to, partner, info, Task::Ask(name), parcel) {
+                Ok(body) => drop(self.bodies.insert(name, body)),
+                Err(_) => self.fail_call(name, FI_EIO, Status::NoResources),
             }
         }
         Ok(())
@@ -172,7 +173,26 @@ impl Rdm {
         }
         self.operations.end(call);
         self.call_ended(to);
+        self.lose_body(name);
         Some(report)
+    }
+
+    /// A call is over: its bytes are the application's again, although who was asked may not have
+    /// taken them, and said so all the same.
+    fn lose_body(&mut self, name: u32) {
+        let Some(body) = self.bodies.remove(&name) else { return };
+        if let Some(request) = self.operations.request(body) {
+            let endpoint = &mut self.endpoint;
+            endpoint.way.withdraw();
+            endpoint.library.lose_buffer(&mut endpoint.way, request, Parcel::lose);
+        }
+    }
+
+    /// What a call asked, or its bytes, arrived.
+    pub(super) fn put(&mut self, name: u32, operation: u32) {
+        if self.bodies.get(&name) == Some(&operation) {
+            self.bodies.remove(&name);
+        }
     }
 
     fn call_ended(&mut self, to: usize) {
@@ -192,11 +212,13 @@ impl Rdm {
     /// The reply to a call is there, or does not come.
     pub(super) fn replied(
         &mut self,
+        name: u32,
         (report, to): (Report, usize),
         (err, _): (u64, u64),
         ended: &Completion,
     ) {
         self.call_ended(to);
+        self.lose_body(name);
         let failed = |err, status| Done::failed(report, err, status);
         self.done.push_back(match (ended.status, i32::try_from(err)) {
             (status, _) if !matters(status) => failed(of_status(status), status),

@@ -11,12 +11,12 @@
 //! | 1 0 | a question about memory ([`control`]) | 0 |
 //! | 1 1 | what follows: a long message's bytes, or (bit 61) a reply | its name |
 //!
-//! A message begins with a head of 16 bytes: immediate data, and a word that has no bit 63 if
-//! the message's bytes follow. A message too long for that is a *notice*: its word has bit 63, a name
+//! A message begins with a head of 16 bytes: immediate data, and a word that has no bit 63 if the
+//! message's bytes follow. A message too long for that is a *notice*: its word has bit 63, a name
 //! of 29 bits and the length, and the bytes come as a message of that name, at once or, if bit 61
-//! says so, when they are asked for ([`later`]). So what waits for a receive is
-//! always there as a whole, with all that `FI_PEEK` is to tell, and long messages lie in the memory
-//! of both sides as the application has it.
+//! says so, when they are asked for ([`later`]). So what waits for a receive is always there as a
+//! whole, with all that `FI_PEEK` is to tell, and long messages lie in the memory of both sides as
+//! the application has it.
 //!
 //! Reads, writes and atomic operations are questions to the other process, which answers when it
 //! makes progress; so there is no memory that others map.
@@ -56,7 +56,7 @@ pub use regions::{Region, Regions};
 pub use send::Message;
 pub use tally::Account;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
@@ -117,6 +117,8 @@ pub struct Rdm {
     sending: usize,
     /// Reads, writes and atomic operations that have not.
     calls: usize,
+    /// Of those that write much, the operation that sends the bytes, by the name of the call.
+    bodies: HashMap<u32, u32>,
     /// What partners asked for that has not ended, by their numbers.
     served: Vec<u32>,
     /// The same of all of them.
@@ -160,6 +162,7 @@ impl Rdm {
             later: later::Later::default(),
             sending: 0,
             calls: 0,
+            bodies: HashMap::new(),
             served: Vec::new(),
             served_all: 0,
             parked: Vec::new(),
@@ -218,8 +221,8 @@ impl Rdm {
     }
 
     /// Whether something was begun that goes on only while somebody looks after it, or has ended
-    /// and waits to be told of: a receive that found its message there already; or may find it where
-    /// there was no room for it before.
+    /// and waits to be told of: a receive that found its message there already; or may find it
+    /// where there was no room for it before.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.sending > 0

@@ -188,8 +188,8 @@ impl Rdm {
         gone
     }
 
-    /// Sends a message whose bytes go with their head: mostly it is gone at once, and there was never
-    /// an operation.
+    /// Sends a message whose bytes go with their head: mostly it is gone at once, and there was
+    /// never an operation.
     #[inline]
     fn send_short(
         &mut self,
@@ -297,9 +297,13 @@ impl Rdm {
         &mut self,
         env: Env<'_>,
         partner: Partner,
-        message: Waiting,
+        mut message: Waiting,
         inject: bool,
     ) -> Result<(), Errno> {
+        if inject && message.delivered {
+            // What is offered stays where it is.
+            message.own();
+        }
         let request = self.post(partner, message)?;
         let library = &mut self.endpoint.library;
         match library.test(request) {
@@ -511,7 +515,10 @@ impl Rdm {
                 self.sending = self.sending.saturating_sub(1);
                 self.done.push_back(Done::failed(report, err, status));
             }
-            Some(Task::Ask(call)) => self.fail_call(call, err, status),
+            Some(Task::Ask(call)) => {
+                self.put(call, operation);
+                self.fail_call(call, err, status);
+            }
             _ => {}
         }
     }

@@ -86,13 +86,13 @@ fn report(flags: u64, tag: u64, context: usize) -> Report {
 
 /// Who keeps to no rule.
 struct Foe {
-    endpoint: Endpoint<Vec<u8>>,
+    endpoint: Endpoint<Place>,
     to: Partner,
 }
 
 impl Foe {
     fn new(host: &Host, of: &mut Side) -> Self {
-        let mut endpoint: Endpoint<Vec<u8>> = open(host);
+        let mut endpoint: Endpoint<Place> = open(host);
         let address = of.rdm.name().0.address;
         let way = &mut endpoint.way;
         let connect = endpoint.library.iconnect(way, address, KEY, 0, 0, None).unwrap();
@@ -116,7 +116,24 @@ impl Foe {
 
     fn says(&mut self, info: u64, bytes: Vec<u8>) -> RequestId {
         let Endpoint { library, way, .. } = &mut self.endpoint;
-        library.isend(way, self.to, info, 0, bytes).unwrap()
+        library.isend(way, self.to, info, 0, Place::Owned(bytes.into())).unwrap()
+    }
+
+    /// Wants a message of at most so many bytes.
+    fn receives(&mut self, info: u64, into: &mut [u8]) -> RequestId {
+        let Endpoint { library, way, .. } = &mut self.endpoint;
+        let place = Place::One(into.as_mut_ptr(), into.len());
+        library.irecv(way, info, u64::MAX, 0, place).unwrap()
+    }
+
+    /// Waits for it.
+    fn waits(&mut self, of: &mut Side, request: RequestId) {
+        until(|| {
+            of.go_on();
+            self.endpoint.step();
+            self.endpoint.look();
+            self.endpoint.library.test(request).is_ok_and(|ended| ended.is_some())
+        });
     }
 
     /// Lets it go on, without it taking any more than is told to it.
@@ -245,6 +262,43 @@ fn who_asks_for_much_and_takes_nothing_has_a_bounded_part() {
     });
     assert!(side.rdm.served.iter().all(|going_on| *going_on == 0));
     fine(&mut friend, &mut side);
+}
+
+#[test]
+fn hostile_replies_before_the_bytes_were_taken_leave_nothing_of_what_lies_there_later() {
+    let host = Host::new(&["a"]);
+    let mut side = Side::new(&host);
+    let mut foe = Foe::new(&host, &mut side);
+    let foes = side.knows(foe.name());
+    for (context, code) in [(1, 0), (2, 22)] {
+        let mut asked = [0; 100];
+        let question = foe.receives(CONTROL, &mut asked);
+        let mut bytes = vec![7_u8; 1 << 20];
+        let place = Place::One(bytes.as_mut_ptr(), bytes.len());
+        let remote = Remote { to: foes, key: 7, address: 0 };
+        let report = report(0, 0, context);
+        side.with(|rdm, env| rdm.write(env, remote, report, place, None)).unwrap();
+        foe.waits(&mut side, question);
+        let (asked, _) = Question::parse(&asked).expect("a question");
+        let mut head = 0_u64.to_le_bytes().to_vec();
+        head[..4].copy_from_slice(&u32::to_le_bytes(code));
+        head.resize(16, 0);
+        foe.says(REPLY | u64::from(asked.name), head);
+        until(|| {
+            side.go_on();
+            foe.endpoint.step();
+            !side.done.is_empty()
+        });
+        assert_eq!(side.done.remove(0).fault.is_none(), code == 0);
+        // It is the application's again, which writes secrets there.
+        bytes.fill(9);
+        let mut taken = vec![0; 1 << 20];
+        let body = foe.receives(BODY | u64::from(asked.name), &mut taken);
+        foe.waits(&mut side, body);
+        assert!(taken.iter().all(|byte| [0, 7].contains(byte)), "{:?}", taken.first());
+        assert!(side.rdm.bodies.is_empty());
+    }
+    assert_eq!(side.operations(), 0);
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //! and what it says of our own requests, goes on.
 //!
 //! When the backend half is gone, what it gave before is taken first: its sender may know it to be
-//! here. Then what was asked of it fails, and its partners are gone; those of which messages are set
-//! aside only when these are taken, but nothing that was sent to them waits for that.
+//! here. Then what was asked of it fails, and its partners are gone; those of which messages are
+//! set aside only when these are taken, but nothing that was sent to them waits for that.
 //!
 //! Partners behind rings have odd numbers here, so that those of channels, which are even, are
 //! apart from them.
@@ -59,8 +59,8 @@ pub trait Staging {
         None
     }
 
-    /// The bytes of a place may be something else from now on: if that is where they lie, nothing of
-    /// it is sent any more. It is not given yet.
+    /// The bytes of a place may be something else from now on: if that is where they lie, nothing
+    /// of it is sent any more. It is not given yet.
     fn take_back(&mut self, _window: Window) {}
 
     /// A place is not needed any more.
@@ -180,6 +180,12 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     pub fn end(&mut self) {
         if self.end == End::NotYet {
             self.end = End::Gone;
+        }
+        // What was sent fails, whoever still pulls it.
+        for underway in self.underway.values() {
+            if let Underway::Offer(_, window) = underway {
+                self.staging.take_back(*window);
+            }
         }
     }
 

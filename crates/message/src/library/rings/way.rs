@@ -11,10 +11,12 @@ const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
 impl<D: Bell, S: Staging> Rings<D, S> {
     /// A place with a message of so many bytes, which is copied there unless it can be sent from
-    /// where it lies.
+    /// where it lies. Short ones are copied: that costs less, and who says that they may be used
+    /// again at once (`fi_inject`) is right.
     fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, Refused> {
         let first = data.bytes(0);
-        if first.len() == data.len()
+        if data.len() > MEDIUM_BYTES_MAX
+            && first.len() == data.len()
             && let Some(from) = self.staging.lend(first)
         {
             return Ok(from);
