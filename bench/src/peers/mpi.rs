@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::process::{Folder, command, run};
 use super::underlay::{Underlay, Way};
@@ -9,6 +10,8 @@ use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
 const PINGPONG: &str = include_str!("mpi_pingpong.c");
+/// What HPCC is asked: the smallest of its other tests, which it does first.
+const HPCC_ASKED: &str = include_str!("hpccinf.txt");
 
 /// Open MPI's own shared memory.
 pub const SHARED_MEMORY: &[&str] = &["pml=ob1", "btl=self,vader"];
@@ -94,33 +97,65 @@ pub fn mpi(
     let folder = Folder::new("mpi")?;
     let program = compiled(&folder)?;
     let (len, rounds) = (len.to_string(), effort.rounds(rounds).to_string());
-    let cores = format!("{CLIENT},{SERVER}");
+    let mut words = vec![&*len, &*rounds];
+    if matches!(play, Play::Stream) {
+        words.push("stream");
+    }
     effort.each(|| {
-        let mut mpirun = command("mpirun");
-        mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "120"]);
-        mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
-        for parameter in over.mca {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            mpirun.args(["--mca", name, value]);
-        }
-        for rank in 0..2 {
-            // What is between colons are programs, with environments of their own.
-            if rank > 0 {
-                mpirun.arg(":");
-            }
-            mpirun.args(["-n", "1"]);
-            if let Some((boards, provider)) = &over.causeway {
-                let board = boards.get(rank).map(|path| path.display().to_string());
-                mpirun.args(["-x", &format!("CAUSEWAY_MX={}", board.unwrap_or_default())]);
-                mpirun.args(["-x", &format!("FI_PROVIDER_PATH={}", provider.display())]);
-            }
-            mpirun.arg(&program).args([&len, &rounds]);
-            if matches!(play, Play::Stream) {
-                mpirun.arg("stream");
-            }
-        }
-        let said = run(&mut mpirun)?;
+        let said = run(&mut two_ranks(over, &program, &words))?;
         said.trim().parse().map_err(|_| format!("mpirun: {said}"))
+    })
+}
+
+/// Starts a program, with these words, as two ranks on two cores.
+fn two_ranks(over: &Over<'_>, program: &Path, words: &[&str]) -> Command {
+    let cores = format!("{CLIENT},{SERVER}");
+    let mut mpirun = command("mpirun");
+    mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "120"]);
+    mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
+    for parameter in over.mca {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        mpirun.args(["--mca", name, value]);
+    }
+    for rank in 0..2 {
+        // What is between colons are programs, with environments of their own.
+        if rank > 0 {
+            mpirun.arg(":");
+        }
+        mpirun.args(["-n", "1"]);
+        if let Some((boards, provider)) = &over.causeway {
+            let board = boards.get(rank).map(|path| path.display().to_string());
+            mpirun.args(["-x", &format!("CAUSEWAY_MX={}", board.unwrap_or_default())]);
+            mpirun.args(["-x", &format!("FI_PROVIDER_PATH={}", provider.display())]);
+        }
+        mpirun.arg(program).args(words);
+    }
+    mpirun
+}
+
+/// A figure of HPCC's test of latency and bandwidth, by its name in the summary, between two ranks
+/// on two cores.
+pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, String> {
+    let program = Path::new("/usr/bin/hpcc");
+    if !program.exists() {
+        return Err("hpcc is not installed (scripts/setup.sh)".into());
+    }
+    let folder = Folder::new("hpcc")?;
+    std::fs::write(folder.file("hpccinf.txt"), HPCC_ASKED).map_err(|e| e.to_string())?;
+    let answer = folder.file("hpccoutf.txt");
+    effort.each(|| {
+        // It adds to what is there.
+        let _ = std::fs::remove_file(&answer);
+        run(two_ranks(over, program, &[]).current_dir(folder.path()))?;
+        let said = std::fs::read_to_string(&answer).map_err(|e| format!("hpcc: {e}"))?;
+        let value = |name: &str| {
+            let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            line.and_then(|value| value.trim().parse::<f64>().ok())
+        };
+        if value("Success") != Some(1.0) {
+            return Err("hpcc: not all of its results are right".into());
+        }
+        value(name).ok_or_else(|| format!("hpcc: no {name}"))
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::messages::{By, board, built};
 use crate::effort::Effort;
 use crate::peers::mpi::{
-    CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, mpi, tcp_between_hosts_us,
+    CAUSEWAY, LIBFABRIC_TCP, Over, Play, SHARED_MEMORY, TCP, UCX, hpcc, mpi, tcp_between_hosts_us,
 };
 use crate::peers::process::{command, run};
 use crate::peers::underlay::{Ends, Underlay, Way, udp_round_us};
@@ -63,6 +63,21 @@ impl Test {
     }
 }
 
+/// A row of HPCC's latency and bandwidth.
+fn hpcc_row(title: &str, unit: &'static str, name: &'static str) -> Plan {
+    let ours = move |effort: &Effort| {
+        let rig = Rig::new(Duration::ZERO);
+        let socket = board(&rig, 1, By::Nothing);
+        let causeway = Some(([&*socket; 2], provider()?));
+        hpcc(effort, &Over { mca: CAUSEWAY, causeway }, name)
+    };
+    let over = move |effort: &Effort, mca| hpcc(effort, &Over { mca, causeway: None }, name);
+    Plan::new(title, unit, Guest::Native, ours)
+        .beside("shared memory", move |e| over(e, SHARED_MEMORY))
+        .beside("TCP", move |e| over(e, TCP))
+        .beside("UCX", move |e| over(e, UCX))
+}
+
 fn row(name: &str, unit: &'static str, test: Test) -> Plan {
     Plan::new(name, unit, Guest::Native, move |e| test.ours(e))
         .beside("shared memory", move |e| test.over(e, SHARED_MEMORY))
@@ -84,6 +99,14 @@ pub fn plans() -> Vec<Plan> {
             .aim(Against::Peer("shared memory"), 1.0)
             .aim(Against::Peer("UCX"), 1.0),
     ];
+    for (title, unit, name) in [
+        ("HPCC ping-pong latency", "us", "AvgPingPongLatency_usec"),
+        ("HPCC latency in a ring of random order", "us", "RandomlyOrderedRingLatency_usec"),
+        ("HPCC ping-pong bandwidth", "GB/s", "AvgPingPongBandwidth_GBytes"),
+        ("HPCC bandwidth in a ring of random order", "GB/s", "RandomlyOrderedRingBandwidth_GBytes"),
+    ] {
+        plans.push(hpcc_row(title, unit, name));
+    }
     let far = half(8, 5_000);
     for (title, by, note) in [
         (
