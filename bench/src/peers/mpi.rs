@@ -10,7 +10,7 @@ use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
 const PINGPONG: &str = include_str!("mpi_pingpong.c");
-/// What HPCC is asked: the smallest of its other tests, which it does first.
+/// What HPCC is asked, with names in place of what is small or large.
 const HPCC_ASKED: &str = include_str!("hpccinf.txt");
 
 /// Open MPI's own shared memory.
@@ -70,10 +70,8 @@ pub fn tcp_between_hosts_us(effort: &Effort, len: usize, rounds: u64) -> Result<
         mpirun.args(["netns", "exec", underlay.name(0)?, "mpirun", "--allow-run-as-root"]);
         mpirun.args(["--oversubscribe", "--timeout", "120", "--bind-to", "none"]);
         mpirun.args(["--mca", "plm_rsh_agent"]).arg(&agent);
-        for parameter in TCP.iter().chain(&["btl_tcp_if_include=eth0", "oob_tcp_if_include=eth0"]) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            mpirun.args(["--mca", name, value]);
-        }
+        parameters(&mut mpirun, TCP);
+        parameters(&mut mpirun, &["btl_tcp_if_include=eth0", "oob_tcp_if_include=eth0"]);
         for (host, core) in [CLIENT, SERVER].into_iter().enumerate() {
             if host > 0 {
                 mpirun.arg(":");
@@ -107,16 +105,20 @@ pub fn mpi(
     })
 }
 
-/// Starts a program, with these words, as two ranks on two cores.
+fn parameters(mpirun: &mut Command, all: &[&str]) {
+    for parameter in all {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        mpirun.args(["--mca", name, value]);
+    }
+}
+
+/// What starts a program, with these words, as two ranks on two cores.
 fn two_ranks(over: &Over<'_>, program: &Path, words: &[&str]) -> Command {
     let cores = format!("{CLIENT},{SERVER}");
     let mut mpirun = command("mpirun");
     mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "120"]);
     mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
-    for parameter in over.mca {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        mpirun.args(["--mca", name, value]);
-    }
+    parameters(&mut mpirun, over.mca);
     for rank in 0..2 {
         // What is between colons are programs, with environments of their own.
         if rank > 0 {
@@ -141,7 +143,9 @@ pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, St
         return Err("hpcc is not installed (scripts/setup.sh)".into());
     }
     let folder = Folder::new("hpcc")?;
-    std::fs::write(folder.file("hpccinf.txt"), HPCC_ASKED).map_err(|e| e.to_string())?;
+    let small = [("SIDE", "200"), ("BLOCK", "40"), ("ROWS", "1"), ("COLUMNS", "2")];
+    let asked = small.iter().fold(HPCC_ASKED.to_owned(), |all, (name, is)| all.replace(name, is));
+    std::fs::write(folder.file("hpccinf.txt"), asked).map_err(|e| e.to_string())?;
     let answer = folder.file("hpccoutf.txt");
     effort.each(|| {
         // It adds to what is there.

@@ -30,7 +30,7 @@ struct Lent {
 #[derive(Debug)]
 struct Places {
     all: Vec<Option<Arc<Lent>>>,
-    free: Vec<u32>,
+    free: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -52,6 +52,11 @@ pub struct OwnPiece {
     of: Arc<Lent>,
     at: usize,
     len: usize,
+}
+
+/// Which place of the region it is.
+fn place(at: u64) -> usize {
+    usize::try_from(at / PLACE_BYTES).unwrap_or(usize::MAX)
 }
 
 impl OwnMemory {
@@ -83,22 +88,20 @@ impl OwnMemory {
         let lent = Some(Arc::new(Lent { start, len, gone: AtomicBool::new(false) }));
         let at = match places.free.pop() {
             Some(at) => {
-                *places.all.get_mut(at as usize)? = lent;
+                *places.all.get_mut(at)? = lent;
                 at
             }
             None if places.all.len() < OWN_PLACES_MAX => {
-                let at = u32::try_from(places.all.len()).ok()?;
                 places.all.push(lent);
-                at
+                places.all.len().wrapping_sub(1)
             }
             None => return None,
         };
-        Some(u64::from(at).wrapping_mul(PLACE_BYTES))
+        Some((at as u64).wrapping_mul(PLACE_BYTES))
     }
 
     fn lent(&self, at: u64) -> Option<Arc<Lent>> {
-        let place = usize::try_from(at / PLACE_BYTES).ok()?;
-        self.places().all.get(place)?.clone()
+        self.places().all.get(place(at))?.clone()
     }
 
     /// Their owner needs them, although they are not given back: they are not sent from now on.
@@ -110,13 +113,9 @@ impl OwnMemory {
 
     /// Nobody asks for them any more: the place is another's.
     pub fn give(&self, at: u64) {
-        let place = at / PLACE_BYTES;
-        let (Ok(index), Ok(number)) = (usize::try_from(place), u32::try_from(place)) else {
-            return;
-        };
-        let mut places = self.places();
-        if places.all.get_mut(index).is_some_and(|lent| lent.take().is_some()) {
-            places.free.push(number);
+        let (mut places, place) = (self.places(), place(at));
+        if places.all.get_mut(place).is_some_and(|lent| lent.take().is_some()) {
+            places.free.push(place);
         }
     }
 

@@ -66,7 +66,14 @@ impl Rdm {
             // The reply tells how it went.
             let (info, parcel) = (BODY | u64::from(name), Parcel::bare(place));
             match self.send_to(remote.to, partner, info, Task::Ask(name), parcel) {
-                Ok(body) => drop(self.bodies.insert(name, body)),
+                Ok(operation) => {
+                    let call = self.operations.named(name);
+                    if let Some(Task::Call(_, _, body)) =
+                        call.and_then(|call| self.operations.task(call))
+                    {
+                        *body = Some(operation);
+                    }
+                }
                 Err(_) => self.fail_call(name, FI_EIO, Status::NoResources),
             }
         }
@@ -145,7 +152,7 @@ impl Rdm {
         if much || !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
-        let call = self.begin(Task::Call(report, to))?;
+        let call = self.begin(Task::Call(report, to, None))?;
         let name = self.operations.name(call);
         question.name = name;
         let matching = (REPLY | u64::from(question.name), u64::MAX);
@@ -167,31 +174,30 @@ impl Rdm {
     /// Takes the receive of a reply back. None if it is too late for that.
     fn drop_call(&mut self, name: u32) -> Option<Report> {
         let call = self.operations.named(name)?;
-        let Some(&mut Task::Call(report, to)) = self.operations.task(call) else { return None };
+        let Some(&mut Task::Call(report, to, body)) = self.operations.task(call) else {
+            return None;
+        };
         if !self.takes_back(call) {
             return None;
         }
         self.operations.end(call);
         self.call_ended(to);
-        self.lose_body(name);
+        self.lose_body(name, body);
         Some(report)
     }
 
     /// A call is over: its bytes are the application's again, although who was asked may not have
     /// taken them, and said so all the same.
-    fn lose_body(&mut self, name: u32) {
-        let Some(body) = self.bodies.remove(&name) else { return };
-        if let Some(request) = self.operations.request(body) {
+    fn lose_body(&mut self, name: u32, body: Option<u32>) {
+        let Some(body) = body else { return };
+        // Another has its number once it ended.
+        if let Some(Task::Ask(of)) = self.operations.task(body)
+            && *of == name
+            && let Some(request) = self.operations.request(body)
+        {
             let endpoint = &mut self.endpoint;
             endpoint.way.withdraw();
             endpoint.library.lose_buffer(&mut endpoint.way, request, Parcel::lose);
-        }
-    }
-
-    /// What a call asked, or its bytes, arrived.
-    pub(super) fn put(&mut self, name: u32, operation: u32) {
-        if self.bodies.get(&name) == Some(&operation) {
-            self.bodies.remove(&name);
         }
     }
 
@@ -213,12 +219,12 @@ impl Rdm {
     pub(super) fn replied(
         &mut self,
         name: u32,
-        (report, to): (Report, usize),
+        (report, to, body): (Report, usize, Option<u32>),
         (err, _): (u64, u64),
         ended: &Completion,
     ) {
         self.call_ended(to);
-        self.lose_body(name);
+        self.lose_body(name, body);
         let failed = |err, status| Done::failed(report, err, status);
         self.done.push_back(match (ended.status, i32::try_from(err)) {
             (status, _) if !matters(status) => failed(of_status(status), status),

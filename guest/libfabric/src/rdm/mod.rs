@@ -56,7 +56,7 @@ pub use regions::{Region, Regions};
 pub use send::Message;
 pub use tally::Account;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
@@ -117,8 +117,6 @@ pub struct Rdm {
     sending: usize,
     /// Reads, writes and atomic operations that have not.
     calls: usize,
-    /// Of those that write much, the operation that sends the bytes, by the name of the call.
-    bodies: HashMap<u32, u32>,
     /// What partners asked for that has not ended, by their numbers.
     served: Vec<u32>,
     /// The same of all of them.
@@ -162,7 +160,6 @@ impl Rdm {
             later: later::Later::default(),
             sending: 0,
             calls: 0,
-            bodies: HashMap::new(),
             served: Vec::new(),
             served_all: 0,
             parked: Vec::new(),

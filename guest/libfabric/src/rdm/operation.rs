@@ -42,7 +42,8 @@ pub enum Task {
     /// A long message into such a buffer, by its operation.
     Part(u32, Told, usize),
     /// A read, a write or an atomic operation: the reply is waited for, of whom the book has there.
-    Call(Report, usize),
+    /// And the operation that sends what is written, if that is much: it may have ended.
+    Call(Report, usize, Option<u32>),
     /// Somebody's long write into memory of ours.
     Served(Served),
 }

@@ -163,15 +163,14 @@ impl Rdm {
         let (words, name) = (self.operations.words(at), self.operations.name(at));
         match self.operations.end(at) {
             Some(Task::Connect(to)) => self.connected(env, to, ended),
-            Some(Task::Ask(call)) => {
-                self.put(call, at);
-                if !matters(ended.status) {
-                    self.fail_call(call, of_status(ended.status), ended.status);
-                }
+            Some(Task::Ask(call)) if !matters(ended.status) => {
+                self.fail_call(call, of_status(ended.status), ended.status);
             }
             Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
             Some(Task::Part(multi, told, len)) => self.parted(env, multi, told.long(len, ended)),
-            Some(Task::Call(report, to)) => self.replied(name, (report, to), words, ended),
+            Some(Task::Call(report, to, body)) => {
+                self.replied(name, (report, to, body), words, ended);
+            }
             Some(Task::Served(served)) => self.served(env, &served, ended),
             Some(Task::Reply(peer, _)) => self.served_one(peer),
             _ => {}

@@ -515,10 +515,7 @@ impl Rdm {
                 self.sending = self.sending.saturating_sub(1);
                 self.done.push_back(Done::failed(report, err, status));
             }
-            Some(Task::Ask(call)) => {
-                self.put(call, operation);
-                self.fail_call(call, err, status);
-            }
+            Some(Task::Ask(call)) => self.fail_call(call, err, status),
             _ => {}
         }
     }

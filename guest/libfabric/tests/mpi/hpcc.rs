@@ -9,49 +9,15 @@ const HPCC: &str = "/usr/bin/hpcc";
 /// Half of this side is transposed; all of it is solved.
 const SIDE: usize = 1000;
 
-/// What it is asked: a value or more on each line, and a word on what they are.
+/// What it is asked: a value or more on each line, and a word on what they are. As in the bench.
+const ASKED: &str = include_str!("../../../../bench/src/peers/hpccinf.txt");
+
 fn question([rows, columns]: [usize; 2]) -> String {
-    let side = SIDE.to_string();
-    let (rows, columns) = (rows.to_string(), columns.to_string());
-    let lines: &[(&str, &str)] = &[
-        ("HPCC over Causeway", ""),
-        ("one small problem", ""),
-        ("solved.out", "unused: the answer has a file of its own"),
-        ("8", "into that file"),
-        ("1", "one side"),
-        (&side, "of the matrix"),
-        ("1", "one side"),
-        ("80", "of a block"),
-        ("0", "ranks row by row"),
-        ("1", "one grid of ranks"),
-        (&rows, "rows"),
-        (&columns, "columns"),
-        ("16.0", "what a residual may come to"),
-        ("1", "one way to factor a panel"),
-        ("2", "from the right"),
-        ("1", "one end of recursion"),
-        ("4", "columns"),
-        ("1", "one way to part a panel"),
-        ("2", "in halves"),
-        ("1", "one way to recurse"),
-        ("1", "Crout's"),
-        ("1", "one way to broadcast"),
-        ("1", "a ring, changed"),
-        ("1", "one depth of looking ahead"),
-        ("1", "one panel"),
-        ("2", "rows are swapped in a mixed way"),
-        ("64", "from so many columns on"),
-        ("0", "L1 transposed"),
-        ("0", "U transposed"),
-        ("1", "rows are equilibrated"),
-        ("8", "doubles are aligned to"),
-        ("", "from here on: the transposition"),
-        ("0", "further sides"),
-        ("", "none"),
-        ("0", "further blocks"),
-        ("", "none"),
-    ];
-    lines.iter().map(|(value, word)| format!("{value:<24} {word}\n")).collect()
+    let all = [("SIDE", SIDE), ("BLOCK", 80), ("ROWS", rows), ("COLUMNS", columns)];
+    all.iter().fold(ASKED.to_owned(), |asked, (name, is)| {
+        assert_eq!(asked.matches(name).count(), 1, "{name}");
+        asked.replace(name, &is.to_string())
+    })
 }
 
 /// A figure of its summary.

@@ -130,10 +130,9 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
     }
 
     fn cancel(&mut self, token: Token) {
-        match self.underway.get(&token) {
-            Some(Underway::Connect) => drop(self.underway.remove(&token)),
-            Some(Underway::Offer(..)) => <Self as Transport<B>>::lose(self, token),
-            _ => {}
+        <Self as Transport<B>>::lose(self, token);
+        if let Some(Underway::Connect) = self.underway.get(&token) {
+            self.underway.remove(&token);
         }
         self.owe(super::Owed::Cancel(token));
     }
