@@ -107,7 +107,7 @@ pub fn plans() -> Vec<Plan> {
     ] {
         plans.push(hpcc_row(title, unit, name));
     }
-    let far = half(8, 5_000);
+    let far = half(8, 100_000);
     for (title, by, note) in [
         (
             "MPI between hosts, half round trip of 8 B",

@@ -8,7 +8,7 @@ use causeway_memory::OwnMemory;
 use causeway_message::backend::{Board, Config, Dropped, Taken};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
-use causeway_message::split::{RegionId, Request};
+use causeway_message::split::{PeerId, RegionId, Request};
 
 use crate::desk::{Desk, NoRegion};
 use crate::frames::Exit;
@@ -189,6 +189,36 @@ impl<W: Debug, E: Exit> Half<W, E> {
         }
         desk.wish |= desk.receiver.advance(&event);
         u32::try_from(more.saturating_add(1)).ok()
+    }
+
+    /// Sends a message of who is in this process, in two pieces, past its requests: it is told only if
+    /// that fails. False: nothing was done, and it is to be requested; so it is where something
+    /// was before. What comes of it is to be settled.
+    #[inline]
+    pub fn send_untold(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        to: (PeerId, u64),
+        (first, second): (&[u8], &[u8]),
+    ) -> bool {
+        let Some(desk) = self.outlet.desks.get(&endpoint) else { return false };
+        if desk.broken.is_some() || desk.later || desk.receiver.ready() {
+            return false;
+        }
+        let data = if second.is_empty() {
+            first
+        } else {
+            let whole = self.request.get_mut(..first.len().saturating_add(second.len()));
+            let Some((one, other)) = whole.and_then(|room| room.split_at_mut_checked(first.len()))
+            else {
+                return false;
+            };
+            one.copy_from_slice(first);
+            other.copy_from_slice(second);
+            self.request.get(..first.len().saturating_add(second.len())).unwrap_or(&[])
+        };
+        self.board.send_untold(now, endpoint, to, data, &mut self.outlet)
     }
 
     /// Whether an endpoint asks for something, or waits for what it could not be given.

@@ -44,6 +44,12 @@ impl PeerId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
+impl Token {
+    /// A message that ended, for the library half, when it was handed over: it is told of it only
+    /// if that was too early. No request has that name.
+    pub const UNTOLD: Self = Self(u64::MAX);
+}
+
 /// Registered memory, 0 to 255. Chosen by the backend half when it is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u8);

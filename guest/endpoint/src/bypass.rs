@@ -29,7 +29,7 @@ use causeway_memory::OwnMemory;
 use causeway_memory::packet::PacketSocket;
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_message::backend::{Config, Dropped};
-use causeway_message::split::{NicId, RegionId};
+use causeway_message::split::{NicId, PeerId, RegionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
@@ -142,11 +142,33 @@ impl Bypass {
         self.settle(now);
     }
 
+    /// Sends a message past the rings, where that is the straight way: nobody is told of it unless
+    /// it fails. False: nothing was done, and it goes by the rings.
+    #[inline]
+    pub fn send_untold(&mut self, to: (PeerId, u64), data: (&[u8], &[u8])) -> bool {
+        let now = now();
+        let sent = self.half.send_untold(now, self.endpoint, to, data);
+        if sent {
+            self.settle(now);
+        }
+        sent
+    }
+
+    /// Whether what was said to be sent is not known to be there.
+    pub fn is_sending(&self) -> bool {
+        self.half.board.untold(self.endpoint) > 0
+    }
+
     /// Looks whether there is anything to do, and does it. Says whether there was.
     #[inline]
     pub fn turn(&mut self) -> bool {
-        let comes = self.inlet.comes() || self.half.asks(self.endpoint);
-        (comes || self.is_time()) && self.look()
+        (self.comes() || self.is_time()) && self.look()
+    }
+
+    /// Whether there is anything to do, as a glance shows; but for what is due.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        self.inlet.comes() || self.half.asks(self.endpoint)
     }
 
     /// What a glance does not show is looked at now and then.
@@ -164,7 +186,11 @@ impl Bypass {
     fn look(&mut self) -> bool {
         let now = now();
         let mut frames = self.take_frames(now, FRAMES_OF_TURN);
-        let (_, requests) = self.half.serve(now, self.endpoint, REQUESTS_OF_TURN, true);
+        let requests = if self.half.asks(self.endpoint) {
+            self.half.serve(now, self.endpoint, REQUESTS_OF_TURN, true).1
+        } else {
+            0
+        };
         let due = self.half.is_due(now);
         if due {
             // What is waited for may be here: who did not look is not to take it for lost.
@@ -201,6 +227,9 @@ impl Bypass {
     /// Takes what came, so much at most: whether there was anything.
     fn take_frames(&mut self, now: u64, most: usize) -> bool {
         for count in 0..most {
+            if count > 0 && !self.inlet.comes() {
+                break;
+            }
             let asks = std::mem::take(&mut self.slept);
             let packet = match self.inlet.look(&self.socket, &mut self.room, now, asks) {
                 Ok(packet) => packet,

@@ -225,7 +225,7 @@ impl<B: Buffer> Endpoint<B> {
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);
-        while self.library.unconfirmed() > 0 {
+        while self.library.unconfirmed() > 0 || self.way.is_sending() {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
             if self.library.progress(&mut self.way) == Step::Idle {
                 if self.way.arm() {

@@ -105,6 +105,10 @@ pub struct Way {
     shown: Shown,
     /// It is the rings' turn.
     rings_first: bool,
+    /// The short message that was given last is of the rings.
+    short_is_far: bool,
+    /// It was just looked whether the backend half here has anything to do: it has not.
+    looked_past: bool,
     /// What came last came from the daemon: it, too, needs a processor.
     pub far: bool,
     peers: Vec<Option<Peer>>,
@@ -184,6 +188,8 @@ impl Way {
             notes: VecDeque::new(),
             shown: Shown::Nothing,
             rings_first: false,
+            short_is_far: false,
+            looked_past: false,
             far: false,
             peers: Vec::new(),
             by_address: BTreeMap::new(),
@@ -519,8 +525,7 @@ impl Way {
         self.rings.as_mut().is_some_and(|rings| rings.stir()) || near
     }
 
-    /// Whether other hosts are reached, too: whether anything comes from there is not seen at a
-    /// glance.
+    /// Whether other hosts are reached, too.
     #[inline]
     pub fn is_networked(&self) -> bool {
         self.rings.is_some()
@@ -534,7 +539,23 @@ impl Way {
     /// Whether there may be something to take.
     #[inline]
     pub fn comes(&self) -> bool {
-        self.is_networked() || !self.notes.is_empty() || self.channels.comes()
+        self.rings_come() || !self.notes.is_empty() || self.channels.comes()
+    }
+
+    /// The same of other hosts.
+    #[inline]
+    fn rings_come(&self) -> bool {
+        let Some(rings) = &self.rings else { return false };
+        rings.comes()
+            || self.bypass.as_ref().is_some_and(|bypass| bypass.comes())
+            || self.granted
+            || !self.remote.is_empty()
+            || !rings.staging.orders.is_empty()
+    }
+
+    /// Whether messages that ended are not known to be there, past what the library half knows.
+    pub fn is_sending(&self) -> bool {
+        self.bypass.as_ref().is_some_and(|bypass| bypass.is_sending())
     }
 
     /// How often memory was lent to the daemon.

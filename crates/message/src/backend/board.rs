@@ -257,6 +257,27 @@ impl Board {
         }
     }
 
+    /// As [`Request::Eager`] of who is in the same process, and is told only if it fails. False:
+    /// nothing was done, and it is to be asked for.
+    #[inline]
+    pub fn send_untold(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        (peer, match_info): (PeerId, u64),
+        data: &[u8],
+        out: &mut dyn Outside,
+    ) -> bool {
+        let found = self.at(now, out, endpoint);
+        found.is_some_and(|(of, mut env)| of.send_untold(&mut env, peer, match_info, data))
+    }
+
+    /// How many messages of [`Self::send_untold`] have not ended.
+    pub fn untold(&self, endpoint: u8) -> usize {
+        let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
+        endpoint.map_or(0, |endpoint| endpoint.sends.untold)
+    }
+
     /// How many requests the one that gives a send of an endpoint up is worth: it looks through
     /// them.
     pub fn cancel_cost(&self, endpoint: u8) -> usize {

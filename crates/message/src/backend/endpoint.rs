@@ -55,6 +55,8 @@ impl Outbox {
 pub(super) struct Sends {
     pub(super) messages: usize,
     pub(super) bytes: usize,
+    /// Of the messages, those that the library half is not told of.
+    pub(super) untold: usize,
 }
 
 impl Sends {
@@ -221,9 +223,12 @@ impl Endpoint {
                 let len = data.len();
                 env.pool.give(data);
                 self.sends.end(len);
-                if let Some(token) = message.token {
+                let well = status == Status::Success;
+                let untold = message.token == Some(Token::UNTOLD);
+                self.sends.untold = self.sends.untold.saturating_sub(untold.into());
+                if let Some(token) = message.token.filter(|_| !(untold && well)) {
                     let taken = u32::try_from(len).unwrap_or(u32::MAX);
-                    let taken = if status == Status::Success { taken } else { 0 };
+                    let taken = if well { taken } else { 0 };
                     self.tell(env, Event::Sent { token, status, taken });
                 }
             }

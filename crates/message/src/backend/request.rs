@@ -5,7 +5,7 @@ use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::offers::State;
 use super::partner::{Content, Message};
-use crate::limits::{MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
+use crate::limits::{EARLY_SENDS_MAX, MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
 use crate::split::{Event, PeerId, RegionId, Request, Token, Window};
 use crate::status::Status;
 
@@ -88,6 +88,30 @@ impl Endpoint {
         let content = Content::Eager { match_info, data: env.pool.with(data) };
         self.enqueue(env, peer, message(token, content));
         Taken::Yes
+    }
+
+    /// Sends a message of which nobody is told, unless it fails. False: nothing was done, and it is
+    /// to be asked for.
+    pub(super) fn send_untold(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        match_info: u64,
+        data: &[u8],
+    ) -> bool {
+        let may = self.sends.untold < EARLY_SENDS_MAX
+            && data.len() <= MEDIUM_BYTES_MAX
+            && !self.outbox.is_full()
+            && self.peers.get(peer).is_some_and(|partner| partner.told);
+        if !may {
+            return false;
+        }
+        self.sends.untold = self.sends.untold.saturating_add(1);
+        let sent = self.send_eager(env, peer, Token::UNTOLD, match_info, data) == Taken::Yes;
+        if !sent {
+            self.sends.untold = self.sends.untold.saturating_sub(1);
+        }
+        sent
     }
 
     fn send_offer(

@@ -398,6 +398,10 @@ impl<B: Buffer> Library<B> {
 
     /// A send ended, or one that ended early was confirmed.
     fn sent(&mut self, token: Token, status: Status, taken: u32) {
+        if token == Token::UNTOLD {
+            self.lost = Some(status);
+            return;
+        }
         let Some(at) = self.requests.find(token.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
         match request.state {

@@ -48,9 +48,7 @@ impl<B: Buffer> Library<B> {
         match_info: u64,
         data: &B,
     ) -> bool {
-        let gone = way.is_near(to.peer)
-            && self.goes_whole(way, to, data)
-            && way.eager(to.peer, Token(0), match_info, data) == Ok(Handed::Done);
+        let gone = self.goes_whole(way, to, data) && way.at_once(to.peer, match_info, data);
         if gone {
             self.counters.sent.count(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }

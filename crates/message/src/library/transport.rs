@@ -74,9 +74,9 @@ pub trait Transport<B: Buffer> {
     /// Longest message to `peer` that goes whole, in bytes; longer ones are offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Whether a message that is sent whole to `peer` is gone at once, if it can be sent now.
+    /// Sends a message whole if it is gone at once and no arrival follows. False: nothing was done.
     #[inline]
-    fn is_near(&self, _peer: PeerId) -> bool {
+    fn at_once(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
         false
     }
 
@@ -175,7 +175,7 @@ pub trait Transport<B: Buffer> {
     /// What [`Self::next`] would give, if that is a message of a few bytes; with these. It is taken
     /// by [`Self::short_done`]; or not, and then [`Self::next`] gives it.
     #[inline]
-    fn short(&self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, Short)> {
         None
     }
 

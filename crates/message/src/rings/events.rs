@@ -1,6 +1,6 @@
 //! Events: written by the backend half, read by the library half.
 
-use causeway_ring::channel::{Broken, Head, Sender};
+use causeway_ring::channel::{Broken, Head, Receiver, Sender, Short};
 
 use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
 use crate::limits::MEDIUM_BYTES_MAX;
@@ -46,6 +46,15 @@ fn status(word: u64) -> Result<Status, Wrong> {
 
 fn peer(word: u64) -> Result<PeerId, Wrong> {
     narrow("peer", word).map(PeerId)
+}
+
+/// The next event, if it is a message of a few bytes as the rules have it; with these, and its
+/// match information as their word. Anything else is for [`read_event`].
+#[inline]
+pub fn short_event(ring: &Receiver) -> Option<(PeerId, Short)> {
+    let (short, [reserved, from]) = ring.poll_short_of(MESSAGE)?;
+    let peer = peer(from).ok().filter(|_| reserved == 0)?;
+    Some((peer, short))
 }
 
 /// Reads an event that has `len` bytes. The bytes of a message stay where they are: the event

@@ -41,7 +41,7 @@ mod tests;
 
 use causeway_ring::channel::Layout;
 
-pub use events::{read_event, write_event};
+pub use events::{read_event, short_event, write_event};
 pub use holds::Holds;
 pub use requests::{eager, read_request, write_request};
 

@@ -108,6 +108,12 @@ impl Receiver {
     /// first word and all its bytes, copied. Anything else is for [`Self::poll`].
     #[inline]
     pub fn poll_short(&self, kind: u8) -> Option<Short> {
+        self.poll_short_of(kind).map(|(short, _)| short)
+    }
+
+    /// As [`Self::poll_short`], with its other two words.
+    #[inline]
+    pub fn poll_short_of(&self, kind: u8) -> Option<(Short, [u64; 2])> {
         let slot = self.area.line(self.slot());
         let last = slot.get::<7>(Ordering::Acquire);
         let len = (last >> 32) as usize;
@@ -120,7 +126,8 @@ impl Receiver {
             slot.get::<4>(Ordering::Relaxed),
             slot.get::<5>(Ordering::Relaxed),
         ];
-        Some(Short::new(slot.get::<0>(Ordering::Relaxed), len, bytes))
+        let others = [slot.get::<1>(Ordering::Relaxed), slot.get::<6>(Ordering::Relaxed)];
+        Some((Short::new(slot.get::<0>(Ordering::Relaxed), len, bytes), others))
     }
 
     /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].

@@ -21,11 +21,36 @@ impl Way {
         if is_remote(peer) { self.rings.as_mut() } else { None }
     }
 
+    /// Past the rings, where the backend half is here and has nothing to do before: false if not.
+    #[inline]
+    fn send_straight<B: Buffer>(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
+        let (Some(bypass), Some(rings)) = (&mut self.bypass, &self.rings) else { return false };
+        match (rings.past(peer), data.two()) {
+            (Some(peer), Some(pieces)) => bypass.send_untold((peer, match_info), pieces),
+            _ => false,
+        }
+    }
+
+    /// What the rings have, if it is short.
+    #[inline]
+    fn short_of_rings(&mut self) -> Option<(PeerId, Short)> {
+        let mut short = (self.rings.as_mut()? as &mut Ways).short();
+        if short.is_none() && self.bypass.is_some() {
+            self.looked_past = !self.go_past();
+            if !self.looked_past {
+                short = (self.rings.as_mut()? as &mut Ways).short();
+            }
+        }
+        self.short_is_far = short.is_some();
+        short
+    }
+
     /// What the rings have.
     #[inline]
     fn next_of_rings(&mut self) -> Option<Arrival> {
         let mut next = (self.rings.as_mut()? as &mut Ways).next();
-        if next.is_none() && self.go_past() {
+        let looked = std::mem::take(&mut self.looked_past);
+        if next.is_none() && !looked && self.go_past() {
             next = (self.rings.as_mut()? as &mut Ways).next();
         }
         if next.is_some() {
@@ -81,8 +106,11 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     #[inline]
-    fn is_near(&self, peer: PeerId) -> bool {
-        !is_remote(peer)
+    fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
+        if is_remote(peer) {
+            return self.send_straight(peer, match_info, data);
+        }
+        self.channels.at_once(peer, match_info, data)
     }
 
     #[inline]
@@ -93,8 +121,14 @@ impl<B: Buffer> Transport<B> for Way {
         match_info: u64,
         data: &B,
     ) -> Result<Handed, Refused> {
-        let Some(rings) = self.rings_to(peer) else {
+        if !is_remote(peer) {
             return self.channels.eager(peer, token, match_info, data);
+        }
+        if self.send_straight(peer, match_info, data) {
+            return Ok(Handed::Done);
+        }
+        let Some(rings) = &mut self.rings else {
+            return Err(Refused::Never(Status::EndpointUnreachable));
         };
         let handed = rings.eager(peer, token, match_info, data);
         self.push_past();
@@ -253,24 +287,37 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     #[inline]
-    fn short(&self) -> Option<(PeerId, Short)> {
-        if self.shown != Shown::Nothing || self.rings_first || !self.notes.is_empty() {
+    fn short(&mut self) -> Option<(PeerId, Short)> {
+        (self.looked_past, self.short_is_far) = (false, false);
+        if self.shown != Shown::Nothing || !self.notes.is_empty() {
             return None;
         }
-        <Local as Transport<B>>::short(&self.channels)
+        if self.rings_first {
+            let short = self.short_of_rings();
+            let else_near = short.is_none() && !self.rings.as_ref().is_some_and(Rings::comes);
+            return if else_near { (&mut self.channels as &mut Ways).short() } else { short };
+        }
+        let near = <Local as Transport<B>>::short(&mut self.channels);
+        // What is there and is not short has its turn first.
+        if near.is_some() || self.rings.is_none() || self.channels.comes() {
+            return near;
+        }
+        self.short_of_rings()
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
+        if self.short_is_far {
+            (self.rings_first, self.far) = (false, self.bypass.is_none());
+            return self.rings.as_mut().is_some_and(|rings| (rings as &mut Ways).short_done());
+        }
         (self.rings_first, self.far) = (self.rings.is_some(), false);
         <Local as Transport<B>>::short_done(&mut self.channels)
     }
 
     #[inline]
     fn more(&self) -> bool {
-        self.rings.is_some()
-            || !self.notes.is_empty()
-            || <Local as Transport<B>>::more(&self.channels)
+        self.rings_come() || !self.notes.is_empty() || <Local as Transport<B>>::more(&self.channels)
     }
 
     #[inline]

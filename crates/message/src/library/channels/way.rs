@@ -32,8 +32,8 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     #[inline]
-    fn is_near(&self, _peer: PeerId) -> bool {
-        true
+    fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
+        self.eager(peer, Token::UNTOLD, match_info, data) == Ok(Handed::Done)
     }
 
     #[inline]
@@ -205,7 +205,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     #[inline]
-    fn short(&self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, Short)> {
         if self.current != Current::Nothing
             || !self.notes.is_empty()
             || self.rested

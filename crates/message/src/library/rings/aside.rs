@@ -43,6 +43,12 @@ impl Aside {
         !self.queues.is_empty() && self.queues.contains_key(&peer)
     }
 
+    /// Whether nothing waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// Whether as much waits as may: then nothing more is to come.
     #[inline]
     pub(super) fn is_stuffed(&self) -> bool {

@@ -189,6 +189,30 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         }
     }
 
+    /// How a partner is named at the other end, if nothing waits to be said there: what is sent
+    /// past the rings is not to be before what was asked earlier.
+    #[inline]
+    pub fn past(&self, peer: PeerId) -> Option<PeerId> {
+        (self.owed.is_empty() && !self.ended()).then(|| inner(peer))
+    }
+
+    /// Whether [`Transport::next`](crate::library::Transport::next) may give anything or has
+    /// anything to do, as a glance shows.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        self.receiver.ready() || !self.is_clear() || self.current != Current::Nothing
+    }
+
+    /// Whether nothing waits here: what comes goes straight to the library half.
+    #[inline]
+    fn is_clear(&self) -> bool {
+        self.owed.is_empty()
+            && self.stalled.is_empty()
+            && self.refused.is_empty()
+            && self.aside.is_empty()
+            && !self.ended()
+    }
+
     fn ended(&self) -> bool {
         self.end != End::NotYet
     }

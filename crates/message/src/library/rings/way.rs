@@ -1,9 +1,11 @@
 //! Rings as a [`Transport`].
 
-use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner};
+use causeway_ring::channel::Short;
+
+use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner, outer};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
-use crate::rings::eager;
+use crate::rings::{eager, short_event};
 use crate::split::{Address, PeerId, RegionId, Request, Token, Window};
 
 /// Nothing, which is everywhere.
@@ -167,6 +169,27 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         // What was deferred is given again after all else was.
         let next = self.look().or_else(|| self.next_aside());
         if next.is_none() && self.ended() { self.next_last() } else { next }
+    }
+
+    #[inline]
+    fn short(&mut self) -> Option<(PeerId, Short)> {
+        if self.current != Current::Nothing || !self.is_clear() {
+            return None;
+        }
+        short_event(&self.receiver).map(|(peer, short)| (outer(peer), short))
+    }
+
+    #[inline]
+    fn short_done(&mut self) -> bool {
+        if self.receiver.advance_short() {
+            self.bell.ring();
+        }
+        self.receiver.ready()
+    }
+
+    #[inline]
+    fn more(&self) -> bool {
+        self.comes()
     }
 
     #[inline]
