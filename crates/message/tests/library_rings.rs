@@ -184,6 +184,80 @@ fn offers_and_pulls_go_through_staging() {
     assert_eq!(ours.staging.taken, 0);
 }
 
+/// What is given at a glance: whose it is, its match information and its bytes.
+fn short(ours: &mut Ours) -> Option<(PeerId, u64, Vec<u8>)> {
+    let (peer, short) = way(ours).short()?;
+    let mut bytes = vec![0; short.len()];
+    assert_eq!(short.copy_to(&mut bytes, &mut []), short.len());
+    Some((peer, short.word, bytes))
+}
+
+#[test]
+fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
+    let (mut ours, mut backend) = pair();
+    assert!(!ours.comes() && !way(&mut ours).more() && short(&mut ours).is_none());
+    seen(&mut ours, &mut backend);
+    let message = |match_info, data| Event::Message { peer: PeerId(5), match_info, data };
+    let long = [7; 33];
+    let told: [(u64, &[u8]); 4] = [(1, b""), (2, b"eight by"), (3, &long), (4, b"last")];
+    told.iter().for_each(|(info, data)| backend.tell(&message(*info, data)));
+    assert!(ours.comes() && way(&mut ours).more());
+    for (info, more) in [(1, true), (2, true)] {
+        let data = told[info - 1].1.to_vec();
+        assert_eq!(short(&mut ours), Some((PEER, info as u64, data.clone())));
+        assert_eq!(short(&mut ours), Some((PEER, info as u64, data)), "it was not taken");
+        assert_eq!(way(&mut ours).short_done(), more);
+    }
+    assert_eq!(short(&mut ours), None, "it is long");
+    let third = Arrival::Message { peer: PEER, match_info: 3, len: 33 };
+    assert_eq!(way(&mut ours).next(), Some(third));
+    assert_eq!(short(&mut ours), None, "it is being looked at");
+    // It is not taken now: what is behind it waits.
+    way(&mut ours).defer();
+    assert!(ours.comes());
+    assert_eq!(short(&mut ours), None);
+    assert_eq!(way(&mut ours).next(), None, "the other went behind it");
+    assert!(ours.stir() && ours.comes());
+    assert_eq!(next(&mut ours), third);
+    assert_eq!(next(&mut ours), Arrival::Message { peer: PEER, match_info: 4, len: 4 });
+    assert!(!ours.comes());
+    backend.tell(&message(5, b"again"));
+    assert_eq!(short(&mut ours), Some((PEER, 5, b"again".to_vec())));
+    assert!(!way(&mut ours).short_done() && !ours.comes());
+    // What is nonsense is for the other way, which says so.
+    let nonsense = Head { kind: 3, words: [6, 1, 5] };
+    assert!(backend.sender.send(nonsense, b"x").unwrap());
+    assert_eq!(short(&mut ours), None);
+    assert_eq!(
+        next(&mut ours),
+        Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable }
+    );
+}
+
+#[test]
+fn nothing_is_sent_past_what_was_asked_before() {
+    let (mut ours, mut backend) = pair();
+    seen(&mut ours, &mut backend);
+    assert_eq!(ours.past(PEER), Some(PeerId(5)));
+    let mut asked = 0;
+    while way(&mut ours).connect(Token(asked), Address { nic: NicId(1), endpoint: 0 }, 0, None)
+        == Ok(())
+    {
+        asked += 1;
+    }
+    way(&mut ours).disconnect(PEER);
+    assert_eq!(ours.past(PEER), None, "there was no room for that");
+    assert!(ours.comes());
+    for _ in 0..asked {
+        backend.asked().unwrap();
+    }
+    assert_eq!(way(&mut ours).next(), None);
+    backend.expect(&Request::Disconnect { peer: PeerId(5) });
+    assert_eq!(ours.past(PEER), Some(PeerId(5)));
+    ours.end();
+    assert_eq!(ours.past(PEER), None);
+}
+
 /// Two pieces.
 #[derive(Debug)]
 struct Apart(Vec<u8>, Vec<u8>);
