@@ -203,7 +203,8 @@ impl<W: Debug, E: Exit> Half<W, E> {
         (first, second): (&[u8], &[u8]),
     ) -> bool {
         let Some(desk) = self.outlet.desks.get(&endpoint) else { return false };
-        if desk.broken.is_some() || desk.later || desk.receiver.ready() {
+        let behind = desk.later || desk.receiver.ready();
+        if desk.broken.is_some() || behind || !self.board.takes_untold(endpoint) {
             return false;
         }
         let data = if second.is_empty() {
@@ -250,5 +251,154 @@ impl<W: Debug, E: Exit> Half<W, E> {
     /// Does what is due.
     pub fn tick(&mut self, now: u64) {
         self.board.tick(now, &mut self.outlet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::sync::{Arc, Mutex};
+
+    use causeway_memory::gather::Frame;
+    use causeway_memory::{Mapping, View};
+    use causeway_message::rings::{read_event, write_request};
+    use causeway_message::split::{Address, Event, NicId, Token};
+    use causeway_message::status::Status;
+    use causeway_ring::channel::{Receiver, Sender, Side, open};
+
+    use super::*;
+
+    /// Frames lie there until somebody takes them.
+    #[derive(Debug, Clone, Default)]
+    struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Exit for Wire {
+        fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+            let mut wire = self.0.lock().unwrap();
+            let before = wire.len();
+            wire.extend(frames.map(|frame| frame.head.to_vec()));
+            Ok(wire.len() - before)
+        }
+    }
+
+    /// A board with one endpoint, and the library half's end of its rings.
+    struct Host {
+        half: Half<(), Wire>,
+        wire: Wire,
+        asks: Sender,
+        hears: Receiver,
+        now: u64,
+    }
+
+    fn rings(file: &OwnedFd) -> (Sender, Receiver) {
+        let len = rustix::fs::fstat(file).unwrap().st_size as usize;
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
+        open(&View::new(Arc::new(mapping), 0, len).unwrap(), Side::First).unwrap()
+    }
+
+    fn nic(number: u8) -> NicId {
+        NicId::of([2, 0, 0, 0, 0, number])
+    }
+
+    impl Host {
+        fn new(number: u8, other: u8) -> Self {
+            let wire = Wire::default();
+            let mut half = Half::new(Config::new(nic(number), ""), Some(wire.clone()));
+            half.board.host_add(nic(other)).unwrap();
+            let (desk, file) = Desk::new(()).unwrap();
+            half.open(0, (9, u32::from(number)), desk).unwrap();
+            let (asks, hears) = rings(&file);
+            Self { half, wire, asks, hears, now: 1 }
+        }
+
+        fn ask(&mut self, request: &Request<'_>) -> bool {
+            write_request(&mut self.asks, request).unwrap()
+        }
+
+        fn serve(&mut self, budget: usize) {
+            self.half.serve(self.now, 0, budget, true);
+            self.half.outlet.settle(self.now, |_, (), _| ());
+        }
+
+        fn send(&mut self, to: PeerId, info: u64, data: (&[u8], &[u8])) -> bool {
+            let sent = self.half.send_untold(self.now, 0, (to, info), data);
+            self.half.outlet.settle(self.now, |_, (), _| ());
+            sent
+        }
+
+        /// Takes what another sent, and says what was told, with the bytes of messages.
+        fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
+            for frame in from.0.lock().unwrap().drain(..) {
+                self.half.arrive(self.now, &frame).unwrap();
+            }
+            self.half.outlet.settle(self.now, |_, (), _| ());
+            let mut told = Vec::new();
+            while let Some(event) = self.hears.poll().unwrap() {
+                let mut bytes = vec![0; event.len];
+                self.hears.copy(&event, 0, &mut bytes);
+                told.push((read_event(&event.head, event.len).unwrap(), bytes));
+                self.hears.advance(&event);
+            }
+            told
+        }
+    }
+
+    /// Two that are connected, and the second as the first knows it.
+    fn pair() -> (Host, Host, PeerId) {
+        let (mut one, mut two) = (Host::new(1, 2), Host::new(2, 1));
+        let to = Address { nic: nic(2), endpoint: 0 };
+        assert!(one.ask(&Request::Connect { token: Token(1), to, key: 9, timeout_ns: None }));
+        one.serve(9);
+        two.hear(&one.wire);
+        let told = one.hear(&two.wire);
+        let Some((Event::Connected { status: Status::Success, peer, .. }, _)) = told.last() else {
+            panic!("{told:?}");
+        };
+        let peer = *peer;
+        (one, two, peer)
+    }
+
+    /// The messages that came, and their bytes.
+    fn messages(told: Vec<(Event<'static>, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
+        let message = |(event, bytes)| match event {
+            Event::Message { match_info, .. } => Some((match_info, bytes)),
+            _ => None,
+        };
+        told.into_iter().filter_map(message).collect()
+    }
+
+    #[test]
+    fn what_goes_past_the_requests_is_joined_and_never_before_what_was_asked() {
+        let (mut one, mut two, peer) = pair();
+        assert!(one.send(peer, 1, (b"in two ", b"pieces")));
+        let asked =
+            |info: u64| Request::Eager { peer, token: Token(info), match_info: info, data: b"" };
+        assert!(one.ask(&asked(2)) && one.ask(&asked(3)));
+        assert!(!one.send(peer, 4, (b"x", b"")), "two are before it");
+        one.serve(1);
+        assert!(!one.send(peer, 4, (b"x", b"")), "one is");
+        one.serve(1);
+        assert!(one.send(peer, 4, (b"", b"x")));
+        let long = vec![7; MEDIUM_BYTES_MAX];
+        assert!(!one.send(peer, 5, (&long, b"x")) && !one.send(peer, 5, (b"x", &long)));
+        assert!(one.send(peer, 5, (&long, b"")));
+        let come = messages(two.hear(&one.wire));
+        let wanted = [(1, b"in two pieces".to_vec()), (2, vec![]), (3, vec![]), (4, b"x".to_vec())];
+        assert_eq!(come[..4], wanted);
+        assert_eq!(come[4..], [(5, long)]);
+    }
+
+    #[test]
+    fn where_a_request_was_not_taken_what_comes_behind_it_waits_too() {
+        let (mut one, _two, peer) = pair();
+        let asked = Request::Eager { peer, token: Token(2), match_info: 2, data: &[1; 30_000] };
+        while one.ask(&asked) {
+            one.serve(1);
+        }
+        assert!(!one.send(peer, 3, (b"x", b"")), "behind what is in the rings");
+        one.half.outlet.desks.get_mut(&0).unwrap().broken = Some("nonsense".into());
+        assert!(!one.send(peer, 3, (b"x", b"")));
+        assert!(!one.half.send_untold(1, 1, (peer, 3), (b"x", b"")), "it is not open");
     }
 }

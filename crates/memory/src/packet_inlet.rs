@@ -89,6 +89,14 @@ impl PacketInlet {
         self.ring.as_ref()?.held()
     }
 
+    /// The frame that the last look found is not read any more.
+    #[inline]
+    pub fn let_go(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.give_back();
+        }
+    }
+
     /// What a look at the ring came to. Where that is nothing, the socket is asked now and then.
     fn heard(
         &mut self,

@@ -240,7 +240,8 @@ impl PacketRing {
         Some(unsafe { std::slice::from_raw_parts(self.slot().add(from), len) })
     }
 
-    fn give_back(&mut self) {
+    /// What [`Self::held`] gave is not read any more: the host may fill its slot again.
+    pub fn give_back(&mut self) {
         if self.held.take().is_some() {
             self.next_slot();
         }

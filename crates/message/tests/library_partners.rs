@@ -107,6 +107,22 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
 }
 
 #[test]
+fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
+    let mut lone = Lone::new();
+    let id = lone.send(10);
+    let say = |lone: &mut Lone, status| {
+        lone.say(Arrival::Sent { token: Token::UNTOLD, status, taken: 0 });
+        lone.library.has_failed()
+    };
+    assert!(!say(&mut lone, Status::Success));
+    assert!(say(&mut lone, Status::EndpointUnreachable));
+    assert!(say(&mut lone, Status::Success), "it was heard before");
+    assert_eq!(lone.library.take_lost(), Some(Status::EndpointUnreachable));
+    assert_eq!((lone.library.take_lost(), lone.library.has_failed()), (None, false));
+    assert_eq!(lone.status(id), Status::Success, "it is another's");
+}
+
+#[test]
 fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
     let mut lone = Lone::new();
     let ids: Vec<_> = (0..EARLY_SENDS_MAX + 3).map(|_| lone.send(10)).collect();

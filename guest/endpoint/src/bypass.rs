@@ -162,28 +162,22 @@ impl Bypass {
     /// Looks whether there is anything to do, and does it. Says whether there was.
     #[inline]
     pub fn turn(&mut self) -> bool {
-        (self.comes() || self.is_time()) && self.look()
+        self.comes() && self.look()
     }
 
-    /// Whether there is anything to do, as a glance shows; but for what is due.
+    /// Whether there may be anything to do, as a glance shows. What it does not show is looked at now
+    /// and then.
     #[inline]
     pub fn comes(&self) -> bool {
-        self.inlet.comes() || self.half.asks(self.endpoint)
-    }
-
-    /// What a glance does not show is looked at now and then.
-    #[inline]
-    fn is_time(&mut self) -> bool {
-        let ticks = ticks();
-        let due = ticks.wrapping_sub(self.looked) >= LOOK_TICKS;
-        if due {
-            self.looked = ticks;
-        }
-        due
+        self.inlet.comes()
+            || self.half.asks(self.endpoint)
+            || !self.strangers.is_empty()
+            || ticks().wrapping_sub(self.looked) >= LOOK_TICKS
     }
 
     /// Looks at all that there is to do. Says whether there was anything.
     fn look(&mut self) -> bool {
+        self.looked = ticks();
         let now = now();
         let mut frames = self.take_frames(now, FRAMES_OF_TURN);
         let requests = if self.half.asks(self.endpoint) {
@@ -227,6 +221,7 @@ impl Bypass {
     /// Takes what came, so much at most: whether there was anything.
     fn take_frames(&mut self, now: u64, most: usize) -> bool {
         for count in 0..most {
+            self.inlet.let_go();
             if count > 0 && !self.inlet.comes() {
                 break;
             }
@@ -301,7 +296,7 @@ impl Bypass {
     /// Before sleeping: asks to be woken when something comes, or is due. False: there is something
     /// to do.
     pub fn arm(&mut self, bells: BorrowedFd<'_>) -> bool {
-        if self.look() {
+        if self.look() || !self.strangers.is_empty() {
             return false;
         }
         self.slept = true;

@@ -227,7 +227,7 @@ impl<B: Buffer> Endpoint<B> {
         self.library.set_handler(false);
         while self.library.unconfirmed() > 0 || self.way.is_sending() {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
-            if self.library.progress(&mut self.way) == Step::Idle {
+            if self.library.progress(&mut self.way) != Step::Worked {
                 if self.way.arm() {
                     let rung = self.ears.listen(self.way.awaited(), left);
                     self.hush(rung);

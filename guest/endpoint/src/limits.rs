@@ -54,6 +54,8 @@ pub const ASKED_MAX: usize = 16;
 pub const ASKED_NS: u64 = 1_000_000;
 /// Longest sleep of a process that has the backend half: it looks after its interface.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// How many short messages of partners near and far are taken in a row, before all else has a turn.
+pub const SHORTS_IN_A_ROW_MAX: u32 = 8;
 /// How often it is looked there whether anything is due, while nothing comes, in ticks of the
 /// processor's counter: about 20 us.
 pub const LOOK_TICKS: u64 = 50_000;

@@ -105,7 +105,9 @@ pub struct Way {
     shown: Shown,
     /// It is the rings' turn.
     rings_first: bool,
-    /// The short message that was given last is of the rings.
+    /// Short messages that were given in a row, with no look at all else.
+    shorts: u32,
+    /// The one that was given last is of the rings.
     short_is_far: bool,
     /// It was just looked whether the backend half here has anything to do: it has not.
     looked_past: bool,
@@ -188,6 +190,7 @@ impl Way {
             notes: VecDeque::new(),
             shown: Shown::Nothing,
             rings_first: false,
+            shorts: 0,
             short_is_far: false,
             looked_past: false,
             far: false,

@@ -16,7 +16,7 @@ use super::pull::endpoint_of;
 use super::refuse::refuse;
 use super::time::{Alarms, Owner};
 use super::{Outside, Taken};
-use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
+use crate::limits::{EARLY_SENDS_MAX, ENDPOINTS_MAX, GIVE_UP_NS};
 use crate::split::{NicId, PeerId, RegionId, Request};
 use crate::status::Status;
 
@@ -270,6 +270,12 @@ impl Board {
     ) -> bool {
         let found = self.at(now, out, endpoint);
         found.is_some_and(|(of, mut env)| of.send_untold(&mut env, peer, match_info, data))
+    }
+
+    /// Whether [`Self::send_untold`] may take one more.
+    #[inline]
+    pub fn takes_untold(&self, endpoint: u8) -> bool {
+        self.untold(endpoint) < EARLY_SENDS_MAX
     }
 
     /// How many messages of [`Self::send_untold`] have not ended.

@@ -399,7 +399,8 @@ impl<B: Buffer> Library<B> {
     /// A send ended, or one that ended early was confirmed.
     fn sent(&mut self, token: Token, status: Status, taken: u32) {
         if token == Token::UNTOLD {
-            self.lost = Some(status);
+            // Only what failed is told.
+            self.lost = Some(status).filter(|status| *status != Status::Success).or(self.lost);
             return;
         }
         let Some(at) = self.requests.find(token.0) else { return };

@@ -9,7 +9,7 @@ use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
 use super::{Between, OfDaemon, Shown, Way, Ways, Wish};
-use crate::limits::CONNECTS_ASKED_MAX;
+use crate::limits::{CONNECTS_ASKED_MAX, SHORTS_IN_A_ROW_MAX};
 use crate::staging::Slabs;
 
 type Local = Channels<Between>;
@@ -31,11 +31,13 @@ impl Way {
         }
     }
 
-    /// What the rings have, if it is short.
+    /// What the rings have, if it is short. No more is taken from the network while there is
+    /// anything in them: it would have no room there.
     #[inline]
     fn short_of_rings(&mut self) -> Option<(PeerId, Short)> {
-        let mut short = (self.rings.as_mut()? as &mut Ways).short();
-        if short.is_none() && self.bypass.is_some() {
+        let rings = self.rings.as_mut()?;
+        let mut short = (rings as &mut Ways).short();
+        if short.is_none() && self.bypass.is_some() && !rings.comes() {
             self.looked_past = !self.go_past();
             if !self.looked_past {
                 short = (self.rings.as_mut()? as &mut Ways).short();
@@ -80,6 +82,7 @@ impl Way {
     }
 
     fn next_of_both(&mut self) -> Option<Arrival> {
+        self.shorts = 0;
         if !self.remote.is_empty() {
             self.connect_remote();
         }
@@ -292,26 +295,35 @@ impl<B: Buffer> Transport<B> for Way {
         if self.shown != Shown::Nothing || !self.notes.is_empty() {
             return None;
         }
-        if self.rings_first {
-            let short = self.short_of_rings();
-            let else_near = short.is_none() && !self.rings.as_ref().is_some_and(Rings::comes);
-            return if else_near { (&mut self.channels as &mut Ways).short() } else { short };
+        if self.rings.is_none() {
+            return <Local as Transport<B>>::short(&mut self.channels);
         }
-        let near = <Local as Transport<B>>::short(&mut self.channels);
-        // What is there and is not short has its turn first.
-        if near.is_some() || self.rings.is_none() || self.channels.comes() {
-            return near;
+        // All else has its turn too.
+        if self.shorts >= SHORTS_IN_A_ROW_MAX {
+            return None;
         }
-        self.short_of_rings()
+        if !self.rings_first {
+            let near = <Local as Transport<B>>::short(&mut self.channels);
+            return near.or_else(|| self.short_of_rings());
+        }
+        let far = self.short_of_rings();
+        if far.is_some() || self.rings.as_ref().is_some_and(Rings::comes) {
+            return far;
+        }
+        <Local as Transport<B>>::short(&mut self.channels)
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
+        let Some(rings) = &mut self.rings else {
+            return <Local as Transport<B>>::short_done(&mut self.channels);
+        };
+        self.shorts = self.shorts.saturating_add(1);
+        self.rings_first = !self.short_is_far;
+        self.far = self.short_is_far && self.bypass.is_none();
         if self.short_is_far {
-            (self.rings_first, self.far) = (false, self.bypass.is_none());
-            return self.rings.as_mut().is_some_and(|rings| (rings as &mut Ways).short_done());
+            return (rings as &mut Ways).short_done();
         }
-        (self.rings_first, self.far) = (self.rings.is_some(), false);
         <Local as Transport<B>>::short_done(&mut self.channels)
     }
 

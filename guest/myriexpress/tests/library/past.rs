@@ -6,7 +6,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Host, Running, compile, nic};
-use crate::remote::{both, in_storm, met};
+use crate::remote::{both, in_storm, in_storm_with, met};
 use crate::wire::{ip, with_wire};
 
 #[test]
@@ -67,6 +67,51 @@ fn long_messages_take_half_as_many_frames_where_both_interfaces_carry_such() {
             });
             assert!(wide * 10 < narrow * 7, "{wide} and {narrow} frames");
         }
+    });
+}
+
+/// How many short messages each of so many sends.
+const OF_EACH: u32 = 3200;
+const SENDERS: u32 = 6;
+
+#[test]
+fn a_crowd_that_sends_is_held_up_and_not_made_to_send_again_and_a_long_message_gets_through() {
+    let test = "past::a_crowd_that_sends_is_held_up_and_not_made_to_send_again_and_a_long_message_gets_through";
+    with_wire(test, || {
+        let program = compile("crowd.c");
+        let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
+        let (peer, all) = (nic("b").to_string(), SENDERS * OF_EACH);
+        let before = frames("far");
+        let takes = two.start(&program, &["b"], &["takes", &all.to_string(), "7"]);
+        let long = two.start(&program, &["b"], &["long", &peer, "9"]);
+        let sends = |own: u32| {
+            let (own, count) = (own.to_string(), OF_EACH.to_string());
+            one.start(&program, &["a"], &["sends", &peer, &own, &count])
+        };
+        let others: Vec<_> = (2..2 + SENDERS).map(sends).collect();
+        let said = takes.end();
+        long.end();
+        others.into_iter().for_each(|process| drop(process.end()));
+        let came = frames("far") - before;
+        assert!(came < u64::from(all) * 3 / 2, "{came} frames for {all} messages");
+        let there: u32 = said.trim().parse().unwrap();
+        assert!(there > 0, "the long one came after all short ones");
+    });
+}
+
+#[test]
+fn who_sends_and_leaves_stays_until_all_is_there() {
+    with_wire("past::who_sends_and_leaves_stays_until_all_is_there", || {
+        in_storm_with(
+            || (Host::past("start", "a"), Host::past("end", "b")),
+            |one, two| {
+                let program = compile("crowd.c");
+                let stays = two.start(&program, &["b"], &["stays", "200"]);
+                let leaves = one.start(&program, &["a"], &["leaves", &nic("b").to_string(), "200"]);
+                leaves.end();
+                stays.end();
+            },
+        );
     });
 }
 

@@ -172,22 +172,26 @@ impl Drop for Calm<'_> {
 
 /// Messages of all lengths between hosts with the interfaces `start` and `end`, in a storm.
 pub fn in_storm(hosts: impl FnOnce() -> (Host, Host)) {
+    let lost = in_storm_with(hosts, |one, two| both(&compile("pingpong.c"), (one, two)));
+    assert!(lost > 100, "{lost} frames were lost");
+}
+
+/// What such hosts do in a storm; gives how many frames were lost.
+pub fn in_storm_with(hosts: impl FnOnce() -> (Host, Host), act: impl FnOnce(&Host, &Host)) -> u64 {
     ip("link add left type veth peer name start");
     ip("link add right type veth peer name end");
     for interface in ["left", "start", "right", "end"] {
         ip(&format!("link set {interface} mtu 9000 up"));
     }
     let stop = AtomicBool::new(false);
-    let lost = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let storm = scope.spawn(|| storm(&stop));
         let calm = Calm(&stop);
-        let program = compile("pingpong.c");
         let (one, two) = hosts();
-        both(&program, (&one, &two));
+        act(&one, &two);
         drop(calm);
         storm.join().unwrap()
-    });
-    assert!(lost > 100, "{lost} frames were lost");
+    })
 }
 
 #[test]
