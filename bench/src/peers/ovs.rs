@@ -19,7 +19,7 @@ const START: Duration = Duration::from_secs(60);
 
 /// The running switch, with two ports of one bridge.
 #[derive(Debug)]
-struct Ovs {
+pub struct Ovs {
     // In this order: the switch ends before its database.
     _switch: Program,
     _database: Program,
@@ -36,7 +36,8 @@ impl Ovs {
         run(self.command("ovs-vsctl").arg(database).args(["-t", "60"]).args(words))
     }
 
-    fn start() -> Result<Self, String> {
+    /// Starts it.
+    pub fn start() -> Result<Self, String> {
         if !Path::new(SWITCH).exists() {
             return Err("openvswitch-switch-dpdk is not installed".into());
         }
@@ -78,7 +79,8 @@ impl Ovs {
         Ok(ovs)
     }
 
-    fn sockets(&self) -> [PathBuf; 2] {
+    /// Where guests attach.
+    pub fn sockets(&self) -> [PathBuf; 2] {
         [self.folder.file("v0"), self.folder.file("v1")]
     }
 

@@ -4,6 +4,7 @@ mod attacks;
 mod bare;
 mod contain;
 mod copies;
+mod driver;
 pub mod ethernet;
 mod guests;
 mod idle;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(messages::plans());
     plans.extend(mpi::plans());
     plans.extend(contain::plans());
+    plans.extend(driver::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());
     plans.extend(guests::plans());

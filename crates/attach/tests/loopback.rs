@@ -117,9 +117,14 @@ fn park(servers: &mut [Server]) {
     bells.iter().for_each(|bell| bell.drain());
 }
 
-/// Sends back every frame of each queue pair, in as many buffers as it takes.
+/// Sends back every frame of each queue pair, in as many buffers as it takes; as DPDK's backends do
+/// not before the driver says that it is ready.
 fn echo_frames(servers: &mut [Server]) -> bool {
+    const DRIVER_OK: u8 = 4;
     let device = servers[0].device_mut();
+    if device.status() & DRIVER_OK == 0 {
+        return false;
+    }
     let mut worked = false;
     for pair in 0..device.queues.len() / 2 {
         while echo_frame(device, pair) {

@@ -43,6 +43,10 @@ const KNOWN: Protocol = Protocol::MQ
     .union(Protocol::INFLIGHT_SHMFD)
     .union(Protocol::STATUS);
 
+/// The device's status when its driver works (virtio 2.1): it was seen, is driven, agreed on features
+/// and is ready.
+const DRIVER_OK: u8 = 1 | 2 | 8 | 4;
+
 impl Client {
     /// Connects to the backend at `path`, negotiates the protocol and takes ownership.
     pub fn connect(path: &Path) -> Result<Self, NativeError> {
@@ -176,6 +180,15 @@ impl Client {
             Message::SetInflightFd(spec, file) => Ok((spec, file.into_fd())),
             _ => Err(Reason::Reply(R::GET_INFLIGHT_FD).into()),
         }
+    }
+
+    /// Says that the driver is ready, where the backend listens to that: some, as DPDK's, begin only
+    /// then.
+    pub fn driver_ok(&mut self) -> Result<(), NativeError> {
+        if !self.protocol.contains(Protocol::STATUS) {
+            return Ok(());
+        }
+        self.tell(R::SET_STATUS, &u64::from(DRIVER_OK).to_ne_bytes(), &[])
     }
 
     /// Hands the backend a record of chains in flight, before any queue is started.

@@ -141,6 +141,7 @@ impl Frontend {
             }
             lanes.push(lane);
         }
+        client.driver_ok()?;
         let config = config.unwrap_or_default();
         Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, revival })
     }

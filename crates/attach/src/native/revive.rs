@@ -98,6 +98,7 @@ impl Revival {
             let (kick, call) = lane.events();
             client.start_queue(layout.size, base, &addresses(index, layout), kick, call)?;
         }
+        client.driver_ok()?;
         Ok(client)
     }
 }

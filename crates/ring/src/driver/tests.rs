@@ -136,6 +136,25 @@ fn a_device_that_lies_in_a_packed_ring_is_found_out() {
 }
 
 #[test]
+fn what_a_device_only_read_has_no_length() {
+    let map = memory();
+    let layout = Layout { base: BASE, size: 8, table_entries: 0 };
+    let mut driver = Driver::packed(layout, false, false, &map).unwrap();
+    let answer = |slot: u64, id: u16, flags: u64| {
+        let entry = 76 | u64::from(id) << 32 | (0x8080 | flags) << 48;
+        map.write(layout.desc().0 + 16 * slot + 8, &entry.to_le_bytes()).unwrap();
+    };
+    let ids = [0; 2].map(|_| driver.add(&map, &[span(0, 76)], &[]).unwrap());
+    driver.publish().unwrap();
+    answer(0, ids[0], 0);
+    let used = driver.take().unwrap().unwrap();
+    assert_eq!((used.head, used.written), (ids[0], 0));
+    // It says that it wrote.
+    answer(1, ids[1], 2);
+    assert_eq!(driver.take(), Err(DriverError::Overrun { written: 76, room: 0 }));
+}
+
+#[test]
 fn doorbells_and_notifications_are_asked_for() {
     let map = memory();
     for (packed, event_index) in FORMATS.into_iter().flat_map(|p| [(p, false), (p, true)]) {

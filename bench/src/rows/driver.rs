@@ -1,0 +1,127 @@
+//! Frames between two ports under a front end of our own, beside what the same front end gets from
+//! testpmd's vhost forwarding and from OVS with DPDK. Both directions summed; the front end has one
+//! core, the switch the other.
+//!
+//! It does the least that a guest's driver can: frames stand in its buffers and are not read where
+//! they come. So a switch waits for it less than for DPDK's generator ([`switch`](super::switch)).
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+
+use super::ethernet::{PACKED, frame};
+use crate::effort::Effort;
+use crate::peers::{ovs, testpmd};
+use crate::pin::{CLIENT, pin};
+use crate::rig::{GROUP, Rig, leave, mac};
+use crate::row::{Against, Guest, Plan};
+
+/// VIRTIO_F_INDIRECT_DESC: all of the rings' features that the three have in common and a driver
+/// that never sleeps has a use for.
+const RING: u64 = 1 << 28;
+/// Frames on their way in each direction, and in a burst.
+const IN_FLIGHT: u64 = 128;
+const BURST: u64 = 32;
+/// Without an arrival for so long, what is on its way is lost.
+const LOST: Duration = Duration::from_millis(300);
+const TESTPMD: &str = "testpmd vhost";
+const OVS: &str = "OVS-DPDK";
+
+/// What a row sends.
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    len: usize,
+    packed: bool,
+}
+
+/// Frames from one port to the other.
+#[derive(Debug, Default)]
+struct Direction {
+    sent: u64,
+    got: u64,
+}
+
+impl Direction {
+    /// Sends a burst, if as much has come; takes what is there.
+    fn turn(&mut self, from: &mut NetPort, to: &mut NetPort, len: u32) -> Result<bool, String> {
+        let failed = |e: causeway_attach::native::NativeError| e.to_string();
+        if self.sent.saturating_sub(self.got) <= IN_FLIGHT - BURST {
+            for _ in 0..BURST {
+                self.sent += u64::from(from.queue_as_is(0, len).map_err(failed)?);
+            }
+            from.flush(0).map_err(failed)?;
+        }
+        let before = self.got;
+        while to.discard(0).map_err(failed)?.is_some() {
+            self.got += 1;
+        }
+        Ok(self.got != before)
+    }
+}
+
+/// Millions of frames per second between two ports, for each run.
+fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f64>, String> {
+    pin(CLIENT);
+    let features = if traffic.packed { RING | PACKED } else { RING };
+    let attach = |path: &Path| {
+        let options = NetOptions { features, ..NetOptions::default() };
+        NetPort::attach(path, options).map_err(|e| e.to_string())
+    };
+    let (mut a, mut b) = (attach(sockets[0])?, attach(sockets[1])?);
+    // A switch of others says nothing of when it has taken them.
+    std::thread::sleep(Duration::from_secs(2));
+    let header = [0; NET_HEADER_BYTES];
+    let (there, back) = (frame(mac(1), mac(2), traffic.len), frame(mac(2), mac(1), traffic.len));
+    leave(&mut a, &mut b, &header, &there).map_err(|e| e.to_string())?;
+    leave(&mut b, &mut a, &header, &back).map_err(|e| e.to_string())?;
+    let len = (NET_HEADER_BYTES + traffic.len) as u32;
+    let (mut to, mut fro) = (Direction::default(), Direction::default());
+    let mut last = Instant::now();
+    let mut carry = |frames: u64| {
+        let (until, since) = (to.got + fro.got + frames, Instant::now());
+        while to.got + fro.got < until {
+            if to.turn(&mut a, &mut b, len)? | fro.turn(&mut b, &mut a, len)? {
+                last = Instant::now();
+            } else if last.elapsed() > LOST {
+                return Err("frames were lost".to_owned());
+            }
+        }
+        Ok(frames as f64 / since.elapsed().as_secs_f64() / 1e6)
+    };
+    carry(effort.rounds(2_000_000))?;
+    effort.each(|| carry(effort.rounds(10_000_000)))
+}
+
+fn ours(effort: &Effort, traffic: Traffic) -> Result<Vec<f64>, String> {
+    let rig = Rig::new(Duration::from_millis(100));
+    let (a, b) = (rig.idle_net(GROUP, 1, false), rig.idle_net(GROUP, 2, false));
+    mpps(effort, [&a, &b], traffic)
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (len, packed) in [(64, false), (1500, false), (64, true), (1500, true)] {
+        let ring = if packed { "packed" } else { "split" };
+        let name =
+            format!("Ethernet between ports of drivers that do the least, {len} B, {ring} ring");
+        let traffic = Traffic { len, packed };
+        let plan = Plan::new(name, "Mpps", Guest::Native, move |effort| ours(effort, traffic))
+            .beside(TESTPMD, move |effort| {
+                let switch = testpmd::Switch::start()?;
+                let [a, b] = switch.sockets();
+                mpps(effort, [&a, &b], traffic)
+            })
+            .beside(OVS, move |effort| {
+                let switch = ovs::Ovs::start()?;
+                let [a, b] = switch.sockets();
+                mpps(effort, [&a, &b], traffic)
+            });
+        plans.push(match len {
+            64 => plan.aim(Against::Peer(TESTPMD), 1.0).aim(Against::Peer(OVS), 2.0),
+            _ => plan.aim(Against::Peer(TESTPMD), 1.1),
+        });
+    }
+    plans
+}
