@@ -61,8 +61,8 @@ impl PacketInlet {
         self.heard(socket, packet, now_ns, asks)
     }
 
-    /// As [`Self::receive`], but a frame that is in the ring stays there, until the next look: see
-    /// [`Self::held`].
+    /// As [`Self::receive`], but a frame that is in the ring stays there, until the next look or
+    /// [`Self::let_go`]: see [`Self::held`].
     ///
     /// # Errors
     /// As for [`Self::receive`].

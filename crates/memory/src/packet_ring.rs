@@ -196,8 +196,8 @@ impl PacketRing {
         Ok(packet)
     }
 
-    /// As [`Self::receive`], but a frame that fits its slot stays there, until the next look: see
-    /// [`Self::held`]. Others are put into `room`.
+    /// As [`Self::receive`], but a frame that fits its slot stays there, until the next look or
+    /// [`Self::give_back`]: see [`Self::held`]. Others are put into `room`.
     ///
     /// # Errors
     /// As for [`Self::receive`].

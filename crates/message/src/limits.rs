@@ -131,8 +131,8 @@ pub const UNEXPECTED_OF_ONE_MIN: usize = 16;
 pub const UNEXPECTED_BYTES_OF_ONE_MIN: usize = 64 << 10;
 /// As many as any endpoint may ask for; numbers of messages have 32 bits.
 pub const UNEXPECTED_ASKED_MAX: usize = 1 << 22;
-/// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`): of those that were
-/// requested, and of those that nobody is told of.
+/// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`): so many of those that
+/// were requested, and as many of those that nobody is told of.
 pub const EARLY_SENDS_MAX: usize = 512;
 /// Sends to one partner that are handed over before what it pulls has its turn.
 pub const SENDS_PER_TURN: u32 = 16;

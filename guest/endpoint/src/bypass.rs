@@ -14,11 +14,11 @@
 //! # Budget
 //! A short message goes to the engine at once, past its own rings ([`Bypass::send_untold`]): one
 //! system call, some 1,500 instructions before it, and nobody is told when it is there. One that
-//! comes: none, one event, and some 2,500 instructions. A long one that lies in one piece is read by the kernel where it lies, in frames
-//! of 4 or 8 KiB, 64 of them in a system call; we copy only what the host has no room for, and an end
-//! of less than 100 bytes. Who sleeps pays five more, and a wake-up, which no daemon stands between.
+//! comes: no call, one event, some 2,500 instructions. A long one that lies in one piece is read by
+//! the kernel where it lies, in frames of 4 or 8 KiB, 64 of them in a system call; we copy only
+//! what the host has no room for, and an end of less than 100 bytes. Who sleeps pays five calls
+//! more, and a wake-up, which no daemon stands between.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -39,9 +39,9 @@ use rustix::time::{
 
 use crate::endpoint::{now, ticks};
 use crate::limits::{
-    ASKED_MAX, ASKED_NS, FRAMES_OF_TURN, GIVE_UP_NS, LAST_PAUSE, LAST_TRIES, LOOK_TICKS,
-    REQUESTS_OF_TURN, SLEEP_MAX,
+    FRAMES_OF_TURN, GIVE_UP_NS, LAST_PAUSE, LAST_TRIES, LOOK_TICKS, REQUESTS_OF_TURN, SLEEP_MAX,
 };
+use crate::strangers::Strangers;
 
 /// What rings among the bells of partners, whose numbers are lower.
 pub const BELL: u64 = u64::MAX;
@@ -65,10 +65,7 @@ pub struct Bypass {
     looked: u64,
     /// We slept, and it may be for this that we woke.
     slept: bool,
-    /// Boards that we were sent something of and do not know: the daemon is to be asked, and was.
-    strangers: VecDeque<NicId>,
-    asked: Vec<NicId>,
-    asked_ns: u64,
+    strangers: Strangers,
     /// Our own rings are nonsense: nothing comes any more.
     pub broken: bool,
 }
@@ -127,9 +124,7 @@ impl Bypass {
             sleeps_until: None,
             looked: 0,
             slept: false,
-            strangers: VecDeque::new(),
-            asked: Vec::new(),
-            asked_ns: 0,
+            strangers: Strangers::default(),
             broken: false,
         };
         Ok((bypass, file))
@@ -246,29 +241,16 @@ impl Bypass {
                 && let Some([_, _, _, _, _, _, from @ ..]) = frame.first_chunk::<12>()
             {
                 let board = NicId::of(*from);
-                self.met(now, board);
+                self.strangers.met(now, board);
             }
         }
         true
     }
 
-    /// A board that we do not know sent something.
-    #[cold]
-    fn met(&mut self, now: u64, board: NicId) {
-        if now.saturating_sub(self.asked_ns) >= ASKED_NS {
-            // Who was not known then may be now.
-            (self.asked_ns, self.asked) = (now, Vec::new());
-        }
-        if self.asked.len() < ASKED_MAX && !self.asked.contains(&board) {
-            self.asked.push(board);
-            self.strangers.push_back(board);
-        }
-    }
-
     /// The next board of which the daemon is to be asked whether it knows it.
     #[inline]
     pub fn stranger(&mut self) -> Option<NicId> {
-        self.strangers.pop_front()
+        self.strangers.next()
     }
 
     /// The daemon knows this board.

@@ -27,6 +27,7 @@ mod error;
 pub mod limits;
 pub mod lock;
 mod staging;
+mod strangers;
 pub mod way;
 
 pub use endpoint::{Endpoint, Opening, now};

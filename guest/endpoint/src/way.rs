@@ -558,7 +558,7 @@ impl Way {
 
     /// Whether messages that ended are not known to be there, past what the library half knows.
     pub fn is_sending(&self) -> bool {
-        self.bypass.as_ref().is_some_and(|bypass| bypass.is_sending())
+        self.bypass.as_ref().is_some_and(|bypass| !bypass.broken && bypass.is_sending())
     }
 
     /// How often memory was lent to the daemon.

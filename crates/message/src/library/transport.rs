@@ -74,7 +74,8 @@ pub trait Transport<B: Buffer> {
     /// Longest message to `peer` that goes whole, in bytes; longer ones are offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Sends a message whole if it is gone at once and no arrival follows. False: nothing was done.
+    /// Sends a message whole if it is gone at once; of [`Token::UNTOLD`] it is heard if it does not
+    /// get there after all. False: nothing was done.
     #[inline]
     fn at_once(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
         false
@@ -172,8 +173,8 @@ pub trait Transport<B: Buffer> {
     /// What came in. The same again until [`Self::done`] or [`Self::defer`].
     fn next(&mut self) -> Option<Arrival>;
 
-    /// What [`Self::next`] would give, if that is a message of a few bytes; with these. It is taken
-    /// by [`Self::short_done`]; or not, and then [`Self::next`] gives it.
+    /// What is next, if that is a message of a few bytes; with these. It is taken by
+    /// [`Self::short_done`]; or not, and then [`Self::next`] gives it, perhaps after what others sent.
     #[inline]
     fn short(&mut self) -> Option<(PeerId, Short)> {
         None

@@ -217,8 +217,8 @@ impl PackedDriver {
         let held = self.held.get_mut(usize::from(id)).map(std::mem::take);
         let unknown = DriverError::Unknown(u32::from(id));
         let held = held.filter(|held| held.slots > 0).ok_or(unknown)?;
-        // Of what was only read the length says nothing, unless it says that it was written (2.8.1):
-        // some devices, as DPDK's, leave there what the driver wrote.
+        // Where it is not said that anything was written the length means nothing, by the standard:
+        // DPDK's backends leave there what we wrote. But some that write do not say so, as QEMU's.
         let read = held.room == 0 && flags & FLAG_WRITE == 0;
         let written = if read { 0 } else { written };
         if let Some(link) = self.next.get_mut(usize::from(id)) {
