@@ -20,7 +20,7 @@ use crate::pin::{CLIENT, SERVER};
 /// The shortest burst that it takes so.
 const VECTOR_BURST: usize = 16;
 /// Frames on their way in each direction.
-const IN_FLIGHT: usize = 128;
+pub const IN_FLIGHT: usize = 128;
 /// How long a figure is watched.
 const WATCH: Duration = Duration::from_millis(1500);
 const ANSWER: Duration = Duration::from_secs(20);

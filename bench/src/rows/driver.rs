@@ -10,27 +10,14 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
 
-use super::ethernet::{PACKED, frame};
+use super::ethernet::{LOST, PACKED, frame};
+use super::switch::{OVS, TESTPMD};
 use crate::effort::Effort;
-use crate::peers::{ovs, testpmd};
+use crate::peers::ovs;
+use crate::peers::testpmd::{self, IN_FLIGHT, Traffic};
 use crate::pin::{CLIENT, pin};
 use crate::rig::{GROUP, Rig, leave, mac};
 use crate::row::{Against, Guest, Plan};
-
-/// Frames on their way in each direction, and in a burst.
-const IN_FLIGHT: u64 = 128;
-const BURST: u64 = 32;
-/// Without an arrival for so long, what is on its way is lost.
-const LOST: Duration = Duration::from_millis(300);
-const TESTPMD: &str = "testpmd vhost";
-const OVS: &str = "OVS-DPDK";
-
-/// What a row sends.
-#[derive(Debug, Clone, Copy)]
-struct Traffic {
-    len: usize,
-    packed: bool,
-}
 
 fn failed(error: NativeError) -> String {
     error.to_string()
@@ -45,9 +32,15 @@ struct Direction {
 
 impl Direction {
     /// Sends a burst, if as much has come; takes what is there.
-    fn turn(&mut self, from: &mut NetPort, to: &mut NetPort, len: u32) -> Result<bool, String> {
-        if self.sent.saturating_sub(self.got) <= IN_FLIGHT - BURST {
-            for _ in 0..BURST {
+    fn turn(
+        &mut self,
+        from: &mut NetPort,
+        to: &mut NetPort,
+        traffic: &Traffic,
+    ) -> Result<bool, String> {
+        if self.sent.saturating_sub(self.got) <= (IN_FLIGHT - traffic.burst) as u64 {
+            let len = (NET_HEADER_BYTES + traffic.len) as u32;
+            for _ in 0..traffic.burst {
                 self.sent += u64::from(from.queue_as_is(0, len).map_err(failed)?);
             }
             from.flush(0).map_err(failed)?;
@@ -81,13 +74,12 @@ fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f6
     let (there, back) = (frame(mac(1), mac(2), traffic.len), frame(mac(2), mac(1), traffic.len));
     leave(&mut a, &mut b, &header, &there).map_err(failed)?;
     leave(&mut b, &mut a, &header, &back).map_err(failed)?;
-    let len = (NET_HEADER_BYTES + traffic.len) as u32;
     let (mut to, mut fro) = (Direction::default(), Direction::default());
     let mut last = Instant::now();
     let mut carry = |frames: u64| {
         let (until, since) = (to.got + fro.got + frames, Instant::now());
         while to.got + fro.got < until {
-            if to.turn(&mut a, &mut b, len)? | fro.turn(&mut b, &mut a, len)? {
+            if to.turn(&mut a, &mut b, &traffic)? | fro.turn(&mut b, &mut a, &traffic)? {
                 last = Instant::now();
             } else if last.elapsed() > LOST {
                 return Err("frames were lost".to_owned());
@@ -125,7 +117,7 @@ pub fn plans() -> Vec<Plan> {
         let ring = if packed { "packed" } else { "split" };
         let name =
             format!("Ethernet between ports of drivers that do the least, {len} B, {ring} ring");
-        let traffic = Traffic { len, packed };
+        let traffic = Traffic { len, burst: 32, packed };
         let plan = Plan::new(name, "Mpps", Guest::Native, move |effort| ours(effort, traffic))
             .beside(TESTPMD, move |effort| {
                 let switch = testpmd::Switch::start()?;

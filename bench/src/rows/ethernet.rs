@@ -16,7 +16,7 @@ const MERGE: u64 = 1 << 15;
 /// VIRTIO_F_RING_PACKED.
 pub const PACKED: u64 = 1 << 34;
 /// Without an arrival for this long, what is on the way is counted as lost.
-const LOST: Duration = Duration::from_millis(300);
+pub const LOST: Duration = Duration::from_millis(300);
 
 /// A frame between two ports.
 pub fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {

@@ -13,8 +13,8 @@ use crate::peers::testpmd::{self, Generator, Traffic};
 use crate::rig::{GROUP, Rig};
 use crate::row::{Against, Guest, Plan};
 
-const TESTPMD: &str = "testpmd vhost";
-const OVS: &str = "OVS-DPDK";
+pub const TESTPMD: &str = "testpmd vhost";
+pub const OVS: &str = "OVS-DPDK";
 
 fn ours(effort: &Effort, traffic: &Traffic) -> Result<Vec<f64>, String> {
     let rig = Rig::new(Duration::from_millis(100));

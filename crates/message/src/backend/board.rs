@@ -16,7 +16,7 @@ use super::pull::endpoint_of;
 use super::refuse::refuse;
 use super::time::{Alarms, Owner};
 use super::{Outside, Taken};
-use crate::limits::{EARLY_SENDS_MAX, ENDPOINTS_MAX, GIVE_UP_NS};
+use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
 use crate::split::{NicId, PeerId, RegionId, Request};
 use crate::status::Status;
 
@@ -275,7 +275,8 @@ impl Board {
     /// Whether [`Self::send_untold`] may take one more.
     #[inline]
     pub fn takes_untold(&self, endpoint: u8) -> bool {
-        self.untold(endpoint) < EARLY_SENDS_MAX
+        let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
+        endpoint.is_some_and(|endpoint| endpoint.takes_untold())
     }
 
     /// How many messages of [`Self::send_untold`] have not ended.

@@ -85,6 +85,8 @@ impl Endpoint {
         }
         self.sends.messages = self.sends.messages.saturating_add(1);
         self.sends.bytes = bytes;
+        let untold = usize::from(token == Token::UNTOLD);
+        self.sends.untold = self.sends.untold.saturating_add(untold);
         let content = Content::Eager { match_info, data: env.pool.with(data) };
         self.enqueue(env, peer, message(token, content));
         Taken::Yes
@@ -99,19 +101,16 @@ impl Endpoint {
         match_info: u64,
         data: &[u8],
     ) -> bool {
-        let may = self.sends.untold < EARLY_SENDS_MAX
+        let may = self.takes_untold()
             && data.len() <= MEDIUM_BYTES_MAX
             && !self.outbox.is_full()
             && self.peers.get(peer).is_some_and(|partner| partner.told);
-        if !may {
-            return false;
-        }
-        self.sends.untold = self.sends.untold.saturating_add(1);
-        let sent = self.send_eager(env, peer, Token::UNTOLD, match_info, data) == Taken::Yes;
-        if !sent {
-            self.sends.untold = self.sends.untold.saturating_sub(1);
-        }
-        sent
+        may && self.send_eager(env, peer, Token::UNTOLD, match_info, data) == Taken::Yes
+    }
+
+    /// Whether there may be one more of those.
+    pub(super) fn takes_untold(&self) -> bool {
+        self.sends.untold < EARLY_SENDS_MAX
     }
 
     fn send_offer(

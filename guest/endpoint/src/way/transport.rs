@@ -124,14 +124,11 @@ impl<B: Buffer> Transport<B> for Way {
         match_info: u64,
         data: &B,
     ) -> Result<Handed, Refused> {
-        if !is_remote(peer) {
-            return self.channels.eager(peer, token, match_info, data);
-        }
-        if self.send_straight(peer, match_info, data) {
+        if is_remote(peer) && self.send_straight(peer, match_info, data) {
             return Ok(Handed::Done);
         }
-        let Some(rings) = &mut self.rings else {
-            return Err(Refused::Never(Status::EndpointUnreachable));
+        let Some(rings) = self.rings_to(peer) else {
+            return self.channels.eager(peer, token, match_info, data);
         };
         let handed = rings.eager(peer, token, match_info, data);
         self.push_past();
@@ -292,14 +289,9 @@ impl<B: Buffer> Transport<B> for Way {
     #[inline]
     fn short(&mut self) -> Option<(PeerId, Short)> {
         (self.looked_past, self.short_is_far) = (false, false);
-        if self.shown != Shown::Nothing || !self.notes.is_empty() {
-            return None;
-        }
-        if self.rings.is_none() {
-            return <Local as Transport<B>>::short(&mut self.channels);
-        }
-        // All else has its turn too.
-        if self.shorts >= SHORTS_IN_A_ROW_MAX {
+        // All else has its turn, too.
+        let waits = self.shorts >= SHORTS_IN_A_ROW_MAX || !self.notes.is_empty();
+        if self.shown != Shown::Nothing || waits {
             return None;
         }
         if !self.rings_first {
