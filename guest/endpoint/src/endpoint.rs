@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Buffer, Library, Options, Step};
+use causeway_message::library::{Buffer, Completion, Library, Missed, Options, Step};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -125,6 +125,31 @@ impl<B: Buffer> Endpoint<B> {
             stirs |= self.rarely();
         }
         (step, stirs)
+    }
+
+    /// As [`Self::step`], where a message of a few bytes comes for a receive that is posted, or
+    /// nothing, and there is nothing else to do ([`Library::receive_straight`]).
+    ///
+    /// # Errors
+    /// Nothing comes, or [`Self::step`] is to be called.
+    #[inline(always)]
+    pub fn receive_straight(&mut self) -> Result<Completion, Missed> {
+        let Self { library, way, calls, .. } = self;
+        // That nothing comes from other hosts is seen by a glance, and not by taking what comes.
+        let comes = !way.is_networked() || way.comes();
+        if comes && calls.saturating_add(1) < RARELY_CALLS {
+            let took = library.receive_straight(way);
+            if took != Err(Missed::Unsure) {
+                *calls = calls.wrapping_add(1);
+                return took;
+            }
+        }
+        if *calls >= STILL_CALLS || way.comes() || !library.is_still() || way.channels.is_reading()
+        {
+            return Err(Missed::Unsure);
+        }
+        *calls = calls.wrapping_add(IDLE_WEIGHT);
+        Err(Missed::Nothing)
     }
 
     /// Whether something is under way that may need looks and not only what rings: a message that is

@@ -12,7 +12,7 @@ use crate::abi::{
     FI_TAGGED,
 };
 use crate::rdm::{
-    Atomic, Book, Env, Message, Name, Place, Rdm, Region, Regions, Remote, Report, Wanted,
+    Atomic, Book, Done, Env, Message, Name, Place, Rdm, Region, Regions, Remote, Report, Wanted,
 };
 
 /// What others know to connect.
@@ -106,20 +106,30 @@ impl Side {
     /// Goes on; who sleeps hears the daemon too.
     pub fn go_on(&mut self) {
         self.rdm.endpoint.look();
-        self.with(|rdm, env| rdm.progress(env));
+        // As a queue is read.
+        self.hear();
+        match self.with(|rdm, env| rdm.receive_straight(env)) {
+            Ok(done) => self.note(&done),
+            Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
+        }
         self.hear();
     }
 
     /// Takes note of what is told.
     fn hear(&mut self) {
-        let done = self.rdm.done.drain(..);
-        self.told.extend(done.map(|done| Told {
+        for done in std::mem::take(&mut self.rdm.done) {
+            self.note(&done);
+        }
+    }
+
+    fn note(&mut self, done: &Done) {
+        self.told.push(Told {
             context: done.report.context,
             err: done.fault.map_or(0, |fault| fault.err),
             flags: done.report.flags,
             len: done.len,
             last: done.report.flags & FI_MULTI_RECV != 0,
-        }));
+        });
     }
 
     /// What was told since the last time.

@@ -14,8 +14,9 @@ pub(super) struct Queues {
 /// All contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    bits: u8,
     shift: u8,
+    /// The bits that a receive's mask must cover.
+    mask: u64,
     all: Vec<Queues>,
 }
 
@@ -26,39 +27,30 @@ impl Contexts {
             return Err(Error::BadParameterValue);
         }
         let count = 1_usize.checked_shl(bits.into()).ok_or(Error::BadParameterValue)?;
-        Ok(Self {
-            bits,
-            shift: if bits == 0 { 0 } else { shift },
-            all: vec![Queues::default(); count],
-        })
-    }
-
-    /// The bits that a receive's mask must cover.
-    fn mask(&self) -> u64 {
-        let ones = 1_u64.checked_shl(self.bits.into()).unwrap_or(0).wrapping_sub(1);
-        ones.checked_shl(self.shift.into()).unwrap_or(0)
+        let shift = if bits == 0 { 0 } else { shift };
+        let ones = 1_u64.checked_shl(bits.into()).unwrap_or(0).wrapping_sub(1);
+        let mask = ones.checked_shl(shift.into()).unwrap_or(0);
+        Ok(Self { shift, mask, all: vec![Queues::default(); count] })
     }
 
     /// Whether a mask looks at one context only.
     #[inline]
     pub(super) fn covers(&self, mask: u64) -> bool {
-        self.bits == 0 || mask & self.mask() == self.mask()
+        mask & self.mask == self.mask
     }
 
-    #[inline]
+    #[inline(always)]
     fn index(&self, match_info: u64) -> usize {
-        if self.bits == 0 {
-            return 0;
-        }
-        ((match_info & self.mask()).checked_shr(self.shift.into()).unwrap_or(0)) as usize
+        // A shift is less than 64 bits, or there are none.
+        (match_info & self.mask).wrapping_shr(self.shift.into()) as usize
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(&self, match_info: u64) -> Queues {
         self.all.get(self.index(match_info)).copied().unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_mut(&mut self, match_info: u64) -> Option<&mut Queues> {
         let index = self.index(match_info);
         self.all.get_mut(index)

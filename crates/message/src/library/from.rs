@@ -151,6 +151,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// A partner as others know it, also of one that is gone, until its number is used again.
+    #[inline]
     pub fn source_of(&self, partner: Partner) -> Option<Source> {
         self.decompose(partner).map(|(address, session)| Source { address, session })
     }
@@ -170,7 +171,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Whether a directed receive waits for that partner.
-    #[cold]
+    #[inline(always)]
     pub(super) fn is_from(&self, request: &Request<B>, peer: PeerId) -> bool {
         self.source(peer) == Some(wanted(request))
     }

@@ -51,7 +51,7 @@ pub use counters::Counters;
 pub use error::Error;
 pub use from::{Source, Taken};
 pub use partners::Partner;
-pub use progress::{Action, Asked, Step};
+pub use progress::{Action, Asked, Missed, Step};
 pub use receive::Probed;
 pub use request::{Completion, RequestId};
 pub use rings::{Purpose, Rings, Staging, is_remote};

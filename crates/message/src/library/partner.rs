@@ -188,6 +188,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// The application's own word for a partner; 0 until it is set.
+    #[inline]
     pub fn partner_context(&self, partner: Partner) -> Option<u64> {
         if partner == Partner::SELF {
             return Some(self.own_context);

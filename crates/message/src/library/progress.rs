@@ -1,6 +1,8 @@
 //! What came in, taken one by one.
 
-use super::request::{Kind, Request, State};
+use causeway_ring::channel::Short;
+
+use super::request::{Completion, Kind, Request, State};
 use super::send::fill_short;
 use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
@@ -19,6 +21,17 @@ pub enum Step {
     Ask(Asked),
     /// The handler is being asked.
     Asking,
+}
+
+/// What else there was than a message that went straight to its receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// Nothing came, as a glance shows.
+    Nothing,
+    /// Nothing was done; it is not known what there is to do.
+    Unsure,
+    /// Something was done, and there is more of it to do.
+    Worked,
 }
 
 /// The message that the handler is asked about.
@@ -71,9 +84,9 @@ impl<B: Buffer> Library<B> {
             return Step::Ask(asked);
         }
         for _ in 0..ARRIVALS_PER_CALL {
-            if let Some(more) = self.take_short(way) {
+            if self.take_short(way) {
                 worked = true;
-                if more {
+                if way.short_done() {
                     continue;
                 }
                 break;
@@ -106,26 +119,74 @@ impl<B: Buffer> Library<B> {
         self.asked.is_none() && self.own.is_empty() && self.retry.is_empty() && self.busy.is_empty()
     }
 
-    /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
-    /// straight way of most messages. Says whether there is more of the same partner.
+    /// Takes what is next, if it is a message of a few bytes for a receive that is posted, and
+    /// collects that: what [`Self::progress`] and then [`Self::test_any`] come to where there is
+    /// nothing else to do.
+    ///
+    /// # Errors
+    /// It is something else, or the receive is to be collected.
     #[inline(always)]
-    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<bool> {
+    pub fn receive_straight<T: Transport<B>>(&mut self, way: &mut T) -> Result<Completion, Missed> {
+        if !self.is_still() || !self.done.is_empty() || self.raises {
+            return Err(Missed::Unsure);
+        }
+        let (at, partner, short) = self.match_short(way).ok_or(Missed::Unsure)?;
+        let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
+        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
+        if taken < short.len() || request.forgotten || request.hidden {
+            self.end_short(at, partner, &short, taken);
+            way.short_done();
+            return Err(Missed::Worked);
+        }
+        let (len, context) = (u32::try_from(taken).unwrap_or(u32::MAX), request.context);
+        self.counters.received.count(len);
+        self.requests.discard(at);
+        way.short_done();
+        Ok(Completion {
+            status: Status::Success,
+            code: Status::Success as u32,
+            partner: Some(partner),
+            match_info: short.word,
+            msg_length: len,
+            xfer_length: len,
+            context,
+        })
+    }
+
+    /// Takes what is next, if it is a message of a few bytes for a receive that is posted; false if
+    /// not.
+    #[inline(always)]
+    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> bool {
+        let Some((at, partner, short)) = self.match_short(way) else { return false };
+        let Some(request) = self.requests.get_mut(at) else { return false };
+        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
+        self.end_short(at, partner, &short, taken);
+        true
+    }
+
+    /// What is next, if it is a message of a few bytes for a receive that is posted, who sent it,
+    /// and that receive, which stands in no list any more.
+    #[inline(always)]
+    fn match_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<(u32, Partner, Short)> {
         let (peer, short) = way.short()?;
         let partner = self.alive(peer)?;
         let at = self.take_posted(peer, short.word)?;
-        let request = self.requests.get_mut(at)?;
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
+        Some((at, partner, short))
+    }
+
+    /// Ends a receive that took so much of a message of a few bytes.
+    #[inline(always)]
+    fn end_short(&mut self, at: u32, partner: Partner, short: &Short, taken: usize) {
+        let Some(request) = self.requests.get_mut(at) else { return };
         request.set_partner(Some(partner));
         request.match_info = short.word;
         request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);
         request.at = u32::try_from(taken).unwrap_or(u32::MAX);
-        let cut = request.at < request.len;
-        if cut {
+        if taken < short.len() {
             self.finish(at, Status::Truncated);
         } else {
             self.finish_here(at, Status::Success);
         }
-        Some(way.short_done())
     }
 
     /// What waited for room. Says whether anything was handed over.

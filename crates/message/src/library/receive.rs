@@ -108,13 +108,15 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Takes the receive that was posted first of those that take a message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
-        let queues = self.contexts.of_mut(match_info)?;
-        let first = queues.posted.first()?;
+        let first = self.contexts.of(match_info).posted.first()?;
         let request = self.requests.get(first)?;
         // Mostly it is the first.
-        if match_info & request.mask == request.match_info && !request.directed {
+        if match_info & request.mask == request.match_info
+            && (!request.directed || self.is_from(request, peer))
+        {
+            let queues = self.contexts.of_mut(match_info)?;
             self.requests.shift(&mut queues.posted);
             return Some(first);
         }

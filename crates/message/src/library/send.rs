@@ -40,7 +40,7 @@ impl<B: Buffer> Library<B> {
 
     /// Sends a message if it is gone at once: then there is no request, and nobody is told. False:
     /// nothing was done.
-    #[inline]
+    #[inline(always)]
     pub fn send_at_once<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -402,7 +402,7 @@ impl Buffer for Piece<'_> {
 }
 
 /// Fills a buffer with the bytes of a short event; gives how many.
-#[inline]
+#[inline(always)]
 pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
     // Mostly one segment, with room for all; or a head and one.
     let (first, second) = into.two_mut();

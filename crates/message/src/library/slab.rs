@@ -118,7 +118,7 @@ impl<T> Slab<T> {
     }
 
     /// The same, where what it was is of no interest.
-    #[inline]
+    #[inline(always)]
     pub(super) fn discard(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         if entry.value.is_some() {

@@ -106,13 +106,13 @@ impl Receiver {
 
     /// The next event, if it is there and of that kind, and its bytes lie in its cache line: its
     /// first word and all its bytes, copied. Anything else is for [`Self::poll`].
-    #[inline]
+    #[inline(always)]
     pub fn poll_short(&self, kind: u8) -> Option<Short> {
         self.poll_short_of(kind).map(|(short, _)| short)
     }
 
     /// As [`Self::poll_short`], with its other two words.
-    #[inline]
+    #[inline(always)]
     pub fn poll_short_of(&self, kind: u8) -> Option<(Short, [u64; 2])> {
         let slot = self.area.line(self.slot());
         let last = slot.get::<7>(Ordering::Acquire);
@@ -133,7 +133,9 @@ impl Receiver {
     /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].
     #[inline]
     pub fn advance_short(&mut self) -> bool {
-        self.advance(&Event::default())
+        self.pass_slot();
+        // It had no data.
+        self.taken.wrapping_sub(self.given_back.0) >= self.slots / 4 && self.give_back()
     }
 
     /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
@@ -162,12 +164,7 @@ impl Receiver {
     /// for room.
     #[inline]
     pub fn advance(&mut self, event: &Event) -> bool {
-        self.taken = self.taken.wrapping_add(1);
-        let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
-        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
-        if index == 0 {
-            self.next_id = lap_id(self.taken, self.slots);
-        }
+        self.pass_slot();
         self.freed = self.begin_of(event).wrapping_add(units_of(event.len));
         let (slots, units) = self.given_back;
         // Some at a time: the sender's line with the counts stays with it meanwhile. What was left
@@ -175,6 +172,17 @@ impl Receiver {
         let due = self.taken.wrapping_sub(slots) >= self.slots / 4
             || self.freed.wrapping_sub(units) >= (self.units / 4).min(KEPT_UNITS);
         due && self.give_back()
+    }
+
+    /// The next slot is the one behind.
+    #[inline]
+    fn pass_slot(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+        let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
+        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        if index == 0 {
+            self.next_id = lap_id(self.taken, self.slots);
+        }
     }
 
     /// Where an event's data begins, in units: what is left out before it counts as taken.

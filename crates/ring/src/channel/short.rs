@@ -20,8 +20,14 @@ impl Short {
     }
 
     /// The bytes of two pieces; none if they are too many.
-    #[inline]
+    #[inline(always)]
     pub fn of(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
+        // A head of two words before one of bytes.
+        if let (Ok(head), Ok(body)) = (<&[u8; 16]>::try_from(first), <&[u8; 8]>::try_from(second)) {
+            let ([one, two], _) = head.as_chunks::<8>() else { return None };
+            let [one, two, three] = [one, two, body].map(|word| u64::from_le_bytes(*word));
+            return Some(Self { word, len: 24, bytes: [one, two, three, 0] });
+        }
         let len = first.len().checked_add(second.len()).filter(|&len| len <= INLINE_BYTES)?;
         let mut bytes = [0; INLINE_BYTES / 8];
         let (words, rest) = first.as_chunks::<8>();
@@ -54,7 +60,7 @@ impl Short {
     }
 
     /// Copies as many bytes as fit into two pieces, one after the other; gives how many.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to(&self, first: &mut [u8], second: &mut [u8]) -> usize {
         if self.len <= first.len() {
             return scatter(&self.bytes, self.len, first);

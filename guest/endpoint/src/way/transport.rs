@@ -47,6 +47,25 @@ impl Way {
         short
     }
 
+    /// What is short, of this host or another.
+    fn short_of_both(&mut self) -> Option<(PeerId, Short)> {
+        (self.looked_past, self.short_is_far) = (false, false);
+        // All else has its turn, too.
+        let waits = self.shorts >= SHORTS_IN_A_ROW_MAX || !self.notes.is_empty();
+        if self.shown != Shown::Nothing || waits {
+            return None;
+        }
+        if !self.rings_first {
+            let near = (&mut self.channels as &mut Ways).short();
+            return near.or_else(|| self.short_of_rings());
+        }
+        let far = self.short_of_rings();
+        if far.is_some() || self.rings.as_ref().is_some_and(Rings::comes) {
+            return far;
+        }
+        (&mut self.channels as &mut Ways).short()
+    }
+
     /// What the rings have.
     #[inline]
     fn next_of_rings(&mut self) -> Option<Arrival> {
@@ -108,7 +127,7 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
         if is_remote(peer) {
             return self.send_straight(peer, match_info, data);
@@ -286,21 +305,13 @@ impl<B: Buffer> Transport<B> for Way {
         self.next_of_host()
     }
 
-    #[inline]
+    #[inline(always)]
     fn short(&mut self) -> Option<(PeerId, Short)> {
-        (self.looked_past, self.short_is_far) = (false, false);
-        // All else has its turn, too.
-        let waits = self.shorts >= SHORTS_IN_A_ROW_MAX || !self.notes.is_empty();
-        if self.shown != Shown::Nothing || waits {
+        if self.rings.is_some() {
+            return self.short_of_both();
+        }
+        if self.shown != Shown::Nothing || !self.notes.is_empty() {
             return None;
-        }
-        if !self.rings_first {
-            let near = <Local as Transport<B>>::short(&mut self.channels);
-            return near.or_else(|| self.short_of_rings());
-        }
-        let far = self.short_of_rings();
-        if far.is_some() || self.rings.as_ref().is_some_and(Rings::comes) {
-            return far;
         }
         <Local as Transport<B>>::short(&mut self.channels)
     }

@@ -211,7 +211,7 @@ impl Rdm {
     /// The question of a call, or the bytes to it, did not arrive.
     pub(super) fn fail_call(&mut self, name: u32, err: i32, status: Status) {
         if let Some(report) = self.drop_call(name) {
-            self.done.push_back(Done::failed(report, err, status));
+            self.done.push(Done::failed(report, err, status));
         }
     }
 
@@ -226,7 +226,7 @@ impl Rdm {
         self.call_ended(to);
         self.lose_body(name, body);
         let failed = |err, status| Done::failed(report, err, status);
-        self.done.push_back(match (ended.status, i32::try_from(err)) {
+        self.done.push(match (ended.status, i32::try_from(err)) {
             (status, _) if !matters(status) => failed(of_status(status), status),
             (Status::Success, Ok(0)) => Done::well(report),
             (status, Ok(err)) if err > 0 => failed(err, status),

@@ -132,7 +132,7 @@ impl Rdm {
         if word & NOTICE == 0 {
             let done = told.short(ended);
             multi.take(done.len);
-            self.done.push_back(done);
+            self.done.push(done);
         } else {
             let (name, len) = noticed(word);
             multi.take(len);
@@ -149,7 +149,7 @@ impl Rdm {
 
     /// A long message is there.
     pub(super) fn parted(&mut self, env: Env<'_>, at: u32, done: Done) {
-        self.done.push_back(done);
+        self.done.push(done);
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
             multi.parts = multi.parts.saturating_sub(1);
         }
@@ -213,11 +213,11 @@ impl Rdm {
         let (report, ended) = (multi.report, multi.ended);
         self.operations.end(at);
         if let Some((err, status)) = ended {
-            self.done.push_back(Done::failed(report, err, status));
+            self.done.push(Done::failed(report, err, status));
             return;
         }
         // Its last message says that the buffer is the application's again, if anybody hears of it.
-        match self.done.back_mut() {
+        match self.done.last_mut() {
             Some(last)
                 if last.report.context == report.context
                     && last.report.flags & FI_RECV != 0
@@ -229,7 +229,7 @@ impl Rdm {
             _ => {
                 let flags = report.flags | FI_MULTI_RECV;
                 let report = Report { flags, len: 0, quiet: false, ..report };
-                self.done.push_back(Done { counts: false, ..Done::well(report) });
+                self.done.push(Done { counts: false, ..Done::well(report) });
             }
         }
     }

@@ -149,6 +149,17 @@ impl Operations {
         Some(task)
     }
 
+    /// The same, where its task was looked at and is of no more interest.
+    #[inline(always)]
+    pub fn close(&mut self, at: u32) {
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        if !matches!(entry.task, Task::Free(_)) {
+            entry.task = Task::Free(self.free);
+            self.free = at;
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
     /// Its task.
     #[inline]
     pub fn task(&mut self, at: u32) -> Option<&mut Task> {

@@ -56,18 +56,18 @@ impl Rdm {
                 }
                 _ => Done::failed(report, FI_ENOMSG, Status::Pending),
             };
-            self.done.push_back(told);
+            self.done.push(told);
             return Ok(());
         }
         let endpoint = &mut self.endpoint;
         let taken = endpoint.library.take_kept(&mut endpoint.way, from, matching);
         let Ok(Some(taken)) = taken else {
-            self.done.push_back(Done::failed(report, FI_ENOMSG, Status::Pending));
+            self.done.push(Done::failed(report, FI_ENOMSG, Status::Pending));
             return Ok(());
         };
         let (context, probed, bytes) = (report.context, taken.probed, taken.bytes);
         let told = self.told(env, report, &probed, words(&bytes).unwrap_or((0, 0)));
-        self.done.push_back(told);
+        self.done.push(told);
         let claimed = Claimed { context, probed, bytes };
         if discard {
             self.drop_claimed(env, claimed);
@@ -119,7 +119,7 @@ impl Rdm {
             let rest = bytes.get(HEAD_BYTES..).unwrap_or_default();
             let fits = rest.get(..place.len()).unwrap_or(rest);
             place.fill(fits);
-            self.done.push_back(told.of_len(rest.len()));
+            self.done.push(told.of_len(rest.len()));
             self.give_back(bytes);
         } else {
             self.give_back(bytes);
@@ -135,7 +135,7 @@ impl Rdm {
     pub fn discard_claimed(&mut self, env: Env<'_>, report: Report) -> Result<(), Errno> {
         let claimed = self.claimed_by(report.context)?;
         self.drop_claimed(env, claimed);
-        self.done.push_back(Done::well(Report { len: 0, ..report }));
+        self.done.push(Done::well(Report { len: 0, ..report }));
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Rdm {
     fn long(&mut self, partner: Partner, told: Told, word: u64, place: Place) {
         let (name, len) = noticed(word);
         if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
-            self.done.push_back(done);
+            self.done.push(done);
         }
     }
 }

@@ -166,7 +166,7 @@ impl Rdm {
             Some(Task::Ask(call)) if !matters(ended.status) => {
                 self.fail_call(call, of_status(ended.status), ended.status);
             }
-            Some(Task::Body(told, len)) => self.done.push_back(told.long(len, ended)),
+            Some(Task::Body(told, len)) => self.done.push(told.long(len, ended)),
             Some(Task::Part(multi, told, len)) => self.parted(env, multi, told.long(len, ended)),
             Some(Task::Call(report, to, body)) => {
                 self.replied(name, (report, to, body), words, ended);
@@ -180,21 +180,50 @@ impl Rdm {
     /// A receive has a message, or failed.
     #[inline]
     fn received(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+        if let Some(done) = self.received_whole(env, at, ended) {
+            self.done.push(done);
+        } else {
+            self.received_otherwise(env, at, ended);
+        }
+    }
+
+    /// Ends the operation of a request, if that is a receive whose end is told in a queue, and it
+    /// has a message that came with its head.
+    #[inline(always)]
+    pub(super) fn received_straight(&mut self, env: Env<'_>, ended: &Completion) -> Option<Done> {
+        let at = u32::try_from(ended.context).ok()?;
+        match self.operations.task(at) {
+            Some(Task::Receive(report, ..)) if !report.quiet => self.received_whole(env, at, ended),
+            _ => None,
+        }
+    }
+
+    /// Ends a receive, if it has a message that came with its head.
+    #[inline(always)]
+    fn received_whole(&mut self, env: Env<'_>, at: u32, ended: &Completion) -> Option<Done> {
+        let (data, word) = self.operations.words(at);
+        let whole = matters(ended.status) && word & NOTICE == 0;
+        let from = self.from(env.book, ended.partner.filter(|_| whole)?);
+        let Some(Task::Receive(report, place, _)) = self.operations.task(at) else { return None };
+        let told = Told::new(*report, ended.match_info, (from, data, word), place.len());
+        self.operations.close(at);
+        Some(told.short(ended))
+    }
+
+    /// A receive has a notice of what is to come, or failed.
+    #[cold]
+    fn received_otherwise(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
         let (data, word) = self.operations.words(at);
         let Some(Task::Receive(report, place, _)) = self.operations.end(at) else { return };
         let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
-            self.done.push_back(Done::failed(report, of_status(ended.status), ended.status));
+            self.done.push(Done::failed(report, of_status(ended.status), ended.status));
             return;
         };
         let from = self.from(env.book, partner);
         let told = Told::new(report, ended.match_info, (from, data, word), place.len());
-        if word & NOTICE == 0 {
-            self.done.push_back(told.short(ended));
-            return;
-        }
         let (name, len) = noticed(word);
         if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
-            self.done.push_back(done);
+            self.done.push(done);
         }
     }
 

@@ -206,7 +206,7 @@ impl Rdm {
             if report.quiet {
                 self.tally.sent_quietly(report.len);
             } else {
-                self.done.push_back(Done::well(*report));
+                self.done.push(Done::well(*report));
             }
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl Rdm {
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         match library.test(request) {
             Ok(Some(ended)) if ended.status == Status::Success => {
-                self.done.push_back(Done::well(*report));
+                self.done.push(Done::well(*report));
                 Ok(())
             }
             Ok(Some(ended)) => {
@@ -513,7 +513,7 @@ impl Rdm {
         match self.operations.end(operation) {
             Some(Task::Send(report)) => {
                 self.sending = self.sending.saturating_sub(1);
-                self.done.push_back(Done::failed(report, err, status));
+                self.done.push(Done::failed(report, err, status));
             }
             Some(Task::Ask(call)) => self.fail_call(call, err, status),
             _ => {}
@@ -539,7 +539,7 @@ impl Rdm {
             }
             Some(&mut Task::Receive(report, ..)) => {
                 self.operations.end(operation);
-                self.done.push_back(Done::failed(report, err, status));
+                self.done.push(Done::failed(report, err, status));
             }
             _ => {}
         }
@@ -550,7 +550,7 @@ impl Rdm {
     pub(super) fn sent(&mut self, report: Report, ended: &Completion) {
         self.sending = self.sending.saturating_sub(1);
         // What found no room is the receiver's affair.
-        self.done.push_back(match ended.status {
+        self.done.push(match ended.status {
             Status::Success | Status::Truncated => Done::well(report),
             status => Done::failed(report, of_status(status), status),
         });

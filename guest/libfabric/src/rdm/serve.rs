@@ -207,7 +207,7 @@ impl Rdm {
             len: usize::try_from(len).unwrap_or(usize::MAX),
             ..Report::default()
         };
-        self.done.push_back(Done { from, data: data.unwrap_or(0), ..Done::well(report) });
+        self.done.push(Done { from, data: data.unwrap_or(0), ..Done::well(report) });
     }
 }
 

@@ -47,7 +47,12 @@ impl Side {
     }
 
     fn go_on(&mut self) {
-        self.with(|rdm, env| rdm.progress(env));
+        // As a queue is read.
+        match self.with(|rdm, env| rdm.receive_straight(env)) {
+            Ok(done) => self.done.push(done),
+            Err(Missed::Nothing) => {}
+            Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
+        }
         let told = self.rdm.done.drain(..).filter(|done| !done.report.quiet);
         self.done.extend(told);
     }

@@ -5,6 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use causeway_message::library::Missed;
+
 use super::object::{Object, answer, closed, give, usable};
 use super::sleep::Sleep;
 use super::state::{Cq, Shared, State, of, place};
@@ -237,8 +239,24 @@ unsafe fn look(
     count: usize,
     from: *mut FiAddr,
 ) -> Result<usize, Errno> {
+    let empty = of(&mut state.cqs, at)?.entries.is_empty();
+    if empty && count > 0 {
+        match state.receive_straight(at) {
+            Ok((done, format)) => {
+                // SAFETY: as the caller says.
+                unsafe { write(&done, format, to) };
+                if !from.is_null() {
+                    // SAFETY: as the caller says.
+                    unsafe { from.write(done.from) };
+                }
+                return Ok(1);
+            }
+            Err(Missed::Nothing) => return Err(Errno(FI_EAGAIN)),
+            Err(Missed::Unsure | Missed::Worked) => {}
+        }
+    }
     // Who takes nothing wants no more than that.
-    if count == 0 || of(&mut state.cqs, at)?.entries.is_empty() {
+    if empty || count == 0 {
         go_on(state, at);
     }
     let cq = of(&mut state.cqs, at)?;

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
 use causeway_endpoint::lock::Guarded;
+use causeway_message::library::Missed;
 
 use super::auto::Auto;
 use super::sleep::Sleep;
@@ -164,6 +165,43 @@ impl State {
         if let Ok(Some(vain)) = worked {
             self.vain = vain;
             self.worked = true;
+        }
+    }
+
+    /// Takes what comes for a queue that is empty, and says in which format it is told, where that
+    /// goes straight ([`Rdm::receive_straight`]).
+    ///
+    /// # Errors
+    /// Nothing came, or all are to go on.
+    #[inline(always)]
+    pub fn receive_straight(&mut self, at: usize) -> Result<(Done, u32), Missed> {
+        let Self { eps, cqs, cntrs, books, regions, nobody, .. } = self;
+        let Some(Some(cq)) = cqs.get(at) else { return Err(Missed::Unsure) };
+        let [only] = *cq.eps.as_slice() else { return Err(Missed::Unsure) };
+        let Some(Some(ep)) = eps.get_mut(only) else { return Err(Missed::Unsure) };
+        let exposed = cq.sleep.as_ref().is_some_and(Sleep::is_exposed);
+        if exposed
+            || ep.rx.is_none_or(|rx| rx.cq != at)
+            || self.auto.as_ref().is_some_and(|auto| auto.armed)
+        {
+            return Err(Missed::Unsure);
+        }
+        self.calls = self.calls.wrapping_add(1);
+        let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
+        match ep.rdm.receive_straight(Env { book, regions }) {
+            Ok(done) => {
+                let counter = ep.counters.get(RECEIVED).copied().flatten();
+                if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
+                    count(cntr, 1, 0);
+                }
+                (self.vain, self.worked) = (begun(ep), true);
+                Ok((done, cq.format))
+            }
+            Err(missed) => {
+                self.vain = self.vain.wrapping_add(u32::from(missed == Missed::Nothing));
+                self.worked |= missed == Missed::Worked;
+                Err(missed)
+            }
         }
     }
 

@@ -68,8 +68,8 @@ pub fn transmit_quietly(ep: &Endpoint, place: Place, sent: Sent) -> isize {
     }
     ep.begin(|ep, env| {
         let Sent { to, tag, data, context } = sent;
-        if let Place::One(..) = &place
-            && ep.rdm.send_quietly(env, to, (tag, data), place.clone())
+        if let Place::One(start, len) = place
+            && ep.rdm.send_quietly(env, to, (tag, data), Place::One(start, len))
         {
             return Ok(());
         }

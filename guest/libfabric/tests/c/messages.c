@@ -355,6 +355,39 @@ static void many(void) {
         CHECK(seen[at] == (uint32_t)at);
 }
 
+/* Whoever waits for it or not: what came is told by the next look, once, in order, and counted. */
+static void straight(void) {
+    uint64_t before = fi_cntr_read(b.received);
+    silent(&a);
+    silent(&b);
+    for (int i = 0; i < 300; i++) {
+        long out[2] = {i, -i}, in[2] = {0}, early = 0;
+        entry told[2] = {{0}};
+        bool late = i & 1;
+        fi_addr_t from = i & 2 ? a.addr : FI_ADDR_UNSPEC, source[2];
+        if (!late)
+            WELL(fi_trecv(b.ep, in, sizeof in, NULL, from, 40, 0, &words[2]));
+        WELL(fi_tinjectdata(a.ep, out, sizeof *out << (i % 3 == 0), i, b.addr, 40));
+        if (late) {
+            /* One that nobody asked for yet, and one that goes before it. */
+            WELL(fi_tinject(a.ep, &out[1], sizeof *out, b.addr, 41));
+            for (int turn = 0; turn < 3; turn++)
+                go_on();
+            WELL(fi_trecv(b.ep, &early, sizeof early, NULL, from, 41, 0, &words[3]));
+            WELL(fi_trecv(b.ep, in, sizeof in, NULL, from, 40, 0, &words[2]));
+            CHECK(fi_cq_readfrom(b.cq, told, 1, source) == 1);
+            CHECK(told->op_context == &words[3] && told->tag == 41 && early == -i);
+        }
+        CHECK(fi_cq_readfrom(b.cq, told, 2, source) == 1);
+        CHECK(told->op_context == &words[2] && told->tag == 40 && told->data == (uint64_t)i);
+        CHECK(told->flags == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA) && *source == a.addr);
+        CHECK(told->buf == in && told->len == sizeof *out << (i % 3 == 0));
+        CHECK(in[0] == i && in[1] == (i % 3 ? 0 : -i));
+        CHECK(fi_cq_read(b.cq, told, 1) == -FI_EAGAIN);
+    }
+    CHECK(fi_cntr_read(b.received) == before + 450);
+}
+
 int main(void) {
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&a, FI_WAIT_NONE, 0);
@@ -370,6 +403,7 @@ int main(void) {
     selective();
     wrong();
     many();
+    straight();
     close_end(&a);
     close_end(&b);
     close_domain();

@@ -31,12 +31,12 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         CHANNEL_EAGER_BYTES_MAX
     }
 
-    #[inline]
+    #[inline(always)]
     fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
         self.eager(peer, Token::UNTOLD, match_info, data) == Ok(Handed::Done)
     }
 
-    #[inline]
+    #[inline(always)]
     fn eager(
         &mut self,
         peer: PeerId,
@@ -204,7 +204,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn short(&mut self) -> Option<(PeerId, Short)> {
         if self.current != Current::Nothing
             || !self.notes.is_empty()

@@ -1,0 +1,127 @@
+//! Messages that go straight to their receive: what is told of them, and in which order, is the same
+//! as without.
+
+mod library_common;
+
+use causeway_message::library::{Completion, Missed, Options, Source, Step};
+use causeway_message::status::Status;
+use library_common::*;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Send { info: u64, len: usize },
+    Receive { info: u64, mask: u64, len: usize, directed: Option<u8>, forget: bool },
+    Take,
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let lengths = || prop_oneof![8 => 0..40_usize, 1 => 40..9000_usize, 1 => 9000..40_000_usize];
+    let masks = prop_oneof![Just(0), Just(1), Just(u64::MAX)];
+    let directed = prop_oneof![3 => Just(None), 2 => Just(Some(1)), 1 => Just(Some(3))];
+    prop_oneof![
+        5 => (0..3_u64, lengths()).prop_map(|(info, len)| Op::Send { info, len }),
+        5 => (0..3_u64, masks, lengths(), directed, prop::bool::weighted(0.1)).prop_map(
+            |(info, mask, len, directed, forget)| {
+                Op::Receive { info: info & mask, mask, len, directed, forget }
+            }
+        ),
+        3 => Just(Op::Take),
+    ]
+}
+
+/// All that can be taken and collected, one by one.
+fn take(end: &mut End, straight: bool) -> Vec<Completion> {
+    let mut told = Vec::new();
+    loop {
+        let took = straight.then(|| end.library.receive_straight(&mut end.ways));
+        if let Some(Ok(ended)) = took {
+            told.push(ended);
+            continue;
+        }
+        let step = end.library.progress(&mut end.ways);
+        while let Some(ended) = end.library.test_any(0, 0).unwrap() {
+            told.push(ended);
+        }
+        if step == Step::Idle && took != Some(Err(Missed::Worked)) {
+            return told;
+        }
+    }
+}
+
+/// What is told at the end that receives, and what each receive has at last.
+fn play(ops: &[Op], straight: bool) -> (Vec<Completion>, Vec<Option<Vec<u8>>>) {
+    let mut pair = Pair::new();
+    let (mut told, mut backs) = (Vec::new(), Vec::new());
+    for (number, op) in (0..).zip(ops) {
+        match *op {
+            Op::Send { info, len } => drop(pair.a.send(B, info, &content(number, len))),
+            Op::Receive { info, mask, len, directed, forget } => {
+                let from = directed.map(|endpoint| {
+                    let Options { address, session, .. } = options(endpoint);
+                    Source { address, session }
+                });
+                let (pad, back) = room(len);
+                let End { library, ways } = &mut pair.b;
+                let id = library.irecv_from(ways, from, (info, mask), number, pad).unwrap();
+                if forget {
+                    library.forget(id).unwrap();
+                }
+                backs.push(back);
+            }
+            Op::Take => told.extend(take(&mut pair.b, straight)),
+        }
+    }
+    // What is long is fed by its sender.
+    for _ in 0..64 {
+        told.extend(take(&mut pair.b, straight));
+        pair.a.run();
+    }
+    (told, backs.iter().map(|back| back.lock().unwrap().take()).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_goes_straight_is_told_as_it_would_be(ops in prop::collection::vec(ops(), 1..60)) {
+        prop_assert_eq!(play(&ops, true), play(&ops, false));
+    }
+}
+
+#[test]
+fn only_a_short_message_for_a_posted_receive_goes_straight() {
+    let mut pair = Pair::new();
+    let straight = |pair: &mut Pair| pair.b.library.receive_straight(&mut pair.b.ways);
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nothing came");
+    let (id, back) = pair.b.receive(1, u64::MAX, 8);
+    pair.a.send(B, 1, b"straight");
+    let ended = straight(&mut pair).unwrap();
+    assert_eq!((ended.status, ended.code, ended.context), (Status::Success, 0, 1 ^ 0xd0));
+    assert_eq!((ended.msg_length, ended.xfer_length), (8, 8));
+    assert_eq!(ended.partner, Some(partner(1)));
+    assert_eq!(given(&back), b"straight");
+    // It is collected, and counted.
+    assert!(pair.b.library.test(id).is_err());
+    assert_eq!((pair.b.library.requests(), pair.b.library.ipeek()), (0, None));
+
+    pair.a.send(B, 2, b"early");
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nobody waits for it");
+    pair.b.run();
+    let (early, _) = pair.b.receive(2, u64::MAX, 8);
+    let (behind, _) = pair.b.receive(3, u64::MAX, 8);
+    pair.a.send(B, 3, b"behind");
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "another is to be collected first");
+    assert_eq!(pair.b.ended(early).match_info, 2);
+    assert_eq!(straight(&mut pair).unwrap().match_info, 3);
+    assert!(pair.b.library.test(behind).is_err());
+
+    let (cut, _) = pair.b.receive(4, u64::MAX, 3);
+    pair.a.send(B, 4, b"too long");
+    assert_eq!(straight(&mut pair), Err(Missed::Worked), "it is told as what is cut is");
+    assert_eq!(pair.b.ended(cut).status, Status::Truncated);
+    pair.b.library.set_raises(true);
+    pair.b.receive(5, u64::MAX, 8);
+    pair.a.send(B, 5, b"raises");
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "who is told of failures first");
+}
