@@ -1,7 +1,5 @@
 //! What came in, taken one by one.
 
-use causeway_ring::channel::Short;
-
 use super::request::{Completion, Kind, Request, State};
 use super::send::fill_short;
 use super::unexpected::{Content, Message};
@@ -84,9 +82,9 @@ impl<B: Buffer> Library<B> {
             return Step::Ask(asked);
         }
         for _ in 0..ARRIVALS_PER_CALL {
-            if self.take_short(way) {
+            if let Some(more) = self.take_short(way) {
                 worked = true;
-                if way.short_done() {
+                if more {
                     continue;
                 }
                 break;
@@ -130,11 +128,14 @@ impl<B: Buffer> Library<B> {
         if !self.is_still() || !self.done.is_empty() || self.raises {
             return Err(Missed::Unsure);
         }
-        let (at, partner, short) = self.match_short(way).ok_or(Missed::Unsure)?;
+        let (peer, short) = way.short().ok_or(Missed::Unsure)?;
+        let partner = self.alive(peer).ok_or(Missed::Unsure)?;
+        let at = self.take_posted(peer, short.word).ok_or(Missed::Unsure)?;
         let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
         let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
         if taken < short.len() || request.forgotten || request.hidden {
-            self.end_short(at, partner, &short, taken);
+            let len = u32::try_from(short.len()).unwrap_or(u32::MAX);
+            self.end_whole(at, partner, short.word, len, taken);
             way.short_done();
             return Err(Missed::Worked);
         }
@@ -153,40 +154,26 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Takes what is next, if it is a message of a few bytes for a receive that is posted; false if
-    /// not.
+    /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
+    /// straight way of most messages. Says whether there is more of the same partner.
     #[inline(always)]
-    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> bool {
-        let Some((at, partner, short)) = self.match_short(way) else { return false };
-        let Some(request) = self.requests.get_mut(at) else { return false };
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
-        self.end_short(at, partner, &short, taken);
-        true
-    }
-
-    /// What is next, if it is a message of a few bytes for a receive that is posted, who sent it,
-    /// and that receive, which stands in no list any more.
-    #[inline(always)]
-    fn match_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<(u32, Partner, Short)> {
+    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<bool> {
         let (peer, short) = way.short()?;
         let partner = self.alive(peer)?;
         let at = self.take_posted(peer, short.word)?;
-        Some((at, partner, short))
-    }
-
-    /// Ends a receive that took so much of a message of a few bytes.
-    #[inline(always)]
-    fn end_short(&mut self, at: u32, partner: Partner, short: &Short, taken: usize) {
-        let Some(request) = self.requests.get_mut(at) else { return };
+        let request = self.requests.get_mut(at)?;
+        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
         request.set_partner(Some(partner));
         request.match_info = short.word;
         request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);
         request.at = u32::try_from(taken).unwrap_or(u32::MAX);
-        if taken < short.len() {
+        let cut = request.at < request.len;
+        if cut {
             self.finish(at, Status::Truncated);
         } else {
             self.finish_here(at, Status::Success);
         }
+        Some(way.short_done())
     }
 
     /// What waited for room. Says whether anything was handed over.
