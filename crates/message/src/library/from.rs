@@ -166,12 +166,11 @@ impl<B: Buffer> Library<B> {
         if peer == Partner::SELF.peer {
             return Some(self.own_source());
         }
-        let known = self.partners.get(peer)?;
-        Some(Source { address: known.address, session: known.session })
+        self.partners.source(peer)
     }
 
     /// Whether a directed receive waits for that partner.
-    #[inline(always)]
+    #[cold]
     pub(super) fn is_from(&self, request: &Request<B>, peer: PeerId) -> bool {
         self.source(peer) == Some(wanted(request))
     }
@@ -192,7 +191,8 @@ impl<B: Buffer> Library<B> {
 }
 
 /// Whom a directed receive waits for.
-fn wanted<B>(request: &Request<B>) -> Source {
+#[inline]
+pub(super) fn wanted<B>(request: &Request<B>) -> Source {
     let (session, endpoint) = request.more;
     Source { address: Address { nic: NicId(request.other), endpoint }, session }
 }

@@ -1,5 +1,6 @@
 //! Partners: the endpoints that this one talks to.
 
+use super::from::Source;
 use super::slab::List;
 use super::unexpected::Kept;
 use crate::limits::PEER_NUMBERS_MAX;
@@ -90,6 +91,12 @@ impl Partners {
     #[inline]
     pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Known> {
         self.all.get_mut(peer.0 as usize)?.as_mut()
+    }
+
+    /// Who has this number now.
+    #[inline]
+    pub(super) fn source(&self, peer: PeerId) -> Option<Source> {
+        self.get(peer).map(|known| Source { address: known.address, session: known.session })
     }
 
     /// The partner that has this number now.

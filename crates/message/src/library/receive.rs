@@ -1,5 +1,6 @@
 //! Receives, and looking at what came unexpected.
 
+use super::from::wanted;
 use super::request::{Kind, Request, State};
 use super::send::fill_from;
 use super::unexpected::{Content, Message};
@@ -110,13 +111,13 @@ impl<B: Buffer> Library<B> {
     /// Takes the receive that was posted first of those that take a message.
     #[inline(always)]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
-        let first = self.contexts.of(match_info).posted.first()?;
+        let queues = self.contexts.of_mut(match_info)?;
+        let first = queues.posted.first()?;
         let request = self.requests.get(first)?;
         // Mostly it is the first.
         if match_info & request.mask == request.match_info
-            && (!request.directed || self.is_from(request, peer))
+            && (!request.directed || self.partners.source(peer) == Some(wanted(request)))
         {
-            let queues = self.contexts.of_mut(match_info)?;
             self.requests.shift(&mut queues.posted);
             return Some(first);
         }

@@ -22,23 +22,31 @@ impl Short {
     /// The bytes of two pieces; none if they are too many.
     #[inline(always)]
     pub fn of(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
-        // A head of two words before one of bytes.
-        if let (Ok(head), Ok(body)) = (<&[u8; 16]>::try_from(first), <&[u8; 8]>::try_from(second)) {
-            let ([one, two], _) = head.as_chunks::<8>() else { return None };
-            let [one, two, three] = [one, two, body].map(|word| u64::from_le_bytes(*word));
-            return Some(Self { word, len: 24, bytes: [one, two, three, 0] });
+        // A word, and a head of two before a word, are as common as all else.
+        let (words, []) = first.as_chunks::<8>() else { return Self::of_any(word, first, second) };
+        match (words, <&[u8; 8]>::try_from(second)) {
+            ([one], _) if second.is_empty() => {
+                Some(Self::of_words(word, 8, [one, &[0; 8], &[0; 8]]))
+            }
+            ([one, two], Ok(body)) => Some(Self::of_words(word, 24, [one, two, body])),
+            _ => Self::of_any(word, first, second),
         }
+    }
+
+    #[inline(always)]
+    fn of_words(word: u64, len: usize, words: [&[u8; 8]; 3]) -> Self {
+        let [one, two, three] = words.map(|word| u64::from_le_bytes(*word));
+        Self { word, len, bytes: [one, two, three, 0] }
+    }
+
+    /// As [`Self::of`].
+    #[inline(never)]
+    fn of_any(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
         let len = first.len().checked_add(second.len()).filter(|&len| len <= INLINE_BYTES)?;
         let mut bytes = [0; INLINE_BYTES / 8];
         let (words, rest) = first.as_chunks::<8>();
         bytes.iter_mut().zip(words).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
-        let behind = bytes.get_mut(words.len()..).unwrap_or_default();
-        match (rest, <&[u8; 8]>::try_from(second), behind) {
-            // A head and a word are as common as a word.
-            ([], Ok(word), [first, ..]) => *first = u64::from_le_bytes(*word),
-            ([], _, _) if second.is_empty() => {}
-            (_, _, behind) => append(behind, rest, second),
-        }
+        append(bytes.get_mut(words.len()..).unwrap_or_default(), rest, second);
         Some(Self { word, len, bytes })
     }
 
