@@ -19,6 +19,7 @@ use super::control::{Kind, Question};
 use super::operation::Task;
 use super::parcel::{Parcel, Place};
 use super::send::{Reach, Waiting};
+use super::tally::count;
 use super::{CONTROL, Env, Errno, Rdm};
 use crate::abi::{FI_EHOSTUNREACH, FI_EINVAL};
 use crate::errno::of_status;
@@ -133,6 +134,7 @@ impl Rdm {
             self.later.looked_at = Some(Instant::now());
             self.watch_partners();
         }
+        self.look_at_lost();
         if !self.later.held.is_empty() {
             let sources: Vec<Source> = self.later.held.keys().copied().collect();
             let gone = sources.into_iter().filter(|source| match self.reach_of(*source) {
@@ -145,6 +147,16 @@ impl Rdm {
                 self.fail_held(source, of_status(status), status);
             }
         }
+    }
+
+    /// Says that messages were lost that are told as sent: a few bytes are when they are on their way
+    /// to another host.
+    pub(super) fn look_at_lost(&mut self) {
+        let Some(status) = self.endpoint.library.take_lost() else { return };
+        count(&mut self.tally.lost);
+        let why = crate::errno::describe(status as i32).to_string_lossy();
+        let text = format!("a message that was told as sent did not arrive: {why}");
+        crate::say::warn(&text, true);
     }
 
     /// Watches those of whom receives wait, or for whom something is held, and nobody else. Who is

@@ -270,6 +270,7 @@ impl Rdm {
     /// It is closed: what was said to be sent is waited for, but not for ever.
     pub fn finish(&mut self) {
         self.endpoint.finish();
+        self.look_at_lost();
     }
 
     /// In a child process: it is the parent's. Nobody is told anything.

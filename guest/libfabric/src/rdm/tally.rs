@@ -44,6 +44,8 @@ pub struct Tally {
     pub remote_atomics: u64,
     /// Messages that were there before the receive that took them.
     pub early: u64,
+    /// How often messages were found lost that had been told as sent.
+    pub lost: u64,
     cancelled: u64,
     truncated: u64,
     failed: u64,
@@ -61,6 +63,7 @@ impl Tally {
             atomics: 0,
             remote_atomics: 0,
             early: 0,
+            lost: 0,
             cancelled: 0,
             truncated: 0,
             failed: 0,
@@ -164,6 +167,7 @@ impl Rdm {
             ("cancelled", tally.cancelled),
             ("truncated", tally.truncated),
             ("failed", tally.failed),
+            ("lost", tally.lost),
             ("completions", tally.completions),
             ("connects", of_engine("connects")),
             ("staging_lent", staged.lent),

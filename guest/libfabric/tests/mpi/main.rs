@@ -173,6 +173,21 @@ fn who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_second
 }
 
 #[test]
+fn that_a_message_to_a_killed_rank_of_another_host_was_lost_is_said() {
+    let name = "that_a_message_to_a_killed_rank_of_another_host_was_lost_is_said";
+    wire::with_wire(name, || {
+        wire::ip("link set lo up");
+        // The daemon would know that nobody is there, and say so before anything is sent.
+        let (one, two) = (Host::on("near", "a", true), Host::on("far", "b", true));
+        let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
+        for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
+            let said = mpi.run_on("lost.c", 2, &boards, &provider());
+            assert!(said.err.contains("was told as sent did not arrive"), "{mpi:?} {said:?}");
+        }
+    });
+}
+
+#[test]
 fn without_a_daemon_another_way_is_taken_and_it_is_said_why() {
     for mpi in all() {
         let boards = ["/nonexistent/mx0.sock".to_owned()];
