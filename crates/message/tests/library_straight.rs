@@ -35,7 +35,7 @@ fn take(end: &mut End, straight: bool) -> Vec<Completion> {
     let mut told = Vec::new();
     loop {
         let took = straight.then(|| end.library.receive_straight(&mut end.ways));
-        if let Some(Ok(ended)) = took {
+        if let Some(Ok((ended, _))) = took {
             told.push(ended);
             continue;
         }
@@ -96,7 +96,8 @@ fn only_a_short_message_for_a_posted_receive_goes_straight() {
     assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nothing came");
     let (id, back) = pair.b.receive(1, u64::MAX, 8);
     pair.a.send(B, 1, b"straight");
-    let ended = straight(&mut pair).unwrap();
+    let (ended, more) = straight(&mut pair).unwrap();
+    assert!(!more, "nothing is behind it");
     assert_eq!((ended.status, ended.code, ended.context), (Status::Success, 0, 1 ^ 0xd0));
     assert_eq!((ended.msg_length, ended.xfer_length), (8, 8));
     assert_eq!(ended.partner, Some(partner(1)));
@@ -113,7 +114,7 @@ fn only_a_short_message_for_a_posted_receive_goes_straight() {
     pair.a.send(B, 3, b"behind");
     assert_eq!(straight(&mut pair), Err(Missed::Unsure), "another is to be collected first");
     assert_eq!(pair.b.ended(early).match_info, 2);
-    assert_eq!(straight(&mut pair).unwrap().match_info, 3);
+    assert_eq!(straight(&mut pair).unwrap().0.match_info, 3);
     assert!(pair.b.library.test(behind).is_err());
 
     let (cut, _) = pair.b.receive(4, u64::MAX, 3);
@@ -124,4 +125,32 @@ fn only_a_short_message_for_a_posted_receive_goes_straight() {
     pair.b.receive(5, u64::MAX, 8);
     pair.a.send(B, 5, b"raises");
     assert_eq!(straight(&mut pair), Err(Missed::Unsure), "who is told of failures first");
+}
+
+/// Whoever looks finds what is there, at every look, however many came of one partner.
+#[test]
+fn no_look_is_in_vain_while_there_are_messages() {
+    let mut pair = Pair::new();
+    for number in 0..100_u64 {
+        pair.b.receive(number, u64::MAX, 8);
+        pair.a.send(B, number, b"message");
+    }
+    let mut next = 0;
+    while next < 100 {
+        let End { library, ways } = &mut pair.b;
+        match library.receive_straight(ways) {
+            Ok((ended, more)) => {
+                assert_eq!((ended.match_info, more), (next, next < 99));
+                next += 1;
+            }
+            Err(Missed::Unsure) => {
+                assert_eq!(library.progress(ways), Step::Worked, "after {next}");
+                while let Some(ended) = library.test_any(0, 0).unwrap() {
+                    assert_eq!(ended.match_info, next);
+                    next += 1;
+                }
+            }
+            Err(missed) => panic!("{missed:?} after {next}"),
+        }
+    }
 }

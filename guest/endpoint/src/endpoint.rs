@@ -133,7 +133,7 @@ impl<B: Buffer> Endpoint<B> {
     /// # Errors
     /// Nothing comes, or [`Self::step`] is to be called.
     #[inline(always)]
-    pub fn receive_straight(&mut self) -> Result<Completion, Missed> {
+    pub fn receive_straight(&mut self) -> Result<(Completion, bool), Missed> {
         let Self { library, way, calls, .. } = self;
         // That nothing comes from other hosts is seen by a glance, and not by taking what comes.
         let comes = !way.is_networked() || way.comes();

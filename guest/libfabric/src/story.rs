@@ -109,7 +109,7 @@ impl Side {
         // As a queue is read.
         self.hear();
         match self.with(|rdm, env| rdm.receive_straight(env)) {
-            Ok(done) => self.note(&done),
+            Ok((done, _)) => self.note(&done),
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }
         self.hear();

@@ -119,12 +119,15 @@ impl<B: Buffer> Library<B> {
 
     /// Takes what is next, if it is a message of a few bytes for a receive that is posted, and
     /// collects that: what [`Self::progress`] and then [`Self::test_any`] come to where there is
-    /// nothing else to do.
+    /// nothing else to do. Also says whether there is more of the same partner.
     ///
     /// # Errors
     /// It is something else, or the receive is to be collected.
     #[inline(always)]
-    pub fn receive_straight<T: Transport<B>>(&mut self, way: &mut T) -> Result<Completion, Missed> {
+    pub fn receive_straight<T: Transport<B>>(
+        &mut self,
+        way: &mut T,
+    ) -> Result<(Completion, bool), Missed> {
         if !self.is_still() || !self.done.is_empty() || self.raises {
             return Err(Missed::Unsure);
         }
@@ -142,8 +145,7 @@ impl<B: Buffer> Library<B> {
         let (len, context) = (u32::try_from(taken).unwrap_or(u32::MAX), request.context);
         self.counters.received.count(len);
         self.requests.discard(at);
-        way.short_done();
-        Ok(Completion {
+        let ended = Completion {
             status: Status::Success,
             code: Status::Success as u32,
             partner: Some(partner),
@@ -151,7 +153,8 @@ impl<B: Buffer> Library<B> {
             msg_length: len,
             xfer_length: len,
             context,
-        })
+        };
+        Ok((ended, way.short_done()))
     }
 
     /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the

@@ -211,12 +211,13 @@ impl Rdm {
     }
 
     /// As [`Self::progress`], where a message of a few bytes comes for a receive that is posted and
-    /// its end is told in a queue, and there is nothing else to do: gives what is told.
+    /// its end is told in a queue, and there is nothing else to do: gives what is told, and whether
+    /// there may be more of the kind.
     ///
     /// # Errors
     /// Nothing came, or [`Self::progress`] is to be called.
     #[inline(always)]
-    pub fn receive_straight(&mut self, env: Env<'_>) -> Result<Done, Missed> {
+    pub fn receive_straight(&mut self, env: Env<'_>) -> Result<(Done, bool), Missed> {
         let library = &self.endpoint.library;
         if self.stirred
             || !self.done.is_empty()
@@ -226,16 +227,20 @@ impl Rdm {
         {
             return Err(Missed::Unsure);
         }
-        let ended = self.endpoint.receive_straight()?;
+        let (ended, more) = self.endpoint.receive_straight()?;
         let Some(done) = self.received_straight(env, &ended) else {
             // Of a copy: what nobody has a pointer to may stay in registers.
             let otherwise = ended;
             self.ended(env, &otherwise);
             return Err(Missed::Worked);
         };
+        if done.fault.is_some() {
+            self.done.push(done);
+            return Err(Missed::Worked);
+        }
         self.tally.over(tally::RECEIVED, &done);
         self.tally.queued();
-        Ok(done)
+        Ok((done, more))
     }
 
     /// Operations of all kinds that have not ended.

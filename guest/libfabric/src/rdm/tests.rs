@@ -49,7 +49,10 @@ impl Side {
     fn go_on(&mut self) {
         // As a queue is read.
         match self.with(|rdm, env| rdm.receive_straight(env)) {
-            Ok(done) => self.done.push(done),
+            Ok((done, _)) => {
+                assert!(done.fault.is_none(), "what failed is told as such: {done:?}");
+                self.done.push(done);
+            }
             Err(Missed::Nothing) => {}
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }

@@ -9,7 +9,7 @@ use causeway_message::library::Missed;
 
 use super::object::{Object, answer, closed, give, usable};
 use super::sleep::Sleep;
-use super::state::{Cq, Shared, State, of, place};
+use super::state::{Cq, Shared, State, Straight, of, place};
 use super::wait::{self, Sleeper};
 use crate::abi::*;
 use crate::errno::describe_into;
@@ -227,6 +227,38 @@ unsafe fn take(
     Ok(taken)
 }
 
+/// As [`take`], of what comes and goes straight there; the queue has nothing.
+///
+/// # Safety
+/// As of [`take`]; at least one is wanted.
+#[inline(always)]
+unsafe fn look_straight(
+    state: &mut State,
+    at: usize,
+    mut to: *mut c_void,
+    count: usize,
+    from: *mut FiAddr,
+) -> Result<usize, Missed> {
+    let mut taken = 0_usize;
+    loop {
+        let Straight { done, format, more } = match state.receive_straight(at) {
+            // All else is for the next look.
+            Err(_) if taken > 0 => return Ok(taken),
+            took => took?,
+        };
+        // SAFETY: as the caller says.
+        to = unsafe { write(&done, format, to) };
+        if !from.is_null() {
+            // SAFETY: as the caller says.
+            unsafe { from.wrapping_add(taken).write(done.from) };
+        }
+        taken = taken.saturating_add(1);
+        if !more || taken >= count {
+            return Ok(taken);
+        }
+    }
+}
+
 /// As [`take`], after all went on if there is nothing yet.
 ///
 /// # Safety
@@ -241,16 +273,9 @@ unsafe fn look(
 ) -> Result<usize, Errno> {
     let empty = of(&mut state.cqs, at)?.entries.is_empty();
     if empty && count > 0 {
-        match state.receive_straight(at) {
-            Ok((done, format)) => {
-                // SAFETY: as the caller says.
-                unsafe { write(&done, format, to) };
-                if !from.is_null() {
-                    // SAFETY: as the caller says.
-                    unsafe { from.write(done.from) };
-                }
-                return Ok(1);
-            }
+        // SAFETY: as the caller says.
+        match unsafe { look_straight(state, at, to, count, from) } {
+            Ok(taken) => return Ok(taken),
             Err(Missed::Nothing) => return Err(Errno(FI_EAGAIN)),
             Err(Missed::Unsure | Missed::Worked) => {}
         }

@@ -80,6 +80,16 @@ pub struct State {
     pub auto: Option<Auto>,
 }
 
+/// What went straight to who reads a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Straight {
+    pub done: Done,
+    /// How the queue tells it.
+    pub format: u32,
+    /// There may be more of the kind.
+    pub more: bool,
+}
+
 /// A domain, as all that was opened from it shares it.
 #[derive(Debug)]
 pub struct Shared {
@@ -168,13 +178,13 @@ impl State {
         }
     }
 
-    /// Takes what comes for a queue that is empty, and says in which format it is told, where that
-    /// goes straight ([`Rdm::receive_straight`]).
+    /// Takes what comes for a queue that is empty, where that goes straight
+    /// ([`Rdm::receive_straight`]).
     ///
     /// # Errors
     /// Nothing came, or all are to go on.
     #[inline(always)]
-    pub fn receive_straight(&mut self, at: usize) -> Result<(Done, u32), Missed> {
+    pub fn receive_straight(&mut self, at: usize) -> Result<Straight, Missed> {
         let Self { eps, cqs, cntrs, books, regions, nobody, .. } = self;
         let Some(Some(cq)) = cqs.get(at) else { return Err(Missed::Unsure) };
         let [only] = *cq.eps.as_slice() else { return Err(Missed::Unsure) };
@@ -189,17 +199,20 @@ impl State {
         self.calls = self.calls.wrapping_add(1);
         let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
         match ep.rdm.receive_straight(Env { book, regions }) {
-            Ok(done) => {
+            Ok((done, more)) => {
                 let counter = ep.counters.get(RECEIVED).copied().flatten();
                 if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
                     count(cntr, 1, 0);
                 }
                 (self.vain, self.worked) = (begun(ep), true);
-                Ok((done, cq.format))
+                Ok(Straight { done, format: cq.format, more })
             }
             Err(missed) => {
-                self.vain = self.vain.wrapping_add(u32::from(missed == Missed::Nothing));
-                self.worked |= missed == Missed::Worked;
+                match missed {
+                    Missed::Nothing => self.vain = self.vain.wrapping_add(1),
+                    Missed::Worked => (self.vain, self.worked) = (begun(ep), true),
+                    Missed::Unsure => {}
+                }
                 Err(missed)
             }
         }

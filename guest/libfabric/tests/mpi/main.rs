@@ -173,8 +173,9 @@ fn who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_second
 }
 
 #[test]
-fn that_a_message_to_a_killed_rank_of_another_host_was_lost_is_said() {
-    let name = "that_a_message_to_a_killed_rank_of_another_host_was_lost_is_said";
+fn who_sends_a_few_bytes_to_a_rank_that_was_killed_hears_of_it_however_early_they_were_sent() {
+    let name =
+        "who_sends_a_few_bytes_to_a_rank_that_was_killed_hears_of_it_however_early_they_were_sent";
     wire::with_wire(name, || {
         wire::ip("link set lo up");
         // The daemon would know that nobody is there, and say so before anything is sent.
@@ -182,7 +183,9 @@ fn that_a_message_to_a_killed_rank_of_another_host_was_lost_is_said() {
         let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
         for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
             let said = mpi.run_on("lost.c", 2, &boards, &provider());
-            assert!(said.err.contains("was told as sent did not arrive"), "{mpi:?} {said:?}");
+            // It may be known before that nobody is there.
+            let heard = ["was told as sent did not arrive", "told after "];
+            assert!(heard.iter().any(|text| said.err.contains(text)), "{mpi:?} {said:?}");
         }
     });
 }

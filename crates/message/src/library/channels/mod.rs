@@ -539,8 +539,10 @@ impl<D: Bell> Channels<D> {
             self.turn = self.turn.saturating_sub(1);
             return true;
         }
+        // Whose turn is over comes last.
+        let own_was_looked_at = self.turn > 0;
         self.turn = TURN;
-        for _ in 1..self.links.len() {
+        for _ in usize::from(own_was_looked_at)..self.links.len() {
             self.at = self.at.saturating_add(1);
             if self.at >= self.links.len() {
                 self.at = 0;
