@@ -1,7 +1,6 @@
 //! What came in, taken one by one.
 
-use super::request::{Completion, Kind, Request, State};
-use super::send::fill_short;
+use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
 use crate::limits::ARRIVALS_PER_CALL;
@@ -19,17 +18,6 @@ pub enum Step {
     Ask(Asked),
     /// The handler is being asked.
     Asking,
-}
-
-/// What else there was than a message that went straight to its receive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missed {
-    /// Nothing came, as a glance shows.
-    Nothing,
-    /// Nothing was done; it is not known what there is to do.
-    Unsure,
-    /// Something was done, and there is more of it to do.
-    Worked,
 }
 
 /// The message that the handler is asked about.
@@ -115,68 +103,6 @@ impl<B: Buffer> Library<B> {
     #[inline]
     pub fn is_still(&self) -> bool {
         self.asked.is_none() && self.own.is_empty() && self.retry.is_empty() && self.busy.is_empty()
-    }
-
-    /// Takes what is next, if it is a message of a few bytes for a receive that is posted, and
-    /// collects that: what [`Self::progress`] and then [`Self::test_any`] come to where there is
-    /// nothing else to do. Also says whether there is more of the same partner.
-    ///
-    /// # Errors
-    /// It is something else, or the receive is to be collected.
-    #[inline(always)]
-    pub fn receive_straight<T: Transport<B>>(
-        &mut self,
-        way: &mut T,
-    ) -> Result<(Completion, bool), Missed> {
-        if !self.is_still() || !self.done.is_empty() || self.raises {
-            return Err(Missed::Unsure);
-        }
-        let (peer, short) = way.short().ok_or(Missed::Unsure)?;
-        let partner = self.alive(peer).ok_or(Missed::Unsure)?;
-        let at = self.take_posted(peer, short.word).ok_or(Missed::Unsure)?;
-        let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
-        if taken < short.len() || request.forgotten || request.hidden {
-            let len = u32::try_from(short.len()).unwrap_or(u32::MAX);
-            self.end_whole(at, partner, short.word, len, taken);
-            way.short_done();
-            return Err(Missed::Worked);
-        }
-        let (len, context) = (u32::try_from(taken).unwrap_or(u32::MAX), request.context);
-        self.counters.received.count(len);
-        self.requests.discard(at);
-        let ended = Completion {
-            status: Status::Success,
-            code: Status::Success as u32,
-            partner: Some(partner),
-            match_info: short.word,
-            msg_length: len,
-            xfer_length: len,
-            context,
-        };
-        Ok((ended, way.short_done()))
-    }
-
-    /// Takes what is next, if it is a message of a few bytes for a receive that is posted: the
-    /// straight way of most messages. Says whether there is more of the same partner.
-    #[inline(always)]
-    fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<bool> {
-        let (peer, short) = way.short()?;
-        let partner = self.alive(peer)?;
-        let at = self.take_posted(peer, short.word)?;
-        let request = self.requests.get_mut(at)?;
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
-        request.set_partner(Some(partner));
-        request.match_info = short.word;
-        request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);
-        request.at = u32::try_from(taken).unwrap_or(u32::MAX);
-        let cut = request.at < request.len;
-        if cut {
-            self.finish(at, Status::Truncated);
-        } else {
-            self.finish_here(at, Status::Success);
-        }
-        Some(way.short_done())
     }
 
     /// What waited for room. Says whether anything was handed over.
@@ -273,7 +199,7 @@ impl<B: Buffer> Library<B> {
 
     /// The partner of that number, unless it is gone: also while the handler was asked.
     #[inline]
-    fn alive(&self, peer: PeerId) -> Option<Partner> {
+    pub(super) fn alive(&self, peer: PeerId) -> Option<Partner> {
         let known = self.partners.get(peer).filter(|known| known.alive)?;
         Some(Partner { peer, epoch: known.epoch })
     }
