@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Folder, Said, command, run};
+use crate::common::{self, Folder, Said, command, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -37,14 +37,10 @@ pub fn all() -> Vec<Library> {
     found
 }
 
-/// Those that `scripts/mpi.sh` got, below the target folder in which this test is.
-fn fetched() -> Vec<PathBuf> {
-    let test = std::env::current_exe().unwrap();
-    let folders = test.ancestors().skip(3).filter_map(|target| target.join("mpi").read_dir().ok());
-    let programs = folders.flatten().map(|entry| entry.unwrap().path().join("bin"));
-    let mut found: Vec<PathBuf> = programs.filter(|path| path.join("mpirun").exists()).collect();
-    found.sort();
-    found
+/// Those that `scripts/mpi.sh` got.
+fn fetched() -> impl Iterator<Item = PathBuf> {
+    let programs = common::fetched().into_iter().map(|place| place.join("bin"));
+    programs.filter(|path| path.join("mpirun").exists())
 }
 
 impl Library {

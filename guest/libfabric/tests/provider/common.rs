@@ -97,12 +97,23 @@ pub fn provider() -> Folder {
     folder
 }
 
-/// Libraries of libfabric to try: this system's, and those in the folders that
-/// `CAUSEWAY_LIBFABRIC` names.
+/// What `scripts/mpi.sh` got, below the target folder in which this test is: a folder for each.
+pub fn fetched() -> Vec<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(3).filter_map(|target| target.join("mpi").read_dir().ok());
+    let mut found: Vec<PathBuf> = folders.flatten().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// Libraries of libfabric to try: this system's, the one that MPICH of the Python index brings (2.x),
+/// and those in the folders that `CAUSEWAY_LIBFABRIC` names.
 pub fn cores() -> Vec<Option<PathBuf>> {
+    let brought = fetched().into_iter().map(|place| place.join("lib/mpich"));
+    let brought = brought.filter(|folder| folder.join("libfabric.so.1").exists());
     let more = std::env::var_os("CAUSEWAY_LIBFABRIC").unwrap_or_default();
     let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
-    std::iter::once(None).chain(more.map(Some)).collect()
+    std::iter::once(None).chain(brought.chain(more).map(Some)).collect()
 }
 
 /// Whether a program of libfabric's is there.

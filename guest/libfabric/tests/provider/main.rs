@@ -180,6 +180,43 @@ fn messages_are_sent_and_received_by_all_calls_and_told_as_the_interface_says() 
     holds("messages.c", &[""]);
 }
 
+/// libfabric's own program: a process that serves at a port, and one that asks it.
+#[test]
+fn fi_pingpong_finds_every_byte_of_all_its_lengths() {
+    if !is_there("fi_pingpong") {
+        return;
+    }
+    let (host, provider) = (Host::new(&["a"]), provider());
+    for (core, mode) in cores().iter().flat_map(|core| [(core, "msg"), (core, "tagged")]) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let pingpong = |words: &[&str]| {
+            let boards = host.sockets(&["a"]);
+            let mut command = command("fi_pingpong", &provider, core.as_deref(), &boards);
+            command
+                .args(["-p", "causeway", "-e", "rdm", "-m", mode, "-c", "-I", "20", "-S", "all"]);
+            command.args(words);
+            command
+        };
+        drop(listener);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| run(&mut pingpong(&["-B", &port])));
+            // It may not listen yet.
+            let ask = || run(&mut pingpong(&["-P", &port, "127.0.0.1"]));
+            let asked = std::iter::repeat_with(ask)
+                .take(50)
+                .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(100)))
+                .find(|said| said.good || server.is_finished());
+            let (served, asked) = (server.join().unwrap(), asked.expect("the server is there"));
+            for said in [served, asked] {
+                // A row of each length.
+                let rows = said.out.lines().filter(|line| line.contains("=20")).count();
+                assert!(said.good && rows >= 40, "{core:?} {mode} {rows} {said:?}");
+            }
+        });
+    }
+}
+
 #[test]
 fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_does() {
     holds("memory.c", &[""]);
