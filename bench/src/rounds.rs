@@ -23,6 +23,19 @@ const LOOKS: usize = 12;
 /// How often it is measured for each look.
 const LOOKS_AT_ONCE: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Between cores that share a cache a line takes less than this: what a row waits for longer whose
+/// aim is of such cores.
+const NEAR_US: f64 = 0.1;
+const LOOKS_FOR_NEAR: usize = 120;
+
+/// What a row asks of its rounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// The floor may not move within one.
+    pub steady: bool,
+    /// Its aim is of cores that share a cache.
+    pub near: bool,
+}
 
 /// What rounds came to.
 #[derive(Debug, Default)]
@@ -48,24 +61,27 @@ struct Round {
 }
 
 impl Rounds {
-    /// Makes as many rounds as the effort says. In `steady` ones the floor may not move. `better` gives the ratio of ours to a peer's
-    /// figure, above 1 where ours is better.
+    /// Makes as many rounds as the effort says. `better` gives the ratio of ours to a peer's figure,
+    /// above 1 where ours is better.
     ///
     /// # Errors
     /// Ours cannot be measured.
     pub fn make(
         effort: &Effort,
-        steady: bool,
+        asked: Asked,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
-        let mut patience = if effort.quick || !steady { 0 } else { effort.runs };
+        let mut patience = if effort.quick || !asked.steady { 0 } else { effort.runs };
         let mut best = floor_us();
         while rounds.ours.len() < effort.runs {
+            if asked.near && !effort.quick {
+                await_near(&mut best);
+            }
             let round = rounds.one(effort, ours, peers, &mut best)?;
-            let moved = steady && moved(&round.floors);
+            let moved = asked.steady && moved(&round.floors);
             if moved && patience > 0 {
                 let all: Vec<_> = round.floors.iter().map(|us| format!("{us:.3}")).collect();
                 eprintln!("  the floor moved ({} us): once more", all.join(", "));
@@ -166,6 +182,19 @@ fn near(effort: &Effort, best: &mut f64) -> f64 {
     now
 }
 
+/// Waits until the cores share a cache, as far as patience goes.
+fn await_near(best: &mut f64) {
+    let mut looks = 0;
+    while looks < LOOKS_FOR_NEAR && floor_us() > NEAR_US {
+        if looks == 0 {
+            eprintln!("  the cores are far apart: waiting until they are near");
+        }
+        std::thread::sleep(LOOK_EVERY);
+        looks += 1;
+    }
+    *best = best.min(floor_us());
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -200,7 +229,8 @@ mod tests {
         let gone: Measure = Box::new(|_| Err("it is not installed".into()));
         let effort = Effort { runs: 2, quick: true };
         let peers = [("peer", peer), ("gone", gone)];
-        let rounds = Rounds::make(&effort, true, &ours, &peers, |ours, peer| ours / peer).unwrap();
+        let asked = Asked { steady: true, near: true };
+        let rounds = Rounds::make(&effort, asked, &ours, &peers, |ours, peer| ours / peer).unwrap();
         let ratio = rounds.ratios()["peer"];
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
         assert!(rounds.ours().max / rounds.ours().min > 2.0);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::rounds::Rounds;
+use crate::rounds::{Asked, Rounds};
 use crate::stats::Spread;
 
 /// What drives our side of a row. Kinds are never mixed in one row.
@@ -129,8 +129,7 @@ pub struct Plan {
     aims: Vec<Aim>,
     note: &'static str,
     at: Option<(&'static str, f64)>,
-    /// Whether a round is made again when the floor moved in it.
-    steady: bool,
+    asked: Asked,
 }
 
 /// Units of which less is better.
@@ -146,7 +145,17 @@ impl Plan {
     ) -> Self {
         let (ours, name) = (Box::new(ours), name.into());
         let (peers, aims) = (Vec::new(), Vec::new());
-        Self { name, unit, guest, ours, peers, aims, note: "", at: None, steady: true }
+        Self {
+            name,
+            unit,
+            guest,
+            ours,
+            peers,
+            aims,
+            note: "",
+            at: None,
+            asked: Asked { steady: true, near: false },
+        }
     }
 
     /// Puts a peer beside it.
@@ -167,7 +176,12 @@ impl Plan {
 
     /// For rounds that are so long that the floor moves in every one.
     pub fn whatever_the_floor(self) -> Self {
-        Self { steady: false, ..self }
+        Self { asked: Asked { steady: false, ..self.asked }, ..self }
+    }
+
+    /// For aims that are of cores which share a cache: waits for such.
+    pub fn near_cores(self) -> Self {
+        Self { asked: Asked { near: true, ..self.asked }, ..self }
     }
 
     /// Says what one has to know.
@@ -186,7 +200,7 @@ impl Plan {
     pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
         let more = !LESS_IS_BETTER.contains(&self.unit);
         let better = |ours: f64, peer: f64| if more { ours / peer } else { peer / ours };
-        Ok(self.row(Rounds::make(effort, self.steady, &self.ours, &self.peers, better)?))
+        Ok(self.row(Rounds::make(effort, self.asked, &self.ours, &self.peers, better)?))
     }
 
     fn row(&self, rounds: Rounds) -> Row {
