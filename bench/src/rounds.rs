@@ -168,12 +168,11 @@ fn floor_us() -> f64 {
     (0..LOOKS_AT_ONCE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
 }
 
-/// The floor, once the cores are near or patience is at its end.
-fn near(effort: &Effort, best: &mut f64) -> f64 {
+/// The floor, once it is what is looked for or so many looks were in vain.
+fn look(looks: usize, mut is_it: impl FnMut(f64) -> bool) -> f64 {
     let mut now = floor_us();
-    for _ in 0..LOOKS {
-        *best = best.min(now);
-        if effort.quick || now <= *best * NEAR {
+    for _ in 0..looks {
+        if is_it(now) {
             break;
         }
         std::thread::sleep(LOOK_EVERY);
@@ -182,17 +181,24 @@ fn near(effort: &Effort, best: &mut f64) -> f64 {
     now
 }
 
+/// The floor, once the cores are near or patience is at its end.
+fn near(effort: &Effort, best: &mut f64) -> f64 {
+    look(LOOKS, |now| {
+        *best = best.min(now);
+        effort.quick || now <= *best * NEAR
+    })
+}
+
 /// Waits until the cores share a cache, as far as patience goes.
 fn await_near(best: &mut f64) {
-    let mut looks = 0;
-    while looks < LOOKS_FOR_NEAR && floor_us() > NEAR_US {
-        if looks == 0 {
+    let mut said = false;
+    let now = look(LOOKS_FOR_NEAR, |now| {
+        if now > NEAR_US && !std::mem::replace(&mut said, true) {
             eprintln!("  the cores are far apart: waiting until they are near");
         }
-        std::thread::sleep(LOOK_EVERY);
-        looks += 1;
-    }
-    *best = best.min(floor_us());
+        now <= NEAR_US
+    });
+    *best = best.min(now);
 }
 
 #[cfg(test)]

@@ -144,8 +144,8 @@ impl<B: Buffer> Endpoint<B> {
                 return took;
             }
         }
-        if *calls >= STILL_CALLS || way.comes() || !library.is_still() || way.channels.is_reading()
-        {
+        let comes = comes && way.comes();
+        if *calls >= STILL_CALLS || comes || !library.is_still() || way.channels.is_reading() {
             return Err(Missed::Unsure);
         }
         *calls = calls.wrapping_add(IDLE_WEIGHT);

@@ -137,7 +137,7 @@ impl Operations {
     }
 
     /// Ends one; gives its task.
-    #[inline]
+    #[inline(always)]
     pub fn end(&mut self, at: u32) -> Option<Task> {
         let entry = self.entries.get_mut(at as usize)?;
         if matches!(entry.task, Task::Free(_)) {
@@ -147,17 +147,6 @@ impl Operations {
         self.free = at;
         self.used = self.used.saturating_sub(1);
         Some(task)
-    }
-
-    /// The same, where its task was looked at and is of no more interest.
-    #[inline(always)]
-    pub fn close(&mut self, at: u32) {
-        let Some(entry) = self.entries.get_mut(at as usize) else { return };
-        if !matches!(entry.task, Task::Free(_)) {
-            entry.task = Task::Free(self.free);
-            self.free = at;
-            self.used = self.used.saturating_sub(1);
-        }
     }
 
     /// Its task.

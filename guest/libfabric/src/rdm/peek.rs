@@ -157,7 +157,7 @@ impl Rdm {
         self.stirred |= self.endpoint.way.stir();
     }
 
-    fn long(&mut self, partner: Partner, told: Told, word: u64, place: Place) {
+    pub(super) fn long(&mut self, partner: Partner, told: Told, word: u64, place: Place) {
         let (name, len) = noticed(word);
         if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
             self.done.push(done);

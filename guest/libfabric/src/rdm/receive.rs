@@ -206,7 +206,7 @@ impl Rdm {
         let from = self.from(env.book, ended.partner.filter(|_| whole)?);
         let Some(Task::Receive(report, place, _)) = self.operations.task(at) else { return None };
         let told = Told::new(*report, ended.match_info, (from, data, word), place.len());
-        self.operations.close(at);
+        self.operations.end(at);
         Some(told.short(ended))
     }
 
@@ -221,10 +221,7 @@ impl Rdm {
         };
         let from = self.from(env.book, partner);
         let told = Told::new(report, ended.match_info, (from, data, word), place.len());
-        let (name, len) = noticed(word);
-        if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
-            self.done.push(done);
-        }
+        self.long(partner, told, word, place);
     }
 
     /// Receives the bytes of that name from somebody who told of them.

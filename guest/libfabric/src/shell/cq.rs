@@ -191,6 +191,26 @@ unsafe fn write(done: &Done, format: u32, to: *mut c_void) -> *mut c_void {
     }
 }
 
+/// The same, and whom it is from, after so many, if that is wanted.
+///
+/// # Safety
+/// There is room for one, and for as many sources if they are wanted.
+#[inline(always)]
+unsafe fn tell(
+    done: &Done,
+    format: u32,
+    to: *mut c_void,
+    from: *mut FiAddr,
+    before: usize,
+) -> *mut c_void {
+    if !from.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { from.wrapping_add(before).write(done.from) };
+    }
+    // SAFETY: as the caller says.
+    unsafe { write(done, format, to) }
+}
+
 /// Takes what is there: how many, or none; or the first is an error.
 ///
 /// # Safety
@@ -214,11 +234,7 @@ unsafe fn take(
             }
             Some(first) => {
                 // SAFETY: as the caller says.
-                to = unsafe { write(first, cq.format, to) };
-                if !from.is_null() {
-                    // SAFETY: as the caller says.
-                    unsafe { from.wrapping_add(taken).write(first.from) };
-                }
+                to = unsafe { tell(first, cq.format, to, from, taken) };
             }
         }
         cq.entries.pop_front();
@@ -247,11 +263,7 @@ unsafe fn look_straight(
             took => took?,
         };
         // SAFETY: as the caller says.
-        to = unsafe { write(&done, format, to) };
-        if !from.is_null() {
-            // SAFETY: as the caller says.
-            unsafe { from.wrapping_add(taken).write(done.from) };
-        }
+        to = unsafe { tell(&done, format, to, from, taken) };
         taken = taken.saturating_add(1);
         if !more || taken >= count {
             return Ok(taken);

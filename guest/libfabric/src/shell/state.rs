@@ -150,7 +150,7 @@ impl State {
     ) -> Result<R, Errno> {
         let Self { eps, cqs, cntrs, books, regions, nobody, vain, .. } = self;
         let ep = of(eps, at)?;
-        let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
+        let book = book(ep, books, nobody);
         let done = run(ep, Env { book, regions });
         if !ep.rdm.done.is_empty() {
             *vain = begun(ep);
@@ -159,9 +159,7 @@ impl State {
         let quiet = ep.rdm.tally.take_quiet();
         if quiet > 0 {
             *vain = begun(ep);
-            if let Some(at) = ep.counters.get(SENT).copied().flatten()
-                && let Some(Some(cntr)) = cntrs.get_mut(at)
-            {
+            if let Some(cntr) = counter(&ep.counters, cntrs, SENT) {
                 count(cntr, quiet, 0);
             }
         }
@@ -197,11 +195,10 @@ impl State {
             return Err(Missed::Unsure);
         }
         self.calls = self.calls.wrapping_add(1);
-        let book = ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody);
+        let book = book(ep, books, nobody);
         match ep.rdm.receive_straight(Env { book, regions }) {
             Ok((done, more)) => {
-                let counter = ep.counters.get(RECEIVED).copied().flatten();
-                if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
+                if let Some(cntr) = counter(&ep.counters, cntrs, RECEIVED) {
                     count(cntr, 1, 0);
                 }
                 (self.vain, self.worked) = (begun(ep), true);
@@ -276,8 +273,7 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
         let (bound, kind) = whose((*tx, *rx), done);
         if done.counts && done.report.flags & FI_PEEK == 0 {
             rdm.tally.over(kind, done);
-            let counter = counters.get(kind).copied().flatten();
-            if let Some(cntr) = counter.and_then(|at| cntrs.get_mut(at)?.as_mut()) {
+            if let Some(cntr) = counter(counters, cntrs, kind) {
                 let failed = done.fault.is_some();
                 count(cntr, u64::from(!failed), u64::from(failed));
             }
@@ -311,6 +307,23 @@ fn begun(ep: &Ep) -> u32 {
 #[cold]
 fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
     one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
+}
+
+/// The counter of an endpoint for a kind.
+#[inline]
+fn counter<'a>(
+    counters: &[Option<usize>; KINDS],
+    cntrs: &'a mut [Option<Cntr>],
+    kind: usize,
+) -> Option<&'a mut Cntr> {
+    let at = counters.get(kind).copied().flatten()?;
+    cntrs.get_mut(at)?.as_mut()
+}
+
+/// The names that an endpoint knows.
+#[inline]
+fn book<'a>(ep: &Ep, books: &'a [Option<Book>], nobody: &'a Book) -> &'a Book {
+    ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody)
 }
 
 fn count(cntr: &mut Cntr, well: u64, failed: u64) {
