@@ -55,6 +55,7 @@ in_both_formats![
     frames_of_all_sizes_come_back,
     frames_in_pieces_and_several_pairs_come_back,
     frames_left_in_their_buffers_come_back_and_are_discarded,
+    frames_left_in_their_buffers_come_back_by_the_batch,
     long_runs_wrap_the_rings,
     what_does_not_fit_is_refused,
     a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
@@ -251,6 +252,48 @@ fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
             assert!(port.queue_as_is(0, 712).unwrap());
             port.flush(0).unwrap();
         }
+    }
+}
+
+fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
+    for (merged, piece_bytes) in [(false, None), (true, None), (false, Some(400))] {
+        let (features, receive_bytes) =
+            if merged { (net_features::MRG_RXBUF, 200) } else { (0, 1600) };
+        let features = features | format;
+        let options =
+            NetOptions { ring_size: 16, receive_bytes, features, piece_bytes, ..net(format) };
+        let attach = |client| NetPort::over(client, options).unwrap();
+        let (mut port, _backend) = over(net_model(1), echo_frames, attach);
+        let (mut sent, mut got) = (0, 0);
+        let drain = |port: &mut NetPort, got: &mut usize, sent: usize| {
+            while *got < sent {
+                *got += port.discard_all(0).unwrap();
+                assert!(*got >= sent || port.wait(Some(LONG)).unwrap(), "{got} of {sent}");
+            }
+        };
+        // In each buffer something else, of one length.
+        for nth in 0..16 {
+            sent += usize::from(port.queue(0, &[0; NET_HEADER_BYTES], &[nth; 700]).unwrap());
+        }
+        port.flush(0).unwrap();
+        drain(&mut port, &mut got, sent);
+        for round in 0..400 {
+            let most = [1, 3, 16, 100][round % 4];
+            let count = port.queue_each_as_is(0, 712, most).unwrap();
+            assert!(count <= most.min(16), "{count} of {most}");
+            sent += usize::from(count);
+            port.flush(0).unwrap();
+            drain(&mut port, &mut got, sent);
+        }
+        assert!(sent > 400, "{sent}");
+        // One is looked at: it is whole, as it was left.
+        assert_eq!(port.queue_each_as_is(0, 712, 1).unwrap(), 1);
+        port.flush(0).unwrap();
+        assert!(port.wait(Some(LONG)).unwrap());
+        let mut frame = Vec::new();
+        assert!(port.receive(0, &mut frame).unwrap().is_some());
+        assert!(frame.len() == 700 && frame.iter().all(|byte| *byte == frame[0]), "{frame:?}");
+        assert_eq!(port.discard_all(0).unwrap(), 0);
     }
 }
 

@@ -36,14 +36,56 @@ const SHRANK: &str = "granted memory shrank: its file was truncated";
 /// Frames of one pair that follow each other.
 #[derive(Debug, Clone, Copy, Default)]
 struct Alike {
-    frames: u64,
+    frames: usize,
     bytes: usize,
+    /// See [`Offer::longest`].
+    longest: usize,
+}
+
+/// What most frames of a port have in common: they are plain, from its own address, to that which the
+/// frame before went to, and not too long.
+#[derive(Debug, Clone, Copy)]
+struct Usual {
+    features: u64,
+    source: u64,
+    destination: u64,
+    most: usize,
 }
 
 impl Alike {
-    fn add(&mut self, len: usize) {
+    /// One more frame; for `longest` see [`Offer::longest`].
+    #[inline]
+    fn add(&mut self, len: usize, longest: usize) {
         self.frames = self.frames.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(len);
+        self.longest = self.longest.max(longest);
+    }
+}
+
+impl Usual {
+    /// Reads frames and adds them up as long as they are such; gives the first that is not, and
+    /// whether it is plain.
+    #[inline(never)]
+    fn follow<'a>(
+        &self,
+        map: &Map,
+        frames: &mut std::slice::IterMut<'a, Taken>,
+        alike: &mut Alike,
+    ) -> Option<(&'a mut Taken, bool)> {
+        let mut sum = *alike;
+        let other = frames.find_map(|taken| {
+            let plain = taken.job.read_plain(map, &taken.chain, self.features);
+            let Taken { job, held, .. } = &mut *taken;
+            let pair = job.source == self.source && job.destination == self.destination;
+            if !(plain && pair && job.len <= self.most) {
+                return Some((taken, plain));
+            }
+            *held = false;
+            sum.add(job.len, job.len);
+            None
+        });
+        *alike = sum;
+        other
     }
 }
 
@@ -230,33 +272,38 @@ impl Ethernet {
         let Some((me, map)) = found else { return batch.len() };
         let (features, mac, mtu) = (me.features, me.mac, me.spec.mtu);
         self.directory.routes.tidy();
-        let (mut count, mut bytes) = (0_usize, 0_usize);
-        // To whom the last frame went, if all from the port's own address to that one go there; those
-        // that followed it; and the run of both.
-        let mut known: Option<u64> = None;
         let most = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
+        let (mut count, mut bytes) = (0_usize, 0_usize);
+        // What is known of the frames that follow, if anything; those that were such; the run of both.
+        let mut usual: Option<Usual> = None;
         let (mut alike, mut run) = (Alike::default(), Run::default());
-        for taken in batch.iter_mut() {
-            let plain = taken.job.read_plain(map, &taken.chain, features);
+        let mut frames = batch.iter_mut();
+        loop {
+            let next = match &usual {
+                Some(usual) => usual.follow(map, &mut frames, &mut alike),
+                None => frames.next().map(|taken| {
+                    let plain = taken.job.read_plain(map, &taken.chain, features);
+                    (taken, plain)
+                }),
+            };
+            let Some((taken, plain)) = next else { break };
             let read = match plain {
                 true => Ok(()),
                 false => taken.job.read_any(map, &taken.chain, features),
             };
-            count = count.wrapping_add(1);
             taken.held = false;
-            let fits = if plain { taken.job.len <= most } else { taken.job.fits(mtu) };
+            let len = taken.job.len;
+            let fits = if plain { len <= most } else { taken.job.fits(mtu) };
             let own = read.is_ok() && taken.job.source == mac && fits;
-            let longest = if plain { taken.job.len } else { usize::MAX };
-            if known == Some(taken.job.destination) && own {
-                alike.add(taken.job.len);
-                run.add(longest);
+            let longest = if plain { len } else { usize::MAX };
+            let destination = taken.job.destination;
+            if own && usual.is_some_and(|usual| usual.destination == destination) {
+                alike.add(len, longest);
                 continue;
             }
-            bytes = bytes.wrapping_add(taken.job.len);
-            if let Some(destination) = known {
-                bytes = bytes.wrapping_add(alike.bytes);
-                self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
-            }
+            count = count.wrapping_add(alike.frames).wrapping_add(1);
+            bytes = bytes.wrapping_add(alike.bytes).wrapping_add(len);
+            self.count_usual(place, usual, (&mut alike, &mut run), cx.now_ns);
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
             // What is refused would fill the view with what nobody said.
             if sent.is_ok() {
@@ -267,7 +314,7 @@ impl Ethernet {
                 self.refused = self.refused.saturating_add(usize::from(why.is_senders_fault()));
                 (Way::Done, false)
             });
-            known = if all && own { Some(taken.job.destination) } else { None };
+            usual = (all && own).then_some(Usual { features, source: mac, destination, most });
             self.runs.push(std::mem::replace(&mut run, Run { way, count: 1, longest }));
             let receivers = match way {
                 Way::All => self.directory.members.len(),
@@ -281,11 +328,10 @@ impl Ethernet {
                 break;
             }
         }
+        count = count.wrapping_add(alike.frames);
+        bytes = bytes.wrapping_add(alike.bytes);
+        self.count_usual(place, usual, (&mut alike, &mut run), cx.now_ns);
         self.runs.push(run);
-        if let Some(destination) = known {
-            bytes = bytes.wrapping_add(alike.bytes);
-            self.directory.count_alike(place, (mac, destination), &mut alike, cx.now_ns);
-        }
         if let Some(me) = self.directory.get_mut(place) {
             me.counters.transmitted(count, bytes);
         }
@@ -294,6 +340,22 @@ impl Ethernet {
             self.directory.taps.show(place, Direction::In, source, sent, cx.now_ns);
         }
         count
+    }
+
+    /// Adds frames that followed one that they are like to its run, and counts them.
+    fn count_usual(
+        &mut self,
+        place: u32,
+        usual: Option<Usual>,
+        (alike, run): (&mut Alike, &mut Run),
+        now_ns: u64,
+    ) {
+        let alike = std::mem::take(alike);
+        if let Some(Usual { source, destination, .. }) = usual {
+            run.count = run.count.wrapping_add(alike.frames);
+            run.longest = run.longest.max(alike.longest);
+            self.directory.count_alike(place, (source, destination), alike, now_ns);
+        }
     }
 
     /// Offers frames to their only receiver. Those that it has no room for now are held.
@@ -539,15 +601,15 @@ impl Directory {
     /// Counts who talks to whom.
     #[inline]
     pub(crate) fn count_traffic(&mut self, place: u32, job: &Job, now_ns: u64) {
-        let pair = (job.source, job.destination);
-        self.count_alike(place, pair, &mut Alike { frames: 1, bytes: job.len }, now_ns);
+        let one = Alike { frames: 1, bytes: job.len, longest: job.len };
+        self.count_alike(place, (job.source, job.destination), one, now_ns);
     }
 
-    /// The same of some of one pair, which are not counted again.
-    fn count_alike(&mut self, place: u32, pair: (u64, u64), alike: &mut Alike, now_ns: u64) {
-        let Alike { frames, bytes } = std::mem::take(alike);
-        if frames > 0 {
-            self.traffic.count(place, pair, (frames, bytes as u64), now_ns);
+    /// The same of some of one pair.
+    fn count_alike(&mut self, place: u32, pair: (u64, u64), alike: Alike, now_ns: u64) {
+        if alike.frames > 0 {
+            let sum = (alike.frames as u64, alike.bytes as u64);
+            self.traffic.count(place, pair, sum, now_ns);
         }
     }
 

@@ -229,6 +229,13 @@ impl Job {
         bytes.get(..self.head_len).unwrap_or(&[])
     }
 
+    /// The same, if they are as many as most frames' are.
+    #[inline]
+    pub fn usual_head(&self) -> Option<&[u8; HEAD_BYTES]> {
+        let head = self.bytes.get(HEADER_LEN..)?.first_chunk();
+        head.filter(|_| self.head_len == HEAD_BYTES)
+    }
+
     /// A header of `header_len` bytes for a receiver of `buffers` buffers, and the frame's first
     /// bytes.
     #[inline]

@@ -56,13 +56,14 @@ impl Scratch {
         let popped = popped.map_err(|e| format!("receive queue: {e}"))?.count;
         let chains = self.chains.get(..popped).unwrap_or(&[]);
         let header = PLAIN_HEADER.get(..header_len(to.features)).unwrap_or(&[]);
-        let mut bytes = 0_usize;
-        let wrote = |(taken, chain): &(&Taken, &Chain)| {
-            let written = put(from, taken, to.map, chain, header).is_some();
-            bytes = bytes.wrapping_add(if written { taken.job.len } else { 0 });
-            written
-        };
-        let count = frames.iter().zip(chains).take_while(wrote).count();
+        let (mut count, mut bytes) = (0_usize, 0_usize);
+        for (taken, chain) in frames.iter().zip(chains) {
+            if put(from, taken, to.map, chain, header).is_none() {
+                break;
+            }
+            count = count.wrapping_add(1);
+            bytes = bytes.wrapping_add(taken.job.len);
+        }
         let (used, left) = chains.split_at_checked(count).unwrap_or((chains, &[]));
         // What stopped one may well stop the next: they are not taken again and again for it.
         *open = left.is_empty() && popped == most;
@@ -70,8 +71,8 @@ impl Scratch {
             to.ring.put_back(chain.head());
         }
         let used = used.iter().zip(frames).map(|(chain, taken)| {
-            let written = header.len().saturating_add(taken.job.len);
-            (chain.head(), u32::try_from(written).unwrap_or(u32::MAX))
+            // No overflow: `put` has compared it with the length of the buffer.
+            (chain.head(), header.len().wrapping_add(taken.job.len) as u32)
         });
         to.ring.push_batch(used).map_err(|e| e.to_string())?;
         to.counters.received(count, bytes);
@@ -79,26 +80,40 @@ impl Scratch {
     }
 }
 
-/// Writes a frame into a buffer; none if that is too short, in pieces, or cannot be reached, or
-/// the frame cannot.
-#[inline]
+/// Writes a frame into a buffer; none if that is too short, in pieces, or cannot be reached, or the
+/// frame cannot.
+#[inline(always)]
 fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
     let job = &taken.job;
     let Span { addr, len: room } = buffer.only_writable()?;
     if header.len().wrapping_add(job.len) > room as usize {
         return None;
     }
-    let first = job.head();
-    match header.first_chunk::<HEADER_LEN>() {
-        Some(header) => to.write_framed(addr, header, first),
-        None => to.write_headed(addr, header, first),
+    let framed = match (header.first_chunk::<HEADER_LEN>(), job.usual_head()) {
+        (Some(header), Some(head)) => to.write_framed(addr, header, head),
+        _ => false,
+    };
+    if !framed {
+        to.write_headed(addr, header, job.head()).ok()?;
     }
-    .ok()?;
-    let more = job.len.wrapping_sub(first.len());
-    if more > 0 {
-        let addr = addr.wrapping_add(header.len().wrapping_add(first.len()) as u64);
-        let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
-        source::put(&mut from.behind(taken), to, &mut Cursor::new(&room), more as u64).ok()?;
+    if job.len > job.head().len() {
+        put_rest(from, taken, to, (addr, header.len()))
+    } else {
+        Some(())
     }
-    Some(())
+}
+
+/// Writes what is behind a frame's head.
+#[inline(never)]
+fn put_rest(
+    from: Source<'_>,
+    taken: &Taken,
+    to: &Map,
+    (addr, header_len): (u64, usize),
+) -> Option<()> {
+    let head_len = taken.job.head().len();
+    let more = taken.job.len.saturating_sub(head_len);
+    let addr = addr.wrapping_add(header_len.wrapping_add(head_len) as u64);
+    let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
+    source::put(&mut from.behind(taken), to, &mut Cursor::new(&room), more as u64).ok()
 }

@@ -34,15 +34,6 @@ pub(crate) struct Run {
     pub longest: usize,
 }
 
-impl Run {
-    /// One more frame, of that length if it asks for nothing and has no tag, else of the greatest.
-    #[inline]
-    pub fn add(&mut self, len: usize) {
-        self.count = self.count.wrapping_add(1);
-        self.longest = self.longest.max(len);
-    }
-}
-
 /// The runs of a batch, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(pub Vec<Run>);

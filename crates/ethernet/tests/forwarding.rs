@@ -245,6 +245,12 @@ fn flows_spread_over_queue_pairs_and_each_stays_on_one() {
         used.extend(pairs);
     }
     assert_eq!(used.len(), 4);
+    // Of these more is looked at than of others, and what is behind that comes from the sender.
+    for len in [30, 150, 151, 700] {
+        let (_, frame) = udp(1, 2, &pattern(len), 0);
+        send(&mut a, &PLAIN, &frame);
+        assert_eq!(receive_of(&mut b, 4).2, frame);
+    }
     // And every pair of the sender is served.
     for pair in 0..4 {
         let frame = plain(2, mac(1), &[pair as u8; 50]);

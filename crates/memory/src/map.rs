@@ -355,29 +355,28 @@ impl Map {
         }
     }
 
-    /// As [`Self::write_headed`], where the length of the header is known, in fewer instructions.
+    /// As [`Self::write_headed`], in few instructions, because both lengths are known; `false`, and
+    /// nothing done, where the memory goes on in another region, or what is written is noted.
     #[inline(always)]
-    pub fn write_framed(
+    pub fn write_framed<const N: usize>(
         &self,
         addr: u64,
         header: &[u8; 12],
-        body: &[u8],
-    ) -> Result<(), OutOfGrant> {
-        let len = body.len().wrapping_add(header.len());
+        body: &[u8; N],
+    ) -> bool {
         match self.pointer(addr) {
-            Some((there, left)) if left >= len && self.log.is_none() => {
+            Some((there, left)) if left >= N.wrapping_add(header.len()) && self.log.is_none() => {
                 let there = there.as_ptr();
                 // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
                 unsafe {
                     if !is_there(there, header) {
                         kernel::copy(there, header.as_ptr(), header.len());
                     }
-                    kernel::copy(there.add(header.len()), body.as_ptr(), body.len());
+                    kernel::copy(there.add(header.len()), body.as_ptr(), N);
                 }
-                Ok(())
+                true
             }
-            // It goes on in another region, or not at all.
-            _ => self.write_headed(addr, header, body),
+            _ => false,
         }
     }
 

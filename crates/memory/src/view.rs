@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crate::kernel;
 use crate::map::OutOfGrant;
@@ -73,6 +73,43 @@ impl View {
         let from = self.pointer(at, 16)?;
         // SAFETY: `pointer` checked that 16 bytes lie in the mapping.
         Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
+    }
+
+    /// The two little-endian words at `at`, a multiple of 8, each loaded once: the second first, so
+    /// that what was written before it is visible afterwards, the first word too. For entries whose
+    /// last bytes say whether they are there.
+    #[inline]
+    pub fn load_entry(&self, at: usize) -> Result<[u64; 2], OutOfGrant> {
+        let from = self.pointer(at, 16)?.cast::<u64>();
+        if !from.is_aligned() {
+            return Err(OutOfGrant { addr: at as u64, len: 16 });
+        }
+        trace::read(from.cast(), 8);
+        // SAFETY: 16 mapped, aligned bytes that live as long as `self.mapping`; else as in `atomic`.
+        let second = unsafe { AtomicU64::from_ptr(from.add(1)) }.load(Ordering::Acquire);
+        // SAFETY: as above.
+        let first = unsafe { kernel::load_word(from.cast()) };
+        Ok([first, second].map(u64::from_le))
+    }
+
+    /// The little-endian word at `at`, loaded once; it needs no alignment.
+    #[inline]
+    pub fn load_word(&self, at: usize) -> Result<u64, OutOfGrant> {
+        let from = self.pointer(at, 8)?;
+        // SAFETY: `pointer` checked that 8 bytes lie in the mapping.
+        Ok(u64::from_le(unsafe { kernel::load_word(from) }))
+    }
+
+    /// Stores two little-endian words at `at`; they need no alignment.
+    #[inline]
+    pub fn store_pair(&self, at: usize, [first, second]: [u64; 2]) -> Result<(), OutOfGrant> {
+        let to = self.pointer(at, 16)?;
+        // SAFETY: `pointer` checked that 16 bytes lie in the mapping.
+        unsafe {
+            kernel::store_word(to, first.to_le());
+            kernel::store_word(to.add(8), second.to_le());
+        }
+        Ok(())
     }
 
     /// Stores a little-endian word at `at`; it needs no alignment.

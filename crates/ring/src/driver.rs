@@ -146,6 +146,20 @@ impl Driver {
         each!(self, d => d.add(map, readable, writable))
     }
 
+    /// What the next chain will be named; none if there is no descriptor for one. Names are below the
+    /// ring's size, and given anew as soon as they come back, the last one first: a buffer of each
+    /// name is found without a list, and in the cache.
+    #[inline]
+    pub fn next_head(&self) -> Option<u16> {
+        each!(self, d => d.next_head())
+    }
+
+    /// As [`Self::add`], of one buffer: what most chains are, in fewer instructions.
+    #[inline]
+    pub fn add_one(&mut self, span: Span, writable: bool) -> Result<u16, DriverError> {
+        each!(self, d => d.add_one(span, writable))
+    }
+
     /// Shows the device all that was added; says whether it wants its doorbell rung for it.
     #[inline]
     pub fn publish(&mut self) -> Result<bool, DriverError> {
@@ -156,6 +170,48 @@ impl Driver {
     #[inline]
     pub fn take(&mut self) -> Result<Option<Used>, DriverError> {
         each!(self, d => d.take())
+    }
+
+    /// Adds chains of one buffer each, which `span` gives by the chain's name: as many as there is room
+    /// for, at most `most`; says how many.
+    #[inline]
+    pub fn add_each(
+        &mut self,
+        most: u16,
+        writable: bool,
+        span: impl Fn(u16) -> Span,
+    ) -> Result<u16, DriverError> {
+        each!(self, d => {
+            let mut count = 0_u16;
+            while count < most && let Some(head) = d.next_head() {
+                d.add_one(span(head), writable)?;
+                count = count.wrapping_add(1);
+            }
+            Ok(count)
+        })
+    }
+
+    /// Takes the used chains that are there, at most `most`, and adds each again, as one buffer to be
+    /// written, which `span` gives by its name: what sinks do. Says how many.
+    #[inline]
+    pub fn renew(&mut self, most: u16, span: impl Fn(u16) -> Span) -> Result<u16, DriverError> {
+        each!(self, d => {
+            let mut count = 0_u16;
+            while count < most && let Some(used) = d.take()? {
+                d.add_one(span(used.head), true)?;
+                count = count.wrapping_add(1);
+            }
+            Ok(count)
+        })
+    }
+
+    /// Takes all used chains that are there, of which nothing is to be known.
+    #[inline]
+    pub fn take_all(&mut self) -> Result<(), DriverError> {
+        each!(self, d => {
+            while d.take()?.is_some() {}
+            Ok(())
+        })
     }
 
     /// Asks for a notification when the next chain is used; says whether one is there already,

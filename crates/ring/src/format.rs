@@ -19,12 +19,12 @@ pub(crate) const RING: usize = 4;
 pub(crate) mod packed {
     use causeway_memory::Span;
 
-    use crate::limits::DESCRIPTOR_BYTES;
-
     /// In a descriptor: equals the wrap counter of the driver that made it available.
     pub const AVAIL: u16 = 1 << 7;
     /// In a descriptor: equals the wrap counter once it is used, differs while it is available.
     pub const USED: u16 = 1 << 15;
+    /// Descriptors in a cache line.
+    pub const PER_LINE: u16 = 4;
     /// Offset of the length in a descriptor; the buffer id and the flags follow.
     pub const LEN: usize = 8;
     /// Offset of the flags.
@@ -63,13 +63,13 @@ pub(crate) mod packed {
             }
         }
 
-        /// Its bytes.
+        /// Its two words.
         #[inline]
-        pub fn emit(&self) -> [u8; DESCRIPTOR_BYTES] {
+        pub fn emit(&self) -> [u64; 2] {
             let high = u64::from(self.span.len)
                 | u64::from(self.id).wrapping_shl(32)
                 | u64::from(self.flags).wrapping_shl(48);
-            (u128::from(self.span.addr) | u128::from(high).wrapping_shl(64)).to_le_bytes()
+            [self.span.addr, high]
         }
     }
 }

@@ -33,7 +33,7 @@ mod take;
 
 use std::collections::VecDeque;
 
-use causeway_memory::{Map, OutOfGrant, View};
+use causeway_memory::{Map, View};
 
 use crate::error::RingError;
 use crate::format::packed::{EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
@@ -127,6 +127,13 @@ fn untouched(ring: &View, size: u16) -> Result<bool, RingError> {
         at = at.advance(1, size);
     }
     Ok(true)
+}
+
+/// Length and buffer id of a used entry, and its flags.
+#[inline]
+fn entry(at: Position, id: u16, written: u32) -> (u64, u16) {
+    let wrote = if written > 0 { FLAG_WRITE } else { 0 };
+    (u64::from(written) | u64::from(id).wrapping_shl(32), at.used() | wrote)
 }
 
 impl PackedQueue {
@@ -299,51 +306,68 @@ impl PackedQueue {
 
     /// See [`crate::Queue::push_batch`].
     #[inline]
-    pub fn push_batch(
-        &mut self,
-        mut used: impl Iterator<Item = (u16, u32)>,
-    ) -> Result<(), RingError> {
+    pub fn push_batch(&mut self, used: impl Iterator<Item = (u16, u32)>) -> Result<(), RingError> {
         self.broken.check()?;
-        let stored = used.try_for_each(|(id, written)| self.give(id, written));
+        let stored = self.give(used);
         self.broken.latch(stored)
     }
 
-    /// Writes the used entry of chain `id`, if it is in flight.
+    /// Writes the used entries of chains, as far as they are in flight.
     #[inline(always)]
-    fn give(&mut self, id: u16, written: u32) -> Result<(), RingError> {
-        let Some(Held { slots, entry, .. }) = self.release(id) else { return Ok(()) };
-        let wrote = if written > 0 { FLAG_WRITE } else { 0 };
-        self.write_used(id, written, self.pushed.used() | wrote).map_err(RingError::Lost)?;
-        if let Some(record) = &mut self.record {
-            record.push(entry);
+    fn give(&mut self, mut used: impl Iterator<Item = (u16, u32)>) -> Result<(), RingError> {
+        while self.record.is_some() || self.pushed == self.shown {
+            let Some((id, written)) = used.next() else { return Ok(()) };
+            self.give_hidden(id, written)?;
         }
-        // It was among them.
-        self.slots = self.slots.wrapping_sub(slots);
-        self.pushed = self.pushed.advance(slots, self.setup.size);
+        // The driver does not look at the others yet.
+        let size = self.setup.size;
+        let (mut at, mut count) = (self.pushed, 0_u16);
+        for (id, written) in used {
+            let Some(place) = self.held.get_mut(usize::from(id)) else { continue };
+            let slots = std::mem::take(&mut place.slots);
+            if slots == 0 {
+                continue;
+            }
+            let (high, flags) = entry(at, id, written);
+            let high = high | u64::from(flags).wrapping_shl(48);
+            let stored = self.ring.store_word(at.at().wrapping_add(LEN), high);
+            stored.map_err(RingError::Lost)?;
+            count = count.wrapping_add(1);
+            at = if slots == 1 { at.next(size) } else { at.advance(slots, size) };
+        }
+        self.in_flight = self.in_flight.wrapping_sub(count);
+        self.pass(at);
         Ok(())
     }
 
-    /// Writes the next used entry; its flags too, if the driver does not look at them yet.
-    #[inline]
-    fn write_used(&mut self, id: u16, written: u32, flags: u16) -> Result<(), OutOfGrant> {
-        let entry = u64::from(written) | u64::from(id).wrapping_shl(32);
-        if self.pushed == self.shown || self.record.is_some() {
-            return self.write_hidden(entry, flags);
-        }
-        let at = self.pushed.at().wrapping_add(LEN);
-        self.ring.store_word(at, entry | u64::from(flags).wrapping_shl(48))
-    }
-
-    /// Writes the next used entry without its flags, which are shown with the batch.
+    /// Writes the used entry of chain `id`, if it is in flight, without its flags, which are shown
+    /// with the batch.
     #[inline(never)]
-    fn write_hidden(&mut self, entry: u64, flags: u16) -> Result<(), OutOfGrant> {
-        if self.pushed == self.shown {
+    fn give_hidden(&mut self, id: u16, written: u32) -> Result<(), RingError> {
+        let Some(Held { slots, entry: noted, .. }) = self.release(id) else { return Ok(()) };
+        let at = self.pushed;
+        let (high, flags) = entry(at, id, written);
+        if at == self.shown {
             self.gate = flags;
         } else {
-            self.flags.push((self.pushed, flags));
+            self.flags.push((at, flags));
         }
-        let [l0, l1, l2, l3, i0, i1, _, _] = entry.to_le_bytes();
-        self.ring.write(self.pushed.at().wrapping_add(LEN), &[l0, l1, l2, l3, i0, i1])
+        let [l0, l1, l2, l3, i0, i1, _, _] = high.to_le_bytes();
+        let stored = self.ring.write(at.at().wrapping_add(LEN), &[l0, l1, l2, l3, i0, i1]);
+        stored.map_err(RingError::Lost)?;
+        if let Some(record) = &mut self.record {
+            record.push(noted);
+        }
+        self.pass(at.advance(slots, self.setup.size));
+        Ok(())
+    }
+
+    /// The slots up to `at` are used: they were among those in flight.
+    #[inline]
+    fn pass(&mut self, at: Position) {
+        let count = at.after(self.pushed, self.setup.size) as u16;
+        self.slots = self.slots.wrapping_sub(count);
+        self.pushed = at;
     }
 
     /// See [`crate::Queue::publish`].

@@ -35,6 +35,14 @@ impl Position {
         }
     }
 
+    /// The next slot.
+    #[inline]
+    pub fn next(self, size: u16) -> Self {
+        // In the largest ring the slot overflows into the wrap counter, which is right.
+        let bits = self.0.wrapping_add(1);
+        Self(if bits & !Self::WRAP == size { bits & Self::WRAP ^ Self::WRAP } else { bits })
+    }
+
     /// By how many slots this lies after `from`: below twice the size.
     #[inline]
     pub fn after(self, from: Self, size: u16) -> u32 {
@@ -112,7 +120,8 @@ mod tests {
                     (2 * u32::from(size) - step) % (2 * u32::from(size))
                 );
                 assert_eq!(at.advance(size, size).after(at, size), u32::from(size));
-                at = at.advance(1, size);
+                assert_eq!(at.next(size), at.advance(1, size));
+                at = at.next(size);
             }
             assert_eq!(at, Position::START);
             if size < 32768 {

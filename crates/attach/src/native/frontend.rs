@@ -137,7 +137,7 @@ impl Frontend {
         for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
             let mut lane = start(&mut client, index, queue, layout, slots, features, &map)?;
             if queue.role == Role::Receive {
-                lane.post_all(&map)?;
+                lane.post_all()?;
             }
             lanes.push(lane);
         }

@@ -1,4 +1,5 @@
-//! A ring with buffers of its own: slots of equal size, filled or drained by copies.
+//! A ring with buffers of its own, all of one size, filled or drained by copies: one for each name
+//! that a chain can have.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -21,11 +22,9 @@ pub struct Lane {
     call: Doorbell,
     slots: u64,
     slot_bytes: u32,
-    /// Slot of each chain that the backend has, by its head.
-    slot_of: Vec<u16>,
-    free: Vec<u16>,
-    /// Chains added since the last publish.
+    /// Chains added since the last publish, and how many are shown at once of buffers given back.
     unshown: u16,
+    batch: u16,
     /// The doorbell is rung by [`Lane::ring`] only.
     quiet: bool,
     /// It would have been rung since the last time.
@@ -47,8 +46,7 @@ impl Lane {
             call,
             slots,
             slot_bytes,
-            slot_of: vec![0; usize::from(size)],
-            free: (0..size).rev().collect(),
+            batch: size.div_ceil(4),
             unshown: 0,
             quiet: false,
             due: false,
@@ -75,14 +73,10 @@ impl Lane {
         (self.kick.as_fd(), self.call.as_fd())
     }
 
-    /// Buffers that may be sent without waiting, as far as is known without looking.
-    pub fn room(&self) -> usize {
-        self.free.len()
-    }
-
-    fn slot(&self, slot: u16) -> u64 {
-        let offset = u64::from(slot).saturating_mul(u64::from(self.slot_bytes));
-        self.slots.saturating_add(offset)
+    /// The buffer of chain `head`.
+    #[inline]
+    fn slot(&self, head: u16) -> u64 {
+        slot(self.slots, self.slot_bytes, head)
     }
 
     /// Shows the backend all that was added, and rings if it sleeps.
@@ -115,36 +109,27 @@ impl Lane {
     }
 
     /// Gives every buffer to the backend, to be written.
-    pub(super) fn post_all(&mut self, map: &Map) -> Result<(), DriverError> {
-        while let Some(slot) = self.free.pop() {
-            self.post(map, slot)?;
+    pub(super) fn post_all(&mut self) -> Result<(), DriverError> {
+        while let Some(head) = self.driver.next_head() {
+            self.post(head)?;
         }
         self.flush()
     }
 
-    fn post(&mut self, map: &Map, slot: u16) -> Result<(), DriverError> {
-        let span = Span { addr: self.slot(slot), len: self.slot_bytes };
-        let head = self.driver.add(map, &[], &[span])?;
-        self.hold(head, slot);
+    #[inline]
+    fn post(&mut self, head: u16) -> Result<(), DriverError> {
+        let span = Span { addr: self.slot(head), len: self.slot_bytes };
+        self.driver.add_one(span, true)?;
+        self.unshown = self.unshown.wrapping_add(1);
         Ok(())
     }
 
-    fn hold(&mut self, head: u16, slot: u16) {
-        if let Some(entry) = self.slot_of.get_mut(usize::from(head)) {
-            *entry = slot;
-        }
-        self.unshown = self.unshown.saturating_add(1);
-    }
-
-    /// The next buffer that the backend has written: its slot and length. It stays ours until
-    /// [`Self::give`].
+    /// The next buffer that the backend has written: its name and length. It stays ours until
+    /// [`Self::give`], before which no other is taken.
     #[inline]
     pub(super) fn next_written(&mut self) -> Result<Option<(u16, u32)>, DriverError> {
         match self.driver.take()? {
-            Some(used) => {
-                let slot = self.slot_of.get(usize::from(used.head)).copied().unwrap_or(0);
-                Ok(Some((slot, used.written)))
-            }
+            Some(used) => Ok(Some((used.head, used.written))),
             None => {
                 // Nothing left to do: this is the moment to hand back what was read.
                 if self.unshown > 0 {
@@ -155,26 +140,48 @@ impl Lane {
         }
     }
 
-    /// Copies from a written slot, from byte `at` on.
+    /// Copies from a written buffer, from byte `at` on.
     #[inline]
     pub(super) fn read(
         &self,
         map: &Map,
-        slot: u16,
+        head: u16,
         at: u32,
         into: &mut [u8],
     ) -> Result<(), NativeError> {
-        Ok(map.read(self.slot(slot).saturating_add(u64::from(at)), into)?)
+        Ok(map.read(self.slot(head).saturating_add(u64::from(at)), into)?)
     }
 
-    /// Gives a slot to the backend again; it is shown with others, a quarter of the ring at once.
+    /// Gives the buffer that was taken to the backend again; it is shown with others, a quarter of
+    /// the ring at once.
     #[inline]
-    pub(super) fn give(&mut self, map: &Map, slot: u16) -> Result<(), DriverError> {
-        self.post(map, slot)?;
-        if self.unshown >= self.driver.layout().size.div_ceil(4) {
+    pub(super) fn give(&mut self) -> Result<(), DriverError> {
+        if let Some(head) = self.driver.next_head() {
+            self.post(head)?;
+        }
+        if self.unshown >= self.batch {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Takes all buffers that the backend has written, and gives them back unread; says how many.
+    pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
+        let (slots, len) = (self.slots, self.slot_bytes);
+        let mut all = 0_usize;
+        loop {
+            let most = self.batch.saturating_sub(self.unshown).max(1);
+            let count =
+                self.driver.renew(most, |head| Span { addr: slot(slots, len, head), len })?;
+            self.unshown = self.unshown.wrapping_add(count);
+            all = all.wrapping_add(usize::from(count));
+            if self.unshown >= self.batch || count == 0 && self.unshown > 0 {
+                self.flush()?;
+            }
+            if count < most {
+                return Ok(all);
+            }
+        }
     }
 
     /// Adds one chain of `parts` joined, cut into descriptors of `piece` bytes; `false` if there
@@ -191,14 +198,14 @@ impl Lane {
         if len > room {
             return Err(NativeError::Long { len, room });
         }
-        let Some(slot) = self.vacant()? else { return Ok(false) };
-        let start = self.slot(slot);
+        let Some(head) = self.vacant()? else { return Ok(false) };
+        let start = self.slot(head);
         let mut at = start;
         for part in parts {
             map.write(at, part)?;
             at = at.saturating_add(part.len() as u64);
         }
-        self.offer(map, slot, u32::try_from(len).unwrap_or(u32::MAX), piece)
+        self.offer(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
     }
 
     /// As [`Self::send`], of the first `len` bytes that an earlier one left in the buffer.
@@ -209,42 +216,54 @@ impl Lane {
         len: u32,
         piece: Option<u32>,
     ) -> Result<bool, NativeError> {
-        let Some(slot) = self.vacant()? else { return Ok(false) };
-        self.offer(map, slot, len.min(self.slot_bytes), piece)
+        let Some(head) = self.vacant()? else { return Ok(false) };
+        self.offer(map, self.slot(head), len.min(self.slot_bytes), piece)
     }
 
-    /// A buffer to send from.
+    /// The same of as many buffers as there is room for, at most `most`, each in one piece; says how
+    /// many.
+    pub(super) fn send_each_as_is(&mut self, len: u32, most: u16) -> Result<u16, DriverError> {
+        if self.unshown == 0 {
+            self.reclaim()?;
+        }
+        let (slots, slot_bytes) = (self.slots, self.slot_bytes);
+        let len = len.min(slot_bytes);
+        let span = |head| Span { addr: slot(slots, slot_bytes, head), len };
+        let count = self.driver.add_each(most, false, span)?;
+        self.unshown = self.unshown.wrapping_add(count);
+        Ok(count)
+    }
+
+    /// The name of a buffer to send from: that of the next chain.
     #[inline]
     fn vacant(&mut self) -> Result<Option<u16>, DriverError> {
         // Once a batch, so that the buffers used last, still in the cache, are used again.
-        if self.unshown == 0 || self.free.is_empty() {
+        if self.unshown == 0 || self.driver.next_head().is_none() {
             self.reclaim()?;
         }
-        Ok(self.free.pop())
+        Ok(self.driver.next_head())
     }
 
+    /// Adds the next chain: what lies at `start`, in its buffer.
     #[inline]
     fn offer(
         &mut self,
         map: &Map,
-        slot: u16,
+        start: u64,
         len: u32,
         piece: Option<u32>,
     ) -> Result<bool, NativeError> {
-        let start = self.slot(slot);
         let added = match piece {
-            None => self.driver.add(map, &[Span { addr: start, len }], &[]),
+            None => self.driver.add_one(Span { addr: start, len }, false),
             Some(piece) => self.add_pieces(map, start, len, piece),
         };
         match added {
-            Ok(head) => {
-                self.hold(head, slot);
+            Ok(_) => {
+                self.unshown = self.unshown.wrapping_add(1);
                 Ok(true)
             }
-            Err(error) => {
-                self.free.push(slot);
-                if error == DriverError::Full { Ok(false) } else { Err(error.into()) }
-            }
+            Err(DriverError::Full) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -270,14 +289,9 @@ impl Lane {
         self.driver.add(map, spans.get(..count).unwrap_or_default(), &[])
     }
 
-    /// Takes sent buffers back; says how many.
-    pub(super) fn reclaim(&mut self) -> Result<usize, DriverError> {
-        let before = self.free.len();
-        while let Some(used) = self.driver.take()? {
-            let slot = self.slot_of.get(usize::from(used.head)).copied().unwrap_or(0);
-            self.free.push(slot);
-        }
-        Ok(self.free.len().saturating_sub(before))
+    /// Takes sent buffers back.
+    fn reclaim(&mut self) -> Result<(), DriverError> {
+        self.driver.take_all()
     }
 
     /// Whether every buffer that was sent came back.
@@ -301,4 +315,10 @@ impl Lane {
     pub fn disarm(&mut self) -> Result<(), DriverError> {
         self.driver.disarm()
     }
+}
+
+/// Where the buffer of chain `head` lies.
+#[inline]
+fn slot(slots: u64, slot_bytes: u32, head: u16) -> u64 {
+    slots.wrapping_add(u64::from(head).wrapping_mul(u64::from(slot_bytes)))
 }

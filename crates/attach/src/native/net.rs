@@ -137,24 +137,48 @@ impl NetPort {
         lane.send_as_is(map, len, piece)
     }
 
+    /// The same of as many frames as there is room for, at most `most`; says how many.
+    pub fn queue_each_as_is(&mut self, pair: u16, len: u32, most: u16) -> Result<u16, NativeError> {
+        if self.options.piece_bytes.is_none() {
+            return Ok(self.frontend.lane(sender(pair))?.1.send_each_as_is(len, most)?);
+        }
+        let mut count = 0_u16;
+        while count < most && self.queue_as_is(pair, len)? {
+            count = count.wrapping_add(1);
+        }
+        Ok(count)
+    }
+
+    /// Takes all frames of queue pair `pair` and gives their buffers back unread: how many. For sinks.
+    pub fn discard_all(&mut self, pair: u16) -> Result<usize, NativeError> {
+        if self.frontend.features() & net_features::MRG_RXBUF == 0 {
+            return Ok(self.frontend.lane(receiver(pair))?.1.discard()?);
+        }
+        let mut count = 0_usize;
+        while self.discard(pair)?.is_some() {
+            count = count.wrapping_add(1);
+        }
+        Ok(count)
+    }
+
     /// Takes the next frame of queue pair `pair` and gives its buffers back unread: its length,
     /// none if there is no frame. For sinks.
     #[inline]
     pub fn discard(&mut self, pair: u16) -> Result<Option<usize>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
         let (map, lane) = self.frontend.lane(receiver(pair))?;
-        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let Some((head, written)) = lane.next_written()? else { return Ok(None) };
         let mut left = 1;
         if merged && written >= NET_HEADER_BYTES as u32 {
             let mut count = [1, 0];
-            lane.read(map, slot, NUM_BUFFERS.start as u32, &mut count)?;
+            lane.read(map, head, NUM_BUFFERS.start as u32, &mut count)?;
             left = u16::from_le_bytes(count);
         }
-        lane.give(map, slot)?;
+        lane.give()?;
         let mut len = (written as usize).saturating_sub(NET_HEADER_BYTES);
         for _ in 1..left {
-            let Some((slot, written)) = lane.next_written()? else { break };
-            lane.give(map, slot)?;
+            let Some((_, written)) = lane.next_written()? else { break };
+            lane.give()?;
             len = len.saturating_add(written as usize);
         }
         Ok(Some(len))
@@ -183,7 +207,7 @@ impl NetPort {
     ) -> Result<Option<[u8; NET_HEADER_BYTES]>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
         let (map, lane) = self.frontend.lane(receiver(pair))?;
-        let Some((slot, written)) = lane.next_written()? else {
+        let Some((head, written)) = lane.next_written()? else {
             frame.clear();
             return Ok(None);
         };
@@ -192,19 +216,19 @@ impl NetPort {
         // Not cleared first: bytes that are about to be written need no zeros.
         frame.resize(payload.unwrap_or(0) as usize, 0);
         if payload.is_some() {
-            lane.read(map, slot, 0, &mut header)?;
-            lane.read(map, slot, NET_HEADER_BYTES as u32, frame)?;
+            lane.read(map, head, 0, &mut header)?;
+            lane.read(map, head, NET_HEADER_BYTES as u32, frame)?;
         }
-        lane.give(map, slot)?;
+        lane.give()?;
         let [low, high] =
             header.get(NUM_BUFFERS).and_then(<[u8]>::first_chunk).map_or([1, 0], |b| *b);
         let buffers = if merged { u16::from_le_bytes([low, high]) } else { 1 };
         for _ in 1..buffers {
-            let Some((slot, written)) = lane.next_written()? else { break };
+            let Some((head, written)) = lane.next_written()? else { break };
             let at = frame.len();
             frame.resize(at.saturating_add(written as usize), 0);
-            lane.read(map, slot, 0, frame.get_mut(at..).unwrap_or_default())?;
-            lane.give(map, slot)?;
+            lane.read(map, head, 0, frame.get_mut(at..).unwrap_or_default())?;
+            lane.give()?;
         }
         Ok(Some(header))
     }

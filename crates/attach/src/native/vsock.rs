@@ -130,16 +130,16 @@ impl VsockPort {
     #[inline]
     pub fn receive(&mut self, data: &mut Vec<u8>) -> Result<Option<Header>, NativeError> {
         let (map, lane) = self.frontend.lane(RECEIVE)?;
-        while let Some((slot, written)) = lane.next_written()? {
+        while let Some((head, written)) = lane.next_written()? {
             let mut bytes = [0; HEADER_LEN];
             let payload = (written as usize).checked_sub(HEADER_LEN);
             // Not cleared first: bytes that are about to be written need no zeros.
             data.resize(payload.unwrap_or(0), 0);
             if payload.is_some() {
-                lane.read(map, slot, 0, &mut bytes)?;
-                lane.read(map, slot, HEADER_LEN as u32, data)?;
+                lane.read(map, head, 0, &mut bytes)?;
+                lane.read(map, head, HEADER_LEN as u32, data)?;
             }
-            lane.give(map, slot)?;
+            lane.give()?;
             if payload.is_some() {
                 return Ok(Header::parse(&bytes).ok());
             }
@@ -151,12 +151,12 @@ impl VsockPort {
     /// The next event, if there is one.
     pub fn receive_event(&mut self) -> Result<Option<u32>, NativeError> {
         let (map, lane) = self.frontend.lane(EVENT)?;
-        let Some((slot, written)) = lane.next_written()? else { return Ok(None) };
+        let Some((head, written)) = lane.next_written()? else { return Ok(None) };
         let mut bytes = [0; 4];
         if written >= 4 {
-            lane.read(map, slot, 0, &mut bytes)?;
+            lane.read(map, head, 0, &mut bytes)?;
         }
-        lane.give(map, slot)?;
+        lane.give()?;
         lane.flush()?;
         Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
     }

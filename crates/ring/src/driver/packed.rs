@@ -5,22 +5,60 @@
 use causeway_memory::{Map, Span, View};
 
 use super::{DriverError, Layout, Used, links};
-use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN};
+use crate::format::packed::{
+    AVAIL, Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, PER_LINE, USED,
+};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::position::Position;
 
-/// Ends the list of free buffer ids.
-const NONE: u16 = u16::MAX;
-
-/// What the driver remembers of a chain that the device has.
-#[derive(Debug, Clone, Copy, Default)]
+/// What the driver remembers of a buffer id.
+#[derive(Debug, Clone, Copy)]
 struct Held {
-    /// Slots of the ring that it takes; zero if the device does not have it.
+    /// The next free id, while it is free.
+    next: u16,
+    /// Slots of the ring that its chain takes; zero if the device does not have it.
     slots: u16,
-    /// Writable bytes.
+    /// Writable bytes of the chain.
     room: u32,
+}
+
+/// Slots that have been taken one after the other, to tell how many more may be used: a packed ring
+/// says it nowhere, and where each line is awaited on its own, the way between two processors is what
+/// a slot costs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    /// So far, and when none was there the last time.
+    now: u16,
+    last: u16,
+    /// Behind the present one, those whose lines are on their way.
+    fetched: u16,
+}
+
+impl Run {
+    /// Most that are fetched at a time.
+    const MOST: u16 = 32;
+
+    /// Another is taken; says how many more slots to fetch, behind how many.
+    #[inline]
+    fn add(&mut self, slots: u16) -> Option<(u16, u16)> {
+        self.fetched = self.fetched.saturating_sub(slots);
+        self.now = self.now.saturating_add(slots);
+        if self.fetched >= PER_LINE {
+            return None;
+        }
+        let behind = std::mem::replace(&mut self.fetched, self.now.max(self.last).min(Self::MOST));
+        (self.fetched > behind).then_some((behind, self.fetched))
+    }
+
+    /// None is there.
+    #[inline]
+    fn end(&mut self) {
+        if self.now > 0 {
+            *self = Self { now: 0, last: self.now, fetched: 0 };
+        }
+    }
 }
 
 /// The driver side of one packed ring.
@@ -33,8 +71,7 @@ pub struct PackedDriver {
     /// Our event suppression structure, and the device's.
     ours: View,
     theirs: View,
-    /// Links between free buffer ids.
-    next: Vec<u16>,
+    /// By buffer id.
     held: Vec<Held>,
     free_id: u16,
     free_slots: u16,
@@ -46,6 +83,7 @@ pub struct PackedDriver {
     gate: u16,
     /// Where the next used entry is.
     taken: Position,
+    run: Run,
     quiet: bool,
 }
 
@@ -75,8 +113,7 @@ impl PackedDriver {
             ring,
             ours,
             theirs,
-            next: links(size),
-            held: vec![Held::default(); usize::from(size)],
+            held: links(size).into_iter().map(|next| Held { next, slots: 0, room: 0 }).collect(),
             free_id: 0,
             free_slots: size,
             outstanding: 0,
@@ -84,6 +121,7 @@ impl PackedDriver {
             shown: Position::START,
             gate: 0,
             taken: Position::START,
+            run: Run::default(),
             quiet: false,
             layout,
         })
@@ -104,8 +142,36 @@ impl PackedDriver {
         self.outstanding
     }
 
-    /// See [`super::Driver::add`].
+    /// See [`super::Driver::next_head`].
     #[inline]
+    pub fn next_head(&self) -> Option<u16> {
+        (self.free_slots > 0).then_some(self.free_id)
+    }
+
+    /// See [`super::Driver::add_one`].
+    #[inline]
+    pub fn add_one(&mut self, span: Span, writable: bool) -> Result<u16, DriverError> {
+        let id = self.next_head().ok_or(DriverError::Full)?;
+        let (flags, room) = if writable { (FLAG_WRITE, span.len) } else { (0, 0) };
+        self.describe(self.added, span, id, flags)?;
+        self.hold(id, 1, room);
+        Ok(id)
+    }
+
+    /// Notes that the device is given chain `id`, of as many slots as there are free ones at most.
+    #[inline]
+    fn hold(&mut self, id: u16, slots: u16, room: u32) {
+        if let Some(held) = self.held.get_mut(usize::from(id)) {
+            self.free_id = held.next;
+            (held.slots, held.room) = (slots, room);
+        }
+        self.free_slots = self.free_slots.wrapping_sub(slots);
+        self.outstanding = self.outstanding.wrapping_add(1);
+        self.added = self.added.advance(slots, self.layout.size);
+    }
+
+    /// See [`super::Driver::add`].
+    #[inline(never)]
     pub fn add(
         &mut self,
         map: &Map,
@@ -123,9 +189,8 @@ impl PackedDriver {
         }
         let tabled = count > 1 && self.indirect && count <= self.layout.table_entries;
         let slots = if tabled { 1 } else { count };
-        let left = self.free_slots.checked_sub(slots).ok_or(DriverError::Full)?;
         // As many ids as slots: there is a free one.
-        let id = self.free_id;
+        let id = self.next_head().filter(|_| slots <= self.free_slots).ok_or(DriverError::Full)?;
         let all = readable
             .iter()
             .map(|span| (*span, 0))
@@ -141,13 +206,7 @@ impl PackedDriver {
             }
         }
         let room = writable.iter().fold(0_u32, |sum, span| sum.saturating_add(span.len));
-        if let Some(held) = self.held.get_mut(usize::from(id)) {
-            *held = Held { slots, room };
-        }
-        self.free_id = self.next.get(usize::from(id)).copied().unwrap_or(NONE);
-        self.free_slots = left;
-        self.outstanding = self.outstanding.saturating_add(1);
-        self.added = self.added.advance(slots, self.layout.size);
+        self.hold(id, slots, room);
         Ok(id)
     }
 
@@ -162,7 +221,9 @@ impl PackedDriver {
         let mut len = 0_u32;
         for (span, flags) in all {
             let at = table.saturating_add(u64::from(len));
-            map.write(at, &Descriptor { span, id: 0, flags }.emit())?;
+            let [addr, high] = Descriptor { span, id: 0, flags }.emit().map(u64::to_le_bytes);
+            map.write(at, &addr)?;
+            map.write(at.saturating_add(addr.len() as u64), &high)?;
             len = len.saturating_add(DESCRIPTOR_BYTES as u32);
         }
         self.describe(self.added, Span { addr: table, len }, id, FLAG_INDIRECT)
@@ -178,15 +239,12 @@ impl PackedDriver {
         id: u16,
         flags: u16,
     ) -> Result<(), DriverError> {
-        let flags = flags | at.available();
-        let bytes = Descriptor { span, id, flags }.emit();
+        let mut flags = flags | at.available();
         if at == self.shown {
-            self.gate = flags;
-            let [body @ .., _, _] = bytes;
-            Ok(self.ring.write(at.at(), &body)?)
-        } else {
-            Ok(self.ring.write(at.at(), &bytes)?)
+            // Until then it stays what the device made it a turn ago, or what it was at first: used.
+            self.gate = std::mem::replace(&mut flags, at.used() ^ (AVAIL | USED));
         }
+        Ok(self.ring.store_pair(at.at(), Descriptor { span, id, flags }.emit())?)
     }
 
     /// See [`super::Driver::publish`].
@@ -209,29 +267,41 @@ impl PackedDriver {
         }
         let flags = look_slot(&self.ring, at)?;
         if !at.is_used(flags) {
+            self.run.end();
             return Ok(None);
         }
-        let [l0, l1, l2, l3, i0, i1] = self.ring.read::<6>(at.at().wrapping_add(LEN))?;
-        let written = u32::from_le_bytes([l0, l1, l2, l3]);
-        let id = u16::from_le_bytes([i0, i1]);
-        let held = self.held.get_mut(usize::from(id)).map(std::mem::take);
-        let unknown = DriverError::Unknown(u32::from(id));
-        let held = held.filter(|held| held.slots > 0).ok_or(unknown)?;
+        let high = self.ring.load_word(at.at().wrapping_add(LEN))?;
+        let Descriptor { span: Span { len: written, .. }, id, .. } = Descriptor::parse([0, high]);
+        let held = self.held.get_mut(usize::from(id)).filter(|held| held.slots > 0);
+        let held = held.ok_or(DriverError::Unknown(u32::from(id)))?;
+        let Held { slots, room, .. } = *held;
         // Where it is not said that anything was written the length means nothing, by the standard:
         // DPDK's backends leave there what we wrote. But some that write do not say so, as QEMU's.
-        let read = held.room == 0 && flags & FLAG_WRITE == 0;
+        let read = room == 0 && flags & FLAG_WRITE == 0;
         let written = if read { 0 } else { written };
-        if let Some(link) = self.next.get_mut(usize::from(id)) {
-            *link = self.free_id;
-        }
+        (held.next, held.slots) = (self.free_id, 0);
         self.free_id = id;
-        self.free_slots = self.free_slots.saturating_add(held.slots);
-        self.outstanding = self.outstanding.saturating_sub(1);
-        self.taken = at.advance(held.slots, self.layout.size);
-        if written > held.room {
-            return Err(DriverError::Overrun { written, room: held.room });
+        self.free_slots = self.free_slots.wrapping_add(slots);
+        self.outstanding = self.outstanding.wrapping_sub(1);
+        self.taken = at.advance(slots, self.layout.size);
+        if let Some((from, to)) = self.run.add(slots) {
+            self.fetch(from, to);
+        }
+        if written > room {
+            return Err(DriverError::Overrun { written, room });
         }
         Ok(Some(Used { head: id, written }))
+    }
+
+    /// Has lines of slots that may be used on their way, to be written too: chains will go there.
+    #[inline]
+    fn fetch(&self, from: u16, to: u16) {
+        let size = self.layout.size;
+        let mut at = self.taken.advance(from.min(size), size);
+        for _ in 0..to.saturating_sub(from).div_ceil(PER_LINE) {
+            self.ring.prefetch_write(at.at());
+            at = at.advance(PER_LINE.min(size), size);
+        }
     }
 
     /// See [`super::Driver::arm_after`].
@@ -254,5 +324,35 @@ impl PackedDriver {
         self.quiet = true;
         let order = std::sync::atomic::Ordering::Relaxed;
         Ok(self.ours.store(EVENT_FLAGS, EVENT_DISABLE, order)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PER_LINE, Run};
+
+    /// Each line once, all of a batch at once, and no more than the last batch had.
+    #[test]
+    fn as_many_are_fetched_as_came_the_last_time() {
+        for len in [1_u16, 3, 4, 30, 100] {
+            let mut run = Run::default();
+            let taken = |run: &mut Run| -> Vec<_> {
+                let fetched =
+                    (0..len).filter_map(|nth| run.add(1).map(|(a, b)| (nth + 1 + a, nth + 1 + b)));
+                let fetched = fetched.collect();
+                run.end();
+                run.end();
+                fetched
+            };
+            taken(&mut run);
+            let fetched = taken(&mut run);
+            assert_eq!(fetched[0], (1, 1 + len.min(Run::MOST)));
+            for pair in fetched.windows(2) {
+                assert_eq!(pair[0].1, pair[1].0, "each once, none left out: {fetched:?}");
+            }
+            let beyond = fetched.last().map_or(0, |last| last.1.saturating_sub(len));
+            assert!(beyond <= len.min(Run::MOST), "{fetched:?}");
+            assert!(fetched.len() <= usize::from(1 + len / PER_LINE), "{fetched:?}");
+        }
     }
 }

@@ -9,6 +9,8 @@ use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 
+/// Used entries in a cache line.
+const USED_PER_LINE: usize = 8;
 /// Ends the list of free descriptors.
 const NONE: u16 = u16::MAX;
 
@@ -98,8 +100,35 @@ impl SplitDriver {
         self.added.wrapping_sub(self.taken)
     }
 
-    /// See [`super::Driver::add`].
+    /// See [`super::Driver::next_head`].
     #[inline]
+    pub fn next_head(&self) -> Option<u16> {
+        (self.free_count > 0).then_some(self.free)
+    }
+
+    /// See [`super::Driver::add_one`].
+    #[inline]
+    pub fn add_one(&mut self, span: Span, writable: bool) -> Result<u16, DriverError> {
+        let head = self.allocate(1)?;
+        let (flags, room) = if writable { (FLAG_WRITE, span.len) } else { (0, 0) };
+        self.describe(head, span, flags, 0)?;
+        self.offer(head, Held { descriptors: 1, tail: head, room })?;
+        Ok(head)
+    }
+
+    /// Puts a chain into the available ring.
+    #[inline]
+    fn offer(&mut self, head: u16, chain: Held) -> Result<(), DriverError> {
+        if let Some(held) = self.held.get_mut(usize::from(head)) {
+            *held = chain;
+        }
+        self.avail.store(self.avail_slot(self.added), head, Ordering::Relaxed)?;
+        self.added = self.added.wrapping_add(1);
+        Ok(())
+    }
+
+    /// See [`super::Driver::add`].
+    #[inline(never)]
     pub fn add(
         &mut self,
         map: &Map,
@@ -124,7 +153,9 @@ impl SplitDriver {
             for (at, (span, flags)) in (0_u16..).zip(all) {
                 let (flags, next) = link(flags, at, count);
                 let to = table.wrapping_add(u64::from(at).wrapping_mul(DESCRIPTOR_BYTES as u64));
-                map.write(to, &descriptor(span, flags, next))?;
+                let [addr, high] = descriptor(span, flags, next).map(u64::to_le_bytes);
+                map.write(to, &addr)?;
+                map.write(to.wrapping_add(addr.len() as u64), &high)?;
             }
             let len = u32::try_from(count.saturating_mul(DESCRIPTOR_BYTES)).unwrap_or(u32::MAX);
             self.describe(head, Span { addr: table, len }, FLAG_INDIRECT, 0)?;
@@ -142,11 +173,7 @@ impl SplitDriver {
             }
             (head, tail, descriptors)
         };
-        if let Some(held) = self.held.get_mut(usize::from(head)) {
-            *held = Held { descriptors, tail, room };
-        }
-        self.avail.store(self.avail_slot(self.added), head, Ordering::Relaxed)?;
-        self.added = self.added.wrapping_add(1);
+        self.offer(head, Held { descriptors, tail, room })?;
         Ok(head)
     }
 
@@ -164,7 +191,7 @@ impl SplitDriver {
     #[inline]
     fn describe(&self, at: u16, span: Span, flags: u16, next: u16) -> Result<(), OutOfGrant> {
         let offset = usize::from(at).wrapping_mul(DESCRIPTOR_BYTES);
-        self.desc.write(offset, &descriptor(span, flags, next))
+        self.desc.store_pair(offset, descriptor(span, flags, next))
     }
 
     #[inline]
@@ -195,11 +222,8 @@ impl SplitDriver {
                 return Ok(None);
             }
         }
-        let slot = self.taken & self.layout.size.wrapping_sub(1);
-        let at = usize::from(slot).wrapping_mul(8).wrapping_add(RING);
-        let [i0, i1, i2, i3, w0, w1, w2, w3] = self.used.read::<8>(at)?;
-        let id = u32::from_le_bytes([i0, i1, i2, i3]);
-        let written = u32::from_le_bytes([w0, w1, w2, w3]);
+        let entry = self.used.load_word(self.used_slot(self.taken))?;
+        let (id, written) = (entry as u32, (entry >> 32) as u32);
         let head = u16::try_from(id).map_err(|_| DriverError::Unknown(id))?;
         let held = self.held.get_mut(usize::from(head)).map(std::mem::take);
         let held = held.filter(|h| h.descriptors > 0).ok_or(DriverError::Unknown(id))?;
@@ -225,7 +249,19 @@ impl SplitDriver {
     #[inline]
     fn refresh(&mut self) -> Result<(), DriverError> {
         let index = look_index(&self.used)?;
-        self.saw(index)
+        self.saw(index)?;
+        // All at once, instead of one line after the other.
+        let count = self.seen.wrapping_sub(self.taken);
+        for nth in (0..count).step_by(USED_PER_LINE) {
+            self.used.prefetch(self.used_slot(self.taken.wrapping_add(nth)));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn used_slot(&self, index: u16) -> usize {
+        let slot = index & self.layout.size.wrapping_sub(1);
+        usize::from(slot).wrapping_mul(8).wrapping_add(RING)
     }
 
     /// Takes the device's index for true, if it can be.
@@ -267,12 +303,10 @@ fn link(flags: u16, at: u16, count: usize) -> (u16, u16) {
     if usize::from(next) < count { (flags | FLAG_NEXT, next) } else { (flags, 0) }
 }
 
-/// A descriptor's bytes.
+/// A descriptor's two words.
 #[inline]
-fn descriptor(span: Span, flags: u16, next: u16) -> [u8; DESCRIPTOR_BYTES] {
-    let low = u128::from(span.addr);
-    let high = u128::from(span.len)
-        | u128::from(flags).wrapping_shl(32)
-        | u128::from(next).wrapping_shl(48);
-    (low | high.wrapping_shl(64)).to_le_bytes()
+fn descriptor(span: Span, flags: u16, next: u16) -> [u64; 2] {
+    let high =
+        u64::from(span.len) | u64::from(flags).wrapping_shl(32) | u64::from(next).wrapping_shl(48);
+    [span.addr, high]
 }

@@ -204,8 +204,16 @@ proptest! {
                 0 => {
                     let out: Vec<_> = (0..readable).map(|n| span(n as u64, n as u32 + 1)).collect();
                     let into: Vec<_> = (0..writable).map(|n| span(n as u64 + 20, 7)).collect();
-                    match driver.add(&map, &out, &into) {
-                        Ok(head) => sent.push_back((head, out, into)),
+                    let next = driver.next_head();
+                    let added = match (&out[..], &into[..]) {
+                        ([only], []) => driver.add_one(*only, false),
+                        _ => driver.add(&map, &out, &into),
+                    };
+                    match added {
+                        Ok(head) => {
+                            prop_assert_eq!(next, Some(head));
+                            sent.push_back((head, out, into));
+                        }
                         Err(error) => prop_assert_eq!(error, DriverError::Full),
                     }
                 }
@@ -232,5 +240,40 @@ proptest! {
         while driver.take().unwrap().is_some() {}
         prop_assert_eq!(driver.free_descriptors(), 1 << size_log);
         prop_assert_eq!(driver.outstanding(), 0);
+    }
+}
+
+/// Batches of one buffer each, by their names: what is taken is there again.
+#[test]
+fn what_is_renewed_is_there_again() {
+    for packed in [false, true] {
+        let map = memory();
+        let (mut driver, mut queue) = pair(&map, packed, 8, false, false);
+        let of = |head| span(u64::from(head), u32::from(head) + 1);
+        assert_eq!(driver.add_each(5, true, of), Ok(5));
+        assert_eq!(driver.add_each(5, true, of), Ok(3), "as many as there is room for");
+        driver.publish().unwrap();
+        let mut chain = Chain::new();
+        for round in 0..100_u32 {
+            let count = [1, 8, 3][round as usize % 3];
+            for _ in 0..count {
+                assert!(queue.pop(&map, &mut chain).unwrap());
+                assert_eq!(chain.writable(), &[of(chain.head())]);
+                queue.push(chain.head(), 1).unwrap();
+            }
+            queue.publish().unwrap();
+            let most = if round % 2 == 0 { 2 } else { 8 };
+            assert_eq!(driver.renew(most, of), Ok(most.min(count)));
+            assert_eq!(driver.renew(8, of), Ok(count - most.min(count)));
+            driver.publish().unwrap();
+        }
+        assert_eq!(driver.outstanding(), 8);
+        for _ in 0..8 {
+            assert!(queue.pop(&map, &mut chain).unwrap());
+            queue.push(chain.head(), 0).unwrap();
+        }
+        queue.publish().unwrap();
+        driver.take_all().unwrap();
+        assert_eq!((driver.outstanding(), driver.free_descriptors()), (0, 8));
     }
 }

@@ -5,15 +5,11 @@ use causeway_memory::{Map, OutOfGrant, Span};
 use super::{Held, PackedQueue};
 use crate::chain::{Chain, prefetch};
 use crate::error::RingError;
-use crate::format::packed::Descriptor;
+use crate::format::packed::{Descriptor, PER_LINE};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
-use crate::handshake::look_slot;
 use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES};
 use crate::position::Position;
 use crate::queue::Popped;
-
-/// Descriptors in a cache line.
-const PER_LINE: u16 = 4;
 
 impl PackedQueue {
     /// See [`crate::Queue::look_ahead`].
@@ -47,25 +43,26 @@ impl PackedQueue {
         if !self.again.is_empty() {
             return self.take_again(map, chain);
         }
-        let Some(flags) = self.flags_at(self.next)? else { return Ok(false) };
-        if self.slots < self.setup.size
-            && let Some(id) = self.single(map, (self.next, flags), chain)
-        {
-            self.took(&[id])?;
+        let at = self.next;
+        let Some(first) = self.look(at)? else { return Ok(false) };
+        if self.slots < self.setup.size && self.single(map, (at, &first), chain)? {
+            self.took(1, at.next(self.setup.size));
             return Ok(true);
         }
         let size = self.setup.size;
-        let at = self.next;
         let room = size.saturating_sub(self.slots);
         let mut slot = at;
-        let mut flags = Some(flags);
+        let mut first = Some(first);
         let (id, slots) = self.walk(map, chain, room, || {
-            let words = self.ring.load_pair(slot.at()).map_err(RingError::Lost)?;
-            let mut one = Descriptor::parse(words);
-            // The first flags were read with the order that they need, and count.
-            one.flags = flags.take().unwrap_or(one.flags);
-            slot = slot.advance(1, size);
-            Ok(one)
+            let here = slot;
+            slot = slot.next(size);
+            // The first was read with the order that it needs, and counts.
+            match first.take() {
+                Some(first) => Ok(first),
+                None => {
+                    self.ring.load_pair(here.at()).map(Descriptor::parse).map_err(RingError::Lost)
+                }
+            }
         })?;
         let mut entry = 0;
         if let Some(record) = &mut self.record {
@@ -78,61 +75,46 @@ impl PackedQueue {
         Ok(true)
     }
 
-    /// The flags of the descriptor at `at`, if it is available.
+    /// The descriptor at `at`, if it is available. As [`look_slot`]: the flags are in the word that
+    /// is loaded first.
+    ///
+    /// [`look_slot`]: crate::handshake::look_slot
     #[inline]
-    fn flags_at(&self, at: Position) -> Result<Option<u16>, RingError> {
-        let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
-        Ok(at.is_available(flags).then_some(flags))
+    fn look(&self, at: Position) -> Result<Option<Descriptor>, RingError> {
+        let one = self.ring.load_entry(at.at()).map(Descriptor::parse).map_err(RingError::Lost)?;
+        Ok(if at.is_available(one.flags) { Some(one) } else { None })
     }
 
-    /// Takes the chain at `at`, for which there is room, if it is one descriptor in the ring and
-    /// all is well, and gives its buffer id; else nothing is done, and [`Self::walk`] tells what
-    /// is wrong, or goes on. `flags` are the descriptor's, read with the order that they need.
+    /// Takes the chain at `at`, the next one, for which there is room, if it is one descriptor in the
+    /// ring and all is well; else nothing is done, and [`Self::walk`] tells what is wrong, or goes
+    /// on.
     #[inline(always)]
     fn single(
         &mut self,
         map: &Map,
-        (at, flags): (Position, u16),
+        (at, one): (Position, &Descriptor),
         chain: &mut Chain,
-    ) -> Option<u16> {
-        let Descriptor { span, id, .. } = Descriptor::parse(self.ring.load_pair(at.at()).ok()?);
-        let place = self.held.get_mut(usize::from(id))?;
+    ) -> Result<bool, RingError> {
+        let &Descriptor { span, id, flags } = one;
+        let Some(place) = self.held.get_mut(usize::from(id)) else { return Ok(false) };
         let plain = flags & (FLAG_NEXT | FLAG_INDIRECT) == 0 && place.slots == 0;
         if !plain || !chain.only(map, id, span, flags & FLAG_WRITE != 0) {
-            return None;
+            return Ok(false);
         }
         *place = Held { at, slots: 1, entry: 0, again: false };
-        Some(id)
-    }
-
-    /// Records chains of one descriptor each, the next ones in the ring, that are being taken.
-    #[cold]
-    fn note(&mut self, ids: &[u16]) -> Result<(), RingError> {
-        let Some(record) = &mut self.record else { return Ok(()) };
-        let mut at = self.next;
-        for &id in ids {
-            let entry = record.take(&self.ring, at, 1)?;
-            if let Some(held) = self.held.get_mut(usize::from(id)) {
-                held.entry = entry;
-            }
-            at = at.advance(1, self.setup.size);
+        if let Some(record) = &mut self.record {
+            place.entry = record.take(&self.ring, at, 1)?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Records and counts chains of one descriptor each, the next ones in the ring, all of which
-    /// fit it.
+    /// Counts chains of one descriptor each, the next ones in the ring, up to `next`.
     #[inline]
-    fn took(&mut self, ids: &[u16]) -> Result<(), RingError> {
-        if self.record.is_some() {
-            self.note(ids)?;
-        }
-        let count = ids.len() as u16;
+    fn took(&mut self, count: u16, next: Position) {
         self.in_flight = self.in_flight.wrapping_add(count);
         self.popped = self.popped.wrapping_add(u32::from(count));
         self.slots = self.slots.wrapping_add(count);
-        self.next = self.next.advance(count, self.setup.size);
-        Ok(())
+        self.next = next;
     }
 
     /// See [`crate::Queue::pop_batch`].
@@ -156,30 +138,27 @@ impl PackedQueue {
         most: usize,
     ) -> Result<Popped, RingError> {
         // A ring that has nothing is left to its driver, who writes there.
-        if !self.again.is_empty() || self.flags_at(self.next)?.is_none() {
+        if !self.again.is_empty() || self.look(self.next)?.is_none() {
             return Ok(Popped { count: 0, odd: !self.again.is_empty() });
         }
         let most = most.min(BATCH_CHAINS);
         self.fetch_lines(most as u16);
-        let room = usize::from(self.setup.size.wrapping_sub(self.slots));
-        let (mut count, mut at, mut odd) = (0_usize, self.next, false);
-        let mut ids = [0; BATCH_CHAINS];
-        for (place, chain) in ids.iter_mut().take(most.min(room)).zip(into) {
-            let flags = look_slot(&self.ring, at).map_err(RingError::Lost)?;
-            if !at.is_available(flags) {
-                break;
-            }
-            let Some(id) = self.single(map, (at, flags), chain) else {
+        let size = self.setup.size;
+        let room = usize::from(size.wrapping_sub(self.slots));
+        let (mut count, mut at, mut odd) = (0_u16, self.next, false);
+        for chain in into.take(most.min(room)) {
+            let Some(one) = self.look(at)? else { break };
+            if !self.single(map, (at, &one), chain)? {
                 odd = true;
                 break;
-            };
-            *place = id;
+            }
             count = count.wrapping_add(1);
-            at = at.advance(1, self.setup.size);
+            at = at.next(size);
         }
-        self.took(ids.get(..count).unwrap_or(&[]))?;
+        self.took(count, at);
+        let count = usize::from(count);
         // One for which there is no room is refused by name.
-        let odd = odd || count == room && room < most && self.flags_at(at)?.is_some();
+        let odd = odd || count == room && room < most && self.look(at)?.is_some();
         Ok(Popped { count, odd })
     }
 
