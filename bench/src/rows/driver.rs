@@ -133,8 +133,8 @@ pub fn plans() -> Vec<Plan> {
                 mpps(effort, [&a, &b], traffic)
             });
         plans.push(match len {
-            64 => plan.aim(Against::Peer(TESTPMD), 1.0).aim(Against::Peer(OVS), 2.0),
-            _ => plan.aim(Against::Peer(TESTPMD), 1.1),
+            64 => plan.near_cores().aim(Against::Peer(TESTPMD), 1.0).aim(Against::Peer(OVS), 2.0),
+            _ => plan.near_cores().aim(Against::Peer(TESTPMD), 1.1),
         });
     }
     plans

@@ -65,8 +65,10 @@ pub fn plans() -> Vec<Plan> {
             let name = format!("Ethernet port to port, {len} B, {ring} ring");
             let plan = plan(name, Traffic { len, ..round }).at(plot, len);
             plans.push(match len {
-                64 => plan.aim(Against::Peer(TESTPMD), 1.0).aim(Against::Peer(OVS), 2.0),
-                1500 => plan.aim(Against::Peer(TESTPMD), 1.1),
+                64 => {
+                    plan.near_cores().aim(Against::Peer(TESTPMD), 1.0).aim(Against::Peer(OVS), 2.0)
+                }
+                1500 => plan.near_cores().aim(Against::Peer(TESTPMD), 1.1),
                 _ => plan,
             });
         }
