@@ -265,7 +265,10 @@ pub fn plans() -> Vec<Plan> {
             })
             // At most two of them.
             .aim(Against::Peer("eventfd round trip"), 0.5)
-            .aim(Against::Peer(VHOST_DEVICE), 10.0),
+            .note(
+                "Ten times as fast as vhost-device-vsock is no aim here: both wake two sleepers, and \
+                 that alone is more than a tenth of its time.",
+            ),
     );
     plans
 }

@@ -3,6 +3,12 @@
 //! The mirror image of [`crate::Queue`], in both formats ([`split`], [`packed`]): chains are added, shown in a batch, and
 //! come back used. The device is trusted with the memory but not believed: what
 //! it writes into the ring is checked like anything else that is shared.
+//!
+//! # Budget
+//! What a chain costs is the lines that the device wrote last. A split ring's index says how many
+//! used entries are there, a packed ring is taken to have as many as the last time, and their lines
+//! are fetched together. On cores far from each other (0.2 us a line) that carries 1.15 times (split)
+//! and 1.3 times (packed) as many frames of 64 B as one line after the other.
 
 mod layout;
 pub mod packed;
