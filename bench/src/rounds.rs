@@ -26,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Between cores that share a cache a line takes less than this: what a row waits for longer whose
 /// aim is of such cores.
 const NEAR_US: f64 = 0.1;
+/// In a row, for each of its rounds.
 const LOOKS_FOR_NEAR: usize = 120;
 /// How often a figure is taken until the floor is the same before and after it.
 const TRIES: usize = 4;
@@ -67,7 +68,7 @@ fn figure(
     effort: &Effort,
     asked: Asked,
     measure: &Measure,
-    best: &mut f64,
+    eye: &mut Eye,
     floors: &mut Vec<f64>,
 ) -> Result<f64, String> {
     let once = Effort { runs: 1, ..*effort };
@@ -75,12 +76,12 @@ fn figure(
     loop {
         tries -= 1;
         if asked.near && !effort.quick {
-            await_near(best);
+            eye.await_near();
         }
-        let before = near(effort, best);
+        let before = eye.near(effort);
         let value = single(measure(&once)?);
         let after = floor_us();
-        *best = best.min(after);
+        eye.best = eye.best.min(after);
         if tries == 0 || !moved(asked, &[before, after]) {
             floors.extend([before, after]);
             return Ok(value);
@@ -103,9 +104,9 @@ impl Rounds {
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
         let mut patience = if effort.quick || !asked.steady { 0 } else { effort.runs };
-        let mut best = floor_us();
+        let mut eye = Eye { best: floor_us(), looks: LOOKS_FOR_NEAR * effort.runs };
         while rounds.ours.len() < effort.runs {
-            let round = rounds.one(effort, asked, ours, peers, &mut best)?;
+            let round = rounds.one(effort, asked, ours, peers, &mut eye)?;
             let moved = asked.steady && moved(asked, &round.floors);
             if moved && patience > 0 {
                 let all: Vec<_> = round.floors.iter().map(|us| format!("{us:.3}")).collect();
@@ -132,16 +133,16 @@ impl Rounds {
         asked: Asked,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
-        best: &mut f64,
+        eye: &mut Eye,
     ) -> Result<Round, String> {
         let mut floors = Vec::new();
-        let ours = figure(effort, asked, ours, best, &mut floors)?;
+        let ours = figure(effort, asked, ours, eye, &mut floors)?;
         let mut figures = Vec::new();
         for (name, measure) in peers {
             if self.left_out.contains_key(*name) {
                 continue;
             }
-            match figure(effort, asked, measure, best, &mut floors) {
+            match figure(effort, asked, measure, eye, &mut floors) {
                 Ok(value) => figures.push((*name, value)),
                 Err(why) => drop(self.left_out.insert((*name).to_owned(), why)),
             }
@@ -203,24 +204,36 @@ fn look(looks: usize, mut is_it: impl FnMut(f64) -> bool) -> f64 {
     now
 }
 
-/// The floor, once the cores are near or patience is at its end.
-fn near(effort: &Effort, best: &mut f64) -> f64 {
-    look(LOOKS, |now| {
-        *best = best.min(now);
-        effort.quick || now <= *best * NEAR
-    })
+/// What looks whether the cores are near.
+struct Eye {
+    /// The best floor so far.
+    best: f64,
+    /// How often it may yet look, in this row, for cores that share a cache.
+    looks: usize,
 }
 
-/// Waits until the cores share a cache, as far as patience goes.
-fn await_near(best: &mut f64) {
-    let mut said = false;
-    let now = look(LOOKS_FOR_NEAR, |now| {
-        if now > NEAR_US && !std::mem::replace(&mut said, true) {
-            eprintln!("  the cores are far apart: waiting until they are near");
-        }
-        now <= NEAR_US
-    });
-    *best = best.min(now);
+impl Eye {
+    /// The floor, once the cores are near or patience is at its end.
+    fn near(&mut self, effort: &Effort) -> f64 {
+        look(LOOKS, |now| {
+            self.best = self.best.min(now);
+            effort.quick || now <= self.best * NEAR
+        })
+    }
+
+    /// Waits until the cores share a cache, as far as patience goes.
+    fn await_near(&mut self) {
+        let mut vain = 0;
+        let now = look(self.looks, |now| {
+            if now > NEAR_US && vain == 0 {
+                eprintln!("  the cores are far apart: waiting until they are near");
+            }
+            vain += usize::from(now > NEAR_US);
+            now <= NEAR_US
+        });
+        self.looks = self.looks.saturating_sub(vain);
+        self.best = self.best.min(now);
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_attach::native::{
     Client, NET_HEADER_BYTES, NativeError, NetOptions, NetPort, SocketError, Sockets, VsockOptions,
@@ -56,6 +56,7 @@ in_both_formats![
     frames_in_pieces_and_several_pairs_come_back,
     frames_left_in_their_buffers_come_back_and_are_discarded,
     frames_left_in_their_buffers_come_back_by_the_batch,
+    room_is_found_though_a_frame_is_queued,
     long_runs_wrap_the_rings,
     what_does_not_fit_is_refused,
     a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
@@ -295,6 +296,27 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
         assert!(frame.len() == 700 && frame.iter().all(|byte| *byte == frame[0]), "{frame:?}");
         assert_eq!(port.discard_all(0).unwrap(), 0);
     }
+}
+
+fn room_is_found_though_a_frame_is_queued(format: u64) {
+    let options = NetOptions { ring_size: 4, ..net(format) };
+    let attach = |client| NetPort::over(client, options).unwrap();
+    let (mut port, _backend) = over(net_model(1), echo_frames, attach);
+    assert_eq!(port.queue_each_as_is(0, 112, 3).unwrap(), 3);
+    port.flush(0).unwrap();
+    // Now there may be no room for others, and the backend does not see this one.
+    assert!(port.queue_as_is(0, 112).unwrap());
+    let (mut got, since) = (0, Instant::now());
+    while got < 3 {
+        got += port.discard_all(0).unwrap();
+        assert!(since.elapsed() < LONG, "{got} of 3");
+    }
+    let mut more = 0;
+    while more < 3 {
+        more += port.queue_each_as_is(0, 112, 4).unwrap();
+        assert!(since.elapsed() < LONG, "room for {more} of 3");
+    }
+    assert_eq!(port.queue_each_as_is(0, 112, 4).unwrap(), 0, "four are queued");
 }
 
 fn long_runs_wrap_the_rings(format: u64) {

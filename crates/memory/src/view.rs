@@ -75,9 +75,10 @@ impl View {
         Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
     }
 
-    /// The two little-endian words at `at`, a multiple of 8, each loaded once: the second first, so
-    /// that what was written before it is visible afterwards, the first word too. For entries whose
-    /// last bytes say whether they are there.
+    /// The two little-endian words at `at`, where memory is aligned to 8 bytes, each loaded once and
+    /// as a whole: the second first, so that what was written before it is visible afterwards, the
+    /// first word too. For entries whose last bytes say whether they are there: what stands before
+    /// these in the second word was written before them, and a load of all eight sees it with them.
     #[inline]
     pub fn load_entry(&self, at: usize) -> Result<[u64; 2], OutOfGrant> {
         let from = self.pointer(at, 16)?.cast::<u64>();

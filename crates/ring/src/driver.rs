@@ -240,6 +240,12 @@ impl Driver {
     }
 }
 
+/// Writes a descriptor's two words into an indirect table.
+fn tabulate(map: &Map, at: u64, words: [u64; 2]) -> Result<(), OutOfGrant> {
+    let [first, second] = words.map(u128::from);
+    map.write(at, &(first | second.wrapping_shl(64)).to_le_bytes())
+}
+
 /// A list of `size` free places, each of which names the next.
 fn links(size: u16) -> Vec<u16> {
     let mut next: Vec<u16> = (1..=size).collect();

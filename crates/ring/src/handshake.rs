@@ -3,7 +3,9 @@
 //! One side *shows* something and then looks whether the other sleeps; the other *asks* to be
 //! woken and then looks for the last time. A full fence lies between the two steps of each, so
 //! that whichever comes second sees the first (virtio 1.3, 2.7.7.2, 2.7.10, 2.7.13.3, 2.8.21.3).
-//! Everything else in a ring may be reordered; these functions are all that may not be.
+//! Everything else in a ring may be reordered; these functions are all that may not be. One other
+//! place looks as [`look_slot`] does: chains of a packed ring are taken by entries of which the half
+//! with the flags is loaded first, at once and with the same order (`View::load_entry`).
 //!
 //! They are written over [`Words`], so that the same code runs on granted memory and, in
 //! `tests/loom_handshake.rs`, under a checker that tries every interleaving and every value that

@@ -107,9 +107,18 @@ fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
         }
         map.view(addr, len).map_err(|gap| RingError::Hole { part, gap })
     };
-    let ring = usize::from(setup.size).saturating_mul(DESCRIPTOR_BYTES);
+    let len = usize::from(setup.size).saturating_mul(DESCRIPTOR_BYTES);
+    let ring = part("descriptor ring", setup.desc, 16, len)?;
+    // The guest's addresses may be aligned to what they are here, or not.
+    if !ring.as_ptr().cast::<u64>().is_aligned() {
+        return Err(RingError::Alignment {
+            part: "descriptor ring in its file",
+            addr: setup.desc,
+            align: 8,
+        });
+    }
     Ok((
-        part("descriptor ring", setup.desc, 16, ring)?,
+        ring,
         part("driver event area", setup.avail, 4, EVENT_BYTES)?,
         part("device event area", setup.used, 4, EVENT_BYTES)?,
     ))
@@ -123,7 +132,7 @@ fn untouched(ring: &View, size: u16) -> Result<bool, RingError> {
         if look_slot(ring, at).map_err(RingError::Lost)? & USED != 0 {
             return Ok(false);
         }
-        at = at.advance(1, size);
+        at = at.next(size);
     }
     Ok(true)
 }
@@ -247,7 +256,7 @@ impl PackedQueue {
             }
             begins = flags & FLAG_NEXT == 0;
             chains = chains.saturating_add(u16::from(begins));
-            at = at.advance(1, self.setup.size);
+            at = at.next(self.setup.size);
         }
         // One that does not end within the ring is there to be taken, and refused.
         let chains = if begins { chains } else { chains.saturating_add(1) };

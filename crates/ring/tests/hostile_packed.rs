@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_memory::{Map, OutOfGrant, Span};
+use causeway_memory::{Map, Mapping, OutOfGrant, Region, Span};
 use causeway_ring::{Chain, Queue, RingError, Setup};
 use common::packed::*;
 use common::*;
@@ -42,6 +43,25 @@ fn hostile_packed_sizes_and_positions() {
     // Any other length is lawful, powers of two or not.
     for size in [1, 3, 7, 255] {
         assert!(Queue::packed(Setup { size, ..good }, 0x8000, &memory()).is_ok());
+    }
+}
+
+/// A frontend that grants its memory from an odd place of a file on.
+#[test]
+fn hostile_packed_ring_out_of_line_in_its_file() {
+    let good = PackedGuest::new(SIZE).setup;
+    for offset in [0, 1, 2, 4, 8] {
+        let file = file(FIRST + 8);
+        let mapping = Arc::new(Mapping::new(file.as_fd(), offset, FIRST).unwrap());
+        let map = Map::new(vec![Region { guest: GUEST, user: GUEST, mapping }]).unwrap();
+        let made = Queue::packed(good, 0x8000, &map);
+        if offset % 8 == 0 {
+            assert!(made.is_ok(), "{offset}");
+        } else {
+            let part = "descriptor ring in its file";
+            let error = RingError::Alignment { part, addr: DESC, align: 8 };
+            assert_eq!(made.map(drop), Err(error), "{offset}");
+        }
     }
 }
 

@@ -73,10 +73,20 @@ impl Lane {
         (self.kick.as_fd(), self.call.as_fd())
     }
 
-    /// The buffer of chain `head`.
+    /// The buffers of chains by their names, `len` bytes of each.
+    #[inline]
+    fn spans(&self, len: u32) -> impl Fn(u16) -> Span + use<> {
+        let (slots, slot_bytes) = (self.slots, self.slot_bytes);
+        move |head| {
+            let offset = u64::from(head).wrapping_mul(u64::from(slot_bytes));
+            Span { addr: slots.wrapping_add(offset), len: len.min(slot_bytes) }
+        }
+    }
+
+    /// Where the buffer of chain `head` lies.
     #[inline]
     fn slot(&self, head: u16) -> u64 {
-        slot(self.slots, self.slot_bytes, head)
+        self.spans(0)(head).addr
     }
 
     /// Shows the backend all that was added, and rings if it sleeps.
@@ -110,18 +120,9 @@ impl Lane {
 
     /// Gives every buffer to the backend, to be written.
     pub(super) fn post_all(&mut self) -> Result<(), DriverError> {
-        while let Some(head) = self.driver.next_head() {
-            self.post(head)?;
-        }
+        self.driver.add_each(u16::MAX, true, self.spans(self.slot_bytes))?;
+        self.unshown = self.batch;
         self.flush()
-    }
-
-    #[inline]
-    fn post(&mut self, head: u16) -> Result<(), DriverError> {
-        let span = Span { addr: self.slot(head), len: self.slot_bytes };
-        self.driver.add_one(span, true)?;
-        self.unshown = self.unshown.wrapping_add(1);
-        Ok(())
     }
 
     /// The next buffer that the backend has written: its name and length. It stays ours until
@@ -152,36 +153,37 @@ impl Lane {
         Ok(map.read(self.slot(head).saturating_add(u64::from(at)), into)?)
     }
 
-    /// Gives the buffer that was taken to the backend again; it is shown with others, a quarter of
-    /// the ring at once.
+    /// Gives the buffer that was taken, of which chain `head` is the name, to the backend again; it is
+    /// shown with others, a quarter of the ring at once.
     #[inline]
-    pub(super) fn give(&mut self) -> Result<(), DriverError> {
-        if let Some(head) = self.driver.next_head() {
-            self.post(head)?;
-        }
+    pub(super) fn give(&mut self, head: u16) -> Result<(), DriverError> {
+        debug_assert_eq!(self.driver.next_head(), Some(head), "names come back the last one first");
+        self.driver.add_one(self.spans(self.slot_bytes)(head), true)?;
+        self.unshown = self.unshown.wrapping_add(1);
         if self.unshown >= self.batch {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Takes all buffers that the backend has written, and gives them back unread; says how many.
+    /// Takes the buffers that the backend has written, at most as many as the ring has, and gives them
+    /// back unread; says how many. They are shown a quarter of the ring at once, the last ones by the
+    /// next call that finds none, or before anybody waits.
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
-        let (slots, len) = (self.slots, self.slot_bytes);
         let mut all = 0_usize;
-        loop {
+        while all < usize::from(self.layout().size) {
             let most = self.batch.saturating_sub(self.unshown).max(1);
-            let count =
-                self.driver.renew(most, |head| Span { addr: slot(slots, len, head), len })?;
+            let count = self.driver.renew(most, self.spans(self.slot_bytes))?;
             self.unshown = self.unshown.wrapping_add(count);
             all = all.wrapping_add(usize::from(count));
-            if self.unshown >= self.batch || count == 0 && self.unshown > 0 {
+            if self.unshown >= self.batch || all == 0 && self.unshown > 0 {
                 self.flush()?;
             }
             if count < most {
-                return Ok(all);
+                break;
             }
         }
+        Ok(all)
     }
 
     /// Adds one chain of `parts` joined, cut into descriptors of `piece` bytes; `false` if there
@@ -223,13 +225,13 @@ impl Lane {
     /// The same of as many buffers as there is room for, at most `most`, each in one piece; says how
     /// many.
     pub(super) fn send_each_as_is(&mut self, len: u32, most: u16) -> Result<u16, DriverError> {
-        if self.unshown == 0 {
+        self.vacant()?;
+        let mut count = self.driver.add_each(most, false, self.spans(len))?;
+        if count < most {
             self.reclaim()?;
+            let more = most.wrapping_sub(count);
+            count = count.wrapping_add(self.driver.add_each(more, false, self.spans(len))?);
         }
-        let (slots, slot_bytes) = (self.slots, self.slot_bytes);
-        let len = len.min(slot_bytes);
-        let span = |head| Span { addr: slot(slots, slot_bytes, head), len };
-        let count = self.driver.add_each(most, false, span)?;
         self.unshown = self.unshown.wrapping_add(count);
         Ok(count)
     }
@@ -315,10 +317,4 @@ impl Lane {
     pub fn disarm(&mut self) -> Result<(), DriverError> {
         self.driver.disarm()
     }
-}
-
-/// Where the buffer of chain `head` lies.
-#[inline]
-fn slot(slots: u64, slot_bytes: u32, head: u16) -> u64 {
-    slots.wrapping_add(u64::from(head).wrapping_mul(u64::from(slot_bytes)))
 }

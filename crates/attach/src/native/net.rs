@@ -149,7 +149,8 @@ impl NetPort {
         Ok(count)
     }
 
-    /// Takes all frames of queue pair `pair` and gives their buffers back unread: how many. For sinks.
+    /// Takes the frames of queue pair `pair`, at most as many as its ring has, and gives their buffers
+    /// back unread: how many. For sinks, which call it until it finds none, or wait.
     pub fn discard_all(&mut self, pair: u16) -> Result<usize, NativeError> {
         if self.frontend.features() & net_features::MRG_RXBUF == 0 {
             return Ok(self.frontend.lane(receiver(pair))?.1.discard()?);
@@ -174,11 +175,11 @@ impl NetPort {
             lane.read(map, head, NUM_BUFFERS.start as u32, &mut count)?;
             left = u16::from_le_bytes(count);
         }
-        lane.give()?;
+        lane.give(head)?;
         let mut len = (written as usize).saturating_sub(NET_HEADER_BYTES);
         for _ in 1..left {
-            let Some((_, written)) = lane.next_written()? else { break };
-            lane.give()?;
+            let Some((head, written)) = lane.next_written()? else { break };
+            lane.give(head)?;
             len = len.saturating_add(written as usize);
         }
         Ok(Some(len))
@@ -219,7 +220,7 @@ impl NetPort {
             lane.read(map, head, 0, &mut header)?;
             lane.read(map, head, NET_HEADER_BYTES as u32, frame)?;
         }
-        lane.give()?;
+        lane.give(head)?;
         let [low, high] =
             header.get(NUM_BUFFERS).and_then(<[u8]>::first_chunk).map_or([1, 0], |b| *b);
         let buffers = if merged { u16::from_le_bytes([low, high]) } else { 1 };
@@ -228,7 +229,7 @@ impl NetPort {
             let at = frame.len();
             frame.resize(at.saturating_add(written as usize), 0);
             lane.read(map, head, 0, frame.get_mut(at..).unwrap_or_default())?;
-            lane.give()?;
+            lane.give(head)?;
         }
         Ok(Some(header))
     }

@@ -139,7 +139,7 @@ impl VsockPort {
                 lane.read(map, head, 0, &mut bytes)?;
                 lane.read(map, head, HEADER_LEN as u32, data)?;
             }
-            lane.give()?;
+            lane.give(head)?;
             if payload.is_some() {
                 return Ok(Header::parse(&bytes).ok());
             }
@@ -156,7 +156,7 @@ impl VsockPort {
         if written >= 4 {
             lane.read(map, head, 0, &mut bytes)?;
         }
-        lane.give()?;
+        lane.give(head)?;
         lane.flush()?;
         Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
     }

@@ -4,7 +4,7 @@
 
 use causeway_memory::{Map, Span, View};
 
-use super::{DriverError, Layout, Used, links};
+use super::{DriverError, Layout, Used, links, tabulate};
 use crate::format::packed::{
     AVAIL, Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, PER_LINE, USED,
 };
@@ -40,16 +40,24 @@ impl Run {
     /// Most that are fetched at a time.
     const MOST: u16 = 32;
 
-    /// Another is taken; says how many more slots to fetch, behind how many.
+    /// Another is taken. Says which slots behind it to fetch: behind how many, and up to how many. As
+    /// many are expected as the last time; once there are more, as many again as there were.
     #[inline]
     fn add(&mut self, slots: u16) -> Option<(u16, u16)> {
         self.fetched = self.fetched.saturating_sub(slots);
         self.now = self.now.saturating_add(slots);
-        if self.fetched >= PER_LINE {
+        let more = match self.last.checked_sub(self.now) {
+            Some(left) => left,
+            None => self.now,
+        };
+        let (fetched, more) = (self.fetched, more.min(Self::MOST));
+        // A few lines at a time, not one for each slot.
+        let enough = fetched >= PER_LINE || fetched > 0 && more < fetched.wrapping_add(PER_LINE);
+        if enough || more <= fetched {
             return None;
         }
-        let behind = std::mem::replace(&mut self.fetched, self.now.max(self.last).min(Self::MOST));
-        (self.fetched > behind).then_some((behind, self.fetched))
+        self.fetched = more;
+        Some((fetched, more))
     }
 
     /// None is there.
@@ -202,7 +210,7 @@ impl PackedDriver {
             for (nth, (span, flags)) in (1_u16..).zip(all) {
                 let more = if nth < count { FLAG_NEXT } else { 0 };
                 self.describe(at, span, id, flags | more)?;
-                at = at.advance(1, self.layout.size);
+                at = at.next(self.layout.size);
             }
         }
         let room = writable.iter().fold(0_u32, |sum, span| sum.saturating_add(span.len));
@@ -221,9 +229,7 @@ impl PackedDriver {
         let mut len = 0_u32;
         for (span, flags) in all {
             let at = table.saturating_add(u64::from(len));
-            let [addr, high] = Descriptor { span, id: 0, flags }.emit().map(u64::to_le_bytes);
-            map.write(at, &addr)?;
-            map.write(at.saturating_add(addr.len() as u64), &high)?;
+            tabulate(map, at, Descriptor { span, id: 0, flags }.emit())?;
             len = len.saturating_add(DESCRIPTOR_BYTES as u32);
         }
         self.describe(self.added, Span { addr: table, len }, id, FLAG_INDIRECT)
@@ -329,30 +335,44 @@ impl PackedDriver {
 
 #[cfg(test)]
 mod tests {
-    use super::{PER_LINE, Run};
+    use super::Run;
 
-    /// Each line once, all of a batch at once, and no more than the last batch had.
+    /// Of batches of `len` slots, from the second on: which slots are fetched.
+    fn fetched(len: u16) -> Vec<(u16, u16)> {
+        let mut run = Run::default();
+        let mut batch = || -> Vec<_> {
+            let of = |nth: u16, (from, to)| (nth + from, nth + to);
+            let fetched = (1..=len).filter_map(|nth| run.add(1).map(|some| of(nth, some)));
+            let fetched = fetched.collect();
+            run.end();
+            run.end();
+            fetched
+        };
+        batch();
+        batch()
+    }
+
     #[test]
     fn as_many_are_fetched_as_came_the_last_time() {
-        for len in [1_u16, 3, 4, 30, 100] {
-            let mut run = Run::default();
-            let taken = |run: &mut Run| -> Vec<_> {
-                let fetched =
-                    (0..len).filter_map(|nth| run.add(1).map(|(a, b)| (nth + 1 + a, nth + 1 + b)));
-                let fetched = fetched.collect();
-                run.end();
-                run.end();
-                fetched
-            };
-            taken(&mut run);
-            let fetched = taken(&mut run);
-            assert_eq!(fetched[0], (1, 1 + len.min(Run::MOST)));
-            for pair in fetched.windows(2) {
-                assert_eq!(pair[0].1, pair[1].0, "each once, none left out: {fetched:?}");
-            }
-            let beyond = fetched.last().map_or(0, |last| last.1.saturating_sub(len));
-            assert!(beyond <= len.min(Run::MOST), "{fetched:?}");
-            assert!(fetched.len() <= usize::from(1 + len / PER_LINE), "{fetched:?}");
+        assert_eq!(fetched(1), []);
+        for len in 2..=Run::MOST + 1 {
+            assert_eq!(fetched(len), [(1, len)], "all at once, and none beyond");
         }
+        let long = fetched(200);
+        assert_eq!((long[0], long.last().map(|last| last.1)), ((1, 1 + Run::MOST), Some(200)));
+        assert!(long.len() < 10, "{long:?}");
+        for pair in long.windows(2) {
+            assert_eq!(pair[0].1, pair[1].0, "each once, none left out: {long:?}");
+        }
+    }
+
+    /// After batches of one, one of many: what is expected doubles.
+    #[test]
+    fn a_longer_batch_is_followed() {
+        let mut run = Run::default();
+        let fetched: Vec<_> = (1..=200_u16).filter_map(|_| run.add(1)).collect();
+        assert!(fetched.len() < 20, "{fetched:?}");
+        let all: u16 = fetched.iter().map(|(from, to)| to - from).sum();
+        assert!((190..=200 + Run::MOST).contains(&all), "{fetched:?}");
     }
 }

@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering;
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
-use super::{DriverError, Layout, Used, links};
+use super::{DriverError, Layout, Used, links, tabulate};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 
+/// Used entries that are fetched at once.
+const FETCHED_MAX: u16 = 64;
 /// Used entries in a cache line.
 const USED_PER_LINE: usize = 8;
 /// Ends the list of free descriptors.
@@ -153,9 +155,7 @@ impl SplitDriver {
             for (at, (span, flags)) in (0_u16..).zip(all) {
                 let (flags, next) = link(flags, at, count);
                 let to = table.wrapping_add(u64::from(at).wrapping_mul(DESCRIPTOR_BYTES as u64));
-                let [addr, high] = descriptor(span, flags, next).map(u64::to_le_bytes);
-                map.write(to, &addr)?;
-                map.write(to.wrapping_add(addr.len() as u64), &high)?;
+                tabulate(map, to, descriptor(span, flags, next))?;
             }
             let len = u32::try_from(count.saturating_mul(DESCRIPTOR_BYTES)).unwrap_or(u32::MAX);
             self.describe(head, Span { addr: table, len }, FLAG_INDIRECT, 0)?;
@@ -250,8 +250,8 @@ impl SplitDriver {
     fn refresh(&mut self) -> Result<(), DriverError> {
         let index = look_index(&self.used)?;
         self.saw(index)?;
-        // All at once, instead of one line after the other.
-        let count = self.seen.wrapping_sub(self.taken);
+        // All at once, instead of one line after the other; no more than can be under way.
+        let count = self.seen.wrapping_sub(self.taken).min(FETCHED_MAX);
         for nth in (0..count).step_by(USED_PER_LINE) {
             self.used.prefetch(self.used_slot(self.taken.wrapping_add(nth)));
         }

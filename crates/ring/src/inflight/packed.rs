@@ -208,7 +208,7 @@ impl PackedInflight {
             self.view.write(Self::at(next, ID), &copy).map_err(lost)?;
             last = next;
             next = self.get(Self::at(next, NEXT))?;
-            at = at.advance(1, self.size);
+            at = at.next(self.size);
         }
         self.set(Self::at(head, LAST), last)?;
         self.set(Self::at(head, NUM), slots)?;

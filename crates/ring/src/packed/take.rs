@@ -26,7 +26,7 @@ impl PackedQueue {
                 return;
             }
             prefetch(map, one.span, one.flags);
-            at = at.advance(1, size);
+            at = at.next(size);
         }
     }
 
