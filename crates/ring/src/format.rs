@@ -12,8 +12,6 @@ pub(crate) const NO_INTERRUPT: u16 = 1;
 pub(crate) const NO_NOTIFY: u16 = 1;
 /// Offset of the index in both rings.
 pub(crate) const INDEX: usize = 2;
-/// Entries of a used ring in a cache line.
-pub(crate) const USED_PER_LINE: usize = 8;
 /// Offset of the first element in both rings.
 pub(crate) const RING: usize = 4;
 

@@ -32,10 +32,10 @@ mod take;
 
 use std::collections::VecDeque;
 
-use causeway_memory::{Map, Span, View};
+use causeway_memory::{Map, View};
 
 use crate::error::RingError;
-use crate::format::packed::{Descriptor, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
+use crate::format::packed::{EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
 use crate::format::{FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::inflight::{Inflight, PackedInflight};
@@ -137,11 +137,11 @@ fn untouched(ring: &View, size: u16) -> Result<bool, RingError> {
     Ok(true)
 }
 
-/// A used entry: what takes the place of a descriptor, but for its address.
+/// Length and buffer id of a used entry, and its flags.
 #[inline]
-fn entry(at: Position, id: u16, written: u32) -> Descriptor {
+fn entry(at: Position, id: u16, written: u32) -> (u64, u16) {
     let wrote = if written > 0 { FLAG_WRITE } else { 0 };
-    Descriptor { span: Span { addr: 0, len: written }, id, flags: at.used() | wrote }
+    (u64::from(written) | u64::from(id).wrapping_shl(32), at.used() | wrote)
 }
 
 impl PackedQueue {
@@ -336,7 +336,8 @@ impl PackedQueue {
             if slots == 0 {
                 continue;
             }
-            let [_, high] = entry(at, id, written).emit();
+            let (high, flags) = entry(at, id, written);
+            let high = high | u64::from(flags).wrapping_shl(48);
             let stored = self.ring.store_word(at.at().wrapping_add(LEN), high);
             stored.map_err(RingError::Lost)?;
             count = count.wrapping_add(1);
@@ -353,13 +354,12 @@ impl PackedQueue {
     fn give_hidden(&mut self, id: u16, written: u32) -> Result<(), RingError> {
         let Some(Held { slots, entry: noted, .. }) = self.release(id) else { return Ok(()) };
         let at = self.pushed;
-        let entry = entry(at, id, written);
+        let (high, flags) = entry(at, id, written);
         if at == self.shown {
-            self.gate = entry.flags;
+            self.gate = flags;
         } else {
-            self.flags.push((at, entry.flags));
+            self.flags.push((at, flags));
         }
-        let [_, high] = entry.emit();
         let [l0, l1, l2, l3, i0, i1, _, _] = high.to_le_bytes();
         let stored = self.ring.write(at.at().wrapping_add(LEN), &[l0, l1, l2, l3, i0, i1]);
         stored.map_err(RingError::Lost)?;

@@ -121,6 +121,7 @@ impl Lane {
     /// Gives every buffer to the backend, to be written.
     pub(super) fn post_all(&mut self) -> Result<(), DriverError> {
         self.driver.add_each(u16::MAX, true, self.spans(self.slot_bytes))?;
+        self.unshown = self.batch;
         self.flush()
     }
 

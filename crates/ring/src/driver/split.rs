@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
 use super::{DriverError, Layout, Used, links, tabulate};
-use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING, USED_PER_LINE};
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING};
 use crate::handshake::{ask_index, look_index, show_index};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 
 /// Used entries that are fetched at once.
 const FETCHED_MAX: u16 = 64;
+/// Used entries in a cache line.
+const USED_PER_LINE: usize = 8;
 /// Ends the list of free descriptors.
 const NONE: u16 = u16::MAX;
 

@@ -7,9 +7,12 @@ use causeway_memory::{Map, OutOfGrant, Span, View};
 use super::SplitQueue;
 use crate::chain::{Chain, prefetch};
 use crate::error::RingError;
-use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING, USED_PER_LINE};
+use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING};
 use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES};
 use crate::queue::Popped;
+
+/// Used entries in a cache line.
+const USED_PER_LINE: usize = 8;
 
 /// A descriptor, copied out.
 struct Descriptor {
