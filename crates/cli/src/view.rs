@@ -171,6 +171,10 @@ pub struct Shard {
     pub moves_total: u64,
 }
 
+fn one() -> u32 {
+    1
+}
+
 /// A group.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Group {
@@ -179,6 +183,9 @@ pub struct Group {
     /// `learn` or `routes`.
     #[serde(default)]
     pub forwarding: String,
+    /// Its share of a dispatcher's time beside other groups that are busy.
+    #[serde(default = "one")]
+    pub weight: u32,
     /// Its ports.
     pub ports: Vec<String>,
     /// Its links.

@@ -5,7 +5,7 @@
 //! whose receiver is short of buffers waits as a copy, as long and as many as frames of guests do.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
-use causeway_fabric::{Context, Mac, Progress, Served};
+use causeway_fabric::{Context, Mac, Progress, Served, cost};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::pcapng::Direction;
 
@@ -16,6 +16,7 @@ use crate::forward::{Origin, Route, attempt};
 use crate::job::Taken;
 use crate::limits::{ARRIVALS_AT_ONCE, ARRIVALS_PER_TURN_MAX};
 use crate::port::Directory;
+use crate::resume::Rest;
 use crate::route::Place;
 use crate::run::{Offer, Run, Way};
 use crate::service::Ethernet;
@@ -86,17 +87,41 @@ impl Directory {
     }
 }
 
+/// The estimated time of a frame of `len` bytes.
+fn time_of(len: usize) -> u64 {
+    cost::CHAIN_NS.saturating_add(cost::bytes(len))
+}
+
+/// The first of some frames, as many as fit in the time that is left, one at least.
+fn fitting(frames: &[Arrival], left_ns: u64) -> &[Arrival] {
+    let mut sum_ns = 0_u64;
+    let fits = |frame: &&Arrival| {
+        let fits = sum_ns == 0 || sum_ns < left_ns;
+        sum_ns = sum_ns.saturating_add(time_of(frame.at.len()));
+        fits
+    };
+    let count = frames.iter().take_while(fits).count();
+    frames.get(..count).unwrap_or(frames)
+}
+
 impl Ethernet {
     /// Takes what links brought.
     pub(crate) fn take_in(&mut self, cx: &mut Context<'_>) -> Served {
         self.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
         self.spent = 0;
+        if !self.resume_late(cx) {
+            return Served { progress: Progress::Worked, count: 0 };
+        }
         if let Some((arrivals, at)) = self.unfinished.take() {
             any = true;
             self.arrive(cx, arrivals, at);
         }
-        while self.spent < ARRIVALS_PER_TURN_MAX && self.unfinished.is_none() {
+        while self.spent < ARRIVALS_PER_TURN_MAX
+            && self.unfinished.is_none()
+            && self.late.is_empty()
+            && !(any && cx.is_over())
+        {
             let message = self.inbox.as_ref().and_then(|inbox| inbox.mailbox.next());
             let Some(message) = message else { break };
             any = true;
@@ -160,11 +185,13 @@ impl Ethernet {
     fn arrive(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
         let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
         while let Some(some) = arrivals.frames.get(at..).filter(|frames| !frames.is_empty()) {
-            if self.spent >= ARRIVALS_PER_TURN_MAX {
+            let over = !self.late.is_empty() || (self.spent > 1 && cx.is_over());
+            if over || self.spent >= ARRIVALS_PER_TURN_MAX {
                 self.unfinished = Some((arrivals, at));
                 return;
             }
             let some = some.get(..ARRIVALS_AT_ONCE).unwrap_or(some);
+            let some = fitting(some, cx.left_ns());
             self.arrive_at_once(cx, place, &arrivals, some);
             at = at.saturating_add(some.len());
         }
@@ -193,6 +220,7 @@ impl Ethernet {
             runs.push(Run { way, count: 1, longest: usize::MAX });
         }
         let mut rest = landed.get_mut(..frames.len()).unwrap_or(&mut []);
+        cx.charge(rest.iter().map(|taken| time_of(taken.job.len)).fold(0, u64::saturating_add));
         if !self.directory.taps.is_empty() {
             let source = Source::Link(&arrivals.bytes);
             self.directory.taps.show(place, Direction::In, source, rest, cx.now_ns);
@@ -208,7 +236,7 @@ impl Ethernet {
     /// Copies and checks the first bytes of a frame, and finds its way.
     fn land(
         &mut self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         place: Place,
         taken: &mut Taken,
         arrival: &Arrival,
@@ -228,7 +256,7 @@ impl Ethernet {
                 Seen::Never => print = Some(known_by),
                 Seen::Nearby(first) => {
                     self.directory.floods.widen(known_by);
-                    self.widen(cx.now_ns, (place, bytes), taken, first);
+                    self.widen(cx, (place, bytes), taken, first);
                     return Ok(Way::Done);
                 }
                 Seen::Everywhere => return Err(DropReason::Duplicate),
@@ -256,8 +284,14 @@ impl Ethernet {
 
     /// A copy of a frame that came before, by a link that was not for transit: it goes to the links
     /// that the first could not go to.
-    fn widen(&mut self, now_ns: u64, from: (Place, &[u8]), taken: &mut Taken, first: Place) {
-        let directory = &mut self.directory;
+    fn widen(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: (Place, &[u8]),
+        taken: &mut Taken,
+        first: Place,
+    ) {
+        let (directory, now_ns) = (&mut self.directory, cx.now_ns);
         let route = match directory.by_routes(from.0, taken) {
             Some(Ok(route)) => route,
             Some(Err(_)) => return,
@@ -277,18 +311,18 @@ impl Ethernet {
         targets.retain(|to| is_link(*to) && *to != first && !uplinks.is_transit(*to));
         self.spent = self.spent.saturating_add(targets.len());
         for to in &targets {
-            self.pass_on(now_ns, from, std::slice::from_mut(taken), *to);
+            self.pass_on(cx, from, std::slice::from_mut(taken), *to, 0);
         }
         self.targets = targets;
     }
 
-    /// Brings frames of one way to those whom they are for.
+    /// Brings frames of one way to their receivers.
     fn bring(&mut self, cx: &mut Context<'_>, from: (Place, &[u8]), run: &mut [Taken], way: Way) {
         self.spent = self.spent.saturating_add(run.len());
         match way {
             Way::Done => {}
-            Way::To(to, queue) => self.bring_to(cx, from, run, (to, queue), true),
-            Way::Link(to) => self.pass_on(cx.now_ns, from, run, to),
+            Way::To(to, queue) => self.bring_to(cx, from, run, (to, queue), 0),
+            Way::Link(to) => self.pass_on(cx, from, run, to, 0),
             Way::All | Way::Learners | Way::Set(_) => {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.directory.list_targets(from.0, way, &mut targets);
@@ -296,51 +330,95 @@ impl Ethernet {
                     self.spent = self.spent.saturating_add(targets.len());
                     self.directory.number(taken, way, &targets);
                     let taken = std::slice::from_mut(taken);
-                    self.bring_to_each(cx, from, taken, &targets);
+                    self.bring_to_each(cx, from, taken, &targets, 0);
                 }
                 self.targets = targets;
             }
         }
     }
 
-    fn bring_to_each(
+    /// Brings a frame to each of `targets`, to the first from piece `done` on.
+    pub(crate) fn bring_to_each(
         &mut self,
         cx: &mut Context<'_>,
         from: (Place, &[u8]),
         taken: &mut [Taken],
         targets: &[Place],
+        mut done: usize,
     ) {
-        for &to in targets {
-            if is_link(to) {
-                self.pass_on(cx.now_ns, from, taken, to);
-                continue;
+        // One that is alone in being meant may wait for the receiver's buffers.
+        if let [only] = targets
+            && !is_link(*only)
+            && let Some(Taken { job, .. }) = taken.first()
+            && self.directory.get(*only).is_some_and(|port| port.mac != job.source)
+            && let Some(queue) = self.directory.receive_queue(*only, job)
+        {
+            return self.bring_to(cx, from, taken, (*only, queue), done);
+        }
+        let mut left = targets;
+        while let Some((&to, others)) = left.split_first() {
+            let late = !self.late.is_empty() || (left.len() < targets.len() && cx.is_over());
+            if late || !self.bring_copy(cx, from, taken, to, &mut done) {
+                return self.keep_late(from, taken, done, &Rest::Many(left.to_vec()));
             }
-            let Some(Taken { job, .. }) = taken.first() else { continue };
-            // What a guest sent before it moved here may be under way yet: not back to itself.
-            if self.directory.get(to).is_some_and(|port| port.mac == job.source) {
-                continue;
-            }
-            match self.directory.receive_queue(to, job) {
-                Some(queue) => {
-                    // One that is alone in being meant may wait.
-                    let holds = targets.len() == 1;
-                    self.bring_to(cx, from, taken, (to, queue), holds);
-                }
-                None => self.directory.dropped(to, DropReason::ReceiverDown),
-            }
+            done = 0;
+            left = others;
         }
     }
 
-    /// Brings frames to a receive queue.
-    fn bring_to(
+    /// Brings a frame to one of many. Returns `false` if pieces are left, beyond the turn's time.
+    fn bring_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: (Place, &[u8]),
+        taken: &mut [Taken],
+        to: Place,
+        done: &mut usize,
+    ) -> bool {
+        if is_link(to) {
+            return self.depart_from_link(cx, from, taken, to, done) > 0;
+        }
+        let Some(Taken { job, .. }) = taken.first() else { return true };
+        // What a guest sent before it moved here may be under way yet: not back to itself.
+        if self.directory.get(to).is_some_and(|port| port.mac == job.source) {
+            return true;
+        }
+        cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(job.len)));
+        let why = match self.directory.receive_queue(to, job) {
+            None => Some(DropReason::ReceiverDown),
+            Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
+            Some(queue) => {
+                let Self { directory, scratch, .. } = self;
+                let mut offer = Offer { frames: taken, longest: usize::MAX, done: *done };
+                let (origin, to) = (Origin::Link(from.1), (to, queue));
+                let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
+                *done = offer.done;
+                if attempt.yielded {
+                    return false;
+                }
+                attempt.short.map(|_| DropReason::NoBuffer)
+            }
+        };
+        if let Some(why) = why {
+            self.directory.dropped(to, why);
+        }
+        true
+    }
+
+    /// Brings frames to a receive queue, the first from piece `done` on; those that it has no
+    /// buffers for are held.
+    pub(crate) fn bring_to(
         &mut self,
         cx: &mut Context<'_>,
         (place, bytes): (Place, &[u8]),
         run: &mut [Taken],
         to: (u32, usize),
-        holds: bool,
+        mut done: usize,
     ) {
-        let (mut settled, mut short, mut done) = (0, None, 0);
+        if !self.late.is_empty() {
+            return self.keep_late((place, bytes), run, done, &Rest::One(to));
+        }
+        let (mut settled, mut short) = (0, None);
         if !self.directory.waits(to.0, to.1) {
             let Self { directory, scratch, .. } = self;
             let origin = Origin::Link(bytes);
@@ -348,38 +426,52 @@ impl Ethernet {
             let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
             done = offer.done;
             (settled, short) = (attempt.settled, attempt.short);
+            if attempt.yielded {
+                let rest = run.get(settled..).unwrap_or(&[]);
+                return self.keep_late((place, bytes), rest, done, &Rest::One(to));
+            }
         }
         for taken in run.get(settled..).unwrap_or(&[]) {
-            if !holds {
-                self.directory.dropped(to.0, DropReason::NoBuffer);
-            } else if self.hold_copy(
-                cx,
-                (place, bytes),
-                taken,
-                std::mem::take(&mut done),
-                to,
-                short,
-            ) {
+            let done = std::mem::take(&mut done);
+            if self.hold_copy(cx, (place, bytes), taken, done, to, short) {
                 short = None;
             }
         }
     }
 
-    /// Sends frames of one link on by another.
-    fn pass_on(
+    /// Sends frames of one link on by another, the first from piece `done` on.
+    pub(crate) fn pass_on(
         &mut self,
-        now_ns: u64,
+        cx: &mut Context<'_>,
+        from: (Place, &[u8]),
+        run: &mut [Taken],
+        to: Place,
+        mut done: usize,
+    ) {
+        let settled = match self.late.is_empty() {
+            true => self.depart_from_link(cx, from, run, to, &mut done),
+            false => 0,
+        };
+        self.keep_late(from, run.get(settled..).unwrap_or(&[]), done, &Rest::Link(to));
+    }
+
+    /// Returns how many frames are settled: sent, or dropped and counted.
+    fn depart_from_link(
+        &mut self,
+        cx: &mut Context<'_>,
         (from, bytes): (Place, &[u8]),
         run: &mut [Taken],
         to: Place,
-    ) {
+        done: &mut usize,
+    ) -> usize {
         let directory = &mut self.directory;
         if directory.uplinks.may_pass(from, to) {
-            depart(directory, Source::Link(bytes), (from, to), run, now_ns);
-        } else {
-            for _ in run {
-                directory.dropped(from, DropReason::NoTransit);
-            }
+            let time = (cx.now_ns, &mut *cx.slice);
+            return depart(directory, Source::Link(bytes), (from, to), run, done, time);
         }
+        for _ in &*run {
+            directory.dropped(from, DropReason::NoTransit);
+        }
+        run.len()
     }
 }

@@ -6,6 +6,7 @@
 //! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
 
 use causeway_fabric::carrier::Body;
+use causeway_fabric::{Slice, cost};
 use causeway_memory::Map;
 use causeway_memory::copy::CopyError;
 use causeway_ring::{Chain, Queue};
@@ -14,6 +15,7 @@ use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_
 
 use crate::counters::{Counters, DropReason};
 use crate::job::{Job, header_for, header_len, put_header};
+use crate::limits::MERGED_BUFFERS_MAX;
 use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, plan};
 use crate::source::{Source, put, skip};
@@ -23,6 +25,8 @@ use crate::source::{Source, put, skip};
 pub(crate) enum Trouble {
     /// The receiver has too few buffers; it has this many.
     Short(u16),
+    /// The turn's time is over; some pieces are left.
+    Yield,
     /// It cannot be delivered.
     Drop(DropReason),
     /// The receiver's guest broke a rule.
@@ -84,6 +88,7 @@ impl Scratch {
         from: From<'_>,
         to: &mut To<'_>,
         done: &mut usize,
+        slice: &mut Slice,
     ) -> Result<(), Trouble> {
         if from.job.offload == Offload::None {
             return self.pass(from, to);
@@ -91,7 +96,9 @@ impl Scratch {
         match plan(&from.job.offload, to.features) {
             Plan::Pass => self.pass(from, to),
             Plan::Complete(place) => self.complete(from, to, place),
-            Plan::Cut { place, gso, complete } => self.cut(from, to, place, gso, complete, done),
+            Plan::Cut { place, gso, complete } => {
+                self.cut(from, to, (place, gso, complete), done, slice)
+            }
         }
     }
 
@@ -127,10 +134,9 @@ impl Scratch {
         &mut self,
         from: From<'_>,
         to: &mut To<'_>,
-        place: ChecksumPlace,
-        gso: Gso,
-        complete: bool,
+        (place, gso, complete): (ChecksumPlace, Gso, bool),
         done: &mut usize,
+        slice: &mut Slice,
     ) -> Result<(), Trouble> {
         let job = &*from.job;
         let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
@@ -154,14 +160,20 @@ impl Scratch {
                 Some(frame) => Body::Private(frame.get(piece.payload.clone()).unwrap_or(&[])),
                 None => rest,
             };
+            let len = piece.len();
             result = self.piece(to, piece, body, complete);
             if result.is_err() {
                 break;
             }
+            slice.charge(cost::PIECE_NS.saturating_add(cost::bytes(len)));
             if *done == 0 {
                 to.counters.cut = to.counters.cut.wrapping_add(1);
             }
             *done = done.saturating_add(1);
+            if slice.is_over() && segmenter.has_more() {
+                result = Err(Trouble::Yield);
+                break;
+            }
         }
         if complete {
             self.frame = frame;
@@ -235,7 +247,7 @@ impl Scratch {
             if room >= need {
                 return Ok(count);
             }
-            if !mergeable {
+            if !mergeable || count >= MERGED_BUFFERS_MAX {
                 self.put_back(to, count);
                 return Err(Trouble::Drop(DropReason::BufferTooSmall));
             }

@@ -7,7 +7,7 @@
 
 use causeway_fabric::carrier::{Carrier, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
-use causeway_fabric::{Context, Port};
+use causeway_fabric::{Context, Port, Slice, cost};
 use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload};
 
@@ -21,22 +21,30 @@ use crate::route::Place;
 use crate::source::{Source, skip};
 use crate::uplink::push;
 
-/// Gives a frame to a carrier; cut, if that carries no unfinished ones.
+/// Gives a frame to a carrier; cut, if that carries no unfinished ones, from piece `done` on. Returns
+/// `false` if the turn's time is over and pieces are left.
 fn give(
     from: &From<'_>,
     (hops, flood): (u8, Option<u64>),
     carrier: &mut dyn Carrier,
-) -> Result<(), DropReason> {
+    done: &mut usize,
+    slice: &mut Slice,
+) -> Result<bool, DropReason> {
     let job = &*from.job;
     let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&job.offload, 0) };
     let offload = match todo {
         Plan::Pass => job.offload,
         Plan::Complete(place) => Offload::Checksum(place),
         // Its pieces would have one number: links that carry numbers carry frames whole.
-        Plan::Cut { place, gso, .. } => return give_pieces(from, hops, carrier, (place, gso)),
+        Plan::Cut { place, gso, .. } => {
+            return give_pieces(from, hops, carrier, (place, gso), done, slice);
+        }
     };
     let (head, body) = (job.head(), from.rest());
-    push(carrier, &Outgoing { offload: &offload, head, body, len: job.len, hops, flood })
+    push(carrier, &Outgoing { offload: &offload, head, body, len: job.len, hops, flood })?;
+    // The copy, and the kernel's or the cipher's.
+    slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(job.len).saturating_mul(2)));
+    Ok(true)
 }
 
 fn give_pieces(
@@ -44,12 +52,16 @@ fn give_pieces(
     hops: u8,
     carrier: &mut dyn Carrier,
     (place, gso): (ChecksumPlace, Gso),
-) -> Result<(), DropReason> {
+    done: &mut usize,
+    slice: &mut Slice,
+) -> Result<bool, DropReason> {
     let job = &*from.job;
     let mut segmenter =
         Segmenter::new(job.head(), &job.frame, place, gso, job.len).ok_or(DropReason::BadHeader)?;
+    segmenter.skip(*done);
     let mut body = from.all();
-    skip(&mut body, usize::from(gso.header_len));
+    let given = usize::from(gso.size).saturating_mul(*done);
+    skip(&mut body, usize::from(gso.header_len).saturating_add(given));
     let mut result = Ok(());
     while let Some(piece) = segmenter.next_piece() {
         let (offload, head, len) = (&piece.offload(), &*piece.headers, piece.len());
@@ -59,23 +71,33 @@ fn give_pieces(
         if matches!(result, Err(DropReason::SenderFault)) {
             break;
         }
+        *done = done.saturating_add(1);
+        slice.charge(cost::PIECE_NS.saturating_add(cost::bytes(len).saturating_mul(2)));
+        if slice.is_over() && segmenter.has_more() {
+            return Ok(false);
+        }
     }
-    result
+    result.map(|()| true)
 }
 
-/// Sends frames out of the host at `to`. Those that cannot leave are counted at the port that they
-/// came from.
+/// Sends frames out of the host at `to`, the first from piece `done` on. Those that cannot leave are
+/// counted at the port that they came from. Returns how many frames are settled: not those beyond
+/// the turn's time.
 pub(crate) fn depart(
     directory: &mut Directory,
     source: Source<'_>,
     (from, to): (Place, Place),
     frames: &mut [Taken],
-    now_ns: u64,
-) {
-    if !directory.taps.is_empty() {
+    done: &mut usize,
+    (now_ns, slice): (u64, &mut Slice),
+) -> usize {
+    if *done == 0 && !directory.taps.is_empty() {
         directory.taps.show(to, Direction::Out, source, frames, now_ns);
     }
-    for Taken { chain, at, job, hops, flood, .. } in frames {
+    for (settled, Taken { chain, at, job, hops, flood, .. }) in frames.iter_mut().enumerate() {
+        if settled > 0 && slice.is_over() {
+            return settled;
+        }
         let sent = if *hops >= HOPS_MAX {
             Err(DropReason::TooManyHops)
         } else {
@@ -83,25 +105,34 @@ pub(crate) fn depart(
                 None => Err(DropReason::LinkDown),
                 Some(carrier) => {
                     let from = From { source, chain, at: *at, job };
-                    give(&from, (*hops, *flood), carrier)
+                    give(&from, (*hops, *flood), carrier, done, slice)
                 }
             }
         };
-        if let Err(why) = sent {
-            directory.dropped(from, why);
+        match sent {
+            Ok(true) => {}
+            Ok(false) => return settled,
+            Err(why) => directory.dropped(from, why),
         }
+        *done = 0;
     }
+    frames.len()
 }
 
 /// As [`depart`], for frames of a guest.
 pub(crate) fn depart_from_port(
     directory: &mut Directory,
-    cx: &Context<'_>,
-    (from, to): (Place, Place),
+    cx: &mut Context<'_>,
+    way: (Place, Place),
     frames: &mut [Taken],
-) {
-    let map = directory.get(from).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
-    if let Some(map) = map {
-        depart(directory, Source::Guest(map), (from, to), frames, cx.now_ns);
+    done: &mut usize,
+) -> usize {
+    let map = directory.get(way.0).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
+    match map {
+        Some(map) => {
+            let time = (cx.now_ns, &mut *cx.slice);
+            depart(directory, Source::Guest(map), way, frames, done, time)
+        }
+        None => frames.len(),
     }
 }

@@ -9,7 +9,7 @@
 
 use causeway_fabric::carrier::Body;
 use causeway_fabric::orders::Forwarding;
-use causeway_fabric::{Context, Port, PortId, Progress};
+use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
@@ -19,9 +19,9 @@ use causeway_wire::virtio_net::Offload;
 use crate::backlog::Sender;
 use crate::counters::DropReason;
 use crate::deliver::{Scratch, To};
-use crate::depart::depart_from_port;
 use crate::job::{Job, Taken};
 use crate::limits::{BATCH_FRAMES, FLOOD_BYTES, TURNS_OUT};
+use crate::offload::{Plan, plan};
 use crate::port::{Directory, Last, pair};
 use crate::route::SetId;
 use crate::run::{Offer, Outcome, Run, Way};
@@ -63,21 +63,22 @@ impl Alike {
 }
 
 impl Usual {
-    /// Reads frames and adds them up as long as they are such; gives the first that is not, and
-    /// whether it is plain.
+    /// Reads frames and adds them up as long as they are such and no longer than `room` bytes in
+    /// all; returns the first that is not, and whether it is plain.
     #[inline(never)]
     fn follow<'a>(
         &self,
         map: &Map,
         frames: &mut std::slice::IterMut<'a, Taken>,
         alike: &mut Alike,
+        room: u64,
     ) -> Option<(&'a mut Taken, bool)> {
         let mut sum = *alike;
         let other = frames.find_map(|taken| {
             let plain = taken.job.read_plain(map, &taken.chain, self.features);
             let Taken { job, held, .. } = &mut *taken;
             let pair = job.source == self.source && job.destination == self.destination;
-            if !(plain && pair && job.len <= self.most) {
+            if !(plain && pair && job.len <= self.most && (sum.bytes as u64) < room) {
                 return Some((taken, plain));
             }
             *held = false;
@@ -184,11 +185,14 @@ impl Ethernet {
             return Progress::Idle;
         }
         let (id, mut taken) = (port.id, 0_usize);
+        if !self.resume(cx, (place, queue)) {
+            return Progress::Worked;
+        }
         self.refused = 0;
         let mut left = budget;
         let mut progress = Progress::Idle;
         let mut batch = std::mem::take(&mut self.batch);
-        while left > 0 {
+        while left > 0 && !(taken > 0 && cx.is_over()) {
             match take(cx, id, queue, &mut batch, left.min(BATCH_FRAMES)) {
                 Ok(0) => break,
                 Ok(count) => {
@@ -243,7 +247,7 @@ impl Ethernet {
                     let offer = Offer { frames, longest, done: 0 };
                     self.offer(cx, sender, offer, (to, queue));
                 }
-                Way::Link(to) => depart_from_port(&mut self.directory, cx, (sender.0, to), frames),
+                Way::Link(to) => self.offer_to_link(cx, sender, frames, to, 0),
                 Way::All | Way::Learners | Way::Set(_) => {
                     self.offer_all(cx, sender, frames, way, left);
                 }
@@ -256,12 +260,13 @@ impl Ethernet {
         }
     }
 
-    /// Copies and checks the first bytes of each frame, and notes the runs that they are. Says of how
-    /// many: not of those behind frames for many that are more work together than `left` frames.
+    /// Copies and checks the first bytes of each frame, and notes the runs that they are. Returns the
+    /// number of frames: without those behind frames for many that are more work together than `left`
+    /// frames, and without those beyond the turn's time, as far as that can be estimated.
     #[inline(never)]
     fn sort(
         &mut self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         place: u32,
         batch: &mut [Taken],
         mut left: usize,
@@ -274,22 +279,38 @@ impl Ethernet {
         self.directory.routes.tidy();
         let most = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
         let (mut count, mut bytes) = (0_usize, 0_usize);
+        // The estimated time of these frames and of their pieces and copies, and of their chains.
+        let (limit_ns, mut all_ns, mut chains_ns) = (cx.left_ns(), 0_u64, 0_u64);
         // What is known of the frames that follow, if anything; those that were such; the run of both.
         let mut usual: Option<Usual> = None;
         let (mut alike, mut run) = (Alike::default(), Run::default());
         let mut frames = batch.iter_mut();
         loop {
             let next = match &usual {
-                Some(usual) => usual.follow(map, &mut frames, &mut alike),
+                Some(usual) => {
+                    let room = limit_ns.saturating_sub(all_ns).saturating_mul(8);
+                    usual.follow(map, &mut frames, &mut alike, room)
+                }
                 None => frames.next().map(|taken| {
                     let plain = taken.job.read_plain(map, &taken.chain, features);
                     (taken, plain)
                 }),
             };
             let Some((taken, plain)) = next else { break };
+            let alike_ns = cost::bytes(alike.bytes);
+            let any = count.wrapping_add(alike.frames) > 0;
+            if any && all_ns.saturating_add(alike_ns) >= limit_ns {
+                break;
+            }
             let read = match plain {
                 true => Ok(()),
-                false => taken.job.read_any(map, &taken.chain, features),
+                false => {
+                    let spans = taken.chain.readable().len() as u64;
+                    let spans_ns = spans.saturating_mul(cost::SPAN_NS);
+                    chains_ns = chains_ns.saturating_add(spans_ns);
+                    all_ns = all_ns.saturating_add(spans_ns);
+                    taken.job.read_any(map, &taken.chain, features)
+                }
             };
             taken.held = false;
             let len = taken.job.len;
@@ -303,6 +324,7 @@ impl Ethernet {
             }
             count = count.wrapping_add(alike.frames).wrapping_add(1);
             bytes = bytes.wrapping_add(alike.bytes).wrapping_add(len);
+            all_ns = all_ns.saturating_add(alike_ns);
             self.count_usual(place, usual, (&mut alike, &mut run), cx.now_ns);
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
             // What is refused would fill the view with what nobody said.
@@ -316,13 +338,23 @@ impl Ethernet {
             });
             usual = (all && own).then_some(Usual { features, source: mac, destination, most });
             self.runs.push(std::mem::replace(&mut run, Run { way, count: 1, longest }));
+            let mut frame_ns = cost::bytes(len);
+            if taken.job.offload != Offload::None {
+                let pieces = self.directory.pieces(way, &taken.job) as u64;
+                frame_ns = frame_ns.saturating_add(pieces.saturating_mul(cost::PIECE_NS));
+            }
             let receivers = match way {
                 Way::All => self.directory.members.len(),
                 Way::Learners => self.directory.learners.len(),
                 Way::Set(set) => self.directory.routes.places(set).len(),
-                Way::Done | Way::To(..) | Way::Link(_) => continue,
+                Way::Done | Way::To(..) | Way::Link(_) => {
+                    all_ns = all_ns.saturating_add(frame_ns);
+                    continue;
+                }
             };
             let receivers = receivers.saturating_add(self.directory.uplinks.up().len());
+            let copies_ns = frame_ns.saturating_add(cost::CHAIN_NS);
+            all_ns = all_ns.saturating_add(copies_ns.saturating_mul(receivers as u64));
             left = left.saturating_sub(receivers);
             if left == 0 {
                 break;
@@ -339,6 +371,8 @@ impl Ethernet {
             let (source, sent) = (Source::Guest(map), batch.get(..count).unwrap_or(&[]));
             self.directory.taps.show(place, Direction::In, source, sent, cx.now_ns);
         }
+        let frames_ns = (count as u64).saturating_mul(cost::CHAIN_NS);
+        cx.charge(frames_ns.saturating_add(cost::bytes(bytes)).saturating_add(chains_ns));
         count
     }
 
@@ -355,102 +389,6 @@ impl Ethernet {
             run.count = run.count.wrapping_add(alike.frames);
             run.longest = run.longest.max(alike.longest);
             self.directory.count_alike(place, (source, destination), alike, now_ns);
-        }
-    }
-
-    /// Offers frames to their only receiver. Those that it has no room for now are held.
-    fn offer(
-        &mut self,
-        cx: &mut Context<'_>,
-        sender: Sender,
-        mut offer: Offer<'_>,
-        to: (u32, usize),
-    ) {
-        let (mut settled, mut short) = (0, None);
-        // What waits already goes first.
-        if !self.directory.waits(to.0, to.1) {
-            let Self { directory, scratch, .. } = self;
-            let origin = Origin::Port(sender.0);
-            let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
-            (settled, short) = (attempt.settled, attempt.short);
-        }
-        let Offer { frames, mut done, .. } = offer;
-        for taken in frames.get_mut(settled..).unwrap_or(&mut []) {
-            if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short) {
-                // Who was told of the first need not be told of the others.
-                short = None;
-                self.ahead = self.ahead.saturating_sub(1);
-            }
-        }
-    }
-
-    /// Offers frames to many; those without room go without.
-    fn offer_all(
-        &mut self,
-        cx: &mut Context<'_>,
-        sender: Sender,
-        run: &mut [Taken],
-        way: Way,
-        left: &mut usize,
-    ) {
-        let mut targets = std::mem::take(&mut self.targets);
-        self.directory.list_targets(sender.0, way, &mut targets);
-        for taken in run {
-            // A frame for many is as much work as many frames.
-            *left = left.saturating_sub(targets.len().saturating_sub(1));
-            self.directory.number(taken, way, &targets);
-            if taken.flood.is_some() && self.directory.uplinks.any_transit() {
-                self.directory.note_own(cx, sender.0, taken);
-            }
-            match targets.as_slice() {
-                [only] if is_link(*only) => self.copy_to_each(cx, sender.0, taken, &[*only]),
-                [only] => match self.directory.receive_queue(*only, &taken.job) {
-                    Some(queue) => {
-                        self.offer(cx, sender, Offer::of_one(taken), (*only, queue));
-                        continue;
-                    }
-                    None => self.directory.dropped(*only, DropReason::ReceiverDown),
-                },
-                [] => {
-                    let routed = matches!(way, Way::Set(_));
-                    let unknown = DropReason::UnknownDestination;
-                    let why = if routed { DropReason::NoRoute } else { unknown };
-                    self.directory.dropped(sender.0, why);
-                }
-                many => self.copy_to_each(cx, sender.0, taken, many),
-            }
-            taken.flood = None;
-        }
-        self.targets = targets;
-    }
-
-    fn copy_to_each(
-        &mut self,
-        cx: &mut Context<'_>,
-        place: u32,
-        taken: &mut Taken,
-        targets: &[u32],
-    ) {
-        for &to in targets {
-            if is_link(to) {
-                let taken = std::slice::from_mut(&mut *taken);
-                depart_from_port(&mut self.directory, cx, (place, to), taken);
-                continue;
-            }
-            let why = match self.directory.receive_queue(to, &taken.job) {
-                None => Some(DropReason::ReceiverDown),
-                Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
-                Some(queue) => {
-                    let mut offer = Offer::of_one(&mut *taken);
-                    let Self { directory, scratch, .. } = self;
-                    let (origin, to) = (Origin::Port(place), (to, queue));
-                    let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
-                    attempt.short.map(|_| DropReason::NoBuffer)
-                }
-            };
-            if let Some(why) = why {
-                self.directory.dropped(to, why);
-            }
         }
     }
 }
@@ -546,6 +484,21 @@ impl Directory {
         }
     }
 
+    /// Into how many pieces a frame has to be cut at most; 0: it passes whole.
+    fn pieces(&self, way: Way, job: &Job) -> usize {
+        let Offload::Segment(_, gso) = job.offload else { return 0 };
+        let passes = match way {
+            Way::Done => true,
+            Way::To(to, _) => {
+                self.get(to).is_some_and(|port| plan(&job.offload, port.features) == Plan::Pass)
+            }
+            Way::Link(to) => self.uplinks.takes_offloads(to),
+            Way::All | Way::Learners | Way::Set(_) => false,
+        };
+        let size = usize::from(gso.size);
+        if passes { 0 } else { job.len.checked_div(size).unwrap_or(0) }
+    }
+
     /// The receivers of a frame for many: ports, and links.
     pub(crate) fn list_targets(&self, place: u32, way: Way, targets: &mut Vec<u32>) {
         targets.clear();
@@ -572,7 +525,7 @@ impl Directory {
     }
 
     /// Notes a frame of a port that leaves for many: what comes back of it is a copy.
-    fn note_own(&mut self, cx: &Context<'_>, place: u32, taken: &Taken) {
+    pub(crate) fn note_own(&mut self, cx: &Context<'_>, place: u32, taken: &Taken) {
         let Some(port) = self.get(place) else { return };
         let Some(map) = cx.ports.get(port.id).and_then(Port::map) else { return };
         let head = taken.job.head();
@@ -679,6 +632,8 @@ pub(crate) struct Attempt {
     pub settled: usize,
     /// Why it ended before the last: the receiver has too few buffers, it has this many.
     pub short: Option<u16>,
+    /// Why it ended before the last: the turn's time is over.
+    pub yielded: bool,
 }
 
 /// Who brought frames.
@@ -700,7 +655,7 @@ pub(crate) fn attempt(
     offer: &mut Offer<'_>,
 ) -> Attempt {
     let (place, queue) = to;
-    let mut attempt = Attempt { settled: offer.frames.len(), short: None };
+    let mut attempt = Attempt { settled: offer.frames.len(), ..Attempt::default() };
     let sender = match from {
         Origin::Port(from) => match directory.get(from) {
             Some(port) => Some(port.id),
@@ -726,9 +681,9 @@ pub(crate) fn attempt(
         return attempt;
     };
     let mut to = To { map, ring, features, mtu, counters: &mut receiver.counters };
-    let Outcome { settled, short, mut fault, sender_faults } =
-        scratch.deliver_all(source, &mut to, offer);
-    (attempt.settled, attempt.short) = (settled, short);
+    let Outcome { settled, short, yielded, mut fault, sender_faults } =
+        scratch.deliver_all(source, &mut to, offer, cx.slice);
+    (attempt.settled, attempt.short, attempt.yielded) = (settled, short, yielded);
     if map.poisoned() {
         fault = Some(SHRANK.into());
     }

@@ -1,6 +1,6 @@
 //! Frames that wait: taken in when a receiver is short of buffers, given out when it gets some.
 
-use causeway_fabric::{Context, Progress};
+use causeway_fabric::{Context, Progress, cost};
 
 use crate::backlog::{Held, Sender};
 use crate::counters::DropReason;
@@ -122,7 +122,10 @@ impl Ethernet {
         queue: usize,
         budget: usize,
     ) -> Progress {
-        for _ in 0..budget {
+        for nth in 0..budget {
+            if nth > 0 && cx.is_over() {
+                return Progress::Worked;
+            }
             let Some(backlog) =
                 self.directory.get_mut(place).and_then(|p| p.backlogs.get_mut(pair(queue)))
             else {
@@ -136,7 +139,16 @@ impl Ethernet {
             let origin = bytes.as_deref().map_or(Origin::Port(*from), Origin::Link);
             let attempt = attempt(directory, scratch, cx, origin, (place, queue), &mut offer);
             *done = offer.done;
+            let len = held.frame.job.len;
+            cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(len)));
             match attempt.short {
+                None if attempt.yielded => {
+                    let port = self.directory.get_mut(place);
+                    if let Some(backlog) = port.and_then(|p| p.backlogs.get_mut(pair(queue))) {
+                        backlog.put_back(held);
+                    }
+                    return Progress::Worked;
+                }
                 None => self.let_go(cx, held),
                 Some(had) => {
                     let port = self.directory.get_mut(place);
@@ -208,7 +220,8 @@ impl Ethernet {
                 }
             }
         }
-        for _ in received..gone.len() {
+        let unfinished = self.drop_unfinished(cx, place);
+        for _ in received..gone.len().saturating_add(unfinished) {
             self.directory.dropped(place, DropReason::SenderDown);
         }
         for held in gone.drain(..) {

@@ -31,6 +31,9 @@ pub const HELD_BYTES_MAX: usize = 4 << 20;
 /// Turns that a port sits out after one in which all that it sent broke a rule: who floods with
 /// nonsense takes a small part of the time that others have.
 pub const TURNS_OUT: u8 = 31;
+/// Most receive buffers that one frame is spread over: a driver whose buffers are 64 bytes long gets
+/// the longest frame.
+pub const MERGED_BUFFERS_MAX: usize = 1025;
 /// Most frames taken from a ring before the first is looked at.
 pub const BATCH_FRAMES: usize = 32;
 /// First bytes of a frame that are copied to be looked at; more where it asks for more.

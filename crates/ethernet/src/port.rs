@@ -1,6 +1,6 @@
 //! What the service knows of its ports.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use causeway_fabric::spec::{NetSpec, RouteEnd};
@@ -12,6 +12,7 @@ use crate::backlog::Backlog;
 use crate::counters::Counters;
 use crate::echo::Echoes;
 use crate::flood::Floods;
+use crate::resume::Unfinished;
 use crate::route::{Place, Routes};
 use crate::table::{Table, Taken};
 use crate::tap::Taps;
@@ -32,6 +33,8 @@ pub(crate) struct NetPort {
     pub receive: Vec<usize>,
     /// Frames that wait, by queue pair.
     pub backlogs: Vec<Backlog>,
+    /// Frames of it that did not fit in its turn, by queue pair.
+    pub unfinished: Vec<VecDeque<Unfinished>>,
     pub counters: Counters,
     /// Where its last frame went.
     pub last: Option<Last>,
@@ -83,6 +86,7 @@ impl NetPort {
             features: 0,
             receive: Vec::new(),
             backlogs: std::iter::repeat_with(Backlog::default).take(pairs).collect(),
+            unfinished: std::iter::repeat_with(VecDeque::new).take(pairs).collect(),
             counters: Counters::default(),
             last: None,
             sits_out: 0,

@@ -1,6 +1,8 @@
 //! Runs: frames that follow each other and go one way. Those to one receive queue are offered to it
 //! together: the short way as far as it goes, the long way for the others, in their order.
 
+use causeway_fabric::Slice;
+
 use crate::counters::DropReason;
 use crate::deliver::{From, Scratch, To, Trouble};
 use crate::job::Taken;
@@ -78,6 +80,8 @@ pub(crate) struct Outcome {
     pub settled: usize,
     /// Why it ended before the last: the receiver has too few buffers, it has this many.
     pub short: Option<u16>,
+    /// The turn's time is over before all pieces of the first frame that is left were delivered.
+    pub yielded: bool,
     /// What the receiver's guest did wrong.
     pub fault: Option<String>,
     /// How many of the frames cannot be reached in their sender's memory.
@@ -91,6 +95,7 @@ impl Scratch {
         from: Source<'_>,
         to: &mut To<'_>,
         Offer { frames, longest, done }: &mut Offer<'_>,
+        slice: &mut Slice,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let (mut open, mut ahead) = (true, false);
@@ -112,12 +117,19 @@ impl Scratch {
                 // What it got before is lost too, but was written.
                 Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
                 None if !job.fits(to.mtu) => Err(Trouble::Drop(DropReason::TooBig)),
-                None => self.deliver(From { source: from, chain, at: *at, job }, to, done),
+                None => {
+                    let from = From { source: from, chain, at: *at, job };
+                    self.deliver(from, to, done, slice)
+                }
             };
             match delivered {
                 Ok(()) => {}
                 Err(Trouble::Short(had)) => {
                     outcome.short = Some(had);
+                    return outcome;
+                }
+                Err(Trouble::Yield) => {
+                    outcome.yielded = true;
                     return outcome;
                 }
                 Err(Trouble::Drop(DropReason::SenderFault)) => {

@@ -1,6 +1,6 @@
 //! The Ethernet service as the dispatcher sees it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,6 +20,7 @@ use crate::backlog::Held;
 use crate::deliver::Scratch;
 use crate::features;
 use crate::job::Taken;
+use crate::late::Late;
 use crate::limits::CAPTURES_MAX;
 use crate::port::{Directory, NetPort, receive_queue, transmits};
 use crate::run::Runs;
@@ -51,6 +52,8 @@ pub struct Ethernet {
     /// What a link brought and was too much for a turn, and from which frame on.
     pub(crate) unfinished: Option<(Arrivals, usize)>,
     pub(crate) spent: usize,
+    /// Frames of links that did not fit in the turn.
+    pub(crate) late: VecDeque<Late>,
 }
 
 /// Where links put what they bring.

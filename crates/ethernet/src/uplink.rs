@@ -247,6 +247,12 @@ impl Uplinks {
         bundle.active_mut().map(|seat| &mut *seat.member.carrier)
     }
 
+    /// Whether frames leave whole at a place, with what is left to do for them.
+    pub fn takes_offloads(&self, place: Place) -> bool {
+        let active = self.get(place).and_then(Bundle::active);
+        active.is_some_and(|seat| seat.member.carrier.takes_offloads())
+    }
+
     /// Sends what carriers took.
     pub fn flush(&mut self) {
         for bundle in self.bundles.iter_mut().flatten() {

@@ -275,6 +275,8 @@ pub struct GroupView {
     pub name: Name,
     /// What becomes of frames that no route is for.
     pub forwarding: Forwarding,
+    /// Its share of a dispatcher's time beside other groups that are busy.
+    pub weight: u32,
     /// Its ports' names.
     pub ports: Vec<Name>,
     /// Its links' names.

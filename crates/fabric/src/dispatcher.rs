@@ -1,12 +1,12 @@
 //! A dispatcher: one thread that serves whole shards.
 //!
 //! Each shard has its own set of watched descriptors, and the dispatcher watches those sets. While
-//! a shard is busy the dispatcher goes round: a bounded number of queues of each busy shard, then
-//! the kernel's events. With none busy it parks in the kernel until a doorbell, a message, an
-//! order or a deadline. Orders come from other threads and run between turns; adding a shard,
-//! taking one away and asking it something are all orders.
+//! a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a
+//! slice of time ([`crate::slice`]), and looks at the kernel's events every [`LOOK_NS`], so that a
+//! group that was idle is served soon, whatever the others do. With none busy it parks in the
+//! kernel until a doorbell, a message, an order or a deadline. Orders come from other threads and
+//! run between turns; adding a shard, taking one away and asking it something are all orders.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use causeway_ring::Rescue;
 use rustix::event::EventfdFlags;
 
-use crate::bell::{self, Home};
+use crate::bell;
 use crate::control::CommandError;
 use crate::limits::{
-    COST_PER_LOOK, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, ORDERS_WAITING_MAX,
-    SHARD_SERVES_MAX, TAKEN_NS,
+    COST_PER_ROUND, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, LOOK_NS,
+    ORDERS_WAITING_MAX, TAKEN_NS,
 };
 use crate::load::{Load, Meter};
-use crate::shard::{Shard, Turn};
+use crate::roster::Roster;
+use crate::shard::Turn;
 use crate::share::{Scheduler, Share};
 use crate::spec::Name;
 use crate::watch::{Event, Poller, Token, Watch, When};
@@ -84,290 +85,6 @@ impl Worker {
     }
 }
 
-/// A shard and what its dispatcher knows of it.
-#[derive(Debug)]
-struct Seat {
-    key: Key,
-    shard: Box<Shard>,
-    serial: u32,
-    watch: Watch,
-    /// On the list of busy ones.
-    busy: bool,
-    deadline_ns: Option<u64>,
-    /// Queues served since the last look, and time since the window began.
-    turned: u32,
-    /// Looks in vain since something came to those that wait for their turn, in this round.
-    vain: usize,
-    round: u32,
-    meter: Meter,
-    load: Arc<Load>,
-}
-
-impl Seat {
-    /// A turn in a round: `before` and `during` it something came to those that wait.
-    fn looked(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
-        if before || self.round != round {
-            self.vain = 0;
-        }
-        let looks = usize::try_from(idle).unwrap_or(usize::MAX);
-        self.vain = if during { 0 } else { self.vain.saturating_add(looks) };
-        self.round = round;
-    }
-}
-
-/// A shard on its way from one dispatcher to another.
-#[derive(Debug)]
-pub(crate) struct Parted {
-    pub shard: Box<Shard>,
-    /// Goes with it: a descriptor that was let go of might be had by another at once.
-    watch: Watch,
-    load: Arc<Load>,
-}
-
-/// The shards of one dispatcher.
-#[derive(Debug)]
-pub(crate) struct Roster {
-    poller: Poller,
-    seats: Vec<Option<Seat>>,
-    busy: VecDeque<usize>,
-    deadlines: BTreeSet<(u64, usize)>,
-    serial: u32,
-    now_ns: u64,
-    share: Share,
-    /// A process was told something, and the processor was not let go since.
-    lets_in: bool,
-    /// Of turns in vain, since something was done or others had the processor.
-    round: u32,
-    /// Until then others have work for our processor.
-    crowded_ns: u64,
-    /// Of the dispatcher, for bells.
-    number: u16,
-}
-
-impl Roster {
-    fn new(poller: Poller, share: Share) -> Self {
-        let (seats, busy) = (Vec::new(), VecDeque::new());
-        let deadlines = BTreeSet::new();
-        Self {
-            poller,
-            seats,
-            busy,
-            deadlines,
-            serial: 0,
-            now_ns: 0,
-            share,
-            lets_in: false,
-            round: 0,
-            crowded_ns: 0,
-            number: 0,
-        }
-    }
-
-    /// A seat whose shard is about to be called: it has the time and the spin of now.
-    fn seat(&mut self, index: usize) -> Option<&mut Seat> {
-        let seat = self.seats.get_mut(index)?.as_mut()?;
-        let awaits = self.now_ns >= self.crowded_ns;
-        seat.shard.set_clock(self.now_ns, self.share.spin_ns(), awaits);
-        Some(seat)
-    }
-
-    fn find(&self, key: &Key) -> Option<usize> {
-        self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
-    }
-
-    /// Takes a new shard in.
-    pub(crate) fn adopt(&mut self, key: Key, shard: Box<Shard>, load: Arc<Load>) -> io::Result<()> {
-        let (index, token) = self.vacancy()?;
-        let watch = self.poller.watch(shard.events(), token, When::Readable)?;
-        self.sit(index, key, Parted { shard, watch, load });
-        Ok(())
-    }
-
-    /// Takes a shard in that another dispatcher has given away, or gives it back.
-    pub(crate) fn adopt_again(
-        &mut self,
-        key: Key,
-        mut parted: Parted,
-    ) -> Result<(), (Parted, io::Error)> {
-        let moved = self.vacancy().and_then(|(index, token)| {
-            parted.watch.move_to(&self.poller, token)?;
-            Ok(index)
-        });
-        match moved {
-            Ok(index) => self.sit(index, key, parted),
-            Err(error) => return Err((parted, error)),
-        }
-        Ok(())
-    }
-
-    /// A free seat, and how its shard will be reported.
-    fn vacancy(&mut self) -> io::Result<(usize, Token)> {
-        let free = self.seats.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.seats.len());
-        self.serial = self.serial.wrapping_add(1);
-        let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok((index, Token::Shard { slot, serial: self.serial }))
-    }
-
-    fn sit(&mut self, index: usize, key: Key, parted: Parted) {
-        let Parted { shard, watch, load } = parted;
-        // A vacancy has one.
-        let slot = u16::try_from(index).unwrap_or(u16::MAX);
-        let home = Home { dispatcher: self.number, slot, serial: self.serial };
-        let seat = Seat {
-            watch,
-            key,
-            shard,
-            serial: self.serial,
-            busy: false,
-            deadline_ns: None,
-            turned: 0,
-            vain: 0,
-            round: 0,
-            meter: Meter::default(),
-            load,
-        };
-        match self.seats.get_mut(index) {
-            Some(place) => *place = Some(seat),
-            None => self.seats.push(Some(seat)),
-        }
-        if self.number != 0
-            && let Some(seat) = self.seat(index)
-        {
-            seat.shard.moved(home);
-        }
-        self.refresh(index);
-    }
-
-    /// Gives a shard away.
-    pub(crate) fn release(&mut self, key: &Key) -> Option<Parted> {
-        // What was rung here is not heard elsewhere.
-        self.hear();
-        let index = self.find(key)?;
-        let Seat { mut shard, watch, load, deadline_ns, .. } = self.seats.get_mut(index)?.take()?;
-        shard.moved(Home::NONE);
-        self.busy.retain(|&busy| busy != index);
-        if let Some(at) = deadline_ns {
-            self.deadlines.remove(&(at, index));
-        }
-        Some(Parted { shard, watch, load })
-    }
-
-    /// Does something with one shard.
-    pub(crate) fn with<R>(&mut self, key: &Key, call: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-        let index = self.find(key)?;
-        let seat = self.seat(index)?;
-        let result = call(&mut seat.shard);
-        self.refresh(index);
-        Some(result)
-    }
-
-    /// Every shard.
-    pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&Key, &mut Shard)> {
-        self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
-    }
-
-    /// Wakes the sources whose bells shards of this thread have rung.
-    fn hear(&mut self) {
-        while let Some(rung) = bell::next_rung() {
-            let index = usize::from(rung.slot);
-            if let Some(seat) = self.seat(index).filter(|seat| seat.serial == rung.serial) {
-                seat.shard.rung(rung.value);
-                self.refresh(index);
-            }
-        }
-    }
-
-    /// Looks anew at whether a shard is busy and when it wants to be called.
-    fn refresh(&mut self, index: usize) {
-        let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut) else { return };
-        let deadline = seat.shard.deadline_ns();
-        if deadline != seat.deadline_ns {
-            if let Some(at) = seat.deadline_ns {
-                self.deadlines.remove(&(at, index));
-            }
-            if let Some(at) = deadline {
-                self.deadlines.insert((at, index));
-            }
-            seat.deadline_ns = deadline;
-        }
-        if seat.shard.is_busy() && !seat.busy {
-            seat.busy = true;
-            self.busy.push_back(index);
-        }
-    }
-
-    /// Gives each busy shard a turn, as long as it costs less than `most` in all.
-    fn turns(&mut self, most: usize) -> Turn {
-        let mut all = Turn::default();
-        let mut left = most;
-        let round = self.round;
-        for _ in 0..self.busy.len() {
-            if left == 0 {
-                break;
-            }
-            let Some(index) = self.busy.pop_front() else { break };
-            let Some(seat) = self.seat(index) else { continue };
-            let before = seat.shard.came();
-            let turn = seat.shard.turn(SHARD_SERVES_MAX);
-            let during = seat.shard.came();
-            seat.looked(round, turn.idle, (before, during));
-            let lets_in = seat.shard.lets_in();
-            seat.busy = false;
-            seat.turned = seat.turned.saturating_add(turn.worked);
-            all.add(turn);
-            left = left.saturating_sub(turn.cost());
-            self.lets_in |= lets_in;
-            self.refresh(index);
-        }
-        self.hear();
-        all
-    }
-
-    /// Whether all that waits for its turn was looked at in vain in this round.
-    fn all_in_vain(&self) -> bool {
-        let mut busy = self.busy.iter().filter_map(|index| self.seats.get(*index)?.as_ref());
-        busy.all(|seat| seat.round == self.round && seat.vain >= seat.shard.waiting())
-    }
-
-    /// Calls the shards whose deadlines have passed.
-    fn due(&mut self) {
-        let now = self.now_ns;
-        let passed =
-            self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index);
-        for index in passed.collect::<Vec<_>>() {
-            if let Some(seat) = self.seat(index) {
-                seat.shard.tick();
-            }
-            self.refresh(index);
-        }
-    }
-
-    /// One shard has events.
-    fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
-        let index = usize::from(slot);
-        let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
-        seat.shard.look()?;
-        self.refresh(index);
-        Ok(())
-    }
-
-    /// Shares `busy_ns`, in which `worked` queues had work, out to the shards.
-    fn account(&mut self, busy_ns: u64, worked: u32) {
-        for seat in self.seats.iter_mut().flatten().filter(|s| s.turned > 0) {
-            let turned = u64::from(std::mem::take(&mut seat.turned));
-            let part = busy_ns.saturating_mul(turned).checked_div(worked.into());
-            seat.meter.add(part.unwrap_or(0));
-        }
-    }
-
-    fn publish(&mut self, window_ns: u64) {
-        for seat in self.seats.iter_mut().flatten() {
-            seat.load.publish(seat.meter.percent(window_ns), self.now_ns);
-        }
-    }
-}
-
 /// The thread's own part.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
@@ -378,15 +95,16 @@ pub(crate) struct Dispatcher {
     start: Instant,
     scheduler: Scheduler,
     events: Vec<Event>,
-    /// Cost that turns may have until the next look.
-    left: usize,
-    /// Cost of turns in vain since something was done, or others had the processor.
+    /// When the kernel's events are looked at next, if any shard is busy.
+    look_at_ns: u64,
+    /// Cost of turns in vain since there was work, or the processor was yielded.
     vain: usize,
-    /// Lets others have the processor; and they had it since the last look.
+    /// Yields the processor; and whether that was done since the last look.
     let_go: fn(),
     gone: bool,
-    /// Since the last look, and since the window of the loads began.
+    /// The turns since the last look.
     turned: Turn,
+    /// The turns with work since the window of the loads began.
     meter: Meter,
     window_ns: u64,
 }
@@ -409,12 +127,12 @@ impl Dispatcher {
         let dispatcher = Self {
             worker: worker.clone(),
             inbox,
-            roster: Roster::new(poller, Share::new(spin_ns)),
+            roster: Roster::new(poller, Share::new(spin_ns), start),
             _doorbell: watch,
             start,
             scheduler: Scheduler::default(),
             events: Vec::new(),
-            left: 0,
+            look_at_ns: 0,
             vain: 0,
             let_go: std::thread::yield_now,
             gone: false,
@@ -455,12 +173,20 @@ impl Dispatcher {
             }
             return Ok(false);
         }
-        if self.roster.busy.is_empty() || self.left == 0 {
-            self.left = COST_PER_LOOK;
+        if self.roster.is_idle() || self.roster.slice.now_ns() >= self.look_at_ns {
             self.look(waits)?;
+            self.look_at_ns = self.roster.now_ns.saturating_add(LOOK_NS);
+            // The look took time too, which is no group's.
+            self.roster.slice.read();
+        } else if !waits {
+            // As did the loop of the thread that turns this dispatcher by hand.
+            self.roster.slice.read();
         }
-        let turn = self.roster.turns(self.left);
-        self.left = self.left.saturating_sub(turn.cost());
+        let begun = self.roster.slice.now_ns();
+        let turn = self.roster.turns(self.look_at_ns);
+        if turn.worked > 0 {
+            self.meter.add(self.roster.slice.now_ns().saturating_sub(begun));
+        }
         self.turned.add(turn);
         self.yield_in_vain(turn);
         Ok(true)
@@ -473,7 +199,7 @@ impl Dispatcher {
             self.begin_round();
             return;
         }
-        if self.roster.busy.is_empty() {
+        if self.roster.is_idle() {
             // It is going to sleep.
             self.begin_round();
             self.roster.lets_in = false;
@@ -482,12 +208,12 @@ impl Dispatcher {
         self.vain = self.vain.saturating_add(turn.cost());
         let wanted = || self.vain >= COST_PER_YIELD && self.roster.share.scarce();
         // What was not looked at yet may have work; but not for ever.
-        let whole = || self.vain >= COST_PER_LOOK || self.roster.all_in_vain();
+        let whole = || self.vain >= COST_PER_ROUND || self.roster.all_in_vain();
         if (self.roster.lets_in || wanted()) && whole() {
             self.begin_round();
             self.roster.lets_in = false;
             // It may be long until we go on: then what came meanwhile is looked at first.
-            (self.left, self.gone) = (0, true);
+            (self.look_at_ns, self.gone) = (0, true);
             let since = Instant::now();
             (self.let_go)();
             if since.elapsed() >= Duration::from_nanos(TAKEN_NS) {
@@ -507,13 +233,11 @@ impl Dispatcher {
 
     /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
     fn look(&mut self, waits: bool) -> io::Result<()> {
-        let before = self.roster.now_ns;
-        // Read once a look, not once a turn: on some machines the clock is a system call.
-        self.roster.now_ns = self.elapsed();
-        let busy = !self.roster.busy.is_empty();
-        self.account(before);
+        self.roster.set_now(self.elapsed());
+        let busy = !self.roster.is_idle();
+        self.publish_loads();
         let gone = std::mem::take(&mut self.gone);
-        let vain = matches!(self.turned, Turn { worked: 0, idle: 1.. });
+        let vain = matches!(self.turned, Turn { worked: 0, idle: 1.., .. });
         if busy && !gone && vain && self.roster.share.scarce() {
             (self.let_go)();
         }
@@ -521,7 +245,7 @@ impl Dispatcher {
         let timeout = if busy || !waits { Some(0) } else { self.until_deadline() };
         self.roster.poller.wait(&mut self.events, EVENTS_MAX, timeout)?;
         if !busy {
-            self.roster.now_ns = self.elapsed();
+            self.roster.set_now(self.elapsed());
         }
         self.scheduler.look(self.roster.now_ns, &mut self.roster.share);
         for index in 0..self.events.len() {
@@ -543,20 +267,12 @@ impl Dispatcher {
 
     /// Nanoseconds until the first shard wants to be called; `None`: none does.
     fn until_deadline(&self) -> Option<u64> {
-        let (first, _) = self.roster.deadlines.first()?;
-        Some(first.saturating_sub(self.roster.now_ns))
+        Some(self.roster.first_deadline_ns()?.saturating_sub(self.roster.now_ns))
     }
 
-    /// Counts the time since the last look as work, as far as turns found some.
-    fn account(&mut self, before_ns: u64) {
+    /// Publishes the loads of the dispatcher and its shards at the end of their window.
+    fn publish_loads(&mut self) {
         let now = self.roster.now_ns;
-        let Turn { worked, idle } = self.turned;
-        let part = u64::from(worked).saturating_mul(now.saturating_sub(before_ns));
-        let busy = part.checked_div(u64::from(worked).saturating_add(idle.into())).unwrap_or(0);
-        if busy > 0 {
-            self.meter.add(busy);
-            self.roster.account(busy, worked);
-        }
         let window = now.saturating_sub(self.window_ns);
         if window >= LOAD_WINDOW_NS {
             let gauges = &self.worker.gauges;

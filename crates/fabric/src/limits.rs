@@ -28,9 +28,21 @@ pub const SERVE_CHAINS_MAX: usize = 64;
 pub const EVENTS_MAX: usize = 64;
 /// What serving a queue that has work costs, in looks at one that has none.
 pub const SERVE_COST: u32 = 8;
-/// What a dispatcher spends between two looks at the kernel's events, in looks at an empty queue:
-/// 32 queues with work, or some microseconds of polling in vain.
-pub const COST_PER_LOOK: usize = 256;
+/// Cost of turns in vain, in polls of an empty queue, after which a dispatcher yields the processor
+/// although some queues were not polled yet.
+pub const COST_PER_ROUND: usize = 256;
+/// Time between two looks at the kernel's events while queues are served; 50 us. A doorbell of an
+/// idle group is heard so soon.
+pub const LOOK_NS: u64 = 50_000;
+/// Time of one turn of a group of weight 1; 50 us.
+pub const QUANTUM_NS: i64 = 50_000;
+/// Quanta that a group pays back at most after a turn that took longer than it may. A turn also
+/// overruns when the host takes the processor away, so a debt is bounded.
+pub const DEBT_QUANTA_MAX: i64 = 4;
+/// Charged work after which the clock is read; 10 us.
+pub const RESYNC_NS: u64 = 10_000;
+/// Largest weight of a group.
+pub const WEIGHT_MAX: u32 = 100;
 /// What an idle dispatcher spends until it lets others have the processor, where processors are
 /// scarce, in looks at an empty queue: a few microseconds.
 pub const COST_PER_YIELD: usize = 32;
@@ -45,8 +57,6 @@ pub const TAKEN_NS: u64 = 150_000;
 /// ... for so long, in nanoseconds; 100 ms: each look whether it is so still costs a slice of the
 /// scheduler's, some 3 ms. Who sleeps and is woken gets the processor sooner.
 pub const CROWDED_NS: u64 = 100_000_000;
-/// Queues of one shard served before the next shard has its turn.
-pub const SHARD_SERVES_MAX: usize = 4;
 /// Orders waiting for a dispatcher; a caller beyond that waits.
 pub const ORDERS_WAITING_MAX: usize = 64;
 /// Over how long the loads of shards and dispatchers are measured; 1 s.

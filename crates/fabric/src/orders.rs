@@ -94,10 +94,19 @@ pub struct GroupSpec {
     /// See [`Forwarding`].
     #[serde(default)]
     pub forwarding: Forwarding,
+    /// Its share of a dispatcher's time beside other groups that are busy: 1 to
+    /// [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
+    #[serde(default = "weight_default")]
+    pub weight: u32,
+}
+
+/// The weight of a group that has none of its own: 1.
+pub fn weight_default() -> u32 {
+    1
 }
 
 impl From<Name> for GroupSpec {
     fn from(name: Name) -> Self {
-        Self { name, forwarding: Forwarding::default() }
+        Self { name, forwarding: Forwarding::default(), weight: weight_default() }
     }
 }

@@ -163,16 +163,18 @@ impl Port {
         }
     }
 
-    /// Shows the guest what was pushed to queue `index`, and notifies it if it wants.
-    pub(crate) fn publish(&mut self, index: usize) -> Result<(), PublishError> {
-        let Some(server) = self.server.as_mut() else { return Ok(()) };
-        let Some(queue) = server.device_mut().queues.get_mut(index) else { return Ok(()) };
+    /// Publishes the used entries of queue `index`, and notifies the guest if its driver asked for
+    /// it. Returns whether it was notified.
+    pub(crate) fn publish(&mut self, index: usize) -> Result<bool, PublishError> {
+        let Some(server) = self.server.as_mut() else { return Ok(false) };
+        let Some(queue) = server.device_mut().queues.get_mut(index) else { return Ok(false) };
         if let Some(ring) = queue.ring.as_mut()
             && ring.publish()?
         {
             queue.notify()?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::shard::sources::Sources;
+use crate::slice::Slice;
 use crate::spec::PortSpec;
 use crate::watch::{Poller, Token, Watch, When};
 
@@ -80,8 +81,10 @@ pub trait Service: Send + std::fmt::Debug {
     /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
     fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    /// Serves at most `budget` chains of one queue. Used entries pushed here or elsewhere are
-    /// published after the call if they were reported by [`Context::touch`].
+    /// Serves at most `budget` chains of one queue, and ends when [`Context::is_over`] says so: the
+    /// work is charged by [`Context::charge`], and what is long is resumed in the next call. Used
+    /// entries pushed here or elsewhere are published after the call if they were reported by
+    /// [`Context::touch`].
     fn serve(
         &mut self,
         _cx: &mut Context<'_>,
@@ -151,6 +154,8 @@ pub struct Context<'a> {
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
     pub(crate) sources: &'a mut Sources,
     pub(crate) faults: &'a mut Vec<(PortId, String)>,
+    /// What is left of the turn's time.
+    pub slice: &'a mut Slice,
 }
 
 /// A descriptor that a service watches; unwatched when dropped.
@@ -171,6 +176,31 @@ impl ServiceWatch {
 }
 
 impl Context<'_> {
+    /// Counts work of about `ns` nanoseconds against the turn ([`crate::slice::cost`] has the
+    /// estimates).
+    #[inline]
+    pub fn charge(&mut self, ns: u64) {
+        self.slice.charge(ns);
+    }
+
+    /// Whether the turn has taken its time: the service leaves the rest for its next turn.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.slice.is_over()
+    }
+
+    /// How many steps of about `ns` nanoseconds fit in the time that is left, one at least.
+    pub fn steps(&self, ns: u64) -> usize {
+        let steps = self.slice.left_ns().checked_div(ns).unwrap_or(1).max(1);
+        usize::try_from(steps).unwrap_or(usize::MAX)
+    }
+
+    /// What is left of the turn's time, in nanoseconds.
+    #[inline]
+    pub fn left_ns(&self) -> u64 {
+        self.slice.left_ns()
+    }
+
     /// Reports that used entries were pushed to a queue, so that they are published.
     #[inline]
     pub fn touch(&mut self, port: PortId, queue: usize) {

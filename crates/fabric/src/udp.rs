@@ -210,20 +210,26 @@ impl Receiver {
         Self { pool, buffer: None, space: nix::cmsg_space!(i32), rest: 0, thin: false }
     }
 
-    /// Receives what is there, [`UDP_RECEIVES_MAX`] bursts at most, behind what is in `out`. Says
+    /// Receives what is there, `most` bursts at most (and [`UDP_RECEIVES_MAX`]), behind what is in `out`. Says
     /// whether there may be more; if not, the socket is rung for what comes, or is looked at again
     /// soon if it is `polled`. Never waits.
     ///
     /// # Errors
     /// What an earlier datagram met, told once, or the host fails us.
-    pub fn receive(&mut self, udp: &Udp, out: &mut Vec<Burst>, polled: bool) -> io::Result<bool> {
+    pub fn receive(
+        &mut self,
+        udp: &Udp,
+        out: &mut Vec<Burst>,
+        polled: bool,
+        most: usize,
+    ) -> io::Result<bool> {
         if let (true, Some(rest)) = (polled, self.rest.checked_sub(1)) {
             self.rest = rest;
             return Ok(false);
         }
         self.rest = 0;
         let alone = polled && std::mem::take(&mut self.thin);
-        for nth in 0..UDP_RECEIVES_MAX {
+        for nth in 0..most.clamp(1, UDP_RECEIVES_MAX) {
             let mut buffer =
                 self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
             let received = udp.receive(buffer.as_mut_slice(), &mut self.space);
@@ -296,7 +302,7 @@ mod tests {
         let (mut bursts, mut got, mut count) = (Vec::new(), Vec::new(), 0);
         while count < 11 {
             wait(&b);
-            receiver.receive(&b, &mut bursts, false).unwrap();
+            receiver.receive(&b, &mut bursts, false, usize::MAX).unwrap();
             for burst in bursts.drain(..) {
                 assert_eq!(burst.from.port(), a.local().unwrap().port());
                 for at in burst.datagrams() {
@@ -306,7 +312,7 @@ mod tests {
             }
         }
         assert_eq!(got, sent);
-        assert!(!receiver.receive(&b, &mut bursts, false).unwrap(), "nothing is left");
+        assert!(!receiver.receive(&b, &mut bursts, false, usize::MAX).unwrap(), "nothing is left");
         assert!(bursts.is_empty());
     }
 
@@ -329,7 +335,7 @@ mod tests {
         let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
         let mut look = |polled| {
             bursts.clear();
-            assert!(!receiver.receive(&b, &mut bursts, polled).unwrap());
+            assert!(!receiver.receive(&b, &mut bursts, polled, usize::MAX).unwrap());
             bursts.first().map(|burst| burst.len)
         };
         assert_eq!(look(true), None, "nothing has come");
@@ -361,7 +367,7 @@ mod tests {
         cut.send(to.local().unwrap(), &sent, sent.len()).unwrap();
         wait(&to);
         let mut bursts = Vec::new();
-        Receiver::new(Pool::default()).receive(&to, &mut bursts, false).unwrap();
+        Receiver::new(Pool::default()).receive(&to, &mut bursts, false, usize::MAX).unwrap();
         let from: Vec<_> = bursts.iter().map(|burst| (burst.from, burst.len)).collect();
         assert_eq!(from, [(cut.local().unwrap(), sent.len())]);
     }

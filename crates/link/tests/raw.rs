@@ -114,7 +114,10 @@ fn hostile_frames_for_others_or_from_ourselves_are_not_taken() {
 
 fn by_route() {
     let (a, b) = (Host::new(), Host::new());
-    a.call(Command::GroupAdd(GroupSpec { name: name("strict"), forwarding: Forwarding::Routes }));
+    a.call(Command::GroupAdd(GroupSpec {
+        forwarding: Forwarding::Routes,
+        ..GroupSpec::from(name("strict"))
+    }));
     let (mut one, mut two) = (a.port(1, "strict"), b.port(2, "red"));
     a.link(raw("lan", "strict", "near")).unwrap();
     b.link(raw("lan", "red", "far")).unwrap();

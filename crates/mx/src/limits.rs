@@ -69,3 +69,8 @@ pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Time between two looks whether processes that outlived a daemon ended; 250 ms: whoever waits for
 /// one is told within two seconds.
 pub const OUTLIVED_LOOK_NS: u64 = 250_000_000;
+/// Estimated time of a request of an endpoint, in nanoseconds, by which turns are limited: one to three
+/// frames that leave by the kernel.
+pub const REQUEST_NS: u64 = 5_000;
+/// Estimated time of a frame that came, in nanoseconds.
+pub const FRAME_NS: u64 = 3_000;

@@ -22,8 +22,8 @@ use rustix::net::sockopt;
 use crate::board::{Board, Endpoint};
 use crate::client::Client;
 use crate::limits::{
-    ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, REST_NS, UNREAD_BYTES, WORK_NS,
-    WORK_OF_USER_NS,
+    ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, REQUEST_NS, REST_NS,
+    UNREAD_BYTES, WORK_NS, WORK_OF_USER_NS,
 };
 use crate::network::{By, Locks, Network, Note, Wiring};
 use crate::process;
@@ -440,14 +440,20 @@ impl Service for Messages {
             Some(Source::Client) => self.serve_client(cx, value),
             Some(Source::Endpoint(port, endpoint)) => {
                 let network = self.network(port);
+                let budget = budget.min(cx.steps(REQUEST_NS));
                 let served = network.map(|n| n.serve_endpoint(now, endpoint, budget, polled));
+                let served = served.unwrap_or(parked);
+                cx.charge(u64::from(served.count).saturating_mul(REQUEST_NS));
                 self.heed(cx, port);
-                served.unwrap_or(parked)
+                served
             }
             Some(Source::Carrier(port)) => {
+                let budget = budget.min(cx.steps(FRAME_NS));
                 let served = self.network(port).map(|n| n.serve_carrier(now, budget, polled));
+                let served = served.unwrap_or(parked);
+                cx.charge(u64::from(served.count).saturating_mul(FRAME_NS));
                 self.heed(cx, port);
-                served.unwrap_or(parked)
+                served
             }
         };
         self.part_all(cx);

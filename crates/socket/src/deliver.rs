@@ -5,7 +5,7 @@
 //! 44 bytes per receive buffer. Nothing is copied aside while the receiver has
 //! room. Buffers are published once a batch, by the dispatcher.
 
-use causeway_fabric::{Context, Port, PortId, Progress};
+use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};
 use causeway_ring::RingError;
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
@@ -223,7 +223,10 @@ impl Socket {
             }
         }
         let turns = self.seats.get(to).map_or(0, |s| s.ready.len());
-        for _ in 0..turns {
+        for nth in 0..turns {
+            if nth > 0 && cx.is_over() {
+                break;
+            }
             let next = self.seats.get_mut(to).and_then(|s| s.ready.pop_front());
             let Some((id, which)) = next else { break };
             let turn = self.deliver_conn(cx, to, id, which)?;
@@ -263,10 +266,14 @@ impl Socket {
                 return Ok(Turn::Starved);
             }
         }
+        cx.charge(cost::CHAIN_NS);
         let mut buffers = TURN_BUFFERS;
         while let Some(pending) = self.next_pending(id, which) {
             if !self.deliver_pending(cx, to, (id, which), pending, &mut buffers)? {
                 return Ok(if buffers == 0 { Turn::More } else { Turn::Starved });
+            }
+            if cx.is_over() {
+                return Ok(Turn::More);
             }
         }
         match self.pump(cx, to, id, which, &mut buffers)? {
@@ -377,6 +384,7 @@ impl Socket {
                 return Err(blame);
             }
         };
+        cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(moved as usize)));
         if let Some(conn) = self.table.get_mut(id) {
             let side = conn.side_mut(which);
             side.credit.deliver(moved);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::control::CommandError;
 use causeway_fabric::host::{HostListener, HostStream};
-use causeway_fabric::{Context, PortId, ServiceWatch};
+use causeway_fabric::{Context, PortId, ServiceWatch, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
@@ -21,8 +21,8 @@ use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
-    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES,
-    HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
+    CONNECT_CALLS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN,
+    HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
 };
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket};
@@ -343,6 +343,7 @@ impl Socket {
         if self.host_full(seat) {
             return Err(Refusal::Limit);
         }
+        cx.slice.charge(CONNECT_CALLS.saturating_mul(cost::CALL_NS));
         let mut path = OsString::from(&door.path);
         path.push(format!("_{port}"));
         let stream = HostStream::connect(Path::new(&path)).map_err(|_| Refusal::Unknown)?;
@@ -405,6 +406,7 @@ impl Socket {
         let mut left = u64::from(len);
         let mut broken = false;
         while left > 0 && end.out.is_empty() {
+            cx.slice.charge(cost::CALL_NS);
             match end.stream.send(map, &mut cursor, left) {
                 Ok(Some(sent)) if sent > 0 => {
                     left = left.saturating_sub(sent as u64);
@@ -530,6 +532,10 @@ impl Socket {
             if !end.readable || end.read_done || free == 0 {
                 return Ok(Some(false));
             }
+            cx.charge(cost::CALL_NS);
+            if cx.is_over() {
+                *buffers = 0;
+            }
             let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(None) };
             close(&self.table, port, seat, 0)?;
             if *buffers == 0 || !take(port, seat)? {
@@ -559,6 +565,7 @@ impl Socket {
                 .map_err(RxFault::Ring)?;
             bump(&mut seat.counters.receive_packets);
             add(&mut seat.counters.receive_bytes, u64::from(got));
+            cx.charge(cost::bytes(got as usize));
         }
     }
 

@@ -157,7 +157,8 @@ impl Socket {
                 return;
             }
             for to in seats {
-                if self.deliver(cx, to) != Progress::Parked {
+                // Beyond the turn's time they are served in turns of their own.
+                if cx.is_over() || self.deliver(cx, to) != Progress::Parked {
                     cx.wake(to, RX);
                 }
             }

@@ -1,6 +1,6 @@
 //! What a guest sent: checked, resolved to a connection, passed on.
 
-use causeway_fabric::{Context, End, PortId, Progress};
+use causeway_fabric::{Context, End, PortId, Progress, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{
@@ -38,11 +38,12 @@ impl Socket {
     ) -> Progress {
         let mut served = 0_usize;
         let progress = loop {
+            let is_over = served > 0 && cx.is_over();
             let Some((port, seat)) = self.seats.with_port(cx, from) else { break Progress::Parked };
             if seat.choked || seat.waits.is_stopped() {
                 break Progress::Parked;
             }
-            if served >= budget {
+            if served >= budget || is_over {
                 break Progress::Worked;
             }
             let Some((map, ring)) = port.queue(TX) else { break Progress::Parked };
@@ -100,6 +101,8 @@ impl Socket {
         from: PortId,
         chain: Chain,
     ) -> Result<Fate, TxFault> {
+        let spans = (chain.readable().len() as u64).saturating_mul(cost::SPAN_NS);
+        cx.charge(cost::CHAIN_NS.saturating_add(spans));
         let Some((port, seat)) = self.seats.with_port(cx, from) else {
             return Ok(Fate::Used(chain));
         };
@@ -155,6 +158,7 @@ impl Socket {
         } else {
             Err(format!("socket type {} on a connection of another", header.kind))
         };
+        cx.charge(cost::bytes(header.len as usize));
         match heard {
             Ok(Heard::Data) => return Ok(self.data(cx, from, chain, header, id, which)),
             Ok(Heard::Signals) => {

@@ -311,6 +311,9 @@ pub enum GroupVerb {
         /// What becomes of frames that no route is for: learn (as a switch) or routes (dropped)
         #[arg(long, value_name = "HOW", default_value = "learn", value_parser = ["learn", "routes"])]
         forwarding: String,
+        /// Its share of a dispatcher's time while other groups are busy: 2 has twice as much as 1
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+        weight: u32,
         /// Accept that it is there already
         #[arg(long)]
         may_exist: bool,

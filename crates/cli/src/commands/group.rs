@@ -22,13 +22,14 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                 Ok(pairs(&[
                     ("name", group.name),
                     ("forwarding", group.forwarding),
+                    ("weight", group.weight.to_string()),
                     ("ports", group.ports.join("\n")),
                     ("links", group.links.join("\n")),
                 ]))
             })
         }
-        GroupVerb::Add { name, forwarding, may_exist } => {
-            let body = json!({ "name": name, "forwarding": forwarding });
+        GroupVerb::Add { name, forwarding, weight, may_exist } => {
+            let body = json!({ "name": name, "forwarding": forwarding, "weight": weight });
             match cx.client.post("/v1/groups", &body) {
                 Ok(_) => cx.done(true, &format!("group {name} added")),
                 Err(error) if may_exist && is_conflict(&error) => {
@@ -36,6 +37,10 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
                     if there["forwarding"] != forwarding.as_str() {
                         let text = format!("group {name} exists with another forwarding");
+                        return Err(Error::Refused { kind: "conflict".into(), message: text });
+                    }
+                    if there["weight"] != weight {
+                        let text = format!("group {name} exists with another weight");
                         return Err(Error::Refused { kind: "conflict".into(), message: text });
                     }
                     cx.done(false, &format!("group {name} is there already"))

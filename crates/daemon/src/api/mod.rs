@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
-use causeway_fabric::orders::{Forwarding, GroupSpec};
+use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -58,6 +58,8 @@ struct GroupBody {
     name: Name,
     #[serde(default)]
     forwarding: Forwarding,
+    #[serde(default = "weight_default")]
+    weight: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,8 +163,8 @@ fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::GroupList, 200),
         ([], "POST") => {
-            let GroupBody { name, forwarding } = body(request)?;
-            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding }), 201)
+            let GroupBody { name, forwarding, weight } = body(request)?;
+            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding, weight }), 201)
         }
         ([name], "GET") => {
             let name = parse_name(name)?;

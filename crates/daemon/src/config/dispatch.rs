@@ -14,6 +14,9 @@ use super::section::Section;
 pub(super) const KEYS: [&str; 7] =
     ["dispatchers", "cpus", "mode", "upper", "lower", "period_us", "spin_us"];
 const MODES: [&str; 3] = ["adaptive", "guest-driven", "vmm-driven"];
+/// Most dispatchers that are started unasked: they share no work within a group, and an operator with
+/// more busy groups than that knows better.
+const DISPATCHERS_DEFAULT_MAX: usize = 8;
 /// No machine has more.
 const CPU_MAX: usize = 8191;
 
@@ -74,9 +77,19 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
     let cpus = section.parsed::<Cpus>("cpus", problems).map_or(Vec::new(), |at| at.value.0);
     let dispatchers = section.integer("dispatchers", 1..=most(DISPATCHERS_MAX as u64), problems);
     let dispatchers = dispatchers.and_then(|at| usize::try_from(at.value).ok());
-    // One for each CPU that was named, else one.
-    let dispatchers = dispatchers.unwrap_or(cpus.len().max(1));
+    // One for each CPU that was named, else by the CPUs that there are.
+    let dispatchers = match cpus.len() {
+        0 => dispatchers.unwrap_or_else(dispatchers_default),
+        bound => dispatchers.unwrap_or(bound),
+    };
     Options { dispatchers, cpus, pacing }
+}
+
+/// The number of dispatchers where the configuration names none: one for each two CPUs that this
+/// process may run on, so that guests have the others, at most [`DISPATCHERS_DEFAULT_MAX`].
+fn dispatchers_default() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cpus / 2).clamp(1, DISPATCHERS_DEFAULT_MAX)
 }
 
 pub(super) fn print(out: &mut String, options: &Options) {

@@ -18,7 +18,7 @@ pub fn to_toml(config: &Config) -> String {
             Forwarding::Learn => "learn",
             Forwarding::Routes => "routes",
         };
-        let _ = writeln!(out, "forwarding = \"{forwarding}\"");
+        let _ = writeln!(out, "forwarding = \"{forwarding}\"\nweight = {}", group.weight);
     }
     for port in &config.ports {
         let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));

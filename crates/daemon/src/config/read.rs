@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use causeway_fabric::limits::WEIGHT_MAX;
 use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
-use causeway_fabric::orders::{Forwarding, GroupSpec};
+use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
 use causeway_fabric::spec::{
     CID_GUEST_MIN, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
     RuleSpec,
@@ -37,7 +38,7 @@ const DAEMON_KEYS: [&str; 9] = [
     "socket_mode",
     "socket_group",
 ];
-const GROUP_KEYS: [&str; 2] = ["name", "forwarding"];
+const GROUP_KEYS: [&str; 3] = ["name", "forwarding", "weight"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const PORT_KEYS: [&str; 15] = [
     "name",
@@ -232,7 +233,9 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
         problems.add(name.span, text);
         return None;
     }
-    let value = GroupSpec { name: name.value, forwarding };
+    let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
+    let weight = weight.map_or_else(weight_default, |at| at.value);
+    let value = GroupSpec { name: name.value, forwarding, weight };
     Some(Sited { value, spans: vec![("name", name.span)], whole: section.span.clone() })
 }
 

@@ -1,6 +1,6 @@
 //! What runs now, asked of the fabric.
 
-use causeway_fabric::control::{Answer, Command, CommandError};
+use causeway_fabric::control::{Answer, Command, CommandError, GroupView};
 use causeway_fabric::orders::GroupSpec;
 
 use super::{State, unexpected};
@@ -21,8 +21,12 @@ pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
     let Answer::Routes(routes) = fabric.call(Command::RouteList)? else {
         return Err(unexpected());
     };
-    let group = |name, forwarding| GroupSpec { name, forwarding };
-    state.groups.extend(groups.into_iter().map(|view| group(view.name, view.forwarding)));
+    let group = |view: GroupView| GroupSpec {
+        name: view.name,
+        forwarding: view.forwarding,
+        weight: view.weight,
+    };
+    state.groups.extend(groups.into_iter().map(group));
     state.rules.extend(rules.into_iter().map(|view| view.rule));
     state.ports.extend(ports.into_iter().map(|view| view.spec));
     state.links.extend(links.into_iter().map(|view| view.spec));

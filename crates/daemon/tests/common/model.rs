@@ -253,6 +253,7 @@ impl State {
         let view = |spec: &GroupSpec| GroupView {
             name: spec.name.clone(),
             forwarding: spec.forwarding,
+            weight: spec.weight,
             ports: names(self.ports.values().map(|p| (&p.group, &p.name)), &spec.name),
             links: names(self.links.values().map(|l| (&l.group, &l.name)), &spec.name),
         };

@@ -122,6 +122,11 @@ impl Segmenter {
         self.at = usize::from(self.gso.header_len).saturating_add(done);
     }
 
+    /// Whether there is another piece.
+    pub fn has_more(&self) -> bool {
+        self.at < self.len
+    }
+
     /// The next piece; `None` after the last.
     pub fn next_piece(&mut self) -> Option<Piece<'_>> {
         if self.at >= self.len {

@@ -1,7 +1,7 @@
 //! When others have the processor: a service of sources that is looked at, and what it saw.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::control::CommandError;
@@ -10,6 +10,7 @@ use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::PortId;
 use crate::service::{Context, Progress, Served, Service};
+use crate::shard::Shard;
 use crate::spec::PortSpec;
 
 /// What happened, in order.
@@ -187,7 +188,7 @@ fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
         script.tells = Some(0);
         script.work.insert(0, 1);
     });
-    let mut seen = turn(&mut dispatcher, 2);
+    let mut seen = turn(&mut dispatcher, 1);
     assert_eq!(let_goes(&seen), [0; 0], "{seen:?}");
     // Sources that nobody knew, one of which has work.
     let key = Key { group: "group-2".parse().unwrap(), service: "sources" };
@@ -204,7 +205,7 @@ fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
 
 #[test]
 fn where_processors_are_scarce_others_have_one_after_each_whole_round_in_vain() {
-    for count in [3, 40, 100, COST_PER_LOOK as u32 - 1] {
+    for count in [3, 40, 100, COST_PER_ROUND as u32 - 1] {
         let mut dispatcher = dispatcher(&[count]);
         dispatcher.roster.share.judge(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
         assert!(dispatcher.roster.share.scarce());
@@ -251,8 +252,8 @@ fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
     let roster = &mut dispatcher.roster;
     let gives = |roster: &mut Roster, now_ns: u64, work: u32| {
         script(|script| script.work.insert(0, work));
-        roster.now_ns = now_ns;
-        roster.turns(COST_PER_LOOK);
+        roster.set_now(now_ns);
+        roster.turns(u64::MAX);
         script(|script| script.awaits)
     };
     let mut now = 10 * SOON_NS;

@@ -17,12 +17,13 @@ use crate::control::{
     Answer, Command, CommandError, DispatcherView, GroupView, PortView, RuleView, ShardView,
     TraceQuery,
 };
-use crate::dispatcher::{Key, Roster, Worker};
+use crate::dispatcher::{Key, Worker};
 use crate::fabric::Maker;
-use crate::limits::{GROUPS_MAX, PORTS_MAX};
+use crate::limits::{GROUPS_MAX, PORTS_MAX, WEIGHT_MAX};
 use crate::load::Load;
-use crate::orders::{FRAMES, GroupSpec};
+use crate::orders::{FRAMES, GroupSpec, weight_default};
 use crate::pace::Pacing;
+use crate::roster::Roster;
 use crate::rules::Rules;
 use crate::service::Service;
 use crate::shard::Shard;
@@ -187,6 +188,7 @@ impl Registry {
         let view = |group: &GroupSpec| GroupView {
             name: group.name.clone(),
             forwarding: group.forwarding,
+            weight: group.weight,
             ports: ports_of(&group.name),
             links: links_of(&group.name),
         };
@@ -201,6 +203,10 @@ impl Registry {
         }
         if self.has_group(name).is_ok() {
             return Err(CommandError::Conflict(format!("group {name} exists already")));
+        }
+        if !(1..=WEIGHT_MAX).contains(&spec.weight) {
+            let text = format!("group {name}: weight {}: expected 1 to {WEIGHT_MAX}", spec.weight);
+            return Err(CommandError::Invalid(text));
         }
         if self.groups.len() >= GROUPS_MAX {
             return Err(CommandError::Full(format!("there are {GROUPS_MAX} groups already")));
@@ -385,6 +391,8 @@ impl Registry {
     fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
         let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
+        let spec = self.groups.iter().find(|spec| spec.name == *group);
+        shard.set_weight(spec.map_or_else(weight_default, |spec| spec.weight));
         for view in self.rules.view() {
             shard.rules_mut().add(None, view.rule)?;
         }

@@ -11,9 +11,10 @@
 //! none is missed). Per batch the guest is notified at most once per ring, and only if it asked.
 //!
 //! # Budget
-//! Serving costs no system call but the notifications that guests asked for. The kernel's events
-//! are looked at when the dispatcher says so: every
-//! [`COST_PER_LOOK`](crate::limits::COST_PER_LOOK).
+//! Serving costs no system call but the notifications that guests asked for. A turn ends when its
+//! slice of time is over ([`crate::slice`]); what is left waits for the next turn, also of the
+//! events that the kernel reported. The dispatcher looks at the kernel's events every
+//! [`LOOK_NS`](crate::limits::LOOK_NS).
 
 mod doors;
 mod frontend;
@@ -26,12 +27,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::bell::Home;
 use crate::control::CommandError;
-use crate::limits::{EVENTS_MAX, SERVE_CHAINS_MAX, SERVE_COST};
+use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports, PublishError};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
+use crate::slice::{Slice, cost};
 use crate::spec::Name;
 use crate::watch::{Event, Poller, Token};
 
@@ -45,6 +47,8 @@ pub struct Turn {
     pub worked: u32,
     /// Queues that were looked at in vain.
     pub idle: u32,
+    /// Turns of shards that handled events of the kernel.
+    pub events: u32,
 }
 
 impl Turn {
@@ -58,6 +62,7 @@ impl Turn {
     pub(crate) fn add(&mut self, other: Self) {
         self.worked = self.worked.saturating_add(other.worked);
         self.idle = self.idle.saturating_add(other.idle);
+        self.events = self.events.saturating_add(other.events);
     }
 }
 
@@ -90,7 +95,15 @@ pub struct Shard {
     dirty: Vec<(PortId, usize)>,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
-    events: Vec<Event>,
+    /// Reported by the kernel and not handled yet.
+    events: VecDeque<Event>,
+    reported: Vec<Event>,
+    /// Its deadline has passed.
+    is_due: bool,
+    /// The time of the turn at hand.
+    slice: Slice,
+    /// See [`crate::schedule`].
+    weight: u32,
 }
 
 impl Shard {
@@ -117,7 +130,11 @@ impl Shard {
             dirty: Vec::new(),
             woken: Vec::new(),
             faults: Vec::new(),
-            events: Vec::new(),
+            events: VecDeque::new(),
+            reported: Vec::new(),
+            is_due: false,
+            slice: Slice::default(),
+            weight: 1,
         })
     }
 
@@ -136,6 +153,8 @@ impl Shard {
         self.sources.awaits = awaits;
         self.now_ns = now_ns;
         self.spin_ns = spin_ns.min(self.pacing.spin_ns);
+        // Endless but in a turn.
+        self.slice = Slice::counted(now_ns, u64::MAX);
     }
 
     /// Where it is served from now on.
@@ -165,10 +184,24 @@ impl Shard {
         self.active.len()
     }
 
-    /// Whether a queue waits for its turn.
+    /// Whether a queue or an event waits for its turn.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        !self.active.is_empty()
+        !self.active.is_empty() || !self.events.is_empty() || self.is_due
+    }
+
+    /// Sets the share of the dispatcher's time that its group has, in quanta of a turn.
+    pub(crate) fn set_weight(&mut self, weight: u32) {
+        self.weight = weight;
+    }
+
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Has what is due done in the next turn.
+    pub(crate) fn set_due(&mut self) {
+        self.is_due = true;
     }
 
     /// When it wants to be looked at without a cause, in nanoseconds of its clock.
@@ -181,21 +214,47 @@ impl Shard {
         self.poller.as_fd()
     }
 
-    /// Takes what the kernel has to tell, and what time has brought. Never waits.
+    /// Takes the kernel's events, to be handled in the next turn. Never waits.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub(crate) fn take_events(&mut self) -> io::Result<()> {
+        // Events that are reported as long as they last would be taken again and again.
+        if !self.events.is_empty() {
+            return Ok(());
+        }
+        self.poller.wait(&mut self.reported, EVENTS_MAX, Some(0))?;
+        // A frontend that leaves makes room for one that comes.
+        let comes = |event: &&Event| matches!(event.token, Token::Listener { .. });
+        self.events.extend(self.reported.iter().filter(|e| !comes(e)));
+        self.events.extend(self.reported.iter().filter(comes));
+        Ok(())
+    }
+
+    /// Takes and handles the kernel's events, and does what is due. Never waits.
     ///
     /// # Errors
     /// The host fails us.
     pub fn look(&mut self) -> io::Result<()> {
-        let mut events = std::mem::take(&mut self.events);
-        let looked = self.poller.wait(&mut events, EVENTS_MAX, Some(0));
-        // Who leaves makes room for who comes.
-        let comes = |event: &&Event| matches!(event.token, Token::Listener { .. });
-        for event in events.iter().filter(|e| !comes(e)).chain(events.iter().filter(comes)) {
-            self.handle_event(*event);
-        }
-        self.events = events;
+        let taken = self.take_events();
+        self.slice = Slice::counted(self.now_ns, u64::MAX);
+        self.handle_events();
         self.tick();
-        looked
+        taken
+    }
+
+    /// Handles events until the slice is over, at least one.
+    fn handle_events(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.events.pop_front() {
+            any = true;
+            self.slice.charge(cost::CALL_NS);
+            self.handle_event(event);
+            if self.slice.is_over() {
+                break;
+            }
+        }
+        any
     }
 
     /// Has the service carry out what is not about ports.
@@ -209,7 +268,8 @@ impl Shard {
     }
 
     /// Does what is due, and has the service do so.
-    pub(crate) fn tick(&mut self) {
+    fn tick(&mut self) {
+        self.is_due = false;
         self.open_doors();
         if self.service.deadline_ns().is_some_and(|at| at <= self.now_ns) {
             self.with(|service, cx| service.tick(cx));
@@ -229,9 +289,15 @@ impl Shard {
             if !self.is_busy() {
                 break;
             }
-            self.turn(usize::MAX);
+            self.turn();
         }
         Ok(())
+    }
+
+    /// One turn of a shard that is driven by hand: a quantum, by the estimates alone.
+    pub fn turn(&mut self) -> Turn {
+        let quantum = u64::try_from(QUANTUM_NS).unwrap_or(u64::MAX);
+        self.turn_for(Slice::counted(self.now_ns, quantum)).0
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -272,6 +338,7 @@ impl Shard {
             woken: &mut self.woken,
             sources: &mut self.sources,
             faults: &mut self.faults,
+            slice: &mut self.slice,
         };
         call(&mut *self.service, &mut cx)
     }
@@ -293,10 +360,18 @@ impl Shard {
         }
     }
 
-    /// Serves each active queue and source once, at most `most` of them.
-    pub fn turn(&mut self, most: usize) -> Turn {
+    /// Handles events and serves each active queue and source once, until the slice is over.
+    /// Returns what was done, and the slice with the time that it took.
+    pub(crate) fn turn_for(&mut self, slice: Slice) -> (Turn, Slice) {
+        self.slice = slice;
         let mut turn = Turn::default();
-        for _ in 0..self.active.len().min(most) {
+        if self.handle_events() {
+            turn.events = 1;
+        }
+        if self.is_due {
+            self.tick();
+        }
+        for _ in 0..self.active.len() {
             let Some(work) = self.active.pop_front() else { break };
             let (worked, stays) = match work {
                 Work::Queue(id, queue) => {
@@ -318,9 +393,13 @@ impl Shard {
             }
             // After the flag is settled: a wake of this very queue must find it parked.
             self.settle();
+            self.slice.charge(cost::POLL_NS);
+            if self.slice.is_over() {
+                break;
+            }
         }
         self.service.turned();
-        turn
+        (turn, self.slice)
     }
 
     /// Notes that something is no longer on the list of those to serve.
@@ -391,7 +470,11 @@ impl Shard {
                     work.worked_ns = self.now_ns;
                 }
                 port.judge(queue, &self.pacing, self.now_ns);
-                if let Err(error) = port.publish(queue) {
+                let published = port.publish(queue);
+                if matches!(published, Ok(true)) {
+                    self.slice.charge(cost::CALL_NS);
+                }
+                if let Err(error) = published {
                     if matches!(error, PublishError::Notification(_)) {
                         port.bar(self.now_ns);
                     }

@@ -21,7 +21,7 @@ use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
 };
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp};
-use causeway_fabric::{Progress, Served};
+use causeway_fabric::{Context, Progress, Served, cost};
 use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
@@ -158,13 +158,16 @@ impl BareSocket {
         }
     }
 
-    /// Takes what came, about `budget` frames; of a socket that is `polled`, or rung.
-    pub fn serve(&mut self, budget: usize, polled: bool) -> Served {
+    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
+    /// `polled`, or rung.
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
-        while (count as usize) < budget {
+        while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let mut bursts = std::mem::take(&mut self.bursts);
-            let received = self.receiver.receive(&self.udp, &mut bursts, polled);
+            let received =
+                self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
+                cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len)));
                 // An empty one was a look as well.
                 count = count.saturating_add(self.take(burst).max(1));
             }

@@ -228,10 +228,10 @@ impl Service for Links {
         };
         let polled = cx.polls_source(value);
         let served = match &mut source.receives {
-            Receives::Bare(socket) => socket.serve(budget, polled),
-            Receives::Tunnels(socket) => socket.serve(budget, cx.now_ns, polled),
-            Receives::Stream(stream) => stream.serve(cx.now_ns, budget),
-            Receives::Raw(raw) => raw.serve(cx.now_ns, budget, polled),
+            Receives::Bare(socket) => socket.serve(cx, budget, polled),
+            Receives::Tunnels(socket) => socket.serve(cx, budget, polled),
+            Receives::Stream(stream) => stream.serve(cx, budget),
+            Receives::Raw(raw) => raw.serve(cx, budget, polled),
             Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
         self.heard_ns = cx.now_ns;

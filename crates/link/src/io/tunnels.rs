@@ -19,7 +19,7 @@ use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
 use causeway_fabric::udp::{Burst, Receiver, Udp};
-use causeway_fabric::{Progress, Served};
+use causeway_fabric::{Context, Progress, Served, cost};
 
 use super::inbox::Inbox;
 use super::service::at_moment;
@@ -276,15 +276,18 @@ impl TunnelSocket {
         self.empty();
     }
 
-    /// Takes what came, about `budget` frames; of a socket that is `polled`, or rung.
-    pub fn serve(&mut self, budget: usize, now_ns: u64, polled: bool) -> Served {
+    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
+    /// `polled`, or rung.
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
-        while (count as usize) < budget {
+        while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let mut bursts = std::mem::take(&mut self.bursts);
-            let received = self.receiver.receive(&self.udp, &mut bursts, polled);
+            let received =
+                self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
+                cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len).saturating_mul(2)));
                 // Only now: a socket that is polled in vain costs no look at the clock.
-                let taken = at_moment(now_ns, |moment| self.take(&burst, moment));
+                let taken = at_moment(cx.now_ns, |moment| self.take(&burst, moment));
                 // An empty one was a look as well.
                 count = count.saturating_add(taken.max(1));
                 self.empty();

@@ -128,7 +128,7 @@ impl Arrivals {
                 return Ok(None);
             }
             let mut came = Vec::new();
-            self.drained = !self.receiver.receive(socket, &mut came, false)?;
+            self.drained = !self.receiver.receive(socket, &mut came, false, usize::MAX)?;
             self.bursts.extend(came);
         }
         let Some(burst) = self.bursts.front() else {

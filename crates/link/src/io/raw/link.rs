@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_fabric::carrier::Standing;
 use causeway_fabric::room::hold_received;
-use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
+use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
 use causeway_memory::packet::{PacketError, PacketSocket};
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_memory::packet_ring::Slots;
@@ -188,8 +188,10 @@ impl RawLink {
         }
     }
 
-    /// Takes what came, about `budget` frames. `polled`: whether it is called without a cause.
-    pub fn serve(&mut self, now_ns: u64, budget: usize, polled: bool) -> Served {
+    /// Takes what came, about `budget` frames, until the turn's time is over. `polled`: whether it is
+    /// called without a cause.
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
+        let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
@@ -199,10 +201,11 @@ impl RawLink {
         }
         let mut batch = Batch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
-        while (count as usize) < budget {
+        while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             match self.inlet.receive(&socket, batch.room(), now_ns, !polled) {
                 Ok(packet) => {
                     count = count.saturating_add(1);
+                    cx.charge(cost::CALL_NS.saturating_add(cost::bytes(packet.len)));
                     if let Some((frame, offload)) = batch.frame(packet) {
                         if self.is_taken(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
                             batch.keep(frame, offload, &self.inbox);

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
-use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
+use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
 use causeway_memory::tcp;
 
 use super::super::inbox::Inbox;
@@ -282,10 +282,10 @@ impl StreamLink {
         }
     }
 
-    /// Takes what came, about `budget` frames.
-    pub fn serve(&mut self, now_ns: u64, budget: usize) -> Served {
-        let mut count = 0_u32;
-        while (count as usize) < budget {
+    /// Takes what came, about `budget` frames, until the turn's time is over.
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize) -> Served {
+        let (now_ns, mut count) = (cx.now_ns, 0_u32);
+        while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let Some(live) = &mut self.live else { break };
             let read = match &self.security {
                 None => read_bare(&live.socket, live.deframer.room()),
@@ -296,6 +296,7 @@ impl StreamLink {
             };
             match read {
                 Ok(len) => {
+                    cx.charge(cost::CALL_NS.saturating_add(cost::bytes(len).saturating_mul(2)));
                     live.deframer.filled(len);
                     match live.hand_on(&self.inbox) {
                         Ok(frames) => count = count.saturating_add(frames.max(1)),

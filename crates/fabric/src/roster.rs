@@ -1,0 +1,335 @@
+//! The shards of one dispatcher: which are busy, whose turn is next, which deadlines passed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::bell::{self, Home};
+use crate::dispatcher::Key;
+use crate::load::{Load, Meter};
+use crate::schedule::{GroupTurn, Schedule};
+use crate::shard::{Shard, Turn};
+use crate::share::Share;
+use crate::slice::Slice;
+use crate::watch::{Poller, Token, Watch, When};
+
+/// A shard and its state in this dispatcher.
+#[derive(Debug)]
+struct Seat {
+    key: Key,
+    shard: Box<Shard>,
+    serial: u32,
+    watch: Watch,
+    /// The number of its group in the schedule.
+    group: usize,
+    /// In the schedule's list of busy shards.
+    busy: bool,
+    deadline_ns: Option<u64>,
+    /// Polls in vain since a queue last joined those that wait for their turn, in this round.
+    vain: usize,
+    round: u32,
+    meter: Meter,
+    load: Arc<Load>,
+}
+
+impl Seat {
+    /// Counts a turn in a round; `before` and `during` it a queue joined those that wait.
+    fn looked(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
+        if before || self.round != round {
+            self.vain = 0;
+        }
+        let looks = usize::try_from(idle).unwrap_or(usize::MAX);
+        self.vain = if during { 0 } else { self.vain.saturating_add(looks) };
+        self.round = round;
+    }
+}
+
+/// A shard on its way from one dispatcher to another.
+#[derive(Debug)]
+pub(crate) struct Parted {
+    pub shard: Box<Shard>,
+    /// Moves with the shard: a descriptor that was closed might be taken by another at once.
+    watch: Watch,
+    load: Arc<Load>,
+}
+
+/// The shards of one dispatcher.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    pub(crate) poller: Poller,
+    seats: Vec<Option<Seat>>,
+    schedule: Schedule,
+    deadlines: BTreeSet<(u64, usize)>,
+    serial: u32,
+    /// The time of the last look at the kernel's events.
+    pub(crate) now_ns: u64,
+    /// The time within turns.
+    pub(crate) slice: Slice,
+    pub(crate) share: Share,
+    /// A process was notified, and the processor was not yielded since.
+    pub(crate) lets_in: bool,
+    /// Numbers the rounds of turns in vain: a new one begins with work, or a yield.
+    pub(crate) round: u32,
+    /// Until then other threads have work for this processor.
+    pub(crate) crowded_ns: u64,
+    /// The dispatcher's number, for bells.
+    pub(crate) number: u16,
+}
+
+impl Roster {
+    pub(crate) fn new(poller: Poller, share: Share, start: Instant) -> Self {
+        Self {
+            poller,
+            seats: Vec::new(),
+            schedule: Schedule::default(),
+            deadlines: BTreeSet::new(),
+            serial: 0,
+            now_ns: 0,
+            slice: Slice::timed(start),
+            share,
+            lets_in: false,
+            round: 0,
+            crowded_ns: 0,
+            number: 0,
+        }
+    }
+
+    /// Sets the time to a reading of the clock.
+    pub(crate) fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.slice.set_now(now_ns);
+    }
+
+    /// Whether no shard is busy.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.schedule.is_idle()
+    }
+
+    /// A seat whose shard is about to be called: it gets the present time and spin budget.
+    fn seat(&mut self, index: usize) -> Option<&mut Seat> {
+        let seat = self.seats.get_mut(index)?.as_mut()?;
+        let awaits = self.now_ns >= self.crowded_ns;
+        seat.shard.set_clock(self.now_ns, self.share.spin_ns(), awaits);
+        Some(seat)
+    }
+
+    fn find(&self, key: &Key) -> Option<usize> {
+        self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
+    }
+
+    /// Takes a new shard in.
+    pub(crate) fn adopt(&mut self, key: Key, shard: Box<Shard>, load: Arc<Load>) -> io::Result<()> {
+        let (index, token) = self.vacancy()?;
+        let watch = self.poller.watch(shard.events(), token, When::Readable)?;
+        self.sit(index, key, Parted { shard, watch, load });
+        Ok(())
+    }
+
+    /// Takes a shard in that another dispatcher has given away, or gives it back.
+    pub(crate) fn adopt_again(
+        &mut self,
+        key: Key,
+        mut parted: Parted,
+    ) -> Result<(), (Parted, io::Error)> {
+        let moved = self.vacancy().and_then(|(index, token)| {
+            parted.watch.move_to(&self.poller, token)?;
+            Ok(index)
+        });
+        match moved {
+            Ok(index) => self.sit(index, key, parted),
+            Err(error) => return Err((parted, error)),
+        }
+        Ok(())
+    }
+
+    /// A free seat, and how its shard will be reported.
+    fn vacancy(&mut self) -> io::Result<(usize, Token)> {
+        let free = self.seats.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.seats.len());
+        self.serial = self.serial.wrapping_add(1);
+        let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok((index, Token::Shard { slot, serial: self.serial }))
+    }
+
+    fn sit(&mut self, index: usize, key: Key, parted: Parted) {
+        let Parted { shard, watch, load } = parted;
+        // A vacancy has one.
+        let slot = u16::try_from(index).unwrap_or(u16::MAX);
+        let home = Home { dispatcher: self.number, slot, serial: self.serial };
+        let group = self.schedule.join(&key.group, shard.weight());
+        let seat = Seat {
+            watch,
+            key,
+            shard,
+            serial: self.serial,
+            group,
+            busy: false,
+            deadline_ns: None,
+            vain: 0,
+            round: 0,
+            meter: Meter::default(),
+            load,
+        };
+        match self.seats.get_mut(index) {
+            Some(place) => *place = Some(seat),
+            None => self.seats.push(Some(seat)),
+        }
+        if self.number != 0
+            && let Some(seat) = self.seat(index)
+        {
+            seat.shard.moved(home);
+        }
+        self.refresh(index);
+    }
+
+    /// Gives a shard away.
+    pub(crate) fn release(&mut self, key: &Key) -> Option<Parted> {
+        // A bell that was rung here is not heard elsewhere.
+        self.hear();
+        let index = self.find(key)?;
+        let Seat { mut shard, watch, load, deadline_ns, group, .. } =
+            self.seats.get_mut(index)?.take()?;
+        shard.moved(Home::NONE);
+        self.schedule.leave(group, index);
+        if let Some(at) = deadline_ns {
+            self.deadlines.remove(&(at, index));
+        }
+        Some(Parted { shard, watch, load })
+    }
+
+    /// Calls `call` with one shard.
+    pub(crate) fn with<R>(&mut self, key: &Key, call: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        let index = self.find(key)?;
+        let seat = self.seat(index)?;
+        let result = call(&mut seat.shard);
+        self.refresh(index);
+        Some(result)
+    }
+
+    /// Every shard.
+    pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&Key, &mut Shard)> {
+        self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
+    }
+
+    /// Wakes the sources whose bells shards of this thread have rung.
+    pub(crate) fn hear(&mut self) {
+        while let Some(rung) = bell::next_rung() {
+            let index = usize::from(rung.slot);
+            if let Some(seat) = self.seat(index).filter(|seat| seat.serial == rung.serial) {
+                seat.shard.rung(rung.value);
+                self.refresh(index);
+            }
+        }
+    }
+
+    /// Reads anew whether a shard is busy and what its deadline is.
+    fn refresh(&mut self, index: usize) {
+        let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut) else { return };
+        let deadline = seat.shard.deadline_ns();
+        if deadline != seat.deadline_ns {
+            if let Some(at) = seat.deadline_ns {
+                self.deadlines.remove(&(at, index));
+            }
+            if let Some(at) = deadline {
+                self.deadlines.insert((at, index));
+            }
+            seat.deadline_ns = deadline;
+        }
+        if seat.shard.is_busy() && !seat.busy {
+            seat.busy = true;
+            self.schedule.wake(seat.group, index);
+        }
+    }
+
+    /// Gives busy groups their turns until the cycle is over or it is `until_ns`. Returns the sum
+    /// of the turns.
+    pub(crate) fn turns(&mut self, until_ns: u64) -> Turn {
+        let mut all = Turn::default();
+        while let Some(turn) = self.schedule.next_turn() {
+            all.add(self.group_turn(turn));
+            if self.slice.now_ns() >= until_ns {
+                break;
+            }
+        }
+        self.hear();
+        all
+    }
+
+    /// Serves the busy shards of a group, each for its part of the group's time.
+    fn group_turn(&mut self, GroupTurn { group, len_ns, shards }: GroupTurn) -> Turn {
+        let mut all = Turn::default();
+        let begun = self.slice.now_ns();
+        let until = begun.saturating_add(len_ns);
+        for left in (1..=shards).rev() {
+            let Some(index) = self.schedule.next_shard(group) else { break };
+            let now = self.slice.now_ns();
+            let part = until.saturating_sub(now).checked_div(left as u64).unwrap_or(0);
+            all.add(self.shard_turn(index, now.saturating_add(part)));
+        }
+        self.schedule.end_turn(group, self.slice.now_ns().saturating_sub(begun));
+        all
+    }
+
+    fn shard_turn(&mut self, index: usize, until_ns: u64) -> Turn {
+        let (round, slice) = (self.round, self.slice.until(until_ns));
+        let Some(seat) = self.seat(index) else { return Turn::default() };
+        let before = seat.shard.came();
+        let (turn, slice) = seat.shard.turn_for(slice);
+        let during = seat.shard.came();
+        seat.looked(round, turn.idle, (before, during));
+        let lets_in = seat.shard.lets_in();
+        seat.busy = false;
+        let begun = self.slice.now_ns();
+        self.slice.follow(&slice);
+        let used = self.slice.now_ns().saturating_sub(begun);
+        if turn.worked > 0
+            && let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut)
+        {
+            seat.meter.add(used);
+        }
+        self.lets_in |= lets_in;
+        self.refresh(index);
+        turn
+    }
+
+    /// Whether every shard that waits for its turn was polled in vain in this round.
+    pub(crate) fn all_in_vain(&self) -> bool {
+        let mut busy = self.schedule.busy().filter_map(|index| self.seats.get(index)?.as_ref());
+        busy.all(|seat| seat.round == self.round && seat.vain >= seat.shard.waiting())
+    }
+
+    /// Has the shards whose deadlines have passed called in their turns.
+    pub(crate) fn due(&mut self) {
+        let now = self.now_ns;
+        let passed =
+            self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index);
+        for index in passed.collect::<Vec<_>>() {
+            if let Some(seat) = self.seat(index) {
+                seat.shard.set_due();
+            }
+            self.refresh(index);
+        }
+    }
+
+    /// Takes the events of one shard; they are handled in its turn.
+    pub(crate) fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
+        let index = usize::from(slot);
+        let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
+        seat.shard.take_events()?;
+        self.refresh(index);
+        Ok(())
+    }
+
+    /// When the first shard wants to be called, in nanoseconds of its clock.
+    pub(crate) fn first_deadline_ns(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Publishes the load of each shard in the last `window_ns`.
+    pub(crate) fn publish(&mut self, window_ns: u64) {
+        for seat in self.seats.iter_mut().flatten() {
+            seat.load.publish(seat.meter.percent(window_ns), self.now_ns);
+        }
+    }
+}

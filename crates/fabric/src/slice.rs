@@ -1,0 +1,148 @@
+//! The time that one group may take before other groups have their turn.
+//!
+//! Reading the clock costs as much as a small frame, so services *charge* their work by estimates
+//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] of charged work. An estimate
+//! that is too high costs a reading; an estimate that is too low makes a slice overrun, for which
+//! the group's next slices are shorter ([`crate::schedule`]).
+//!
+//! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: there the
+//! estimates alone end a slice, so that a run is the same each time.
+
+use std::time::Instant;
+
+use crate::limits::RESYNC_NS;
+
+/// Estimates of work, in nanoseconds. Each is on the high side of what was measured.
+pub mod cost {
+    /// A chain that is taken, looked up and given back.
+    pub const CHAIN_NS: u64 = 60;
+    /// A queue that is polled and found empty.
+    pub const POLL_NS: u64 = 30;
+    /// A piece of a segmented frame: its headers and its buffer.
+    pub const PIECE_NS: u64 = 250;
+    /// A system call.
+    pub const CALL_NS: u64 = 1_000;
+    /// A descriptor of a chain beyond its first.
+    pub const SPAN_NS: u64 = 40;
+    /// A burst of datagrams from a socket: the call, and 64 KiB that are checked and copied.
+    pub const BURST_NS: u64 = 20_000;
+    /// An entry of a table that is scanned.
+    pub const SCAN_NS: u64 = 20;
+
+    /// Bytes that are copied once: 8 GB/s.
+    #[inline]
+    pub const fn bytes(count: usize) -> u64 {
+        (count as u64) / 8
+    }
+}
+
+/// What is left of the time of the group that is served. See the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice {
+    /// Where the clock counts from; `None`: there is no clock.
+    start: Option<Instant>,
+    /// The time: the last reading and what was charged since.
+    now_ns: u64,
+    read_ns: u64,
+    end_ns: u64,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self::counted(0, u64::MAX)
+    }
+}
+
+impl Slice {
+    /// A slice of `len_ns` without a clock.
+    pub fn counted(now_ns: u64, len_ns: u64) -> Self {
+        Self { start: None, now_ns, read_ns: now_ns, end_ns: now_ns.saturating_add(len_ns) }
+    }
+
+    /// An endless slice by a clock that counts from `start`.
+    pub(crate) fn timed(start: Instant) -> Self {
+        Self { start: Some(start), now_ns: 0, read_ns: 0, end_ns: u64::MAX }
+    }
+
+    /// The time, in nanoseconds.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Sets the time to a reading of the clock.
+    pub(crate) fn set_now(&mut self, now_ns: u64) {
+        (self.now_ns, self.read_ns) = (now_ns, now_ns);
+    }
+
+    /// The same clock until `end_ns`.
+    pub(crate) fn until(self, end_ns: u64) -> Self {
+        Self { end_ns, ..self }
+    }
+
+    /// Takes over the time of a slice that is over.
+    pub(crate) fn follow(&mut self, other: &Self) {
+        (self.now_ns, self.read_ns) = (other.now_ns, other.read_ns);
+    }
+
+    /// Counts work of about `ns` nanoseconds.
+    #[inline]
+    pub fn charge(&mut self, ns: u64) {
+        self.now_ns = self.now_ns.saturating_add(ns);
+        if self.now_ns.saturating_sub(self.read_ns) >= RESYNC_NS {
+            self.read();
+        }
+    }
+
+    /// Reads the clock, where there is one.
+    #[cold]
+    pub(crate) fn read(&mut self) {
+        if let Some(start) = self.start {
+            self.set_now(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        } else {
+            self.read_ns = self.now_ns;
+        }
+    }
+
+    /// Whether the time is up.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.now_ns >= self.end_ns
+    }
+
+    /// Nanoseconds that are left.
+    #[inline]
+    pub fn left_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slice_without_a_clock_ends_by_what_is_charged() {
+        let mut slice = Slice::counted(5, 3 * RESYNC_NS);
+        slice.charge(2 * RESYNC_NS);
+        assert!(!slice.is_over());
+        assert_eq!(slice.left_ns(), RESYNC_NS);
+        slice.charge(RESYNC_NS);
+        assert!(slice.is_over());
+        assert_eq!(slice.now_ns(), 5 + 3 * RESYNC_NS);
+    }
+
+    #[test]
+    fn slice_with_a_clock_corrects_what_is_charged() {
+        let start = Instant::now();
+        let mut slice = Slice::timed(start).until(10_000_000_000);
+        // A thousand seconds by the estimates alone.
+        for _ in 0..100 {
+            slice.charge(10_000_000_000);
+        }
+        assert!(!slice.is_over(), "{slice:?}");
+        let mut slice = Slice::timed(start).until(1);
+        slice.charge(RESYNC_NS);
+        assert!(slice.is_over());
+    }
+}
