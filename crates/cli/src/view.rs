@@ -25,6 +25,11 @@ pub struct Port {
     /// How often it was.
     #[serde(default)]
     pub faults_total: u64,
+    /// Why this host last could not serve a frontend.
+    pub host_fault: Option<String>,
+    /// How often it could not.
+    #[serde(default)]
+    pub host_faults_total: u64,
     /// How often a frontend connected.
     #[serde(default)]
     pub connects_total: u64,

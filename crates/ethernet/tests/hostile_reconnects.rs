@@ -2,16 +2,21 @@
 
 mod common;
 
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use causeway_attach::limits::MAPPING_COST;
+use causeway_attach::native::Client;
+use causeway_attach::vhost_user::message::RegionSpec;
 use causeway_ethernet::Ethernet;
+use causeway_fabric::control::{PortState, PortView};
 use causeway_fabric::limits::{CONNECTS_PER_SECOND, MESSAGES_PER_SECOND, SHUT_NS};
 use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_fabric::{Pacing, Shard};
 use causeway_wire::virtio_net::Header;
-use common::{Rig, mac, net, plain, receive, send};
+use common::{Rig, mac, net, plain, receive, send, wait};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 /// Each change of the memory table has all processors forget where memory was, the neighbours'
 /// too: so many a second are made, the next waits, and what the port sends goes on.
@@ -33,6 +38,36 @@ fn hostile_memory_tables_without_end_are_taken_at_a_bounded_rate() {
     let frame = plain(1, mac(2), b"still here");
     send(&mut one, &Header::default(), &frame);
     assert_eq!(receive(&mut two).1, frame);
+}
+
+#[test]
+fn hostile_grants_that_exhaust_addresses_are_no_fault_of_a_later_frontend() {
+    const HUGE: u64 = 4 << 40;
+    let rig = Rig::new();
+    let file = memfd_create("huge", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, HUGE).unwrap();
+    let mut attached = Vec::new();
+    let scarce = |view: &PortView| view.host_faults_total > 0;
+    let view = loop {
+        let name = format!("p{}", attached.len());
+        rig.try_add(&name, "red", net(u8::try_from(attached.len()).unwrap())).unwrap();
+        let mut client = Client::connect(&rig.path(&name)).unwrap();
+        let region = RegionSpec { guest: 0, len: HUGE, user: 0, offset: 0 };
+        let _ = client.grant(&region, file.as_fd());
+        wait(
+            || scarce(&rig.view(&name)) || rig.view(&name).memory_bytes == HUGE,
+            || format!("{:?}", rig.view(&name)),
+        );
+        let view = rig.view(&name);
+        if scarce(&view) {
+            break view;
+        }
+        attached.push(client);
+        assert!(attached.len() < 28, "half of all addresses are left");
+    };
+    assert_eq!((view.state, view.faults_total), (PortState::Listening, 0), "{view:?}");
+    assert_eq!((view.fault, view.host_faults_total), (None, 1));
+    assert!(view.host_fault.unwrap().contains("this host's address space is scarce"));
 }
 
 #[test]

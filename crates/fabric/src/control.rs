@@ -201,6 +201,11 @@ pub struct PortView {
     pub fault: Option<String>,
     /// How often the port was closed or reset for breaking a rule.
     pub faults_total: u64,
+    /// Why this host last could not serve a frontend that broke no rule, if it could not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_fault: Option<String>,
+    /// How often this host could not serve a frontend.
+    pub host_faults_total: u64,
     /// How often a frontend has connected.
     pub connects_total: u64,
     /// Negotiated virtio features, hexadecimal.

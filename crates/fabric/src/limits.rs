@@ -75,6 +75,8 @@ pub const CONNECTS_PER_SECOND: u64 = 32;
 /// [`causeway_attach::Server::cost`] counts it: all that a frontend with 60 queues and 64 regions
 /// says at its start, three times.
 pub const MESSAGES_PER_SECOND: u64 = 4096;
+/// How long a frontend is not read while its earlier grants wait to be unmapped; 10 ms.
+pub const UNMAPPING_NS: u64 = 10_000_000;
 /// How long a socket is left alone to which more came; 100 ms. They wait in its backlog.
 pub const SHUT_NS: u64 = 100_000_000;
 /// Guest-triggered log lines of one port in [`LOG_WINDOW_NS`]; the rest is counted.

@@ -50,6 +50,9 @@ pub struct Port {
     pub(crate) state: PortState,
     pub(crate) fault: Option<String>,
     pub(crate) faults_total: u64,
+    /// Why this host last could not serve a frontend.
+    pub(crate) host_fault: Option<String>,
+    pub(crate) host_faults_total: u64,
     pub(crate) connects_total: u64,
     /// No frontend is taken before.
     pub(crate) barred_until_ns: u64,

@@ -24,6 +24,7 @@
     )
 )]
 
+mod addresses;
 mod closing;
 pub mod copy;
 mod dirty;
@@ -50,6 +51,7 @@ pub mod trace;
 mod unmap;
 mod view;
 
+pub use addresses::{fits, is_behind as is_behind_in_unmapping};
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
 pub use elsewhere::Elsewhere;
@@ -57,7 +59,7 @@ pub use giver::Giver;
 pub use handed::Handed;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
-pub use mapping::{Mapping, MappingError, create, fits, is_memory};
+pub use mapping::{Mapping, MappingError, create, is_memory};
 pub use own::{OwnMemory, OwnPiece};
 pub use unmap::unmap_elsewhere;
 pub use view::View;

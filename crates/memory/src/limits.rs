@@ -10,6 +10,12 @@ pub const ADDRESSES_MAX: u64 = 112 << 40;
 /// One who grants memory may take one part in so many of the addresses that are left: 7 TiB where
 /// nothing is mapped, and after a hundred who took all they could still 11 GiB.
 pub const ADDRESS_SHARES: u64 = 16;
+/// Most bytes of one peer that may wait for `munmap` before no more is mapped for it (7 TiB, one
+/// share of empty address space): the largest guest may replace its memory table once meanwhile.
+pub const UNMAPPING_BYTES_MAX: u64 = ADDRESSES_MAX / ADDRESS_SHARES;
+/// Most threads that unmap. A file that is freed with its mapping takes 0.1 s for each GiB, and
+/// the mappings of other peers must not wait behind it.
+pub const UNMAPPERS_MAX: usize = 4;
 /// Most mappings alive at a time in this process; the fault handler looks through them.
 /// As many regions as a thousand ports may have, and as many as Linux allows a process.
 pub const MAPPINGS_MAX: usize = 65_536;

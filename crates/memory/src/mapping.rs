@@ -2,17 +2,16 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::addresses;
 use crate::fault::Guard;
-use crate::limits::{
-    ADDRESS_SHARES, ADDRESSES_MAX, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX,
-};
-use crate::unmap::unmap;
+use crate::giver::Giver;
+use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
+use crate::unmap::{Range, unmap};
 
 /// Why a file range could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -39,36 +38,42 @@ pub enum MappingError {
     /// The process has as many mappings as it may.
     #[error("more than {MAPPINGS_MAX} mappings at a time")]
     Many,
-    /// More than is left for one.
-    #[error("{wanted} bytes of memory are more than one may grant now ({share}): grant less")]
+    /// More than one peer may map, however much is free.
+    #[error("{wanted} bytes of memory are more than one peer may grant ({share}): grant less")]
     Share {
-        /// What it grants with this, in bytes.
+        /// Bytes that the peer would have mapped.
         wanted: u64,
-        /// What it may.
+        /// Bytes that it may.
         share: u64,
+    },
+    /// Others hold so many addresses that a grant of permitted size does not fit.
+    #[error(
+        "this host's address space is scarce: {wanted} bytes are needed, {left} are left for one \
+         peer; try again later"
+    )]
+    Scarce {
+        /// Bytes that the peer would have mapped.
+        wanted: u64,
+        /// Bytes that are left for one peer.
+        left: u64,
     },
     /// The kernel refused.
     #[error("the memory file cannot be mapped")]
     Kernel(#[from] Errno),
 }
 
-/// Bytes of all mappings.
-static MAPPED: AtomicU64 = AtomicU64::new(0);
-
-/// Asks whether one who has `held` bytes mapped may have `more`: addresses are as scarce as
-/// descriptors, because files of memory may be as large as one likes and cost nothing while they are
-/// empty, and who takes them all would leave none for others.
-///
-/// # Errors
-/// [`MappingError::Share`].
-pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
-    fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
-}
-
-fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
-    let share = ADDRESSES_MAX.saturating_sub(others).checked_div(ADDRESS_SHARES).unwrap_or(0);
-    let wanted = held.saturating_add(more);
-    if wanted <= share { Ok(()) } else { Err(MappingError::Share { wanted, share }) }
+impl MappingError {
+    /// Returns whether this host lacks what the mapping needs; else the file or the range is wrong.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::NotMemory | Self::Range { .. } | Self::Short { .. } | Self::Share { .. } => false,
+            Self::Many | Self::Scarce { .. } => true,
+            Self::Kernel(errno) => matches!(
+                *errno,
+                Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOSPC
+            ),
+        }
+    }
 }
 
 /// A shared mapping of a granted file; unmapped when the last user lets go.
@@ -82,6 +87,8 @@ pub struct Mapping {
     len: usize,
     /// Whether its file is small, and stays so.
     small: bool,
+    /// The peer that granted the file.
+    giver: Giver,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
 }
@@ -132,8 +139,8 @@ impl Mapping {
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
         let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
-        let mapping = Self { base, mapped, skip, len, small, guard };
-        MAPPED.fetch_add(mapped as u64, Ordering::Relaxed);
+        let mapping = Self { base, mapped, skip, len, small, giver: Giver::now(), guard };
+        addresses::take(mapped);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
 
@@ -171,10 +178,14 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.guard = None;
-        MAPPED.fetch_sub(self.mapped as u64, Ordering::Relaxed);
+        let range = Range {
+            base: self.base.as_ptr().expose_provenance(),
+            len: self.mapped,
+            giver: self.giver,
+        };
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.
-        unsafe { unmap(self.base.as_ptr().expose_provenance(), self.mapped, self.small) };
+        unsafe { unmap(range, self.small) };
     }
 }
 

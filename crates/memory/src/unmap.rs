@@ -5,14 +5,25 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::addresses;
 use crate::elsewhere::Elsewhere;
+use crate::giver::Giver;
+use crate::limits::UNMAPPERS_MAX;
 
-/// Where each begins, and its length.
-type Range = (usize, usize);
+/// A mapping that is to be removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    /// Address of its first byte, as [`mmap`](rustix::mm::mmap) returned it.
+    pub base: usize,
+    /// Length, in bytes.
+    pub len: usize,
+    /// The peer that granted it.
+    pub giver: Giver,
+}
 
-static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", 1, |(base, len)| {
+static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", UNMAPPERS_MAX, |range| {
     // SAFETY: who handed it over promised that nobody holds a pointer into it.
-    unsafe { now(base, len) }
+    unsafe { later(range) }
 });
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
@@ -22,29 +33,44 @@ pub fn unmap_elsewhere() {
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Gives `len` bytes at `base` back, which [`mmap`](rustix::mm::mmap) gave; `small`: the file, too,
-/// is small and stays so.
+/// Removes a mapping; `small`: its file is small and stays so.
 ///
 /// # Safety
-/// Nobody may hold a pointer into them.
-pub(crate) unsafe fn unmap(base: usize, len: usize, small: bool) {
+/// Nobody may hold a pointer into it.
+pub(crate) unsafe fn unmap(range: Range, small: bool) {
     if small || !ELSEWHERE.load(Ordering::Relaxed) {
         // SAFETY: as the caller promises.
-        unsafe { now(base, len) };
-    } else if !UNMAP.hand_over((base, len))
-        && let Some((base, len)) = UNMAP.take_back()
+        return unsafe { now(range) };
+    }
+    addresses::begin(range.giver, range.len);
+    if !UNMAP.hand_over(range)
+        && let Some(range) = UNMAP.take_back()
     {
         // SAFETY: as the caller promises, or the one whose range it is.
-        unsafe { now(base, len) };
+        unsafe { later(range) };
     }
+}
+
+/// Removes a mapping that was counted as waiting.
+///
+/// # Safety
+/// As for [`unmap`].
+unsafe fn later(range: Range) {
+    // SAFETY: as the caller promises.
+    unsafe { now(range) };
+    addresses::end(range.giver, range.len);
 }
 
 /// # Safety
 /// As for [`unmap`].
-unsafe fn now(base: usize, len: usize) {
+unsafe fn now(Range { base, len, .. }: Range) {
     let base = std::ptr::with_exposed_provenance_mut(base);
     // SAFETY: as the caller promises.
-    let _ = unsafe { rustix::mm::munmap(base, len) };
+    let unmapped = unsafe { rustix::mm::munmap(base, len) };
+    // A range that the kernel keeps stays counted: its addresses are not free.
+    if unmapped.is_ok() {
+        addresses::give_back(len);
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +100,37 @@ mod tests {
                 assert!(since.elapsed() < Duration::from_secs(20), "{name} stays");
                 thread::sleep(Duration::from_millis(1));
             }
+        }
+    }
+
+    #[test]
+    fn addresses_are_counted_until_they_are_unmapped() {
+        // Freeing the first part takes milliseconds, which makes the order visible.
+        const HUGE: u64 = 4 << 40;
+        const FILLED: u64 = 64 << 20;
+        unmap_elsewhere();
+        let name = "counted-until-unmapped";
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, HUGE).unwrap();
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FILLED).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, HUGE).unwrap();
+        for at in (0..FILLED).step_by(4096) {
+            let (byte, _) = mapping.at(usize::try_from(at).unwrap()).unwrap();
+            // SAFETY: a mapped byte of this test alone.
+            unsafe { byte.write_volatile(1) };
+        }
+        drop(file);
+        drop(mapping);
+        let since = Instant::now();
+        loop {
+            // In this order: what is not counted any more was unmapped before.
+            let is_counted = addresses::mapped() >= HUGE;
+            let is_mapped = mapped(name);
+            assert!(is_counted || !is_mapped, "addresses were given back before they were free");
+            if !is_counted {
+                return;
+            }
+            assert!(since.elapsed() < Duration::from_secs(20), "{name} stays");
         }
     }
 }

@@ -100,10 +100,11 @@ pub enum Reason {
         want: usize,
     },
     /// More descriptors than any message may have.
-    #[error(
-        "descriptors were cut off: more than {DESCRIPTORS_MAX} with one message, or none free here"
-    )]
+    #[error("descriptors were cut off: more than {DESCRIPTORS_MAX} came with one message")]
     DescriptorsCut,
+    /// This process may open no more descriptors, so the kernel discarded those of a message.
+    #[error("this host has no free descriptors: those of a message were lost; raise the limit")]
+    DescriptorsScarce,
     /// Descriptors that came before take too long to close.
     #[error("{UNCLOSED_MAX} of its descriptors are not closed yet: they take long")]
     DescriptorsUnclosed,
@@ -327,15 +328,13 @@ impl Reason {
             Self::Socket(_) => FaultKind::Connection,
             Self::Mapping { source, .. }
             | Self::InflightMapping(source)
-            | Self::LogMapping(source) => match source {
-                MappingError::NotMemory
-                | MappingError::Range { .. }
-                | MappingError::Short { .. }
-                | MappingError::Share { .. } => FaultKind::Guest,
-                MappingError::Many => FaultKind::Host,
-                MappingError::Kernel(errno) if *errno == Errno::NOMEM => FaultKind::Host,
-                MappingError::Kernel(_) => FaultKind::Guest,
-            },
+            | Self::Share(source)
+            | Self::LogMapping(source)
+                if source.is_shortage() =>
+            {
+                FaultKind::Host
+            }
+            Self::DescriptorsScarce => FaultKind::Host,
             _ => FaultKind::Guest,
         }
     }

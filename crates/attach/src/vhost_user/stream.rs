@@ -8,8 +8,8 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_memory::Handed;
 use causeway_memory::inlet::Incoming;
+use causeway_memory::{Giver, Handed};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::vhost_user::message::FrontendReq;
@@ -75,6 +75,11 @@ impl Stream {
         }
     }
 
+    /// The account of the peer: descriptors that come here and what is mapped of them are its.
+    pub fn giver(&self) -> Giver {
+        self.socket.giver()
+    }
+
     /// Reads on; gives a message when one is whole.
     pub fn receive(&mut self) -> Result<Received, Reason> {
         loop {
@@ -123,8 +128,12 @@ impl Stream {
             Err(Errno::CONNRESET) => return Ok(Read::End),
             Err(errno) => return Err(Reason::Socket(errno)),
         };
-        if got.cut || self.fds.len() > DESCRIPTORS_MAX {
+        if self.fds.len() > DESCRIPTORS_MAX {
             return Err(Reason::DescriptorsCut);
+        }
+        if got.cut {
+            // There was room for as many as the kernel lets come: this process may have no more.
+            return Err(Reason::DescriptorsScarce);
         }
         if !self.fds.is_empty() && self.socket.giver().is_behind() {
             return Err(Reason::DescriptorsUnclosed);

@@ -79,6 +79,9 @@ fn text(port: &Port) -> String {
         let reason = port.fault.as_deref().unwrap_or("unknown");
         list.push(("last fault", format!("{reason} ({} in all)", port.faults_total)));
     }
+    if let Some(reason) = &port.host_fault {
+        list.push(("host fault", format!("{reason} ({} in all)", port.host_faults_total)));
+    }
     list.push(("socket", port.socket.clone()));
     if port.held {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));

@@ -278,6 +278,8 @@ fn view(spec: &PortSpec) -> PortView {
         dispatcher: 0,
         fault: None,
         faults_total: 0,
+        host_fault: None,
+        host_faults_total: 0,
         connects_total: 0,
         features: "0x0".into(),
         memory_bytes: 0,

@@ -48,9 +48,16 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
         if wait > 0 && port.server.is_some() {
-            port.server_watch = None;
-            self.leave_alone(id, Alone::Frontend, wait);
+            self.pause_frontend(id, wait);
             self.warn(id, "its frontend changes its set-up without end: it is heard now and then");
+        }
+    }
+
+    /// Reads nothing from a port's frontend for so long.
+    pub(super) fn pause_frontend(&mut self, id: PortId, for_ns: u64) {
+        if let Some(port) = self.ports.get_mut(id) {
+            port.server_watch = None;
+            self.leave_alone(id, Alone::Frontend, for_ns);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::os::fd::AsFd;
 
-use causeway_attach::{Event, Reason, Server};
+use causeway_attach::{Event, FaultKind, Reason, Server};
 use causeway_memory::inlet::Incoming;
 
 use super::Shard;
 use super::doors::watch_frontend;
 use crate::control::{CommandError, PortState};
-use crate::limits::CONNECTS_PER_SECOND;
+use crate::limits::{CONNECTS_PER_SECOND, UNMAPPING_NS};
 use crate::port::{Port, PortId};
 use crate::spec::Name;
 use crate::watch::{Token, When};
@@ -100,8 +100,11 @@ impl Shard {
         let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
         let before = server.cost();
         let outcome = server.receive(&mut events);
-        let cost = server.cost().saturating_sub(before);
+        let (cost, must_wait) = (server.cost().saturating_sub(before), server.must_wait());
         self.charge(id, cost);
+        if must_wait {
+            self.pause_frontend(id, UNMAPPING_NS);
+        }
         let mut closed = false;
         for event in events {
             match event {
@@ -119,7 +122,11 @@ impl Shard {
                 {
                     port.bar(self.now_ns);
                 }
-                self.fault(id, fault.to_string());
+                match fault.kind {
+                    FaultKind::Guest => self.fault(id, fault.to_string()),
+                    FaultKind::Host => self.host_fault(id, &fault.to_string()),
+                    FaultKind::Connection => self.connection_lost(id, &fault.to_string()),
+                }
             }
             Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
             Ok(()) => {}
@@ -153,7 +160,8 @@ impl Shard {
                 }
             }
             Err(error) => {
-                self.fault(id, format!("queue {queue}: its doorbell cannot be watched: {error}"));
+                let what = format!("queue {queue}: its doorbell cannot be watched: {error}");
+                self.host_fault(id, &what);
                 return;
             }
         }
@@ -221,6 +229,28 @@ impl Shard {
             log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest broke a rule");
         }
         self.close_frontend(id, PortState::Faulted, Some(reason));
+    }
+
+    /// Closes the connection of a port that this host cannot serve. The frontend broke no rule: the
+    /// port keeps its state of faults and goes on listening.
+    fn host_fault(&mut self, id: PortId, reason: &str) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id).filter(|port| port.server.is_some()) else {
+            return;
+        };
+        port.host_faults_total = port.host_faults_total.saturating_add(1);
+        port.host_fault = Some(reason.to_owned());
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::error!(port = name, reason, suppressed = more; "this host cannot serve a frontend: its connection was closed, and it may connect again");
+        }
+        self.close_frontend(id, PortState::Listening, None);
+    }
+
+    /// Closes a connection on which the socket failed.
+    fn connection_lost(&mut self, id: PortId, reason: &str) {
+        self.warn(id, &format!("the connection to a frontend was lost: {reason}"));
+        self.close_frontend(id, PortState::Listening, None);
     }
 
     /// Lets go of the frontend and of all that it granted; the socket goes on listening.

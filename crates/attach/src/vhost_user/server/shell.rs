@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use causeway_memory::inlet::Incoming;
+use causeway_memory::is_behind_in_unmapping;
 use rustix::io::Errno;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -37,12 +38,21 @@ pub struct Server {
     over: bool,
     /// See [`Self::cost`].
     cost: u64,
+    /// See [`Self::must_wait`].
+    must_wait: bool,
 }
 
 impl Server {
     /// Serves `model` to the frontend at the other end of `stream`, a connected Unix socket.
     pub fn new(model: Model, stream: impl Into<Incoming>) -> Self {
-        Self { stream: Stream::new(stream), backend: Backend::new(model), over: false, cost: 0 }
+        let (stream, backend) = (Stream::new(stream), Backend::new(model));
+        Self { stream, backend, over: false, cost: 0, must_wait: false }
+    }
+
+    /// Returns whether the last [`Self::receive`] left messages unread because earlier grants of
+    /// this frontend wait to be unmapped. They are read by a call some milliseconds later.
+    pub fn must_wait(&self) -> bool {
+        self.must_wait
     }
 
     /// What all messages so far have cost whoever handles them: 1 for each, and
@@ -68,14 +78,20 @@ impl Server {
     /// The frontend broke a rule or the connection broke. All grants have been let go of by
     /// then, and `events` names every queue that stopped.
     pub fn receive(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
-        let turn = self.turn(events);
+        // Its mappings are counted as its own until they are unmapped.
+        let turn = self.stream.giver().serve(|| self.turn(events));
         let turn = if turn.is_err() { self.end(events).and(turn) } else { turn };
         turn.map_err(Fault::from)
     }
 
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        self.must_wait = false;
         for _ in 0..MESSAGES_PER_TURN {
             if self.over {
+                return Ok(());
+            }
+            if is_behind_in_unmapping(self.stream.giver()) {
+                self.must_wait = true;
                 return Ok(());
             }
             match self.stream.receive()? {
