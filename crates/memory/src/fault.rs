@@ -2,8 +2,8 @@
 //!
 //! Touching a page whose file no longer reaches it raises SIGBUS. The handler
 //! finds the mapping the address belongs to in a fixed, lock-free table, marks
-//! it poisoned, and puts private zero memory in place of all of it, so the
-//! touch completes (reads give zeros). Whoever drives that guest looks at the
+//! it poisoned, and puts zeroed memory in place of all of it
+//! ([`crate::substitute`]), so the touch completes (reads give zeros). Whoever drives that guest looks at the
 //! mark ([`crate::Map::poisoned`]) once a batch and closes its port. A SIGBUS
 //! elsewhere goes on to whoever handled it before us.
 //!
@@ -14,15 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 
 use crate::limits::MAPPINGS_MAX;
 use crate::slot::Slot;
+use crate::substitute;
 
 /// One mapping as the handler sees it.
 struct Entry {
     slot: Slot<AtomicUsize>,
     poisoned: AtomicBool,
+    /// Where the range that replaced it begins in the substitute; 0: none did.
+    replaced: AtomicU64,
 }
 
-static SLOTS: [Entry; MAPPINGS_MAX] =
-    [const { Entry { slot: Slot::new(), poisoned: AtomicBool::new(false) } }; MAPPINGS_MAX];
+static SLOTS: [Entry; MAPPINGS_MAX] = [const {
+    Entry { slot: Slot::new(), poisoned: AtomicBool::new(false), replaced: AtomicU64::new(0) }
+}; MAPPINGS_MAX];
 /// One past the highest slot ever used: bounds the handler's search.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 /// Where to begin looking for a free slot.
@@ -62,6 +66,7 @@ impl Guard {
         HINT.store(slot, Ordering::Relaxed);
         SLOTS_USED.fetch_max(slot.saturating_add(1), Ordering::AcqRel);
         entry.poisoned.store(false, Ordering::Relaxed);
+        entry.replaced.store(0, Ordering::Relaxed);
         entry.slot.fill(base, len);
         Some(Self { slot })
     }
@@ -70,6 +75,23 @@ impl Guard {
     #[inline]
     pub(crate) fn poisoned(&self) -> bool {
         SLOTS.get(self.slot).is_none_or(|s| s.poisoned.load(Ordering::Relaxed))
+    }
+
+    /// Where the range that replaced the mapping begins in the substitute, if one did.
+    pub(crate) fn replaced(&self) -> Option<u64> {
+        let at = SLOTS.get(self.slot)?.replaced.load(Ordering::Relaxed);
+        Some(at).filter(|at| *at > 0)
+    }
+
+    /// Has the next fault find its mapping replaced already.
+    #[cfg(test)]
+    fn pretend_replaced(&self) {
+        SLOTS[self.slot].replaced.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn forget_replaced(&self) {
+        SLOTS[self.slot].replaced.store(0, Ordering::Relaxed);
     }
 
     /// Marks the mapping, for faults that a system call reported instead of a signal.
@@ -104,7 +126,7 @@ fn install() {
     }
 }
 
-/// The SIGBUS handler: async-signal-safe (atomics, `mmap` and `sigaction` only).
+/// The SIGBUS handler: async-signal-safe (atomics, and the system calls `mmap`, `mremap`, `fstat` and `sigaction`).
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an address.
     let address = unsafe { (*info).si_addr() } as usize;
@@ -114,22 +136,20 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         if address < base || address.wrapping_sub(base) >= len {
             continue;
         }
+        // The second fault of one mapping: its substitute gets no memory either.
+        let again = entry.replaced.load(Ordering::Relaxed) > 0;
         // SAFETY: [base, base + len) was a mapping of ours at one time since the fault, and so
         // was the one that is touched, which outlives the access; mappings do not overlap, so it
-        // is that one. Replacing it keeps every pointer into it valid.
-        let replaced = unsafe {
-            libc::mmap(
-                base as *mut libc::c_void,
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if replaced != libc::MAP_FAILED {
-            entry.poisoned.store(true, Ordering::Relaxed);
-            FAULTS.fetch_add(1, Ordering::Relaxed);
+        // is that one. Nothing holds a reference into it.
+        let whole = if again { None } else { unsafe { substitute::replace(base, len) } };
+        if let Some(at) = whole {
+            entry.replaced.store(at, Ordering::Relaxed);
+        }
+        // SAFETY: as above, of a page of it.
+        if whole.is_some() || unsafe { substitute::replace_page(address) } {
+            if !entry.poisoned.swap(true, Ordering::Relaxed) {
+                FAULTS.fetch_add(1, Ordering::Relaxed);
+            }
             return;
         }
     }
@@ -161,5 +181,34 @@ fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
                 libc::sigaction(signal, &default, std::ptr::null_mut());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use crate::Mapping;
+
+    #[test]
+    fn hostile_shrink_with_no_memory_for_a_substitute_reads_zeros_from_the_sink() {
+        let file = rustix::fs::memfd_create("sink", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 1 << 20).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, 1 << 20).unwrap();
+        mapping.guard().pretend_replaced();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        for at in [5000, 5001, 900_000] {
+            let (byte, _) = mapping.at(at).unwrap();
+            // SAFETY: a mapped byte of this test alone.
+            let read = unsafe {
+                let read = byte.read_volatile();
+                byte.write_volatile(7);
+                read
+            };
+            // The second byte lies on the page that the first was written to.
+            assert_eq!(read, 0, "{at}");
+        }
+        assert!(mapping.poisoned());
+        mapping.guard().forget_replaced();
     }
 }

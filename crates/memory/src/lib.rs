@@ -46,6 +46,7 @@ pub mod packet_inlet;
 pub mod packet_ring;
 pub mod peer;
 pub mod slot;
+mod substitute;
 pub mod tcp;
 pub mod trace;
 mod unmap;

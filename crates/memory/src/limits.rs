@@ -17,8 +17,13 @@ pub const UNMAPPING_BYTES_MAX: u64 = ADDRESSES_MAX / ADDRESS_SHARES;
 /// the mappings of other peers must not wait behind it.
 pub const UNMAPPERS_MAX: usize = 4;
 /// Most mappings alive at a time in this process; the fault handler looks through them.
-/// As many regions as a thousand ports may have, and as many as Linux allows a process.
-pub const MAPPINGS_MAX: usize = 65_536;
+/// Of the 65,530 that Linux allows a process (`vm.max_map_count`), those of threads and libraries
+/// left out: the fault handler must never meet the limit.
+pub const MAPPINGS_MAX: usize = 60_000;
+/// Size of the sparse file whose ranges replace mappings that lost their file, in bytes. Each range
+/// is used once: at 7 TiB each, as many as a port can lose in four hours without a pause. Later
+/// faults replace single pages.
+pub const SUBSTITUTE_BYTES_MAX: u64 = 1 << 62;
 /// Most pieces handed to the kernel in one scatter-gather call.
 pub const IOVECS_MAX: usize = 64;
 /// What processors move between them, in bytes.

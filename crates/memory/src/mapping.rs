@@ -11,6 +11,7 @@ use crate::addresses;
 use crate::fault::Guard;
 use crate::giver::Giver;
 use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
+use crate::substitute;
 use crate::unmap::{Range, unmap};
 
 /// Why a file range could not be mapped.
@@ -120,6 +121,7 @@ impl Mapping {
         let start = offset.checked_sub(skip).ok_or_else(range)?;
         let mapped = len.checked_add(skip).and_then(|n| n.checked_next_multiple_of(page));
         let mapped = mapped.and_then(|n| usize::try_from(n).ok()).ok_or_else(range)?;
+        substitute::prepare()?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
@@ -160,6 +162,11 @@ impl Mapping {
         self.guard.as_ref().is_none_or(Guard::poisoned)
     }
 
+    #[cfg(test)]
+    pub(crate) fn guard(&self) -> &Guard {
+        self.guard.as_ref().unwrap()
+    }
+
     pub(crate) fn poison(&self) {
         if let Some(guard) = &self.guard {
             guard.poison();
@@ -177,11 +184,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let replaced = self.guard.as_ref().and_then(Guard::replaced);
         self.guard = None;
         let range = Range {
             base: self.base.as_ptr().expose_provenance(),
             len: self.mapped,
             giver: self.giver,
+            replaced,
         };
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.

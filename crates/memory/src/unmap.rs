@@ -9,6 +9,7 @@ use crate::addresses;
 use crate::elsewhere::Elsewhere;
 use crate::giver::Giver;
 use crate::limits::UNMAPPERS_MAX;
+use crate::substitute;
 
 /// A mapping that is to be removed.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,8 @@ pub(crate) struct Range {
     pub len: usize,
     /// The peer that granted it.
     pub giver: Giver,
+    /// Where the range of the substitute begins that replaced it, if one did.
+    pub replaced: Option<u64>,
 }
 
 static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", UNMAPPERS_MAX, |range| {
@@ -63,13 +66,16 @@ unsafe fn later(range: Range) {
 
 /// # Safety
 /// As for [`unmap`].
-unsafe fn now(Range { base, len, .. }: Range) {
+unsafe fn now(Range { base, len, replaced, .. }: Range) {
     let base = std::ptr::with_exposed_provenance_mut(base);
     // SAFETY: as the caller promises.
     let unmapped = unsafe { rustix::mm::munmap(base, len) };
     // A range that the kernel keeps stays counted: its addresses are not free.
     if unmapped.is_ok() {
         addresses::give_back(len);
+        if let Some(at) = replaced {
+            substitute::release(at, len);
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::sync::Arc;
 
 use causeway_memory::{Cursor, Map, Mapping, MappingError, Span, View, copy, create, io};
 use common::{map_of, region, unsealed};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,6 +47,55 @@ fn hostile_file_that_shrinks_poisons_only_its_own_map() {
     victim.read(77, &mut bytes).unwrap();
     assert_eq!(&bytes, b"alive");
     assert!(!victim.poisoned());
+}
+
+/// Set in the process in which the kernel refuses private memory.
+const REFUSED: &str = "CAUSEWAY_TEST_PRIVATE_MEMORY_REFUSED";
+
+/// `vm.overcommit_memory=2` with its limit reached refuses private memory, and so does a limit of
+/// the process on its data: the test runs itself in a process of its own, and sets that.
+#[test]
+fn hostile_shrink_where_the_kernel_refuses_private_memory() {
+    if std::env::var_os(REFUSED).is_none() {
+        let name = "hostile_shrink_where_the_kernel_refuses_private_memory";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let status = child.args(["--exact", name]).env(REFUSED, "1").status().unwrap();
+        return assert!(status.success(), "{status}");
+    }
+    let file = unsealed(64 * MIB);
+    let map = Map::new(vec![region(&file, 0, 0, 64 * MIB)]).unwrap();
+    map.write(5000, b"there").unwrap();
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    let before = getrlimit(Resource::Data);
+    // Linux takes a limit of zero for none.
+    setrlimit(Resource::Data, Rlimit { current: Some(4096), ..before }).unwrap();
+    // A thread needs private memory for its stack.
+    let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(|| ());
+    let mut bytes = [1_u8; 5];
+    let read = map.read(5000, &mut bytes);
+    let written = map.write(9000, b"nowhere");
+    setrlimit(Resource::Data, before).unwrap();
+    assert!(thread.is_err(), "the limit does not work here");
+    assert_eq!((read, written, bytes), (Ok(()), Ok(()), [0; 5]));
+    assert!(map.poisoned());
+}
+
+#[test]
+fn hostile_shrinks_do_not_share_their_substitute() {
+    let lost = || {
+        let file = unsealed(MIB);
+        let map = Map::new(vec![region(&file, 0, 0, MIB)]).unwrap();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        map
+    };
+    let (one, other) = (lost(), lost());
+    let mut bytes = [1_u8; 6];
+    one.write(5000, b"secret").unwrap();
+    other.read(5000, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 6]);
+    drop(one);
+    lost().read(5000, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 6]);
 }
 
 #[test]
