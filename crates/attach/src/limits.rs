@@ -13,6 +13,9 @@ pub const MESSAGES_PER_TURN: usize = 64;
 /// What a message costs for which memory is mapped or let go of, in plain ones: all processors that
 /// run us forget where that memory was.
 pub const MAPPING_COST: u64 = 16;
+/// What a queue that starts or stops costs, in plain messages: its doorbell is watched, its service
+/// looks for what waits for it.
+pub const QUEUE_COST: u64 = 4;
 /// Most regions that a frontend may grant one by one.
 pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
 /// Most regions in one memory table: each comes with a descriptor.

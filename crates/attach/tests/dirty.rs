@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
 use causeway_attach::Event;
+use causeway_attach::limits::{MAPPING_COST, QUEUE_COST};
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::VhostUserProtocolFeatures as P;
 use causeway_attach::vhost_user::message::{RingAddresses, RingValue};
@@ -107,6 +108,39 @@ fn new_memory_and_a_new_log_are_followed() {
     next.read_exact_at(&mut bits, 0).unwrap();
     let page = (GUEST >> 12) as usize + 3;
     assert_eq!(bits.iter().position(|byte| *byte != 0), Some(LOG_BYTES as usize + page / 8));
+}
+
+/// What `run` costs the server.
+fn cost(bench: &mut Bench, run: impl FnOnce(&mut Bench)) -> u64 {
+    let before = bench.server.cost();
+    run(bench);
+    bench.server.cost() - before
+}
+
+#[test]
+fn hostile_messages_that_remap_memory_cost_what_they_cause() {
+    let set_log = |bench: &mut Bench| {
+        let file = memory(LOG_BYTES);
+        bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+        bench.answer().unwrap();
+    };
+    let set_features =
+        |to: u64| move |bench: &mut Bench| bench.say_number(R::SET_FEATURES, to).unwrap();
+    let mut bench = Bench::running();
+    let remaps = |bench: &Bench| bench.events.contains(&Event::MemoryChanged);
+    // Without the feature a log changes no memory, and without a log the feature does not.
+    assert_eq!(cost(&mut bench, set_features(ON)), 1);
+    assert_eq!(cost(&mut bench, set_features(OFF)), 1);
+    assert_eq!(cost(&mut bench, set_log), MAPPING_COST);
+    assert!(!remaps(&bench));
+    assert_eq!(cost(&mut bench, set_features(ON)), MAPPING_COST);
+    assert!(remaps(&bench));
+    assert_eq!(cost(&mut bench, set_log), 2 * MAPPING_COST - 1);
+    assert_eq!(cost(&mut bench, set_features(OFF)), MAPPING_COST);
+    let enable =
+        |value| move |bench: &mut Bench| bench.ring_value(R::SET_VRING_ENABLE, 0, value).unwrap();
+    assert_eq!(cost(&mut bench, enable(0)), 1 + QUEUE_COST);
+    assert_eq!(cost(&mut bench, enable(0)), 1);
 }
 
 #[test]

@@ -145,6 +145,11 @@ impl Map {
         Self { first, others, regions: self.regions.clone(), log }
     }
 
+    /// Returns whether writes are noted in a log.
+    pub fn is_logged(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Notes what was written.
     #[inline]
     pub(crate) fn wrote(&self, addr: u64, len: usize) {

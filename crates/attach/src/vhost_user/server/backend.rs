@@ -209,6 +209,10 @@ impl Backend {
 
     /// Has what is written from now on noted, or no longer: memory in a new epoch.
     fn follow_log(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        if self.wanted_log().is_none() && !self.device.map.is_logged() {
+            // Neither the map nor a queue notes anything, and none is to.
+            return Ok(());
+        }
         let map = self.device.map.logged(None);
         self.change_map(map, false, events)
     }

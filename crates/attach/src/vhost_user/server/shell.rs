@@ -14,18 +14,25 @@ use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
 use super::model::Model;
-use crate::limits::{MAPPING_COST, MESSAGES_PER_TURN};
+use crate::limits::{MAPPING_COST, MESSAGES_PER_TURN, QUEUE_COST};
 
-/// See [`Server::cost`].
+/// What reading a message costs, with what is mapped for it beside the guest's memory; see
+/// [`Server::cost`].
 fn cost(request: FrontendReq) -> u64 {
     use FrontendReq as R;
     match request {
-        R::SET_MEM_TABLE
-        | R::ADD_MEM_REG
-        | R::REM_MEM_REG
-        | R::SET_INFLIGHT_FD
-        | R::GET_INFLIGHT_FD => MAPPING_COST,
+        R::SET_LOG_BASE | R::SET_INFLIGHT_FD | R::GET_INFLIGHT_FD => MAPPING_COST,
         _ => 1,
+    }
+}
+
+/// What a message costs by what it caused.
+fn consequence(event: &Event) -> u64 {
+    match event {
+        // The message itself was counted.
+        Event::MemoryChanged => MAPPING_COST.saturating_sub(1),
+        Event::QueueStarted(_) | Event::QueueStopped(_) | Event::Reset => QUEUE_COST,
+        Event::Closed => 0,
     }
 }
 
@@ -55,8 +62,9 @@ impl Server {
         self.must_wait
     }
 
-    /// What all messages so far have cost whoever handles them: 1 for each, and
-    /// [`MAPPING_COST`] where memory is mapped or let go of for it, some microseconds a unit.
+    /// What all messages so far have cost whoever handles them, some microseconds a unit: 1 for
+    /// each, [`MAPPING_COST`] where memory is mapped, let go of or put in a new epoch, and
+    /// [`QUEUE_COST`] for each queue that starts or stops.
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -116,8 +124,11 @@ impl Server {
         if header.is_reply() {
             return Err(Reason::Flags(header.flags));
         }
+        let before = events.len();
         let result = Message::decode(request, &payload, fds)
             .and_then(|message| self.backend.handle(message, events));
+        let caused = events.iter().skip(before).map(consequence);
+        self.cost = caused.fold(self.cost, u64::saturating_add);
         let acks = header.needs_reply() && self.backend.acknowledges();
         let refusal = Reply::number(1);
         let reply = match &result {
