@@ -16,6 +16,11 @@ pub const MAPPING_COST: u64 = 16;
 /// What a queue that starts or stops costs, in plain messages: its doorbell is watched, its service
 /// looks for what waits for it.
 pub const QUEUE_COST: u64 = 4;
+/// A message that takes more of this thread's time is charged for all of it, in nanoseconds; 500 us:
+/// several times what the fixed costs stand for.
+pub const MESSAGE_SLOW_NS: u64 = 500_000;
+/// The time that one unit of cost stands for, in nanoseconds; 5 us.
+pub const COST_NS: u64 = 5_000;
 /// Most regions that a frontend may grant one by one.
 pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
 /// Most regions in one memory table: each comes with a descriptor.

@@ -36,6 +36,9 @@ pub enum Ended {
     /// It does not read what it is told.
     #[error("the other end does not read what it is told")]
     Unread,
+    /// Waking it takes too long.
+    #[error("{0}")]
+    Wakes(&'static str),
     /// The host fails us.
     #[error("the local socket")]
     Host(#[from] io::Error),
@@ -152,11 +155,20 @@ impl Local {
     /// # Errors
     /// [`Ended`]: also where the other end leaves too much unread.
     pub fn send(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
+        self.queue(bytes, fds)?;
+        self.flush().map(drop)
+    }
+
+    /// Has a message with descriptors sent by the next [`Self::flush`].
+    ///
+    /// # Errors
+    /// [`Ended`]: the other end leaves too much unread.
+    pub fn queue(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
         if self.unsent.len() >= LOCAL_UNSENT_MAX {
             return Err(Ended::Unread);
         }
         self.unsent.push_back((bytes, fds));
-        self.flush().map(drop)
+        Ok(())
     }
 
     /// How many messages wait for the other end to read.

@@ -12,6 +12,7 @@ use causeway_fabric::control::PortState;
 use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;
+use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Makes `call` full, and a write to it wait.
@@ -66,4 +67,60 @@ fn hostile_frontend_that_holds_up_its_notification() {
     let frame = plain(2, mac(1), b"we go on");
     send(&mut other, &Header::default(), &frame);
     assert_eq!(receive(&mut good).1, frame);
+}
+
+/// Has `of` watched so often that each wake-up takes hundreds of microseconds or more.
+fn watch_often(of: &OwnedFd) -> Vec<OwnedFd> {
+    const EACH: usize = 140;
+    let descriptors: Vec<OwnedFd> = (0..EACH).map(|_| of.try_clone().unwrap()).collect();
+    let watch = || {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for descriptor in &descriptors {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&poller, descriptor, epoll::EventData::new_u64(0), flags).unwrap();
+        }
+        poller
+    };
+    let pollers: Vec<OwnedFd> = (0..EACH).map(|_| watch()).collect();
+    descriptors.into_iter().chain(pollers).collect()
+}
+
+#[test]
+fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
+    let rig = Rig::new();
+    let mut good = rig.port("good", net(1), ALL);
+    let mut other = rig.port("other", net(2), ALL);
+    rig.try_add("bad", "red", net(3)).unwrap();
+    let mut bad = Raw::attach(&rig.path("bad"));
+    let ready = || rig.view("bad").queues.iter().all(|queue| queue.running);
+    wait(ready, || format!("{:?}", rig.view("bad")));
+    let watchers = watch_often(&bad.calls[1]);
+    let since = std::time::Instant::now();
+    let mut sent = 0_u64;
+    while rig.view("bad").state == PortState::Running {
+        assert!(since.elapsed() < PATIENCE, "{sent} notifications went on");
+        for _ in 0..16 {
+            // To nobody: the notification says that the frame was taken.
+            let _ = rustix::io::read(&bad.calls[1], &mut [0_u8; 8]);
+            bad.send(&plain(3, [2, 0, 0, 0, 0, 9], b"to nobody"));
+            sent += 1;
+            wait(
+                || {
+                    bad.transmit.take_all().unwrap();
+                    bad.transmit.outstanding() == 0 || rig.view("bad").fault.is_some()
+                },
+                || "nothing is taken".into(),
+            );
+        }
+    }
+    let view = rig.view("bad");
+    assert_eq!(view.state, PortState::Faulted);
+    let fault = view.fault.unwrap();
+    assert!(fault.contains("queue 1") && fault.contains("more than its share"), "{fault}");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    drop(watchers);
+    let frame = plain(1, mac(2), b"we go on");
+    send(&mut good, &Header::default(), &frame);
+    assert_eq!(receive(&mut other).1, frame);
+    assert_eq!(rig.view("good").faults_total, 0);
 }

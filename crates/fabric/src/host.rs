@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::control::CommandError;
+use crate::limits::{WAKE_BYTE_NS, WAKE_USUAL_NS};
 use crate::listen::Listener;
+use crate::wakes::{Verdict, Wakes};
 
 /// A listening Unix socket; its file is removed when it is dropped.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl HostListener {
     /// One could not be taken, and was turned away; others may wait.
     pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
-            Ok(stream) => Ok(Some(HostStream(stream))),
+            Ok(stream) => Ok(Some(stream.into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -50,7 +52,17 @@ impl AsFd for HostListener {
 /// A connected, non-blocking Unix stream. The process at its other end may send no descriptors:
 /// their last close could wait, here. Where the kernel does not see to that, it ends the stream.
 #[derive(Debug)]
-pub struct HostStream(Incoming);
+pub struct HostStream {
+    socket: Incoming,
+    /// What waking the process costs.
+    wakes: Wakes,
+}
+
+impl From<Incoming> for HostStream {
+    fn from(socket: Incoming) -> Self {
+        Self { socket, wakes: Wakes::default() }
+    }
+}
 
 impl HostStream {
     /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full
@@ -60,7 +72,7 @@ impl HostStream {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         inlet::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
-        Ok(Self(fd.into()))
+        Ok(Incoming::from(fd).into())
     }
 
     /// Receives at most `limit` bytes into guest memory. `Ok(None)`: nothing there now;
@@ -71,46 +83,64 @@ impl HostStream {
         into: &mut Cursor<'_>,
         limit: u64,
     ) -> Result<Option<usize>, Errno> {
-        settle(guest_io::receive(self.0.as_fd(), map, into, limit))
+        settle(guest_io::receive(self.socket.as_fd(), map, into, limit))
     }
 
     /// Sends at most `limit` bytes of guest memory. `Ok(None)`: no room now.
+    ///
+    /// # Errors
+    /// The kernel's; [`Errno::TIME`]: waking the process takes too long again and again.
     pub fn send(
-        &self,
+        &mut self,
         map: &Map,
         from: &mut Cursor<'_>,
         limit: u64,
     ) -> Result<Option<usize>, Errno> {
-        settle(guest_io::send(self.0.as_fd(), map, from, limit))
+        let usual = WAKE_USUAL_NS.saturating_add(limit.saturating_mul(WAKE_BYTE_NS));
+        let socket = self.socket.as_fd();
+        let send = || settle(guest_io::send(socket, map, from, limit));
+        judged(self.wakes.charge_beyond(usual, send))
     }
 
     /// Receives into private memory; as [`Self::receive`].
     pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
-        settle(inlet::receive_bytes(&self.0, into))
+        settle(inlet::receive_bytes(&self.socket, into))
     }
 
     /// Looks at what there is to receive, without taking it; as [`Self::receive_bytes`].
     pub fn peek_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-        settle(rustix::net::recv(&self.0, into, flags).map(|(n, _)| n))
+        settle(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
     }
 
     /// Sends private bytes; as [`Self::send`].
-    pub fn send_bytes(&self, from: &[u8]) -> Result<Option<usize>, Errno> {
+    pub fn send_bytes(&mut self, from: &[u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-        settle(rustix::net::send(&self.0, from, flags))
+        let bytes = from.len() as u64;
+        let usual = WAKE_USUAL_NS.saturating_add(bytes.saturating_mul(WAKE_BYTE_NS));
+        let socket = &self.socket;
+        let send = || settle(rustix::net::send(socket, from, flags));
+        judged(self.wakes.charge_beyond(usual, send))
     }
 
     /// Says that nothing more will be sent: the process sees the end of the stream.
     pub fn finish(&self) {
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 }
 
 impl AsFd for HostStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
+}
+
+/// What sending came to; an owner that may not be woken any more is gone. A stream cannot be
+/// delayed: its bytes wait for room, of which the kernel tells once.
+fn judged(
+    (sent, verdict): (Result<Option<usize>, Errno>, Verdict),
+) -> Result<Option<usize>, Errno> {
+    if verdict == Verdict::Excess { Err(Errno::TIME) } else { sent }
 }
 
 fn settle(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {

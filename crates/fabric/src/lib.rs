@@ -45,6 +45,7 @@ mod share;
 pub mod slice;
 pub mod spec;
 pub mod udp;
+pub mod wakes;
 mod watch;
 
 pub use fabric::{Fabric, Handle, Maker, Options, Turned};
@@ -56,3 +57,4 @@ pub use service::{Context, Progress, Served, Service, ServiceWatch};
 pub use shard::Shard;
 pub use slice::{Slice, cost};
 pub use spec::{Mac, Name};
+pub use wakes::Wakes;

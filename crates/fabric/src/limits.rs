@@ -77,6 +77,24 @@ pub const CONNECTS_PER_SECOND: u64 = 32;
 pub const MESSAGES_PER_SECOND: u64 = 4096;
 /// How long a frontend is not read while its earlier grants wait to be unmapped; 10 ms.
 pub const UNMAPPING_NS: u64 = 10_000_000;
+/// A wake-up by somebody's descriptor that takes no longer is free, in nanoseconds; 20 us: twice
+/// what an interrupt to another virtual processor takes where hypervisors are nested.
+pub const WAKE_USUAL_NS: u64 = 20_000;
+/// What each byte that a wake-up carries adds to that, in nanoseconds: copies run ten times as fast.
+pub const WAKE_BYTE_NS: u64 = 1;
+/// What is beyond that may take one part in so many of a dispatcher's time, for each owner; 5 %.
+pub const WAKE_SHARE: u64 = 20;
+/// What an owner may owe at a time, in nanoseconds; 2 ms.
+pub const WAKE_BURST_NS: u64 = 2_000_000;
+/// Wake-ups that are measured by the thread's own time once an owner is suspected.
+pub const WAKE_MEASURED: u32 = 64;
+/// Half of the first pause of an owner beyond its share, in nanoseconds; each next is twice as long.
+/// 50 ms.
+pub const WAKE_PAUSE_NS: u64 = 50_000_000;
+/// An owner that is beyond its share for so many times ...
+pub const WAKE_STRIKES_MAX: u32 = 4;
+/// ... none of which is so long after the one before is closed; 60 s.
+pub const WAKE_STRIKES_NS: u64 = 60_000_000_000;
 /// How long a socket is left alone to which more came; 100 ms. They wait in its backlog.
 pub const SHUT_NS: u64 = 100_000_000;
 /// Guest-triggered log lines of one port in [`LOG_WINDOW_NS`]; the rest is counted.

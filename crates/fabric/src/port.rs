@@ -13,6 +13,7 @@ use crate::loglimit::LogLimit;
 use crate::pace::{Mode, Pace, Pacing};
 use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
+use crate::wakes::{self, Verdict, Wakes};
 use crate::watch::Watch;
 
 /// Names a port for as long as it exists; never reused for another one.
@@ -67,6 +68,10 @@ pub struct Port {
     /// None while it is not heard.
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
+    /// What notifications of its frontends cost.
+    pub(crate) wakes: Wakes,
+    /// No notification is sent before: see [`QueueWork::unwoken`].
+    pub(crate) wakes_paused_until_ns: u64,
 }
 
 /// A port's socket.
@@ -84,6 +89,15 @@ pub(crate) enum PublishError {
     Ring(#[from] RingError),
     #[error(transparent)]
     Notification(#[from] DoorbellError),
+    #[error("{}", wakes::EXCESS)]
+    Excess,
+}
+
+impl PublishError {
+    /// Returns whether the frontend held up the dispatcher, and could again at once.
+    pub(crate) fn bars(&self) -> bool {
+        matches!(self, Self::Notification(_) | Self::Excess)
+    }
 }
 
 /// What the dispatcher knows of one queue.
@@ -98,6 +112,8 @@ pub(crate) struct QueueWork {
     pub pace: Pace,
     /// Has used entries that are not published.
     pub dirty: bool,
+    /// Its guest is to be notified when the pause of its port's notifications is over.
+    pub unwoken: bool,
 }
 
 impl QueueWork {
@@ -166,18 +182,40 @@ impl Port {
         }
     }
 
-    /// Publishes the used entries of queue `index`, and notifies the guest if its driver asked for
-    /// it. Returns whether it was notified.
-    pub(crate) fn publish(&mut self, index: usize) -> Result<bool, PublishError> {
-        let Some(server) = self.server.as_mut() else { return Ok(false) };
-        let Some(queue) = server.device_mut().queues.get_mut(index) else { return Ok(false) };
-        if let Some(ring) = queue.ring.as_mut()
-            && ring.publish()?
-        {
-            queue.notify()?;
-            return Ok(true);
+    /// Shows the guest what was pushed to queue `index`, and notifies it if it wants. Returns how
+    /// long no notifications are sent from now on, in nanoseconds, if their cost demands that.
+    pub(crate) fn publish(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+    ) -> Result<Option<u64>, PublishError> {
+        let Some((_, ring)) = self.queue(index) else { return Ok(None) };
+        if ring.publish()? { self.notify(index, now_ns) } else { Ok(None) }
+    }
+
+    /// Notifies the guest of queue `index`, now or after the pause. Returns as [`Self::publish`].
+    pub(crate) fn notify(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+    ) -> Result<Option<u64>, PublishError> {
+        let paused = now_ns < self.wakes_paused_until_ns;
+        let Some(work) = self.queues.get_mut(index) else { return Ok(None) };
+        work.unwoken = paused;
+        let device = self.server.as_ref().map(Server::device);
+        let Some(queue) = device.and_then(|d| d.queues.get(index)).filter(|_| !paused) else {
+            return Ok(None);
+        };
+        let (notified, verdict) = self.wakes.charge(|| queue.notify());
+        notified?;
+        match verdict {
+            Verdict::Fine => Ok(None),
+            Verdict::Pause(pause) => {
+                self.wakes_paused_until_ns = now_ns.saturating_add(pause);
+                Ok(Some(pause))
+            }
+            Verdict::Excess => Err(PublishError::Excess),
         }
-        Ok(false)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
 use causeway_attach::local::{Ended, Local, Received};
+use causeway_fabric::wakes::{self, Verdict, Wakes};
 use causeway_fabric::{Context, Name, PortId, ServiceWatch};
 use causeway_memory::Handed;
 use causeway_wire::local::{Ask, Tell};
@@ -35,6 +37,10 @@ pub struct Client {
     gone: VecDeque<Tell>,
     /// Why it is to be parted from.
     ended: Option<Ended>,
+    /// What messages to it cost.
+    wakes: Wakes,
+    /// Nothing is sent to it before.
+    paused_until: Option<Instant>,
 }
 
 impl Client {
@@ -59,6 +65,8 @@ impl Client {
             paid_ns: 0,
             gone,
             ended: None,
+            wakes: Wakes::default(),
+            paused_until: None,
         }
     }
 
@@ -132,18 +140,42 @@ impl Client {
 
     /// Tells it something.
     pub fn tell(&mut self, tell: &Tell, fds: Vec<OwnedFd>) {
-        if self.ended.is_none()
-            && let Err(ended) = self.local.send(tell.emit(), fds)
-        {
+        if self.ended.is_some() {
+            return;
+        }
+        match self.local.queue(tell.emit(), fds) {
+            Ok(()) => self.send(),
+            Err(ended) => self.end(ended),
+        }
+    }
+
+    /// Returns whether nothing is sent to it now because waking it takes long.
+    pub fn is_paused(&self) -> bool {
+        self.paused_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Sends what waits, unless that is to wait on.
+    fn send(&mut self) {
+        if self.is_paused() {
+            return;
+        }
+        self.paused_until = None;
+        let (sent, verdict) = self.wakes.charge(|| self.local.flush());
+        if let Err(ended) = sent {
             self.end(ended);
+        }
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Pause(pause) => {
+                self.paused_until = Instant::now().checked_add(Duration::from_nanos(pause));
+            }
+            Verdict::Excess => self.end(Ended::Wakes(wakes::EXCESS)),
         }
     }
 
     /// There is room in its socket again.
     pub fn flush(&mut self) {
-        if let Err(ended) = self.local.flush() {
-            self.end(ended);
-        }
+        self.send();
         while self.local.backlog() < BACKLOG_MAX
             && let Some(gone) = self.gone.pop_front()
         {
@@ -153,6 +185,10 @@ impl Client {
 
     /// When it may ask for work again, if not now.
     pub fn rests_until(&self, now: u64, paid_by_user: u64) -> Option<u64> {
+        if self.is_paused() {
+            // Each answer would wait as well.
+            return Some(now);
+        }
         let free = self.paid_ns.max(paid_by_user).saturating_sub(WORK_AHEAD_NS);
         (free > now).then_some(free)
     }

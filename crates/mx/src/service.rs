@@ -93,7 +93,7 @@ impl Messages {
     pub(crate) fn tell(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.tell(tell, fds);
-        if told.is_stuck() {
+        if told.is_stuck() || told.is_paused() {
             self.rest(client, self.now_ns);
         }
     }
@@ -275,7 +275,7 @@ impl Messages {
     fn flush(&mut self, cx: &mut Context<'_>, value: u32, hears: bool) {
         if let Some(client) = self.clients.get_mut(&value) {
             client.flush();
-            if client.is_stuck() {
+            if client.is_stuck() || client.is_paused() {
                 self.rest(value, self.now_ns);
             }
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use causeway_message::status::Status;
 use causeway_mx::limits;
 use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Name, Tell};
-use common::{Host, Process, nic, soon};
-use rustix::event::{PollFd, PollFlags, poll};
+use common::{Host, PATIENCE, Process, nic, soon};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 /// A channel: its ends, and our end of its doorbell.
 type Joined = (Sender, Receiver, Doorbell);
@@ -307,6 +307,45 @@ fn hostile_processes_that_do_not_read_are_not_listened_to() {
     // One that goes without reading is noticed.
     ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
     drop(deaf);
+    host.wait("a", "processes", 1);
+}
+
+/// Has `of` watched so often that each wake-up takes hundreds of microseconds or more.
+fn watch_often(of: BorrowedFd<'_>) -> Vec<OwnedFd> {
+    const EACH: usize = 140;
+    let descriptors: Vec<OwnedFd> = (0..EACH).map(|_| of.try_clone_to_owned().unwrap()).collect();
+    let watch = || {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for descriptor in &descriptors {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&poller, descriptor, epoll::EventData::new_u64(0), flags).unwrap();
+        }
+        poller
+    };
+    let pollers: Vec<OwnedFd> = (0..EACH).map(|_| watch()).collect();
+    descriptors.into_iter().chain(pollers).collect()
+}
+
+#[test]
+fn hostile_processes_whose_wake_ups_take_long_are_delayed_and_parted_from() {
+    let host = Host::new();
+    let (mut slow, mut honest) = (host.attach("a"), host.attach("a"));
+    honest.open(7, 0);
+    let watchers = watch_often(slow.0.as_fd());
+    let (since, mut asked) = (Instant::now(), 0);
+    'parted: while slow.0.send(Ask::Name { tag: 0, nic: nic("b") }.emit(), Vec::new()).is_ok() {
+        asked += 1;
+        loop {
+            match slow.0.receive() {
+                Ok(Some(_)) => break,
+                Ok(None) => std::thread::yield_now(),
+                Err(_) => break 'parted,
+            }
+            assert!(since.elapsed() < PATIENCE, "{asked} answers went on");
+        }
+    }
+    drop(watchers);
+    honest.open(8, 0);
     host.wait("a", "processes", 1);
 }
 

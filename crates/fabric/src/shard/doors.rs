@@ -32,6 +32,8 @@ pub(super) enum Alone {
     Door,
     /// Its frontend.
     Frontend,
+    /// Its notifications.
+    Notifications,
 }
 
 impl Shard {
@@ -61,7 +63,7 @@ impl Shard {
         }
     }
 
-    fn leave_alone(&mut self, id: PortId, what: Alone, for_ns: u64) {
+    pub(super) fn leave_alone(&mut self, id: PortId, what: Alone, for_ns: u64) {
         self.alone.insert((self.now_ns.saturating_add(for_ns), id, what));
     }
 
@@ -82,6 +84,19 @@ impl Shard {
         }
     }
 
+    /// Sends the notifications that a pause delayed; each may begin the next pause.
+    fn notify_late(&mut self, id: PortId) {
+        let queues = self.ports.get(id).map_or(0, |port| port.queues.len());
+        for queue in 0..queues {
+            let Some(port) = self.ports.get_mut(id) else { return };
+            if port.queues.get(queue).is_some_and(|work| work.unwoken) {
+                let notified = port.notify(queue, self.now_ns);
+                self.notified(id, queue, notified);
+            }
+        }
+        self.settle();
+    }
+
     /// What is gone, or was replaced, needs nothing.
     fn watch_again(&mut self, id: PortId, what: Alone) -> io::Result<()> {
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
@@ -91,6 +106,7 @@ impl Shard {
                     door.watch = Some(watch_door(&self.poller, id, &door.listener)?);
                 }
             }
+            Alone::Notifications => self.notify_late(id),
             Alone::Frontend => {
                 if let Some(server) = port.server.as_ref().filter(|_| port.server_watch.is_none()) {
                     port.server_watch = Some(watch_frontend(&self.poller, id, server)?);

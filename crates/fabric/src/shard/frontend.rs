@@ -6,10 +6,10 @@ use causeway_attach::{Event, FaultKind, Reason, Server};
 use causeway_memory::inlet::Incoming;
 
 use super::Shard;
-use super::doors::watch_frontend;
+use super::doors::{Alone, watch_frontend};
 use crate::control::{CommandError, PortState};
 use crate::limits::{CONNECTS_PER_SECOND, UNMAPPING_NS};
-use crate::port::{Port, PortId};
+use crate::port::{Port, PortId, PublishError};
 use crate::spec::Name;
 use crate::watch::{Token, When};
 
@@ -177,10 +177,32 @@ impl Shard {
         if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
             return;
         }
-        let told = port.device().and_then(|d| d.queues.get(queue)).map_or(Ok(()), |q| q.notify());
-        if let Err(error) = told {
-            port.bar(self.now_ns);
-            self.fault(id, format!("queue {queue}: {error}"));
+        let notified = port.notify(queue, self.now_ns);
+        self.notified(id, queue, notified);
+    }
+
+    /// A guest was notified, or shown that it is to be.
+    pub(super) fn notified(
+        &mut self,
+        id: PortId,
+        queue: usize,
+        outcome: Result<Option<u64>, PublishError>,
+    ) {
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(pause)) => {
+                self.leave_alone(id, Alone::Notifications, pause);
+                self.warn(
+                    id,
+                    "its notifications take much of the dispatcher's time: they are delayed",
+                );
+            }
+            Err(error) => {
+                if let Some(port) = self.ports.get_mut(id).filter(|_| error.bars()) {
+                    port.bar(self.now_ns);
+                }
+                self.faults.push((id, format!("queue {queue}: {error}")));
+            }
         }
     }
 
@@ -276,6 +298,7 @@ fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;
         work.dirty = false;
+        work.unwoken = false;
     }
     port.server_watch = None;
     port.server = None;

@@ -30,7 +30,7 @@ use crate::control::CommandError;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
-use crate::port::{PortId, Ports, PublishError};
+use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
 use crate::slice::{Slice, cost};
@@ -470,19 +470,14 @@ impl Shard {
                     work.worked_ns = self.now_ns;
                 }
                 port.judge(queue, &self.pacing, self.now_ns);
-                let published = port.publish(queue);
-                if matches!(published, Ok(true)) {
-                    self.slice.charge(cost::CALL_NS);
-                }
-                if let Err(error) = published {
-                    if matches!(error, PublishError::Notification(_)) {
-                        port.bar(self.now_ns);
-                    }
-                    self.faults.push((id, format!("queue {queue}: {error}")));
-                } else if port.memory_lost() {
+                let shown = port.publish(queue, self.now_ns);
+                // Mostly a system call, by which the driver is notified.
+                self.slice.charge(cost::CALL_NS);
+                if port.memory_lost() {
                     // Others may have sent to a guest that has not rung since.
                     self.faults.push((id, frontend::MEMORY_LOST.into()));
                 }
+                self.notified(id, queue, shown);
             }
             self.dirty.clear();
             for index in 0..self.woken.len() {

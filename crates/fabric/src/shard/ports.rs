@@ -11,6 +11,7 @@ use crate::loglimit::LogLimit;
 use crate::port::{Door, Port, PortId, QueueWork};
 use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
+use crate::wakes::Wakes;
 
 pub(crate) fn no_port(name: &Name) -> CommandError {
     CommandError::NotFound { what: "port", name: name.to_string() }
@@ -48,6 +49,8 @@ impl Shard {
             server: None,
             messages: Bucket::default(),
             server_watch: None,
+            wakes: Wakes::default(),
+            wakes_paused_until_ns: 0,
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
         });
         let added = self.with(|s, cx| s.added(cx, id));

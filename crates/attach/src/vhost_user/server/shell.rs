@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use causeway_memory::inlet::Incoming;
 use causeway_memory::is_behind_in_unmapping;
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Fault, Reason};
@@ -14,7 +15,7 @@ use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
 use super::model::Model;
-use crate::limits::{MAPPING_COST, MESSAGES_PER_TURN, QUEUE_COST};
+use crate::limits::{COST_NS, MAPPING_COST, MESSAGE_SLOW_NS, MESSAGES_PER_TURN, QUEUE_COST};
 
 /// What reading a message costs, with what is mapped for it beside the guest's memory; see
 /// [`Server::cost`].
@@ -34,6 +35,13 @@ fn consequence(event: &Event) -> u64 {
         Event::QueueStarted(_) | Event::QueueStopped(_) | Event::Reset => QUEUE_COST,
         Event::Closed => 0,
     }
+}
+
+/// The processor time of this thread, in nanoseconds.
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
 /// The backend of one port on one connection.
@@ -63,8 +71,9 @@ impl Server {
     }
 
     /// What all messages so far have cost whoever handles them, some microseconds a unit: 1 for
-    /// each, [`MAPPING_COST`] where memory is mapped, let go of or put in a new epoch, and
-    /// [`QUEUE_COST`] for each queue that starts or stops.
+    /// each, [`MAPPING_COST`] where memory is mapped, let go of or put in a new epoch,
+    /// [`QUEUE_COST`] for each queue that starts or stops, and the time of one that takes longer
+    /// than [`MESSAGE_SLOW_NS`].
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -124,11 +133,16 @@ impl Server {
         if header.is_reply() {
             return Err(Reason::Flags(header.flags));
         }
-        let before = events.len();
+        let (before, since) = (events.len(), thread_ns());
         let result = Message::decode(request, &payload, fds)
             .and_then(|message| self.backend.handle(message, events));
         let caused = events.iter().skip(before).map(consequence);
         self.cost = caused.fold(self.cost, u64::saturating_add);
+        let took_ns = thread_ns().saturating_sub(since);
+        if took_ns > MESSAGE_SLOW_NS {
+            // A notification to a descriptor that others made slow, a file that is freed.
+            self.cost = self.cost.saturating_add(took_ns.checked_div(COST_NS).unwrap_or(0));
+        }
         let acks = header.needs_reply() && self.backend.acknowledges();
         let refusal = Reply::number(1);
         let reply = match &result {

@@ -1,0 +1,179 @@
+//! Wake-ups by descriptors that others own, charged to their owner.
+//!
+//! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel whatever the owner
+//! attached to the descriptor: one with thousands of epoll watches takes milliseconds of the
+//! dispatcher. [`Wakes`] is the account of one owner. A usual wake-up is free. The excess may take
+//! a share of the time ([`WAKE_SHARE`]); an owner beyond it is not woken for a while, each time for
+//! longer, and the last time it is to be closed.
+//!
+//! The excess is first taken from two reads of the clock around the call. That counts time in which
+//! another thread had the processor, so an owner is penalised only after the time of this thread
+//! alone, which costs a system call, was measured around its next calls and exceeds the share too.
+//!
+//! # Budget
+//! Two reads of the clock beside a system call.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::limits::{
+    WAKE_BURST_NS, WAKE_MEASURED, WAKE_PAUSE_NS, WAKE_SHARE, WAKE_STRIKES_MAX, WAKE_STRIKES_NS,
+    WAKE_USUAL_NS,
+};
+
+/// What follows from a wake-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Fine,
+    /// The owner is not to be woken for so many nanoseconds.
+    Pause(u64),
+    /// The owner exceeded its share again and again: it is to be closed, and barred for a while.
+    Excess,
+}
+
+/// The account of one owner of descriptors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wakes {
+    /// Excess that is not yet paid by time, in nanoseconds.
+    owed_ns: u64,
+    at_ns: u64,
+    /// Calls that are yet to be measured by the thread's own time.
+    measured: u32,
+    strikes: u32,
+    struck_ns: u64,
+}
+
+/// Why an owner is closed.
+pub const EXCESS: &str = "waking it takes more than its share of the dispatcher's time: its \
+                          notification descriptor has too many watchers";
+
+impl Wakes {
+    /// Runs `wake`, a system call that wakes the owner, and charges the owner for it.
+    #[inline]
+    pub fn charge<T>(&mut self, wake: impl FnOnce() -> T) -> (T, Verdict) {
+        self.charge_beyond(WAKE_USUAL_NS, wake)
+    }
+
+    /// As [`Self::charge`], of a call that moves data too: `usual_ns` are free.
+    #[inline]
+    pub fn charge_beyond<T>(&mut self, usual_ns: u64, wake: impl FnOnce() -> T) -> (T, Verdict) {
+        let since = read(ClockId::Monotonic);
+        if self.measured > 0 {
+            return self.measure(since, usual_ns, wake);
+        }
+        let result = wake();
+        let took_ns = read(ClockId::Monotonic).saturating_sub(since);
+        let excess_ns = took_ns.saturating_sub(usual_ns);
+        if excess_ns > 0 && self.owe(since, excess_ns) > WAKE_BURST_NS {
+            // Whether it was the call or another thread, the next calls show.
+            (self.measured, self.owed_ns) = (WAKE_MEASURED, 0);
+        }
+        (result, Verdict::Fine)
+    }
+
+    #[cold]
+    fn measure<T>(&mut self, now_ns: u64, usual_ns: u64, wake: impl FnOnce() -> T) -> (T, Verdict) {
+        let since = read(ClockId::ThreadCPUTime);
+        let result = wake();
+        let took_ns = read(ClockId::ThreadCPUTime).saturating_sub(since);
+        (result, self.settle(now_ns, took_ns.saturating_sub(usual_ns)))
+    }
+
+    /// Counts a call that took so much more of this thread's own time than usual.
+    fn settle(&mut self, now_ns: u64, excess_ns: u64) -> Verdict {
+        self.measured = self.measured.saturating_sub(1);
+        if self.owe(now_ns, excess_ns) <= WAKE_BURST_NS {
+            return Verdict::Fine;
+        }
+        if now_ns.saturating_sub(self.struck_ns) > WAKE_STRIKES_NS {
+            self.strikes = 0;
+        }
+        (self.strikes, self.struck_ns) = (self.strikes.saturating_add(1), now_ns);
+        self.measured = WAKE_MEASURED;
+        if self.strikes >= WAKE_STRIKES_MAX {
+            return Verdict::Excess;
+        }
+        let growing = WAKE_PAUSE_NS.saturating_mul(1 << self.strikes.min(16));
+        let owed = std::mem::take(&mut self.owed_ns);
+        Verdict::Pause(owed.saturating_mul(WAKE_SHARE).max(growing))
+    }
+
+    /// Adds the excess of a call; returns all that is owed.
+    fn owe(&mut self, now_ns: u64, excess_ns: u64) -> u64 {
+        let paid = now_ns.saturating_sub(self.at_ns).checked_div(WAKE_SHARE).unwrap_or(0);
+        self.at_ns = now_ns;
+        self.owed_ns = self.owed_ns.saturating_sub(paid).saturating_add(excess_ns);
+        self.owed_ns
+    }
+}
+
+/// A clock, in nanoseconds.
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn wakes_that_are_usual_are_free_however_many() {
+        let mut wakes = Wakes { measured: 1, ..Wakes::default() };
+        for call in 0..1_000_000_u64 {
+            assert_eq!(wakes.settle(call * WAKE_USUAL_NS, 0), Verdict::Fine);
+        }
+    }
+
+    #[test]
+    fn wakes_beyond_the_share_pause_their_owner_for_longer_each_time_and_close_it() {
+        let mut wakes = Wakes::default();
+        let (mut now, mut until, mut pauses, mut spent) = (0, 0, Vec::new(), 0);
+        loop {
+            now += MS;
+            if now < until {
+                continue;
+            }
+            spent += 5 * MS;
+            match wakes.settle(now, 5 * MS) {
+                Verdict::Fine => {}
+                Verdict::Pause(pause) => {
+                    until = now + pause;
+                    pauses.push(pause);
+                }
+                Verdict::Excess => break,
+            }
+        }
+        assert!(pauses.is_sorted() && pauses.len() as u32 == WAKE_STRIKES_MAX - 1, "{pauses:?}");
+        assert!(spent < now / WAKE_SHARE + 2 * WAKE_BURST_NS + 10 * MS, "{spent} of {now}");
+    }
+
+    #[test]
+    fn wakes_within_the_share_go_on_and_old_strikes_are_forgotten() {
+        let mut wakes = Wakes::default();
+        for call in 1..10_000 {
+            // Three percent.
+            assert_eq!(wakes.settle(call * 10 * MS, 300_000), Verdict::Fine);
+        }
+        let mut now = 1 << 60;
+        for _ in 0..10 * WAKE_STRIKES_MAX {
+            now += WAKE_STRIKES_NS + 1;
+            assert!(matches!(wakes.settle(now, 50 * MS), Verdict::Pause(_)));
+        }
+    }
+
+    #[test]
+    fn wakes_that_waited_for_the_processor_cost_nothing() {
+        let mut wakes = Wakes::default();
+        for _ in 0..20 {
+            let sleep = || std::thread::sleep(std::time::Duration::from_millis(3));
+            let ((), verdict) = wakes.charge(sleep);
+            assert_eq!(verdict, Verdict::Fine);
+        }
+        assert!(wakes.measured > 0, "it was suspected");
+    }
+}
