@@ -90,7 +90,13 @@ pub fn vsock_spec(group: &Name, name: &Name, cid: u32) -> PortSpec {
 
 fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
     // Nobody listens there: frontends are handed in.
-    PortSpec { name: name.clone(), group: group.clone(), socket: PathBuf::from("/staged"), kind }
+    PortSpec {
+        name: name.clone(),
+        group: group.clone(),
+        socket: PathBuf::from("/staged"),
+        memory_max: None,
+        kind,
+    }
 }
 
 /// A net port of one queue pair that does not learn.

@@ -42,6 +42,8 @@ pub struct Port {
     /// Granted memory.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Most of its guest's memory that the daemon may have to allocate, in MiB.
+    pub memory_max: Option<u32>,
     /// net: its address.
     pub mac: Option<String>,
     /// net: payload bytes of a frame.

@@ -20,7 +20,13 @@ fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
     let socket = std::env::temp_dir().join(name);
     let helper = std::thread::spawn(move || {
         let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
-        let spec = PortSpec { name, group, socket: socket.clone(), kind: PortKind::Net(net(n)) };
+        let spec = PortSpec {
+            name,
+            group,
+            socket: socket.clone(),
+            memory_max: None,
+            kind: PortKind::Net(net(n)),
+        };
         handle.call(Command::PortAdd(spec)).unwrap();
         give.send(NetPort::attach(&socket, NetOptions::default()).unwrap()).unwrap();
     });

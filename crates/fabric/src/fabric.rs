@@ -104,6 +104,7 @@ impl Fabric {
     /// # Errors
     /// The host refuses a thread or a descriptor.
     pub fn start(services: &[Maker], options: Options) -> io::Result<Self> {
+        crate::charged::watch()?;
         let (handle, made) = make(services, options)?;
         let count = made.len();
         let mut fabric = Self { handle, threads: Vec::new(), balancer: None };

@@ -77,6 +77,19 @@ pub const CONNECTS_PER_SECOND: u64 = 32;
 pub const MESSAGES_PER_SECOND: u64 = 4096;
 /// How long a frontend is not read while its earlier grants wait to be unmapped; 10 ms.
 pub const UNMAPPING_NS: u64 = 10_000_000;
+/// How often the memory files of a port that is served are looked at, in nanoseconds; 100 ms.
+pub const FOOTPRINT_LOOK_NS: u64 = 100_000_000;
+/// Over how long the growth of a port's files is compared with the daemon's, in nanoseconds; 1 s.
+pub const FOOTPRINT_WINDOW_NS: u64 = 1_000_000_000;
+/// Most memory of one guest that the daemon pays for by default, in bytes; 1 GiB. A guest's network
+/// buffers take less: its kernel uses pages again that it touched before.
+pub const FOOTPRINT_MAX_DEFAULT: u64 = 1 << 30;
+/// And one part in so many of the memory that the daemon's control group may have.
+pub const FOOTPRINT_PART: u64 = 4;
+/// Most `memory_max` of a port, in MiB (16 TiB).
+pub const MEMORY_MAX_MIB: u32 = 1 << 24;
+/// How often the time in which a port takes no frontend doubles; the longest is an hour.
+pub const BARRED_DOUBLINGS_MAX: u32 = 7;
 /// A wake-up by somebody's descriptor that takes no longer is free, in nanoseconds; 20 us: twice
 /// what an interrupt to another virtual processor takes where hypervisors are nested.
 pub const WAKE_USUAL_NS: u64 = 20_000;

@@ -6,8 +6,10 @@ use causeway_attach::{Device, Server, VirtQueue};
 use causeway_memory::{Giver, Map};
 use causeway_ring::{DoorbellError, Queue, RingError};
 
+use crate::charged;
 use crate::control::PortState;
-use crate::limits::BARRED_NS;
+use crate::footprint::Footprint;
+use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS};
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::pace::{Mode, Pace, Pacing};
@@ -15,6 +17,9 @@ use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
 use crate::wakes::{self, Verdict, Wakes};
 use crate::watch::Watch;
+
+/// Bytes of a MiB, as a power of two.
+const MIB_SHIFT: u32 = 20;
 
 /// Names a port for as long as it exists; never reused for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +73,10 @@ pub struct Port {
     /// None while it is not heard.
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
+    /// What its frontend's memory costs this process.
+    pub(crate) footprint: Footprint,
+    /// How often a frontend was closed for that.
+    pub(crate) footprint_faults: u32,
     /// What notifications of its frontends cost.
     pub(crate) wakes: Wakes,
     /// No notification is sent before: see [`QueueWork::unwoken`].
@@ -171,6 +180,32 @@ impl Port {
     /// Takes no frontend for a while: the last one held us up, and could again at once.
     pub(crate) fn bar(&mut self, now_ns: u64) {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
+    }
+
+    /// Looks at what this process pays for the guest's memory, if it is time to. Returns why the port
+    /// is to be closed, if it is.
+    #[inline]
+    pub(crate) fn look_at_memory(&mut self, now_ns: u64) -> Option<String> {
+        if self.footprint.is_due(now_ns) { self.pay_for_memory(now_ns) } else { None }
+    }
+
+    #[cold]
+    fn pay_for_memory(&mut self, now_ns: u64) -> Option<String> {
+        let own = self.spec.memory_max.map(|mib| u64::from(mib) << MIB_SHIFT);
+        let most = own.or_else(charged::default_max)?;
+        let allocated = self.map()?.allocated();
+        let paid = self.footprint.look(now_ns, allocated, charged::charged());
+        if paid <= most {
+            return None;
+        }
+        let longer = self.footprint_faults.min(BARRED_DOUBLINGS_MAX);
+        self.footprint_faults = self.footprint_faults.saturating_add(1);
+        self.barred_until_ns = now_ns.saturating_add(BARRED_NS << longer);
+        let [paid, most] = [paid, most].map(|bytes| bytes >> MIB_SHIFT);
+        Some(format!(
+            "the daemon had to allocate {paid} MiB of its memory that it had never touched, more \
+             than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
+        ))
     }
 
     /// Judges how queue `index` is dispatched, by the chains that were taken from it.

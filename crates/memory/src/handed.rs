@@ -11,7 +11,7 @@ use crate::limits::UNMAPPED_AT_ONCE_MAX;
 use crate::mapping::is_memory;
 
 /// Bytes of what the kernel counts the size of files in.
-const BLOCK_BYTES: u64 = 512;
+pub(crate) const BLOCK_BYTES: u64 = 512;
 
 /// What a descriptor stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

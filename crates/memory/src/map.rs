@@ -1,5 +1,6 @@
 //! A guest's memory as granted: regions by guest address, translated and checked.
 
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -166,6 +167,13 @@ impl Map {
     /// Granted bytes in all.
     pub fn bytes(&self) -> u64 {
         self.regions.iter().fold(0, |sum, r| sum.saturating_add(r.len()))
+    }
+
+    /// Bytes that the regions' files have allocated, each file counted once.
+    pub fn allocated(&self) -> u64 {
+        let files: BTreeMap<u64, u64> =
+            self.regions.iter().filter_map(|region| region.mapping.allocated()).collect();
+        files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
     }
 
     /// Whether a page of any region was lost because its file shrank. Look once a batch.

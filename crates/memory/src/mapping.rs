@@ -1,6 +1,6 @@
 //! One mapped range of a granted file.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -10,6 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::addresses;
 use crate::fault::Guard;
 use crate::giver::Giver;
+use crate::handed::{BLOCK_BYTES, Handed};
 use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
 use crate::substitute;
 use crate::unmap::{Range, unmap};
@@ -90,6 +91,8 @@ pub struct Mapping {
     small: bool,
     /// The peer that granted the file.
     giver: Giver,
+    /// The file, where its size is to be watched.
+    file: Option<Handed>,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
 }
@@ -141,9 +144,24 @@ impl Mapping {
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
         let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
-        let mapping = Self { base, mapped, skip, len, small, giver: Giver::now(), guard };
+        let mapping =
+            Self { base, mapped, skip, len, small, giver: Giver::now(), file: None, guard };
         addresses::take(mapped);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
+    }
+
+    /// As [`Self::new`]; keeps the file for [`Self::allocated`].
+    pub fn of(file: Handed, offset: u64, len: u64) -> Result<Self, MappingError> {
+        let mut mapping = Self::new(file.as_fd(), offset, len)?;
+        mapping.file = Some(file);
+        Ok(mapping)
+    }
+
+    /// Returns the inode of the file and the bytes that it has allocated, if the file was kept.
+    pub fn allocated(&self) -> Option<(u64, u64)> {
+        let stat = rustix::fs::fstat(self.file.as_ref()?).ok()?;
+        let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+        Some((stat.st_ino, blocks.saturating_mul(BLOCK_BYTES)))
     }
 
     /// Length, in bytes.
@@ -191,6 +209,7 @@ impl Drop for Mapping {
             len: self.mapped,
             giver: self.giver,
             replaced,
+            file: self.file.take(),
         };
         // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
         // (views and maps hold this by Arc), and the handler no longer knows the range.

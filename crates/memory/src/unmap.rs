@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::addresses;
 use crate::elsewhere::Elsewhere;
 use crate::giver::Giver;
+use crate::handed::Handed;
 use crate::limits::UNMAPPERS_MAX;
 use crate::substitute;
 
 /// A mapping that is to be removed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Range {
     /// Address of its first byte, as [`mmap`](rustix::mm::mmap) returned it.
     pub base: usize,
@@ -22,6 +23,8 @@ pub(crate) struct Range {
     pub giver: Giver,
     /// Where the range of the substitute begins that replaced it, if one did.
     pub replaced: Option<u64>,
+    /// The file, closed afterwards: its pages are freed by whoever lets go of it last.
+    pub file: Option<Handed>,
 }
 
 static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", UNMAPPERS_MAX, |range| {
@@ -59,14 +62,15 @@ pub(crate) unsafe fn unmap(range: Range, small: bool) {
 /// # Safety
 /// As for [`unmap`].
 unsafe fn later(range: Range) {
+    let (giver, len) = (range.giver, range.len);
     // SAFETY: as the caller promises.
     unsafe { now(range) };
-    addresses::end(range.giver, range.len);
+    addresses::end(giver, len);
 }
 
 /// # Safety
 /// As for [`unmap`].
-unsafe fn now(Range { base, len, replaced, .. }: Range) {
+unsafe fn now(Range { base, len, replaced, file, .. }: Range) {
     let base = std::ptr::with_exposed_provenance_mut(base);
     // SAFETY: as the caller promises.
     let unmapped = unsafe { rustix::mm::munmap(base, len) };
@@ -77,6 +81,7 @@ unsafe fn now(Range { base, len, replaced, .. }: Range) {
             substitute::release(at, len);
         }
     }
+    drop(file);
 }
 
 #[cfg(test)]

@@ -96,7 +96,13 @@ impl Boards {
         let udp = Some(MxUdp { listen: home(board), peers: self.net.others(board)? });
         let spec = MxSpec { udp, peers: others.map(peer).collect(), ..local };
         let (name, group) = (name()?, name()?);
-        stage.add(PortSpec { name, group, socket: "/staged".into(), kind: PortKind::Mx(spec) })?;
+        stage.add(PortSpec {
+            name,
+            group,
+            socket: "/staged".into(),
+            memory_max: None,
+            kind: PortKind::Mx(spec),
+        })?;
         Ok(stage)
     }
 

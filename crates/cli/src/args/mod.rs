@@ -236,6 +236,10 @@ pub struct PortAdd {
     /// Where the daemon listens for the frontend [default: <run_dir>/<name>.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// net, vsock: most memory of the guest that the daemon may have to allocate, in MiB [default:
+    /// 1024, or less where the daemon itself may have less than four times that]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub memory_max: Option<u32>,
     /// net, mx: the guest's or the board's address [default: derived from the name]
     #[arg(long)]
     pub mac: Option<Mac>,

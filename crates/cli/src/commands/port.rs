@@ -88,6 +88,7 @@ fn text(port: &Port) -> String {
     }
     list.push(("dispatcher", port.dispatcher.to_string()));
     let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
+    add("memory max", port.memory_max.map(|mib| format!("{mib} MiB")));
     add("mac", port.mac.clone());
     add("mtu", port.mtu.map(|n| n.to_string()));
     add("queue pairs", port.queue_pairs.map(|n| n.to_string()));
@@ -157,6 +158,7 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("group", Some(json!(args.group)));
     add("kind", Some(json!(args.kind.as_str())));
     add("socket", path("--socket", args.socket.as_deref())?);
+    add("memory_max", args.memory_max.map(|n| json!(n)));
     add("mac", args.mac.map(|mac| json!(mac)));
     add("mtu", args.mtu.map(|n| json!(n)));
     add("queue_pairs", args.queue_pairs.map(|n| json!(n)));

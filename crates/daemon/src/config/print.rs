@@ -23,6 +23,9 @@ pub fn to_toml(config: &Config) -> String {
     for port in &config.ports {
         let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));
         let _ = writeln!(out, "group = {}", quoted(port.group.as_str()));
+        if let Some(mib) = port.memory_max {
+            let _ = writeln!(out, "memory_max = {mib}");
+        }
         match &port.kind {
             PortKind::Net(net) => {
                 let _ = writeln!(out, "kind = \"net\"\nmac = \"{}\"", net.mac);

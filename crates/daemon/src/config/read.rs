@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::limits::WEIGHT_MAX;
-use causeway_fabric::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
+use causeway_fabric::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
 use causeway_fabric::spec::{
     CID_GUEST_MIN, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
@@ -40,11 +39,12 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 3] = ["name", "forwarding", "weight"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 15] = [
+const PORT_KEYS: [&str; 16] = [
     "name",
     "group",
     "kind",
     "socket",
+    "memory_max",
     "mac",
     "mtu",
     "queue_pairs",
@@ -260,6 +260,7 @@ fn port(
     let group = keep(&mut spans, "group", section.parsed::<Name>("group", problems));
     let kind = port_kind(section, problems);
     let socket = keep(&mut spans, "socket", section.socket_path("socket", problems));
+    let memory = section.integer("memory_max", 1..=MEMORY_MAX_MIB, problems);
     let mac = keep(&mut spans, "mac", unicast(section, problems));
     let mtu = section.integer("mtu", u32::from(MTU_MIN)..=u32::from(u16::MAX), problems);
     let mtu = keep(&mut spans, "mtu", mtu);
@@ -281,6 +282,7 @@ fn port(
         group: group?,
         kind: kind?,
         socket,
+        memory_max: memory.map(|mib| mib.value),
         mac,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         queue_pairs: queue_pairs.and_then(|a| u16::try_from(a.value).ok()),

@@ -71,6 +71,9 @@ pub struct PortDraft {
     /// Default: `<run_dir>/<name>.sock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// net and vsock; default: none, see [`PortSpec::memory_max`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<u32>,
     /// net and mx; default: [`derived_mac`] of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
@@ -107,7 +110,8 @@ pub struct PortDraft {
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 11] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 12] = [
+    ("memory_max", &[Kind::Net, Kind::Vsock]),
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
@@ -153,13 +157,15 @@ impl PortDraft {
                 peers: self.peers.unwrap_or_default(),
             }),
         };
-        let spec = PortSpec { name: self.name, group: self.group, socket, kind };
+        let (name, group, memory_max) = (self.name, self.group, self.memory_max);
+        let spec = PortSpec { name, group, socket, memory_max, kind };
         spec.check()?;
         Ok(spec)
     }
 
     fn refuse_foreign_keys(&self) -> Result<(), SpecError> {
         let given = [
+            self.memory_max.is_some(),
             self.mac.is_some(),
             self.mtu.is_some(),
             self.queue_pairs.is_some(),
@@ -234,6 +240,19 @@ mod tests {
         let PortKind::Net(net) = &spec.kind else { panic!("not net") };
         assert_eq!((net.mtu, net.queue_pairs, net.learn), (1500, 1, false));
         assert_eq!(net.mac, derived_mac(&spec.name));
+    }
+
+    #[test]
+    fn memory_max_is_for_ports_of_guests_and_in_range() {
+        let of = |kind: &str, mib: u64| {
+            draft(&format!(r#"{{"name":"a","group":"b",{kind},"memory_max":{mib}}}"#))
+        };
+        assert_eq!(of(r#""kind":"net""#, 64).unwrap().memory_max, Some(64));
+        assert_eq!(of(r#""kind":"vsock","cid":3"#, 64).unwrap().memory_max, Some(64));
+        assert!(of(r#""kind":"mx""#, 64).unwrap_err().contains("memory_max"));
+        for wrong in [0, 1 << 25] {
+            assert!(of(r#""kind":"net""#, wrong).unwrap_err().contains("memory_max: expected"));
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use causeway_memory::inlet::Incoming;
 use super::Shard;
 use super::doors::{Alone, watch_frontend};
 use crate::control::{CommandError, PortState};
+use crate::footprint::Footprint;
 use crate::limits::{CONNECTS_PER_SECOND, UNMAPPING_NS};
 use crate::port::{Port, PortId, PublishError};
 use crate::spec::Name;
@@ -70,7 +71,8 @@ impl Shard {
             return Err("a second frontend was turned away".into());
         }
         if now < port.barred_until_ns {
-            let text = "a frontend was turned away: the last one held up the dispatcher";
+            let text = "a frontend was turned away: the last one held up the dispatcher, or made it \
+                        allocate memory";
             return Err(text.into());
         }
         if id.giver().is_behind() {
@@ -99,6 +101,7 @@ impl Shard {
         let mut events = Vec::new();
         let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
         let before = server.cost();
+        let allocated = server.device().map.allocated();
         let outcome = server.receive(&mut events);
         let (cost, must_wait) = (server.cost().saturating_sub(before), server.must_wait());
         self.charge(id, cost);
@@ -110,7 +113,13 @@ impl Shard {
             match event {
                 Event::QueueStarted(queue) => self.queue_started(id, queue),
                 Event::QueueStopped(queue) => self.queue_stopped(id, queue),
-                Event::MemoryChanged => self.forget(id),
+                Event::MemoryChanged => {
+                    if let Some(port) = self.ports.get_mut(id) {
+                        let after = port.map().map_or(0, causeway_memory::Map::allocated);
+                        port.footprint.replace(allocated, after);
+                    }
+                    self.forget(id);
+                }
                 Event::Reset => self.device_reset(id),
                 Event::Closed => closed = true,
             }
@@ -236,6 +245,14 @@ impl Shard {
         }
     }
 
+    /// Closes a port for whose guest's memory this process pays too much.
+    pub(super) fn look_at_memory(&mut self, id: PortId) {
+        let now = self.now_ns;
+        if let Some(why) = self.ports.get_mut(id).and_then(|port| port.look_at_memory(now)) {
+            self.faults.push((id, why));
+        }
+    }
+
     /// A guest or its frontend broke a rule: its port closes, and only that.
     pub(super) fn fault(&mut self, id: PortId, reason: String) {
         let now = self.now_ns;
@@ -300,6 +317,7 @@ fn drop_frontend(port: &mut Port) {
         work.dirty = false;
         work.unwoken = false;
     }
+    port.footprint = Footprint::default();
     port.server_watch = None;
     port.server = None;
 }

@@ -432,6 +432,7 @@ impl Shard {
             return None;
         }
         let progress = self.with(|s, cx| s.serve(cx, id, queue, SERVE_CHAINS_MAX));
+        self.look_at_memory(id);
         let (now, spin) = (self.now_ns, self.spin_ns);
         let port = self.ports.get_mut(id)?;
         port.judge(queue, &self.pacing, now);
@@ -478,6 +479,7 @@ impl Shard {
                     self.faults.push((id, frontend::MEMORY_LOST.into()));
                 }
                 self.notified(id, queue, shown);
+                self.look_at_memory(id);
             }
             self.dirty.clear();
             for index in 0..self.woken.len() {

@@ -5,6 +5,7 @@ use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 use super::Shard;
 use super::doors::watch_door;
 use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView};
+use crate::footprint::Footprint;
 use crate::limits::PORTS_MAX;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
@@ -49,6 +50,8 @@ impl Shard {
             server: None,
             messages: Bucket::default(),
             server_watch: None,
+            footprint: Footprint::default(),
+            footprint_faults: 0,
             wakes: Wakes::default(),
             wakes_paused_until_ns: 0,
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),

@@ -13,8 +13,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MTU_MIN, MX_PEERS_MAX, MX_UDP_PEERS_MAX, NAME_BYTES_MAX,
-    QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+    HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MEMORY_MAX_MIB, MTU_MIN, MX_PEERS_MAX, MX_UDP_PEERS_MAX,
+    NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 
 pub use link::{
@@ -140,6 +140,11 @@ pub struct PortSpec {
     pub group: Name,
     /// Where the daemon listens for the frontend.
     pub socket: PathBuf,
+    /// Most memory of its guest that the daemon touches before the guest does and so pays for, in
+    /// MiB; `None`: [`crate::limits::FOOTPRINT_MAX_DEFAULT`] or less, where the daemon knows what it
+    /// pays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<u32>,
     /// What device the guest sees there.
     #[serde(flatten)]
     pub kind: PortKind,
@@ -326,6 +331,9 @@ impl PortSpec {
             let path = self.socket.display();
             return fail(format!("socket {path}: at most {SOCKET_PATH_BYTES_MAX} bytes fit"));
         }
+        if self.memory_max.is_some_and(|mib| mib == 0 || mib > MEMORY_MAX_MIB) {
+            return fail(format!("memory_max: expected 1 to {MEMORY_MAX_MIB} MiB"));
+        }
         match &self.kind {
             PortKind::Net(net) => {
                 if !net.mac.is_unicast() {
@@ -498,6 +506,7 @@ mod tests {
             name: "a".parse().unwrap(),
             group: "g".parse().unwrap(),
             socket: "s".repeat(socket).into(),
+            memory_max: None,
             kind: PortKind::Vsock(VsockSpec { cid: 3, host_socket: Some("h".repeat(host).into()) }),
         };
         assert!(spec(107, 96).check().is_ok());

@@ -9,8 +9,6 @@ use super::super::fault::Reason;
 use super::super::message::RegionSpec;
 use crate::limits::MEMORY_SLOTS_MAX;
 
-use std::os::fd::AsFd;
-
 /// All regions granted at present.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -22,8 +20,8 @@ fn plausible(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
-fn map_region(spec: &RegionSpec, file: &Handed) -> Result<Region, Reason> {
-    let mapping = Mapping::new(file.as_fd(), spec.offset, spec.len)
+fn map_region(spec: &RegionSpec, file: Handed) -> Result<Region, Reason> {
+    let mapping = Mapping::of(file, spec.offset, spec.len)
         .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
     Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
 }
@@ -34,7 +32,7 @@ impl Table {
         self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.len()))
     }
 
-    /// Replaces the whole table, or nothing of it; the files are closed once mapped.
+    /// Replaces the whole table, or nothing of it.
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, Handed)>) -> Result<Map, Reason> {
         let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
         // The old ones go once the new ones are there.
@@ -42,7 +40,7 @@ impl Table {
         if bytes > old {
             causeway_memory::fits(old, bytes.saturating_sub(old)).map_err(Reason::Share)?;
         }
-        let regions = table.iter().map(|(spec, file)| map_region(spec, file));
+        let regions = table.into_iter().map(|(spec, file)| map_region(&spec, file));
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
 
@@ -53,7 +51,7 @@ impl Table {
         }
         causeway_memory::fits(self.bytes(), plausible(spec)).map_err(Reason::Share)?;
         let mut regions = self.regions.clone();
-        regions.push(map_region(spec, &file)?);
+        regions.push(map_region(spec, file)?);
         self.adopt(regions)
     }
 
