@@ -1,11 +1,14 @@
-//! A guest of which the daemon would allocate more memory than the operator allows.
+//! Memory files that cost the daemon: sparse ones that it has to fill, and such as lose pages while
+//! it uses them.
 
 mod common;
 
+use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use causeway_attach::native::Client;
+use causeway_attach::native::{Client, NetOptions, NetPort};
 use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses};
 use causeway_fabric::control::{Command, PortState};
 use causeway_fabric::spec::{PortKind, PortSpec};
@@ -13,10 +16,11 @@ use causeway_memory::{Map, Mapping, Region, Span};
 use causeway_ring::Notifier;
 use causeway_ring::driver::Driver;
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, mask};
+use causeway_wire::virtio_net::Header;
 use common::raw::{RECEIVE, TRANSMIT};
 use common::*;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
 const MIB: u64 = 1 << 20;
 /// The file: rings in its first part, then what is sent.
@@ -24,30 +28,30 @@ const FILE: u64 = 4096 * MIB;
 const SENT_FROM: u64 = 16 * MIB;
 const FRAME_BYTES: u32 = 1400;
 
-fn add(rig: &Rig, name: &str, n: u8) {
+fn add(rig: &Rig, name: &str, n: u8, memory_max: u32) {
     let spec = PortSpec {
         name: name.parse().unwrap(),
         group: "red".parse().unwrap(),
         socket: rig.path(name),
-        memory_max: Some(8),
+        memory_max: Some(memory_max),
         kind: PortKind::Net(net(n)),
     };
     rig.handle.call(Command::PortAdd(spec)).unwrap();
+    rig.try_add(TAKER, "red", net(9)).unwrap();
 }
 
-/// Sends frames each of which lies on a page of its own of a sparse file, until the port is closed
-/// or `most` bytes were sent from; with `filled` the pages are there before. Returns the bytes.
-fn send_pages(rig: &Rig, name: &str, most: u64, filled: bool) -> u64 {
-    // Of a frame that nobody takes the daemon reads the head alone.
-    let mut taker = rig.port("taker", net(9), 0);
-    rig.wait_running(&["taker"]);
-    let file = memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&file, FILE).unwrap();
-    let file = std::fs::File::from(file);
-    if filled {
-        let pages = vec![0; usize::try_from(MIB).unwrap()];
-        (0..most / MIB).for_each(|mib| file.write_all_at(&pages, SENT_FROM + mib * MIB).unwrap());
-    }
+/// The port to which they are sent.
+const TAKER: &str = "taker";
+
+fn sparse() -> File {
+    let file = File::from(memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(FILE).unwrap();
+    file
+}
+
+/// Sends frames each of which lies on a page of its own of `file`, until the port is closed or
+/// `most` bytes were sent from. Returns the bytes.
+fn send_pages(rig: &Rig, name: &str, file: &File, most: u64) -> u64 {
     let mapping = std::sync::Arc::new(Mapping::new(file.as_fd(), 0, MIB).unwrap());
     let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
     let mut client = Client::connect(&rig.path(name)).unwrap();
@@ -71,6 +75,9 @@ fn send_pages(rig: &Rig, name: &str, most: u64, filled: bool) -> u64 {
     map.write(header, &frame).unwrap();
     let open = || rig.view(name).state == PortState::Running;
     wait(open, || format!("{:?}", rig.view(name)));
+    // Of a frame that nobody takes the daemon reads the head alone.
+    let mut taker = NetPort::attach(&rig.path(TAKER), NetOptions::default()).unwrap();
+    rig.wait_running(&[TAKER]);
     let mut from = 0;
     while from < most && open() {
         for _ in 0..32 {
@@ -90,6 +97,8 @@ fn send_pages(rig: &Rig, name: &str, most: u64, filled: bool) -> u64 {
             || "nothing is taken".into(),
         );
     }
+    drop(taker);
+    wait(|| rig.view(TAKER).state == PortState::Listening, || format!("{:?}", rig.view(TAKER)));
     from
 }
 
@@ -98,22 +107,83 @@ fn hostile_sparse_memory_closes_the_port_that_makes_the_daemon_pay() {
     let rig = Rig::new();
     let mut victim = rig.port("victim", net(1), ALL);
     let mut other = rig.port("other", net(2), ALL);
-    add(&rig, "bad", 3);
-    let sent = send_pages(&rig, "bad", 2048 * MIB, false);
+    add(&rig, "bad", 3, 8);
+    let sent = send_pages(&rig, "bad", &sparse(), 2048 * MIB);
     let view = rig.view("bad");
     assert_eq!(view.state, PortState::Faulted, "{} MiB were sent", sent / MIB);
     let fault = view.fault.unwrap();
     assert!(fault.contains("more than memory_max (8 MiB)"), "{fault}");
     assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
     let frame = plain(1, mac(2), b"we go on");
-    send(&mut victim, &causeway_wire::virtio_net::Header::default(), &frame);
+    send(&mut victim, &Header::default(), &frame);
     assert_eq!(receive(&mut other).1, frame);
 }
 
 #[test]
 fn memory_that_the_guest_touched_first_counts_for_nothing() {
     let rig = Rig::new();
-    add(&rig, "good", 3);
-    assert_eq!(send_pages(&rig, "good", 64 * MIB, true), 64 * MIB);
+    add(&rig, "good", 3, 8);
+    let file = sparse();
+    fallocate(&file, FallocateFlags::empty(), SENT_FROM, 64 * MIB).unwrap();
+    assert_eq!(send_pages(&rig, "good", &file, 64 * MIB), 64 * MIB);
+    assert_eq!(rig.view("good").faults_total, 0);
+}
+
+/// Punches everything that is sent out of the file, again and again, until it is told to end.
+fn punch(file: &File, most: u64, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        fallocate(file, FallocateFlags::empty(), SENT_FROM, most).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(file, flags, SENT_FROM, most).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn hostile_holes_punched_under_the_daemon_close_the_port_that_they_stall() {
+    const MOST: u64 = 128 * MIB;
+    let rig = Rig::new();
+    let mut victim = rig.port("victim", net(1), ALL);
+    let mut other = rig.port("other", net(2), ALL);
+    add(&rig, "bad", 3, 1 << 20);
+    let over = AtomicBool::new(false);
+    let file = sparse();
+    std::thread::scope(|scope| {
+        scope.spawn(|| punch(&file, MOST, &over));
+        let since = std::time::Instant::now();
+        while rig.view("bad").state != PortState::Faulted && since.elapsed() < PATIENCE {
+            send_pages(&rig, "bad", &file, MOST);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let fault = rig.view("bad").fault.expect("it stalls the dispatcher");
+    assert!(fault.contains("holes were punched into its memory"), "{fault}");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    let frame = plain(1, mac(2), b"we go on");
+    send(&mut victim, &Header::default(), &frame);
+    assert_eq!(receive(&mut other).1, frame);
+    for good in ["victim", "other", TAKER] {
+        assert_eq!(rig.view(good).faults_total, 0, "{good}");
+    }
+}
+
+#[test]
+fn memory_that_a_guest_gives_back_unused_costs_it_nothing() {
+    let rig = Rig::new();
+    add(&rig, "good", 3, 1 << 20);
+    let file = sparse();
+    let balloon = 1024 * MIB;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, FallocateFlags::empty(), balloon, 64 * MIB).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in 0..64 {
+                fallocate(&file, flags, balloon + at * MIB, MIB).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert_eq!(send_pages(&rig, "good", &file, 32 * MIB), 32 * MIB);
+    });
     assert_eq!(rig.view("good").faults_total, 0);
 }

@@ -21,7 +21,7 @@ use crate::bell;
 use crate::control::CommandError;
 use crate::limits::{
     COST_PER_ROUND, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, LOOK_NS,
-    ORDERS_WAITING_MAX, TAKEN_NS,
+    ORDERS_WAITING_MAX, STALL_NS, TAKEN_NS,
 };
 use crate::load::{Load, Meter};
 use crate::roster::Roster;
@@ -102,6 +102,8 @@ pub(crate) struct Dispatcher {
     /// Yields the processor; and whether that was done since the last look.
     let_go: fn(),
     gone: bool,
+    /// A queue was served since the last look.
+    served: bool,
     /// The turns since the last look.
     turned: Turn,
     /// The turns with work since the window of the loads began.
@@ -136,6 +138,7 @@ impl Dispatcher {
             vain: 0,
             let_go: std::thread::yield_now,
             gone: false,
+            served: false,
             turned: Turn::default(),
             meter: Meter::default(),
             window_ns: 0,
@@ -188,6 +191,7 @@ impl Dispatcher {
             self.meter.add(self.roster.slice.now_ns().saturating_sub(begun));
         }
         self.turned.add(turn);
+        self.served |= turn != Turn::default();
         self.yield_in_vain(turn);
         Ok(true)
     }
@@ -233,8 +237,10 @@ impl Dispatcher {
 
     /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
     fn look(&mut self, waits: bool) -> io::Result<()> {
+        let before = self.roster.now_ns;
         self.roster.set_now(self.elapsed());
         let busy = !self.roster.is_idle();
+        self.find_stall(before);
         self.publish_loads();
         let gone = std::mem::take(&mut self.gone);
         let vain = matches!(self.turned, Turn { worked: 0, idle: 1.., .. });
@@ -245,7 +251,9 @@ impl Dispatcher {
         let timeout = if busy || !waits { Some(0) } else { self.until_deadline() };
         self.roster.poller.wait(&mut self.events, EVENTS_MAX, timeout)?;
         if !busy {
+            let since = self.roster.now_ns;
             self.roster.set_now(self.elapsed());
+            self.scheduler.parked(self.roster.now_ns.saturating_sub(since));
         }
         self.scheduler.look(self.roster.now_ns, &mut self.roster.share);
         for index in 0..self.events.len() {
@@ -263,6 +271,20 @@ impl Dispatcher {
         self.roster.due();
         self.roster.hear();
         Ok(())
+    }
+
+    /// Looks for ports that held up this thread since the last look, if it slept meanwhile.
+    fn find_stall(&mut self, before_ns: u64) {
+        let now = self.roster.now_ns;
+        let served = std::mem::take(&mut self.served);
+        if !served || now.saturating_sub(before_ns) < STALL_NS {
+            return;
+        }
+        let slept = self.scheduler.slept_ns(now);
+        if slept < STALL_NS {
+            return;
+        }
+        self.roster.stalled(before_ns, slept);
     }
 
     /// Nanoseconds until the first shard wants to be called; `None`: none does.

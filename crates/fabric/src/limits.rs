@@ -86,6 +86,11 @@ pub const FOOTPRINT_WINDOW_NS: u64 = 1_000_000_000;
 pub const FOOTPRINT_MAX_DEFAULT: u64 = 1 << 30;
 /// And one part in so many of the memory that the daemon's control group may have.
 pub const FOOTPRINT_PART: u64 = 4;
+/// A dispatcher that sleeps for so long while it serves, without waiting for anything, looks for the
+/// port that caused it, in nanoseconds; 5 ms.
+pub const STALL_NS: u64 = 5_000_000;
+/// That port's file lost so many bytes meanwhile; 2 MiB: punching fewer takes less than 1 ms.
+pub const PUNCHED_BYTES: u64 = 2 << 20;
 /// Most `memory_max` of a port, in MiB (16 TiB).
 pub const MEMORY_MAX_MIB: u32 = 1 << 24;
 /// How often the time in which a port takes no frontend doubles; the longest is an hour.

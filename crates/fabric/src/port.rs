@@ -1,6 +1,6 @@
 //! Ports: what is attached where, and how a service reaches its rings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::{Device, Server, VirtQueue};
 use causeway_memory::{Giver, Map};
@@ -9,7 +9,7 @@ use causeway_ring::{DoorbellError, Queue, RingError};
 use crate::charged;
 use crate::control::PortState;
 use crate::footprint::Footprint;
-use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS};
+use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
 use crate::pace::{Mode, Pace, Pacing};
@@ -73,6 +73,10 @@ pub struct Port {
     /// None while it is not heard.
     pub(crate) server_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
+    /// Bytes that its memory files had when they were last looked at, by inode.
+    pub(crate) files: BTreeMap<u64, u64>,
+    /// When one of them was last found to have lost many.
+    pub(crate) punched_ns: Option<u64>,
     /// What its frontend's memory costs this process.
     pub(crate) footprint: Footprint,
     /// How often a frontend was closed for that.
@@ -191,10 +195,10 @@ impl Port {
 
     #[cold]
     fn pay_for_memory(&mut self, now_ns: u64) -> Option<String> {
+        let allocated = self.look_at_files(now_ns);
+        let paid = self.footprint.look(now_ns, allocated, charged::charged());
         let own = self.spec.memory_max.map(|mib| u64::from(mib) << MIB_SHIFT);
         let most = own.or_else(charged::default_max)?;
-        let allocated = self.map()?.allocated();
-        let paid = self.footprint.look(now_ns, allocated, charged::charged());
         if paid <= most {
             return None;
         }
@@ -206,6 +210,30 @@ impl Port {
             "the daemon had to allocate {paid} MiB of its memory that it had never touched, more \
              than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
         ))
+    }
+
+    /// Looks at how much the guest's memory files have allocated; returns the sum.
+    pub(crate) fn look_at_files(&mut self, now_ns: u64) -> u64 {
+        let files = self.map().map(Map::allocated).unwrap_or_default();
+        let lost = |(inode, before): (&u64, &u64)| {
+            let now = files.get(inode).unwrap_or(before);
+            before.saturating_sub(*now)
+        };
+        if self.files.iter().map(lost).max().is_some_and(|lost| lost >= PUNCHED_BYTES) {
+            self.punched_ns = Some(now_ns);
+        }
+        self.files = files;
+        self.files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Returns whether its memory files lost pages while its queues had work, since `since_ns`: such
+    /// a port held up its dispatcher if anything did.
+    pub(crate) fn punched_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
+        if self.server.is_none() || self.queues.iter().all(|work| work.worked_ns < since_ns) {
+            return false;
+        }
+        self.look_at_files(now_ns);
+        self.punched_ns.is_some_and(|at| at >= since_ns)
     }
 
     /// Judges how queue `index` is dispatched, by the chains that were taken from it.

@@ -321,6 +321,16 @@ impl Roster {
         Ok(())
     }
 
+    /// Has every shard look for a port that held this thread up for `slept_ns` since `before_ns`.
+    pub(crate) fn stalled(&mut self, before_ns: u64, slept_ns: u64) {
+        for index in 0..self.seats.len() {
+            if let Some(seat) = self.seat(index) {
+                seat.shard.stalled(before_ns, slept_ns);
+            }
+            self.refresh(index);
+        }
+    }
+
     /// When the first shard wants to be called, in nanoseconds of its clock.
     pub(crate) fn first_deadline_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)

@@ -55,12 +55,32 @@ pub(crate) struct Scheduler {
     file: Option<File>,
     waited_ns: u64,
     at_ns: u64,
+    /// Processor time then, and time since that the thread waited for events.
+    ran_ns: u64,
+    parked_ns: u64,
 }
 
 impl Scheduler {
     /// Of the calling thread. Where the kernel does not count, nothing is ever scarce.
     pub(crate) fn of_thread() -> Self {
-        Self { file: File::open("/proc/thread-self/schedstat").ok(), waited_ns: 0, at_ns: 0 }
+        Self { file: File::open("/proc/thread-self/schedstat").ok(), ..Self::default() }
+    }
+
+    /// The thread waited for events for so long, processor and all.
+    pub(crate) fn parked(&mut self, for_ns: u64) {
+        self.parked_ns = self.parked_ns.saturating_add(for_ns);
+    }
+
+    /// Returns for how long the thread slept since the last [`Self::look`], beside waiting for
+    /// events: it neither ran nor stood in a run queue.
+    pub(crate) fn slept_ns(&self, now_ns: u64) -> u64 {
+        let Some(waited) = self.file.as_ref().and_then(waited).filter(|_| self.at_ns > 0) else {
+            return 0;
+        };
+        let known = thread_ns()
+            .saturating_sub(self.ran_ns)
+            .saturating_add(waited.saturating_sub(self.waited_ns).saturating_add(self.parked_ns));
+        now_ns.saturating_sub(self.at_ns).saturating_sub(known)
     }
 
     /// Looks at most every [`SHARE_PERIOD_NS`].
@@ -75,7 +95,15 @@ impl Scheduler {
             share.judge(waited.saturating_sub(self.waited_ns), elapsed);
         }
         (self.waited_ns, self.at_ns) = (waited, now_ns.max(1));
+        (self.ran_ns, self.parked_ns) = (thread_ns(), 0);
     }
+}
+
+/// The processor time of this thread, in nanoseconds. The first number lags by a tick.
+fn thread_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
 /// The second of the three numbers.
@@ -89,6 +117,23 @@ fn waited(file: &File) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stalls_are_time_slept_and_neither_work_nor_waiting_for_events() {
+        let start = std::time::Instant::now();
+        let now = || u64::try_from(start.elapsed().as_nanos()).unwrap() + SHARE_PERIOD_NS;
+        let mut scheduler = Scheduler::of_thread();
+        scheduler.look(now(), &mut Share::new(1_000_000));
+        while now() < 4 * SHARE_PERIOD_NS {}
+        let nap = std::time::Duration::from_millis(100);
+        let before = scheduler.slept_ns(now());
+        std::thread::sleep(nap);
+        let slept = scheduler.slept_ns(now()).saturating_sub(before);
+        // Where the kernel does not count, no stall is ever found.
+        assert!(scheduler.file.is_none() || slept >= 50_000_000, "{slept} of 100 ms");
+        scheduler.parked(100_000_000);
+        assert!(scheduler.slept_ns(now()) <= before + 50_000_000);
+    }
 
     #[test]
     fn the_spin_shrinks_when_processors_are_scarce_and_comes_back() {

@@ -169,11 +169,9 @@ impl Map {
         self.regions.iter().fold(0, |sum, r| sum.saturating_add(r.len()))
     }
 
-    /// Bytes that the regions' files have allocated, each file counted once.
-    pub fn allocated(&self) -> u64 {
-        let files: BTreeMap<u64, u64> =
-            self.regions.iter().filter_map(|region| region.mapping.allocated()).collect();
-        files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+    /// Returns the bytes that each of the regions' files has allocated, by its inode.
+    pub fn allocated(&self) -> BTreeMap<u64, u64> {
+        self.regions.iter().filter_map(|region| region.mapping.allocated()).collect()
     }
 
     /// Whether a page of any region was lost because its file shrank. Look once a batch.

@@ -99,9 +99,10 @@ impl Shard {
     /// A frontend wrote messages, or closed.
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
-        let Some(server) = self.ports.get_mut(id).and_then(|p| p.server.as_mut()) else { return };
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let allocated = port.look_at_files(self.now_ns);
+        let Some(server) = port.server.as_mut() else { return };
         let before = server.cost();
-        let allocated = server.device().map.allocated();
         let outcome = server.receive(&mut events);
         let (cost, must_wait) = (server.cost().saturating_sub(before), server.must_wait());
         self.charge(id, cost);
@@ -115,7 +116,9 @@ impl Shard {
                 Event::QueueStopped(queue) => self.queue_stopped(id, queue),
                 Event::MemoryChanged => {
                     if let Some(port) = self.ports.get_mut(id) {
-                        let after = port.map().map_or(0, causeway_memory::Map::allocated);
+                        // What a file lost meanwhile, it lost unused.
+                        port.files.clear();
+                        let after = port.look_at_files(self.now_ns);
                         port.footprint.replace(allocated, after);
                     }
                     self.forget(id);
@@ -245,6 +248,26 @@ impl Shard {
         }
     }
 
+    /// The dispatcher slept for `slept_ns` while it served, since `since_ns`, though nothing had it
+    /// wait. A page fault in a range that is being punched out of a memory file does that, for as
+    /// long as the punch takes, and no signal ends it. Bars the ports whose files lost pages.
+    pub(crate) fn stalled(&mut self, since_ns: u64, slept_ns: u64) {
+        let now = self.now_ns;
+        for id in self.ports.iter().map(|port| port.id).collect::<Vec<_>>() {
+            let Some(port) = self.ports.get_mut(id) else { continue };
+            if port.punched_since(since_ns, now) {
+                port.bar(now);
+                let ms = slept_ns / 1_000_000;
+                let why = format!(
+                    "holes were punched into its memory while the daemon used it, which held up \
+                     the dispatcher for {ms} ms"
+                );
+                self.faults.push((id, why));
+            }
+        }
+        self.settle();
+    }
+
     /// Closes a port for whose guest's memory this process pays too much.
     pub(super) fn look_at_memory(&mut self, id: PortId) {
         let now = self.now_ns;
@@ -318,6 +341,8 @@ fn drop_frontend(port: &mut Port) {
         work.unwoken = false;
     }
     port.footprint = Footprint::default();
+    port.files.clear();
+    port.punched_ns = None;
     port.server_watch = None;
     port.server = None;
 }

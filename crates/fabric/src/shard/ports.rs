@@ -1,5 +1,7 @@
 //! The ports of a shard: added, deleted, shown.
 
+use std::collections::BTreeMap;
+
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
@@ -50,6 +52,8 @@ impl Shard {
             server: None,
             messages: Bucket::default(),
             server_watch: None,
+            files: BTreeMap::new(),
+            punched_ns: None,
             footprint: Footprint::default(),
             footprint_faults: 0,
             wakes: Wakes::default(),
