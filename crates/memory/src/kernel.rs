@@ -117,15 +117,6 @@ pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
 }
 
 /// As on x86-64.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
-    let mut bytes = [[0_u8; 8]; 2];
-    // SAFETY: the caller vouches for the 16 bytes; `bytes` is private and has as many.
-    unsafe { copy(bytes.as_mut_ptr().cast(), src, 16) };
-    bytes.map(u64::from_ne_bytes)
-}
-
-/// As on x86-64.
 ///
 /// # Safety
 /// As on x86-64.

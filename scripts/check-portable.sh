@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Checks that the tree compiles for processors other than x86-64.
+#
+# With the standard library of another target it is checked for that target. Everywhere else, and
+# besides, the crates that have code for one processor are checked on this host with that code
+# compiled out, so that the portable code in its place is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+OUT=${CARGO_TARGET_DIR:-target}
+TARGET=${CROSS_TARGET:-aarch64-unknown-linux-gnu}
+PACKAGES=(-p causeway-daemon -p causeway-cli -p causeway-myriexpress -p causeway-fi)
+
+# A C compiler for the target builds the assembly of the cryptography.
+libdir=$(rustc --print target-libdir --target "$TARGET")
+compiler=${TARGET%%-*}-linux-gnu-gcc
+if ! ls "$libdir"/libstd-*.rlib >/dev/null 2>&1; then
+    echo "check-portable: not checked for $TARGET: its standard library is not installed (rustup target add $TARGET)"
+elif ! command -v "$compiler" >/dev/null; then
+    echo "check-portable: not checked for $TARGET: there is no $compiler (apt-get install gcc-${TARGET%%-*}-linux-gnu)"
+else
+    env "CC_${TARGET//-/_}=$compiler" cargo check --locked --target "$TARGET" "${PACKAGES[@]}"
+fi
+
+# A copy of the sources in which no processor is x86-64.
+copy=$OUT/portable
+rm -rf "$copy"
+mkdir -p "$copy"
+git ls-files -z --cached --others --exclude-standard -- '*.rs' '*.toml' '*.c' '*.map' Cargo.lock |
+    { grep -zv '^target/' || true; } | xargs -0 cp --parents -t "$copy" --
+mapfile -t files < <(grep -rlE 'target_arch = "x86_64"' "$copy" --include='*.rs')
+sed -i 's/target_arch = "x86_64"/target_arch = "s390x"/g' "${files[@]}"
+CARGO_TARGET_DIR=$(realpath "$OUT") cargo check --locked --manifest-path "$copy/Cargo.toml" \
+    "${PACKAGES[@]}"
+echo "check-portable: ok: ${#files[@]} files without their code for x86-64"
