@@ -1,18 +1,26 @@
 //! How a virtual machine is attached to a port: what to add to QEMU or libvirt.
 
+use crate::qemu::{Vectors, Version};
 use crate::view::Port;
 
+/// The MTU of a guest's interface if nothing sets another.
+const MTU_USUAL: u32 = 1500;
+/// What `<domain>` needs before elements of QEMU's own are read.
+const LIBVIRT_NAMESPACE: &str = "xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'";
 /// Where the guest's memory must be shared, for every port of one guest once.
 const QEMU_MEMORY: &str = "-object memory-backend-memfd,id=causeway-mem,size=1G,share=on \\\n\
                            -machine memory-backend=causeway-mem";
 
-/// QEMU arguments for a port, to paste behind `qemu-system-x86_64`.
-pub fn qemu(port: &Port) -> String {
-    let mut out = String::from(
+/// Returns QEMU arguments for a port, to paste behind `qemu-system-x86_64`.
+///
+/// Without a version, only options that every version takes are printed.
+pub fn qemu(port: &Port, version: Option<Version>) -> String {
+    let mut out = notes(port, version);
+    out.push_str(
         "# The first two lines once per guest: all its memory in one shared file, size as -m.\n",
     );
     out.push_str(&format!("{QEMU_MEMORY} \\\n"));
-    let arguments = qemu_device(port);
+    let arguments = qemu_device(port, version);
     let lines: Vec<String> =
         arguments.iter().map(|(option, value)| format!("{option} {}", shell(value))).collect();
     out.push_str(&lines.join(" \\\n"));
@@ -20,19 +28,36 @@ pub fn qemu(port: &Port) -> String {
     out
 }
 
+/// Returns comment lines: the version that the arguments are for, and its limits.
+fn notes(port: &Port, version: Option<Version>) -> String {
+    if port.kind != "net" {
+        return String::new();
+    }
+    let Some(version) = version else {
+        return "# No QEMU is installed here. These arguments suit every version, and the device \
+                does not\n# connect again after a restart of causewayd; --qemu=VERSION prints those \
+                by which it does.\n"
+            .into();
+    };
+    let mut out = format!("# For QEMU {version}; for another version: --qemu=VERSION.\n");
+    if version.needs_no_vectors() {
+        out.push_str(
+            "# This version crashes without KVM unless the device has vectors=0. With KVM (-accel \
+             kvm),\n# delete vectors=0: the guest's interrupts are then faster.\n",
+        );
+    }
+    out
+}
+
 /// The options that make the device, without the memory.
-fn qemu_device(port: &Port) -> Vec<(&'static str, String)> {
-    // QEMU's ids start with a letter; port names may start with a digit.
-    let id = format!("cw-{}", port.name);
-    let path = port.socket.replace(',', ",,");
-    let mut options = Vec::new();
+fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, String)> {
+    let id = id(port);
+    let mut options = vec![("-chardev", chardev(port, version))];
     if port.kind == "vsock" {
-        options.push(("-chardev", format!("socket,id={id},path={path}")));
         options.push(("-device", format!("vhost-user-vsock-pci,chardev={id}")));
         return options;
     }
     let pairs = port.queue_pairs.unwrap_or(1);
-    options.push(("-chardev", format!("socket,id={id},path={path},reconnect=1")));
     options.push(("-netdev", format!("vhost-user,id={id}-dev,chardev={id},queues={pairs}")));
     let mac = port.mac.as_deref().unwrap_or_default();
     let mut device = format!("virtio-net-pci,netdev={id}-dev,mac={mac}");
@@ -42,8 +67,25 @@ fn qemu_device(port: &Port) -> Vec<(&'static str, String)> {
     if let Some(mtu) = port.mtu {
         device.push_str(&format!(",host_mtu={mtu}"));
     }
+    if version.is_some_and(Version::needs_no_vectors) {
+        device.push_str(",vectors=0");
+    }
     options.push(("-device", device));
     options
+}
+
+/// QEMU's ids start with a letter; port names may start with a digit.
+fn id(port: &Port) -> String {
+    format!("cw-{}", port.name)
+}
+
+/// The socket that the device is behind. QEMU's vsock device never connects again.
+fn chardev(port: &Port, version: Option<Version>) -> String {
+    let chardev = format!("socket,id={},path={}", id(port), port.socket.replace(',', ",,"));
+    match version {
+        Some(version) if port.kind == "net" => format!("{chardev},{}", version.reconnect()),
+        _ => chardev,
+    }
 }
 
 /// A word for a POSIX shell.
@@ -55,40 +97,96 @@ fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// libvirt domain XML for a port, to paste with `virsh edit`.
-pub fn libvirt(port: &Port) -> String {
+/// Returns libvirt domain XML for a port, to paste with `virsh edit`.
+pub fn libvirt(port: &Port, vectors: Vectors) -> String {
     let mut out = String::from(
         "<!-- once per domain, inside <domain>: its memory in a shared file -->\n\
          <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n",
     );
     if port.kind == "vsock" {
-        out.push_str(
-            "<!-- inside <domain xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>, at its \
-             end:\n     libvirt has no element of its own for this device -->\n<qemu:commandline>\n",
-        );
-        for (option, value) in qemu_device(port) {
-            for word in [option, &value] {
-                out.push_str(&format!("  <qemu:arg value='{}'/>\n", xml(word)));
-            }
-        }
-        out.push_str("</qemu:commandline>\n");
-        return out;
+        out.push_str(&libvirt_vsock(port));
+    } else {
+        out.push_str(&libvirt_net(port));
+        out.push_str(&libvirt_override(port, vectors));
     }
-    let path = xml(&port.socket);
+    out
+}
+
+/// The device in JSON: libvirt gives its own devices in JSON, and QEMU makes those that are not in
+/// JSON first, so that one of them would take a PCI slot that libvirt gave to another.
+fn libvirt_vsock(port: &Port) -> String {
+    let device = serde_json::json!({
+        "driver": "vhost-user-vsock-pci", "id": format!("{}-dev", id(port)), "chardev": id(port),
+    });
+    let mut out = format!(
+        "<!-- inside <domain {LIBVIRT_NAMESPACE}>, at its end:\n     \
+         libvirt has no element of its own for this device -->\n<qemu:commandline>\n",
+    );
+    for word in ["-chardev", &chardev(port, None), "-device", &device.to_string()] {
+        out.push_str(&format!("  <qemu:arg value='{}'/>\n", xml(word)));
+    }
+    out.push_str("</qemu:commandline>\n");
+    out
+}
+
+/// An interface. Its `<mtu>` is left out: libvirt refuses to start a domain that has one beside
+/// `type='vhostuser'`.
+fn libvirt_net(port: &Port) -> String {
+    let (path, alias) = (xml(&port.socket), libvirt_alias(port));
     let mac = xml(port.mac.as_deref().unwrap_or_default());
-    out.push_str(&format!(
+    let queues = match port.queue_pairs {
+        Some(pairs @ 2..) => format!("  <driver queues='{pairs}'/>\n"),
+        _ => String::new(),
+    };
+    format!(
         "<!-- inside <devices> -->\n<interface type='vhostuser'>\n  <mac address='{mac}'/>\n  \
          <source type='unix' path='{path}' mode='client'>\n    \
-         <reconnect enabled='yes' timeout='1'/>\n  </source>\n  <model type='virtio'/>\n"
-    ));
-    if let Some(pairs @ 2..) = port.queue_pairs {
-        out.push_str(&format!("  <driver queues='{pairs}'/>\n"));
+         <reconnect enabled='yes' timeout='1'/>\n  </source>\n  <model type='virtio'/>\n\
+         {queues}  <alias name='{alias}'/>\n</interface>\n"
+    )
+}
+
+/// Properties of the device that libvirt has no element for; none where the defaults will do.
+fn libvirt_override(port: &Port, vectors: Vectors) -> String {
+    let mtu = port.mtu.filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
+    let none = ("vectors", 0);
+    match (mtu, vectors) {
+        (None, Vectors::Work) => String::new(),
+        (Some(mtu), Vectors::Work) => override_block(port, &[mtu]),
+        (mtu, Vectors::Crash) => {
+            override_block(port, &mtu.into_iter().chain([none]).collect::<Vec<_>>())
+        }
+        (mtu, Vectors::CrashWithoutKvm) => {
+            let with_kvm = mtu.map(|mtu| override_block(port, &[mtu])).unwrap_or_default();
+            let all: Vec<_> = mtu.into_iter().chain([none]).collect();
+            let without = override_block(port, &all);
+            let without = without.lines().skip(1).collect::<Vec<_>>().join("\n");
+            let instead = if mtu.is_some() { ", instead of that" } else { "" };
+            format!(
+                "{with_kvm}<!-- without KVM (<domain type='qemu'>) this QEMU crashes unless the \
+                 device has no vectors; for such\n     a domain, inside <domain \
+                 {LIBVIRT_NAMESPACE}>, at its end{instead}:\n{without}\n-->\n"
+            )
+        }
     }
-    if let Some(mtu) = port.mtu {
-        out.push_str(&format!("  <mtu size='{mtu}'/>\n"));
-    }
-    out.push_str("</interface>\n");
-    out
+}
+
+fn override_block(port: &Port, properties: &[(&str, u32)]) -> String {
+    let lines = properties.iter().map(|(name, value)| {
+        format!("      <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")
+    });
+    format!(
+        "<!-- inside <domain {LIBVIRT_NAMESPACE}>, at its end; libvirt 8.2 and later -->\n\
+         <qemu:override>\n  <qemu:device alias='{}'>\n    <qemu:frontend>\n{}    \
+         </qemu:frontend>\n  </qemu:device>\n</qemu:override>\n",
+        libvirt_alias(port),
+        lines.collect::<String>()
+    )
+}
+
+/// libvirt takes aliases of an operator's own that start with `ua-`.
+fn libvirt_alias(port: &Port) -> String {
+    format!("ua-{}", id(port))
 }
 
 /// Text inside an XML attribute.
@@ -118,39 +216,77 @@ mod tests {
         }))
     }
 
+    fn version(text: &str) -> Option<Version> {
+        Some(text.parse().unwrap())
+    }
+
     #[test]
     fn a_network_card_reconnects_and_has_its_queues() {
-        let text = qemu(&net(1));
+        let text = qemu(&net(1), version("7.2"));
         assert!(text.contains("memory-backend-memfd,id=causeway-mem,size=1G,share=on"), "{text}");
         assert!(text.contains("-chardev socket,id=cw-1-net,path=/run/c/1.sock,reconnect=1 \\\n"));
         assert!(text.contains("-netdev vhost-user,id=cw-1-net-dev,chardev=cw-1-net,queues=1 \\\n"));
-        assert!(text.ends_with("mac=52:54:00:00:00:01,host_mtu=9000\n"), "{text}");
-        assert!(qemu(&net(4)).contains("queues=4") && qemu(&net(4)).contains(",mq=on"));
-        let text = libvirt(&net(4));
-        assert!(text.contains("<driver queues='4'/>") && text.contains("<mtu size='9000'/>"));
+        assert!(text.ends_with("mac=52:54:00:00:00:01,host_mtu=9000,vectors=0\n"), "{text}");
+        let text = qemu(&net(4), version("11.1"));
+        assert!(text.contains("path=/run/c/1.sock,reconnect-ms=1000 \\\n"), "{text}");
+        assert!(text.contains("queues=4") && text.contains(",mq=on"), "{text}");
+        assert!(!text.contains("vectors"), "{text}");
+        let text = libvirt(&net(4), Vectors::Work);
+        assert!(text.contains("<driver queues='4'/>"), "{text}");
         assert!(text.contains("<reconnect enabled='yes' timeout='1'/>"), "{text}");
+    }
+
+    #[test]
+    fn qemu_of_no_known_version_gets_options_of_every_version() {
+        let text = qemu(&net(1), None);
+        let arguments = text.lines().filter(|line| !line.starts_with('#'));
+        let arguments: Vec<&str> = arguments.collect();
+        assert!(!arguments.concat().contains("reconnect"), "{text}");
+        assert!(text.contains("--qemu=VERSION"), "{text}");
+    }
+
+    #[test]
+    fn libvirt_gets_no_mtu_element_and_properties_only_where_they_are_needed() {
+        let text = libvirt(&net(1), Vectors::Work);
+        assert!(!text.contains("<mtu"), "{text}");
+        assert!(text.contains("<alias name='ua-cw-1-net'/>"), "{text}");
+        assert!(text.contains("<qemu:device alias='ua-cw-1-net'>"), "{text}");
+        assert!(text.contains("name='host_mtu' type='unsigned' value='9000'"), "{text}");
+        let usual = port(serde_json::json!({"kind": "net", "mtu": 1500, "queue_pairs": 1}));
+        assert!(!libvirt(&usual, Vectors::Work).contains("override"));
+        let none = "name='vectors' type='unsigned' value='0'";
+        assert!(libvirt(&usual, Vectors::Crash).contains(none));
+        let text = libvirt(&net(1), Vectors::CrashWithoutKvm);
+        let (with_kvm, without) = text.split_once("<!-- without KVM").unwrap();
+        assert!(with_kvm.contains("host_mtu") && !with_kvm.contains("'vectors'"), "{text}");
+        assert!(without.contains(none) && without.contains("host_mtu"), "{text}");
+        assert_eq!(without.matches("-->").count(), 1, "one comment: {text}");
     }
 
     #[test]
     fn a_vsock_device_does_not_reconnect() {
         let vsock = port(serde_json::json!({"kind": "vsock", "cid": 3}));
-        let text = qemu(&vsock);
+        let text = qemu(&vsock, version("7.2"));
         assert!(text.contains("-device vhost-user-vsock-pci,chardev=cw-1-net\n"), "{text}");
         assert!(!text.contains("reconnect"), "{text}");
-        assert!(
-            libvirt(&vsock).contains("<qemu:arg value='vhost-user-vsock-pci,chardev=cw-1-net'/>")
-        );
+        let text = libvirt(&vsock, Vectors::Work);
+        let mut words =
+            text.lines().filter_map(|line| line.trim().strip_prefix("<qemu:arg value='"));
+        let device = words.next_back().unwrap().trim_end_matches("'/>").replace("&quot;", "\"");
+        let device: serde_json::Value = serde_json::from_str(&device).unwrap();
+        assert_eq!(device["driver"], "vhost-user-vsock-pci", "{text}");
+        assert_eq!(device["chardev"], "cw-1-net", "{text}");
     }
 
     #[test]
     fn hostile_paths_stay_one_word() {
         let odd = port(serde_json::json!({"kind": "vsock", "socket": "/a b,c'd<&>"}));
         assert!(
-            qemu(&odd).contains(r"'socket,id=cw-1-net,path=/a b,,c'\''d<&>'"),
+            qemu(&odd, None).contains(r"'socket,id=cw-1-net,path=/a b,,c'\''d<&>'"),
             "{}",
-            qemu(&odd)
+            qemu(&odd, None)
         );
-        let text = libvirt(&odd);
+        let text = libvirt(&odd, Vectors::Work);
         assert!(text.contains("path=/a b,,c&apos;d&lt;&amp;&gt;'"), "{text}");
     }
 }

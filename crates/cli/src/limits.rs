@@ -1,5 +1,7 @@
 //! Every bound of the tool, in one place.
 
+use std::time::Duration;
+
 /// Bytes of one reply of the daemon: more than every port that it may have, shown in full.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Headers of one reply.
@@ -14,3 +16,9 @@ pub const CID_MIN: i64 = causeway_fabric::spec::CID_GUEST_MIN as i64;
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of a key's file: a key, its line's end, and some blanks.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
+/// How long `qemu-system-… --version` may take: it reads no file of a guest, and loads its libraries.
+pub const QEMU_VERSION_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often its end is checked.
+pub const QEMU_VERSION_CHECK: Duration = Duration::from_millis(5);
+/// Bytes of its output that are read: the version stands in the first line.
+pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;

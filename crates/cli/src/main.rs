@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod error;
 mod limits;
+mod qemu;
 mod table;
 mod view;
 

@@ -118,6 +118,11 @@ fn a_port_is_shown_in_full_and_as_what_to_paste() {
     }
     let qemu = host.ok("port show vm1-net --qemu");
     assert!(qemu.contains("virtio-net-pci") && qemu.contains("share=on"), "{qemu}");
+    let old = host.ok("port show vm1-net --qemu=7.2");
+    assert!(old.contains(",reconnect=1") && old.contains(",vectors=0"), "{old}");
+    let new = host.ok("port show vm1-net --qemu=11.1.3");
+    assert!(new.contains(",reconnect-ms=1000") && !new.contains("vectors"), "{new}");
+    host.fails("port show vm1-net --qemu=new", 2, "expected a version of QEMU");
     assert!(host.ok("port show vm1-vsock --qemu").contains("vhost-user-vsock-pci"));
     assert!(host.ok("port show vm1-net --libvirt").contains("<interface type='vhostuser'>"));
     host.fails("port show vm1-net --libvirt --qemu", 2, "cannot be used with");

@@ -11,6 +11,7 @@ use causeway_fabric::{Mac, Name};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
+use crate::qemu;
 
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
@@ -192,13 +193,15 @@ pub enum PortVerb {
 Examples:
   causeway port show vm1-net
   causeway port show vm1-net --qemu
+  causeway port show vm1-net --qemu=11.1
   causeway port show vm1-vsock --libvirt")]
     Show {
         /// The port
         name: Name,
-        /// Print the arguments that attach a QEMU
-        #[arg(long, conflicts_with = "libvirt")]
-        qemu: bool,
+        /// Print the arguments that attach a QEMU of this version [default: the one installed here]
+        #[arg(long, value_name = "VERSION", conflicts_with = "libvirt", num_args = 0..=1,
+              require_equals = true, default_missing_value = "installed")]
+        qemu: Option<qemu::Target>,
         /// Print the XML that attaches a libvirt domain
         #[arg(long)]
         libvirt: bool,

@@ -11,6 +11,7 @@ use crate::args::{PortAdd, PortVerb};
 use crate::attach;
 use crate::client::view;
 use crate::error::{Error, Result};
+use crate::qemu::Target;
 use crate::table::{Align, Table, bytes, pairs};
 use crate::view::Port;
 
@@ -55,14 +56,14 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
     })
 }
 
-fn show(cx: &Context, name: &Name, qemu: bool, libvirt: bool) -> Result<()> {
+fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Result<()> {
     let value =
         cx.client.get(&format!("/v1/ports/{name}")).map_err(|e| hint(e, "port", SEE_PORTS))?;
-    if qemu {
-        return print(&attach::qemu(&view(&value)?));
+    if let Some(target) = qemu {
+        return print(&attach::qemu(&view(&value)?, target.version()));
     }
     if libvirt {
-        return print(&attach::libvirt(&view(&value)?));
+        return print(&attach::libvirt(&view(&value)?, Target::Installed.vectors()));
     }
     cx.show(&value, |value| Ok(text(&view(value)?)))
 }

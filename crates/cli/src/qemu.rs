@@ -1,0 +1,177 @@
+//! The version of QEMU that a printed line is for: its options differ between versions.
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Instant;
+
+use crate::limits::{QEMU_VERSION_BYTES_MAX, QEMU_VERSION_CHECK, QEMU_VERSION_TIME_MAX};
+
+/// The first version whose `-chardev socket` takes `reconnect-ms`; version 11 refuses `reconnect`.
+const RECONNECT_MS: Version = Version { major: 9, minor: 2 };
+/// The first version in which a vhost-user network device with MSI-X vectors starts without KVM;
+/// older ones end with a segmentation fault.
+const VECTORS_WITHOUT_KVM: Version = Version { major: 10, minor: 0 };
+
+/// A version of QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    major: u32,
+    minor: u32,
+}
+
+impl Version {
+    /// Returns the option that has a socket connect again once a second.
+    pub fn reconnect(self) -> &'static str {
+        if self >= RECONNECT_MS { "reconnect-ms=1000" } else { "reconnect=1" }
+    }
+
+    /// Returns whether a vhost-user network device crashes without KVM unless it has no vectors.
+    pub fn needs_no_vectors(self) -> bool {
+        self < VECTORS_WITHOUT_KVM
+    }
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    /// Reads `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, perhaps with a distribution's suffix.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?}: expected a version of QEMU, as 7.2");
+        let mut parts = text.split('.');
+        let major = parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?;
+        let minor = parts.next().map_or(Ok(0), |part| part.parse().map_err(|_| wrong()))?;
+        Ok(Self { major, minor })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Which version a line is printed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The version that is installed on this host.
+    Installed,
+    /// The version that the operator named.
+    Named(Version),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "installed" { Ok(Self::Installed) } else { text.parse().map(Self::Named) }
+    }
+}
+
+impl Target {
+    /// Returns the version, or `None` if no QEMU is installed on this host.
+    pub fn version(self) -> Option<Version> {
+        match self {
+            Self::Named(version) => Some(version),
+            Self::Installed => programs().iter().find_map(installed),
+        }
+    }
+
+    /// Returns whether a device with interrupt vectors works on this host.
+    pub fn vectors(self) -> Vectors {
+        match (
+            self.version().is_some_and(Version::needs_no_vectors),
+            Path::new("/dev/kvm").exists(),
+        ) {
+            (false, _) => Vectors::Work,
+            (true, true) => Vectors::CrashWithoutKvm,
+            (true, false) => Vectors::Crash,
+        }
+    }
+}
+
+/// Whether a vhost-user network device may have interrupt vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    /// It may.
+    Work,
+    /// It may in a guest that runs on KVM, which this host has.
+    CrashWithoutKvm,
+    /// QEMU crashes, and this host has no KVM.
+    Crash,
+}
+
+/// Names of QEMU for guests of this host's architecture, the usual one first.
+fn programs() -> [PathBuf; 3] {
+    let system = format!("qemu-system-{}", std::env::consts::ARCH);
+    [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
+}
+
+/// Asks a program for its version; `None` if it is missing, fails or does not answer in time.
+fn installed(program: &PathBuf) -> Option<Version> {
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let since = Instant::now();
+    let ended = loop {
+        match child.try_wait() {
+            Ok(None) if since.elapsed() < QEMU_VERSION_TIME_MAX => {
+                std::thread::sleep(QEMU_VERSION_CHECK);
+            }
+            Ok(status) => break status.is_some(),
+            Err(_) => break false,
+        }
+    };
+    if !ended {
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    }
+    let mut text = Vec::new();
+    child.stdout.take()?.take(QEMU_VERSION_BYTES_MAX).read_to_end(&mut text).ok()?;
+    reported(&String::from_utf8_lossy(&text))
+}
+
+/// Reads "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".
+fn reported(text: &str) -> Option<Version> {
+    text.split_once("version ")?.1.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qemu_versions_are_read_and_refused() {
+        let debian = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
+        assert_eq!(reported(debian), Some(Version { major: 7, minor: 2 }));
+        assert_eq!(reported("QEMU emulator version 11.1.3").unwrap().to_string(), "11.1");
+        assert_eq!(reported("something else"), None);
+        assert_eq!("10".parse(), Ok(Target::Named(Version { major: 10, minor: 0 })));
+        assert_eq!("installed".parse(), Ok(Target::Installed));
+        for bad in ["", "x", "7.x", "-1.0", "7,2"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn qemu_options_follow_the_version() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        for (text, reconnect, no_vectors) in [
+            ("7.2", "reconnect=1", true),
+            ("9.1", "reconnect=1", true),
+            ("9.2", "reconnect-ms=1000", true),
+            ("10.0", "reconnect-ms=1000", false),
+            ("11.1", "reconnect-ms=1000", false),
+        ] {
+            let version = version(text);
+            assert_eq!((version.reconnect(), version.needs_no_vectors()), (reconnect, no_vectors));
+        }
+    }
+}
