@@ -187,8 +187,8 @@ fn over<T>(
 
 fn net_model(pairs: usize) -> Model {
     let features = net_features::MRG_RXBUF | net_features::MAC;
-    let config = vec![2, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0];
-    Model { queue_units: pairs as u64, ..Model::new(pairs * 2, features, config) }
+    let config = vec![2, 0, 0, 0, 0, 7, 0, 0, pairs as u8, 0, 0, 0];
+    Model::new(pairs * 2, features, config)
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {

@@ -170,9 +170,7 @@ impl Service for Ethernet {
     fn model(&self, spec: &PortSpec) -> Model {
         let Some(net) = net(spec) else { return Model::new(0, 0, Vec::new()) };
         let queues = receive_queue(usize::from(net.queue_pairs));
-        let mut model = Model::new(queues, features::offered(net), features::config(net).to_vec());
-        model.queue_units = u64::from(net.queue_pairs);
-        model
+        Model::new(queues, features::offered(net), features::config(net).to_vec())
     }
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {

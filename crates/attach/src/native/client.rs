@@ -113,8 +113,8 @@ impl Client {
         self.protocol
     }
 
-    /// Queues, or queue pairs of a net device, that the backend serves.
-    pub fn queue_units(&mut self) -> Result<u64, NativeError> {
+    /// Returns how many queues the backend serves; some backends count pairs of a network device.
+    pub fn queue_count(&mut self) -> Result<u64, NativeError> {
         if self.protocol.contains(Protocol::MQ) { self.ask_number(R::GET_QUEUE_NUM) } else { Ok(1) }
     }
 

@@ -83,7 +83,7 @@ impl NetPort {
         options: NetOptions,
         reconnect: Option<&Reconnect>,
     ) -> Result<Self, NativeError> {
-        if options.pairs > 1 && client.queue_units()? < u64::from(options.pairs) {
+        if options.pairs > 1 && pair_count(&mut client)? < u64::from(options.pairs) {
             return Err(NativeError::Lacking("as many queue pairs"));
         }
         let header = NET_HEADER_BYTES as u32;
@@ -248,6 +248,17 @@ impl NetPort {
     /// Whether the backend has taken everything sent by queue pair `pair`.
     pub fn is_idle(&mut self, pair: u16) -> Result<bool, NativeError> {
         Ok(self.frontend.lane(sender(pair))?.1.is_idle()?)
+    }
+}
+
+/// Returns how many queue pairs the backend serves: what its configuration space says, or else the
+/// answer to GET_QUEUE_NUM, which is in queues or in pairs.
+fn pair_count(client: &mut Client) -> Result<u64, NativeError> {
+    let config = client.config(12)?.unwrap_or_default();
+    // max_virtqueue_pairs (virtio 1.3, 5.1.4).
+    match config.get(8..10) {
+        Some(&[low, high]) if (low, high) != (0, 0) => Ok(u16::from_le_bytes([low, high]).into()),
+        _ => client.queue_count(),
     }
 }
 

@@ -160,7 +160,10 @@ pub enum Reason {
         missing: &'static str,
     },
     /// No such queue.
-    #[error("{request:?} names queue {index}, the device has {queues}")]
+    #[error(
+        "{request:?} names queue {index}, the device has {queues}; give the port and its frontend \
+         the same number of queues"
+    )]
     QueueIndex {
         /// The message.
         request: FrontendReq,

@@ -41,6 +41,13 @@ pub fn send_bytes(by: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     sendmsg(by, &parts, &mut control, SendFlags::empty()).unwrap();
 }
 
+/// Waits until `server` has a message, or for a moment.
+pub fn wait_readable(server: &Server) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(server, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })).unwrap();
+}
+
 pub fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }

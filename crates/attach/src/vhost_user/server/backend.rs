@@ -134,7 +134,10 @@ impl Backend {
             }
             M::GetQueueNum => {
                 self.negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
-                return Ok(Outcome::number(self.model.queue_units));
+                // Queues, also of a network device. Cloud Hypervisor and crosvm compare the number
+                // with the queues that they use; QEMU compares it with its queue pairs, of which
+                // there are fewer.
+                return Ok(Outcome::number(self.model.queues as u64));
             }
             M::GetConfig(space) => return self.get_config(space),
             M::SetConfig(_) => return self.set_config(),

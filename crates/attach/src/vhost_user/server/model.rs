@@ -26,8 +26,6 @@ pub mod features {
 pub struct Model {
     /// Queues; at most [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
     pub queues: usize,
-    /// What GET_QUEUE_NUM answers: frontends expect queue pairs of a net device, queues of others.
-    pub queue_units: u64,
     /// Virtio features offered, those of the ring included ([`features::RING`],
     /// [`features::RING_PACKED`]).
     pub features: u64,
@@ -42,7 +40,6 @@ impl Model {
     pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
         Self {
             queues,
-            queue_units: queues as u64,
             features: features | features::RING | features::RING_PACKED,
             config,
             ring_size_max: RING_SIZE_MAX,
