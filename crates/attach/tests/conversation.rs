@@ -228,6 +228,24 @@ fn a_queue_rests_while_its_region_is_away() {
 }
 
 #[test]
+fn regions_may_be_added_and_removed_once_for_every_queue_pair() {
+    let mut bench = Bench::running();
+    let epoch = bench.server.device().epoch();
+    bench.add_region(&region()).unwrap();
+    assert_eq!((bench.events.as_slice(), bench.server.device().epoch()), (&[][..], epoch));
+    assert!(bench.server.device().runs(0));
+    for _ in 0..2 {
+        bench.say(R::REM_MEM_REG, &emit_region(&region()), &[]).unwrap();
+    }
+    assert_eq!(bench.events, [Event::QueueStopped(0), Event::MemoryChanged]);
+    // Another region at the same place takes its room once it is gone.
+    let other = RegionSpec { len: LEN / 2, ..region() };
+    bench.add_region(&other).unwrap();
+    bench.say(R::REM_MEM_REG, &emit_region(&region()), &[]).unwrap();
+    bench.say(R::REM_MEM_REG, &emit_region(&other), &[]).unwrap();
+}
+
+#[test]
 fn the_configuration_space_reads_zero_past_its_end_and_is_not_written() {
     let mut bench = Bench::granted();
     let space = ConfigSpace { offset: 6, size: 4, flags: 0, bytes: vec![9; 4] };

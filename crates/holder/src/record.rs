@@ -121,7 +121,9 @@ impl Record {
                 self.added.clear();
             }
             M::AddMemReg(spec, file) => {
-                if self.regions().count() < MEMORY_SLOTS_MAX {
+                // QEMU before 8.1 adds each region once for every queue pair.
+                let again = self.regions().any(|(one, _)| is_same(one, &spec));
+                if !again && self.regions().count() < MEMORY_SLOTS_MAX {
                     self.added.push((spec, file));
                 }
             }
@@ -181,9 +183,12 @@ impl Record {
     }
 
     fn remove(&mut self, spec: &RegionSpec) {
-        let same =
-            |one: &RegionSpec| (one.guest, one.user, one.len) == (spec.guest, spec.user, spec.len);
-        self.table.retain(|(one, _)| !same(one));
-        self.added.retain(|(one, _)| !same(one));
+        self.table.retain(|(one, _)| !is_same(one, spec));
+        self.added.retain(|(one, _)| !is_same(one, spec));
     }
+}
+
+/// Whether two messages name the same region: an offset does not count.
+fn is_same(one: &RegionSpec, other: &RegionSpec) -> bool {
+    (one.guest, one.user, one.len) == (other.guest, other.user, other.len)
 }

@@ -237,14 +237,18 @@ impl Backend {
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
         self.negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
-        let map = self.table.add(spec, file)?;
-        self.change_map(map, false, events)
+        match self.table.add(spec, file)? {
+            Some(map) => self.change_map(map, false, events),
+            None => Ok(()),
+        }
     }
 
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
-        let map = self.table.remove(spec)?;
-        self.change_map(map, false, events)
+        match self.table.remove(spec)? {
+            Some(map) => self.change_map(map, false, events),
+            None => Ok(()),
+        }
     }
 
     /// All rings stopped and disabled, features forgotten. Memory stays: QEMU sends only what

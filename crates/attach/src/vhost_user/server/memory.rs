@@ -1,5 +1,6 @@
 //! The memory table: regions as the frontend adds and removes them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use causeway_memory::limits::REGION_BYTES_MAX;
@@ -13,6 +14,16 @@ use crate::limits::MEMORY_SLOTS_MAX;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     regions: Vec<Region>,
+    /// Regions that were removed last: QEMU before 8.1 adds and removes each region once for every
+    /// queue pair of a network device.
+    removed: VecDeque<Span>,
+}
+
+/// What names a region: guest address, frontend address, length.
+type Span = (u64, u64, u64);
+
+fn span(region: &Region) -> Span {
+    (region.guest, region.user, region.len())
 }
 
 /// The length of a region, unless that is refused with a word of its own.
@@ -44,29 +55,44 @@ impl Table {
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
 
-    /// Adds one region.
-    pub(super) fn add(&mut self, spec: &RegionSpec, file: Handed) -> Result<Map, Reason> {
+    /// Adds one region; returns `None` if it is there already.
+    pub(super) fn add(&mut self, spec: &RegionSpec, file: Handed) -> Result<Option<Map>, Reason> {
+        let named = (spec.guest, spec.user, spec.len);
+        if self.regions.iter().any(|region| span(region) == named) {
+            return Ok(None);
+        }
+        self.removed.retain(|removed| *removed != named);
         if self.regions.len() >= MEMORY_SLOTS_MAX {
             return Err(Reason::Slots);
         }
         causeway_memory::fits(self.bytes(), plausible(spec)).map_err(Reason::Share)?;
         let mut regions = self.regions.clone();
         regions.push(map_region(spec, file)?);
-        self.adopt(regions)
+        self.adopt(regions).map(Some)
     }
 
-    /// Removes one region, named by its addresses and length (its offset does not count).
-    pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Map, Reason> {
+    /// Removes one region, named by its addresses and length (its offset does not count); returns
+    /// `None` if it was removed before.
+    pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Option<Map>, Reason> {
         let RegionSpec { guest, len, user, .. } = *spec;
-        let named = |r: &Region| r.guest == guest && r.user == user && r.len() == len;
-        let at = self.regions.iter().position(named).ok_or(Reason::NoRegion { guest, len })?;
+        let named = (guest, user, len);
+        let Some(at) = self.regions.iter().position(|region| span(region) == named) else {
+            let again = self.removed.contains(&named);
+            return if again { Ok(None) } else { Err(Reason::NoRegion { guest, len }) };
+        };
         let mut regions = self.regions.clone();
         regions.remove(at);
-        self.adopt(regions)
+        let map = self.adopt(regions)?;
+        if self.removed.len() >= MEMORY_SLOTS_MAX {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(named);
+        Ok(Some(map))
     }
 
     pub(super) fn clear(&mut self) {
         self.regions.clear();
+        self.removed.clear();
     }
 
     fn adopt(&mut self, regions: Vec<Region>) -> Result<Map, Reason> {
