@@ -102,6 +102,7 @@ pub fn control(data: &[u8]) {
         key_file: "/etc/causeway/key".into(),
         resolve: pretend,
         doors: std::sync::Arc::default(),
+        stop: std::sync::Arc::default(),
     };
     let peer = Peer { pid: 1, uid: 0, gid: 0 };
     for bytes in data.split(|&byte| byte == 0).take(16) {

@@ -213,6 +213,13 @@ fn traces_stats_and_info() {
 }
 
 #[test]
+fn shutdown_asks_the_daemon_to_stop() {
+    let host = Host::start();
+    assert_eq!(host.ok("shutdown"), "causewayd stops\n");
+    assert_eq!(host.json("shutdown --release -j")["changed"], true);
+}
+
+#[test]
 fn without_a_daemon_it_says_how_to_start_one() {
     let dir = Dir::new();
     let (status, _, error) = causeway(&dir.file("none.sock"), "port list");

@@ -14,8 +14,9 @@ Examples:
   causewayd --config ./lab.toml --check-config  say what is wrong with it, line by line
   causewayd --print-config                      show it with every default filled in
 
-Signals: SIGTERM and SIGINT stop the daemon and remove its sockets. SIGHUP only
-logs: what is served is changed while it runs by causeway(1), `causeway apply` too.
+Signals: SIGTERM and SIGINT stop the daemon and remove its sockets, except those of
+held ports whose guests are connected: causeway-holder keeps these guests for the next
+causewayd (`causeway shutdown --release` disconnects them). SIGHUP only logs: what is served is changed while it runs by causeway(1), `causeway apply` too.
 
 Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";
 
@@ -26,7 +27,8 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
-    /// When stopped, leave held ports to the next causewayd: their guests stay connected
+    /// When stopped, leave all held ports to the next causewayd; without it, those whose guests
+    /// are connected are enough to leave them
     #[arg(long)]
     pub keep: bool,
     /// Check the configuration and exit

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command, CommandError};
+use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
 use causeway_fabric::spec::{PortKind, PortSpec};
 
 use crate::config::Config;
@@ -59,6 +59,28 @@ pub fn apply(fabric: &dyn Fabric, config: &Config, resolve: Resolver) -> Result<
 
 /// Closes every link and port, so that peers are told and no socket is left behind.
 pub fn close_all(fabric: &dyn Fabric) {
+    close(fabric, |_| true);
+}
+
+/// Closes every link, and every port that is not held.
+pub fn close_all_but_held(fabric: &dyn Fabric) {
+    close(fabric, |port| !fabric.is_held(port));
+}
+
+/// Returns whether a frontend is connected to a held port.
+pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
+    let is_attached = |port: &PortView| {
+        matches!(port.state, PortState::Connected | PortState::Running)
+            && fabric.is_held(&port.spec.name)
+    };
+    match fabric.call(Command::PortList) {
+        Ok(Answer::Ports(ports)) => ports.iter().any(is_attached),
+        // A dispatcher that does not answer is no reason to disconnect guests.
+        _ => true,
+    }
+}
+
+fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
     if let Ok(Answer::Links(links)) = fabric.call(Command::LinkList) {
         for link in links {
             if let Err(error) = fabric.call(Command::LinkDel(link.spec.name.clone())) {
@@ -67,7 +89,7 @@ pub fn close_all(fabric: &dyn Fabric) {
         }
     }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
-    for port in ports {
+    for port in ports.into_iter().filter(|port| wanted(&port.spec.name)) {
         if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {
             log::warn!(port:% = port.spec.name, error:% = error; "port not closed");
         }

@@ -21,4 +21,5 @@ pub mod notify;
 pub mod peer;
 pub mod plan;
 pub mod refusals;
+pub mod stop;
 pub mod vnet;

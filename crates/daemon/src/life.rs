@@ -15,14 +15,15 @@ use crate::accounts::group_id;
 use crate::api::{self, About};
 use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
 use crate::draft::place::resolve;
-use crate::fabric::{Fabric, SocketOwner, apply, close_all};
+use crate::fabric::{Fabric, SocketOwner, apply, close_all, close_all_but_held, has_held_guests};
 use crate::hold::Holding;
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
-use crate::limits::CONFIG_BYTES_MAX;
+use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
 use crate::notify::{Notify, watchdog_period};
 use crate::peer::Access;
 use crate::refusals::Doors;
+use crate::stop::{StopRequest, terminate};
 use crate::vnet;
 use crate::vnet::password::Password;
 use crate::vnet::server::Patience;
@@ -41,6 +42,7 @@ pub struct Daemon {
     signals: Signals,
     started: Instant,
     doors: Arc<Doors>,
+    stop: Arc<StopRequest>,
 }
 
 impl Daemon {
@@ -67,14 +69,16 @@ impl Daemon {
             control,
             config,
             doors: Arc::default(),
+            stop: Arc::new(StopRequest::new(terminate)),
         })
     }
 
     /// Fills the fabric and serves the control socket until a signal says stop, then closes
     /// every port. The fabric must be running, in another thread.
     ///
-    /// With `keep`, the process ends there with its ports as they are: the holder keeps their
-    /// frontends for the next one.
+    /// Where guests of held ports are connected, the process ends there with those ports as they
+    /// are, and the holder keeps the frontends for the next process; with `keep`, also where none
+    /// is connected. A client of the control socket may ask for their release instead.
     pub fn serve(mut self, fabric: Arc<dyn Fabric>, keep: bool) -> Result<(), StartError> {
         let notify = Arc::new(Notify::of_process());
         let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
@@ -106,10 +110,19 @@ impl Daemon {
         wait(&mut self.signals);
         notify.send("STOPPING=1");
         server.stop();
+        if self.stop.is_asked() {
+            thread::sleep(STOP_REPLY_GRACE);
+        }
         if let Some(vnet) = &mut vnet {
             vnet.stop();
         }
-        if keep && hold != Hold::None {
+        let may_keep = hold != Hold::None && !self.stop.releases();
+        if may_keep && (keep || has_held_guests(&*fabric)) {
+            close_all_but_held(&*fabric);
+            log::info!(
+                "guests of held ports stay connected until the next causewayd; causeway shutdown \
+                 --release disconnects them"
+            );
             // Only the end of the process leaves rings as they are.
             drop(self.control);
             std::process::exit(0);
@@ -161,6 +174,7 @@ impl Daemon {
             key_file: self.config.daemon.key_file.clone(),
             resolve,
             doors: self.doors.clone(),
+            stop: self.stop.clone(),
         };
         let handler: Arc<Handler> =
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));

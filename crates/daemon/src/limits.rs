@@ -20,6 +20,9 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause after `accept` failed for want of descriptors or memory.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// For the reply to the client that asked for a stop to go out before the process ends.
+pub const STOP_REPLY_GRACE: Duration = Duration::from_millis(200);
+
 /// Bytes of a configuration file.
 pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Problems reported from one configuration file.

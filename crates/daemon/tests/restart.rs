@@ -308,6 +308,47 @@ fn kills_under_load(setting: Setting) {
         count(&seen.reset)
     );
     assert!(count(&seen.reset) > 0, "no stream was under way at any kill");
-    life.stop();
+    life.release(&dir);
     assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
+}
+
+/// Waits until a port is in this state.
+fn await_state(dir: &Dir, port: &str, state: &str) {
+    let (path, since) = (format!("/v1/ports/{port}"), Instant::now());
+    loop {
+        let (_, shown) = send(&dir.file("control.sock"), "GET", &path, "");
+        if shown["state"] == state {
+            return;
+        }
+        assert!(since.elapsed() < LIMIT, "{port} is not {state}: {shown}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn held_guests_survive_a_clean_stop_and_a_release_disconnects_them() {
+    let dir = Dir::new();
+    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let file = config(&dir, setting);
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let (mut a, mut b) = (vsock(&dir, "a", setting), vsock(&dir, "b", setting));
+    await_state(&dir, "a-vsock", "running");
+    await_state(&dir, "b-vsock", "running");
+    life.stop();
+    assert!(dir.file("a-vsock.sock").exists(), "the holder keeps the port");
+    assert!(!dir.file("a-net.sock").exists(), "a port that is not held is closed");
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    // The same front ends: none has connected again.
+    await_state(&dir, "a-vsock", "running");
+    await_state(&dir, "b-vsock", "running");
+    b.listen(Type::Stream, PORT);
+    let since = Instant::now();
+    while let Err(error) = stream(&mut a, &mut b, 1) {
+        assert!(matches!(error, SocketError::Reset) && since.elapsed() < LIMIT, "{error}");
+    }
+    life.release(&dir);
+    assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    await_state(&dir, "a-vsock", "listening");
+    life.release(&dir);
 }

@@ -162,6 +162,19 @@ Examples:
     /// Show the daemon itself
     #[command(after_help = "Example:\n  causeway info")]
     Info,
+    /// Stop the daemon; guests of held ports stay connected and wait for the next one
+    #[command(after_help = "\
+Held are the ports that `hold` in [daemon] names, vsock devices by default: QEMU never connects
+these again, so that a guest that is disconnected has no sockets until it reboots.
+
+Examples:
+  causeway shutdown
+  causeway shutdown --release")]
+    Shutdown {
+        /// Disconnect the guests of held ports too: for a stop that no start follows
+        #[arg(long)]
+        release: bool,
+    },
     /// Print the completions of a shell
     #[command(after_help = "\
 Example:

@@ -60,6 +60,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Stats(args) => stats::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
         Noun::Info => info(&cx),
+        Noun::Shutdown { release } => shutdown(&cx, release),
         Noun::Completion { shell } => pages::completion(shell),
         Noun::Man { dir } => pages::man(dir.as_deref()),
     }
@@ -77,6 +78,11 @@ fn info(cx: &Context) -> Result<()> {
             ("run_dir", info.run_dir),
         ]))
     })
+}
+
+fn shutdown(cx: &Context, release: bool) -> Result<()> {
+    cx.client.post("/v1/shutdown", &json!({ "release": release }))?;
+    cx.done(true, "causewayd stops")
 }
 
 impl Context {

@@ -10,6 +10,7 @@
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
+//! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
 //! ```
 
@@ -34,6 +35,7 @@ use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::peer::Peer;
 use crate::refusals::Doors;
+use crate::stop::StopRequest;
 
 /// What the API knows of the daemon beside the fabric.
 #[derive(Debug, Clone)]
@@ -50,6 +52,15 @@ pub struct About {
     pub resolve: Resolver,
     /// What clients were refused.
     pub doors: Arc<Doors>,
+    /// Stops the daemon.
+    pub stop: Arc<StopRequest>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShutdownBody {
+    #[serde(default)]
+    release: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,6 +123,7 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["links", rest @ ..], _) => links(fabric, about, request, rest),
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
         (["captures", rest @ ..], _) => capture::captures(fabric, request, rest),
+        (["shutdown"], "POST") => shutdown(about, request),
         (["peers"], "GET") => call(fabric, Command::PeerList, 200),
         (["peers"], _) => Err(Reply::method_not_allowed("GET")),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
@@ -120,7 +132,7 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["traffic", _], _) => Err(Reply::method_not_allowed("GET")),
         (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
         (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
-        (["trace" | "apply" | "vnet"], _) => Err(Reply::method_not_allowed("POST")),
+        (["trace" | "apply" | "vnet" | "shutdown"], _) => Err(Reply::method_not_allowed("POST")),
         _ => Err(no_path(request)),
     }
 }
@@ -269,6 +281,14 @@ fn dispatchers(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<
     }
 }
 
+/// Stops the daemon once this request is answered.
+fn shutdown(about: &About, request: &Request) -> Result<Reply, Reply> {
+    let ShutdownBody { release } =
+        if request.body.is_empty() { ShutdownBody::default() } else { body(request)? };
+    about.stop.ask(release);
+    Ok(Reply::done())
+}
+
 fn info(fabric: &dyn Fabric, about: &About) -> Reply {
     let value = json!({
         "name": "causewayd",
@@ -370,7 +390,7 @@ fn invalid(text: String) -> Reply {
 fn no_path(request: &Request) -> Reply {
     let text = format!(
         "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, links, peers, ports, routes, \
-         rules, stats, trace, traffic, vnet",
+         rules, shutdown, stats, trace, traffic, vnet",
         request.path
     );
     Reply::error(404, "no_such_path", text)

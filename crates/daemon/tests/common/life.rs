@@ -51,6 +51,13 @@ impl Life {
         self.0.wait().unwrap();
     }
 
+    /// As an operator does it who does not start it again: guests of held ports are disconnected.
+    pub fn release(&mut self, dir: &Dir) {
+        let body = r#"{"release":true}"#;
+        assert_eq!(send(&dir.file("control.sock"), "POST", "/v1/shutdown", body).0, 204);
+        assert!(self.0.wait().unwrap().success());
+    }
+
     /// As an operator does it.
     pub fn stop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);

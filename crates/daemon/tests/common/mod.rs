@@ -75,6 +75,7 @@ pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
         key_file: "/etc/causeway/key".into(),
         resolve,
         doors: doors.clone(),
+        stop: Arc::default(),
     };
     let handler: Arc<Handler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
