@@ -1,18 +1,30 @@
 //! `causeway apply`: the running state becomes a file's.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
+use super::kept::warn_file_not_kept;
 use super::{Context, print, read_file};
 use crate::args::{ApplyArgs, Format};
 use crate::error::{Error, Result};
 use crate::limits::FILE_BYTES_MAX;
+
+/// The file that causewayd reads unless it is started with another.
+const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 
 pub fn run(cx: &Context, args: &ApplyArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "text": text, "file": file, "dry_run": args.dry_run });
     match cx.client.post("/v1/apply", &body) {
-        Ok(value) => cx.show(&value, |value| Ok(diff(value))),
+        Ok(value) => {
+            let changes = value["changes"].as_array().is_some_and(|changes| !changes.is_empty());
+            if changes && !args.dry_run && args.file != Path::new(CONFIG_DEFAULT) {
+                warn_file_not_kept();
+            }
+            cx.show(&value, |value| Ok(diff(value)))
+        }
         Err(Error::Partial { message, value }) => {
             match cx.format {
                 Format::Json => print(&format!("{value:#}\n"))?,

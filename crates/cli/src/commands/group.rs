@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::kept::warn_not_kept;
 use super::{Context, hint, is_conflict};
 use crate::args::GroupVerb;
 use crate::client::view;
@@ -31,7 +32,10 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
         GroupVerb::Add { name, forwarding, weight, may_exist } => {
             let body = json!({ "name": name, "forwarding": forwarding, "weight": weight });
             match cx.client.post("/v1/groups", &body) {
-                Ok(_) => cx.done(true, &format!("group {name} added")),
+                Ok(_) => {
+                    warn_not_kept("group", &body);
+                    cx.done(true, &format!("group {name} added"))
+                }
                 Err(error) if may_exist && is_conflict(&error) => {
                     // A limit is a conflict too: only a group that is there will do.
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;

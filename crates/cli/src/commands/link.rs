@@ -3,6 +3,7 @@
 use causeway_fabric::Name;
 use serde_json::{Map, Value, json};
 
+use super::kept::warn_not_kept;
 use super::port::{counters, path};
 use super::{Context, hint, is_conflict};
 use crate::args::{LinkAdd, LinkVerb};
@@ -102,8 +103,12 @@ fn text(link: &Link) -> String {
 
 fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
     let (name, group) = (&args.name, &args.group);
-    let value = match cx.client.post("/v1/links", &Value::Object(draft(args)?)) {
-        Ok(value) => value,
+    let wanted = Value::Object(draft(args)?);
+    let value = match cx.client.post("/v1/links", &wanted) {
+        Ok(value) => {
+            warn_not_kept("link", &wanted);
+            value
+        }
         Err(error) if args.may_exist && is_conflict(&error) => existing(cx, args, error)?,
         Err(error) => {
             let see = format!("add it with `causeway group add {group}`");

@@ -4,6 +4,7 @@ mod apply;
 mod capture;
 mod dispatcher;
 mod group;
+mod kept;
 mod key;
 mod link;
 mod mpi_env;

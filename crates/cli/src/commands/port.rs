@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::Name;
 use serde_json::{Map, Value, json};
 
+use super::kept::warn_not_kept;
 use super::{Context, hint, is_conflict, print};
 use crate::args::{PortAdd, PortVerb};
 use crate::attach;
@@ -135,7 +136,10 @@ fn add(cx: &Context, args: PortAdd) -> Result<()> {
     let wanted = draft(&args)?;
     let group = &args.group;
     let value = match cx.client.post("/v1/ports", &Value::Object(wanted.clone())) {
-        Ok(value) => value,
+        Ok(value) => {
+            warn_not_kept("port", &Value::Object(wanted));
+            value
+        }
         Err(error) if may_exist && is_conflict(&error) => existing(cx, &name, &wanted, error)?,
         Err(error) if is_conflict(&error) => return Err(error),
         Err(error) => {

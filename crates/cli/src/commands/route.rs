@@ -4,6 +4,7 @@ use causeway_fabric::Name;
 use causeway_fabric::spec::RouteSpec;
 use serde_json::{Value, json};
 
+use super::kept::warn_not_kept;
 use super::{Context, hint, is_conflict};
 use crate::args::RouteVerb;
 use crate::client::view;
@@ -61,7 +62,10 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
 
 fn add(cx: &Context, route: &RouteSpec, may_exist: bool) -> Result<()> {
     match cx.client.post("/v1/routes", &json!(route)) {
-        Ok(value) => cx.show(&value, |value| Ok(format!("route {} added\n", value["index"]))),
+        Ok(value) => {
+            warn_not_kept("route", &json!(route));
+            cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
+        }
         Err(error) if may_exist && is_conflict(&error) => {
             // A limit is a conflict too: only a route that is there will do.
             if is_there(cx, &json!(route))? {

@@ -3,6 +3,7 @@
 use causeway_fabric::spec::RuleSpec;
 use serde_json::{Value, json};
 
+use super::kept::warn_not_kept;
 use super::{Context, hint};
 use crate::args::RuleVerb;
 use crate::client::view;
@@ -49,13 +50,14 @@ fn add(cx: &Context, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> 
     if may_exist && is_there(cx, &wanted)? {
         return cx.done(false, "the rule is there already");
     }
-    let mut body = wanted;
+    let mut body = wanted.clone();
     if let (Some(index), Some(body)) = (index, body.as_object_mut()) {
         body.insert("index".into(), json!(index));
     }
     cx.client
         .post("/v1/rules", &body)
         .map_err(|e| hint(e, "group", "add it with `causeway group add`"))?;
+    warn_not_kept("rule", &wanted);
     cx.done(true, "rule added")
 }
 

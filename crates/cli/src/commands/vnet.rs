@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::kept::warn_file_not_kept;
 use super::{Context, hint, read_file};
 use crate::args::VnetArgs;
 use crate::error::Result;
@@ -13,6 +14,10 @@ pub fn run(cx: &Context, args: &VnetArgs) -> Result<()> {
     let body = json!({ "group": args.group, "text": text, "file": file, "dry_run": args.dry_run });
     let value = cx.client.post("/v1/vnet", &body);
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
+    let changes = value["changes"].as_array().is_some_and(|changes| !changes.is_empty());
+    if changes && !args.dry_run {
+        warn_file_not_kept();
+    }
     cx.show(&value, |value| {
         let nothing = Vec::new();
         let changes = value["changes"].as_array().unwrap_or(&nothing);
