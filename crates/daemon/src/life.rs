@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::accounts::group_id;
 use crate::api::{self, About};
 use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
+use crate::draft::mac::warn_without_identity;
 use crate::draft::place::resolve;
 use crate::fabric::{Fabric, SocketOwner, apply, close_all, close_all_but_held, has_held_guests};
 use crate::hold::Holding;
@@ -57,6 +58,7 @@ impl Daemon {
         };
         let control_group = number("control_group", &daemon.control_group)?;
         let socket_group = number("socket_group", &daemon.socket_group)?;
+        warn_without_identity();
         raise_descriptor_limit();
         make_dir(&daemon.run_dir)?;
         let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;

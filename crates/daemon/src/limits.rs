@@ -35,6 +35,9 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Addresses of one host name that are looked at.
 pub const RESOLVED_MAX: usize = 16;
 
+/// Bytes of a machine's identity (machine-id(5): 32 digits and a line feed), with some to spare.
+pub const MACHINE_ID_BYTES_MAX: u64 = 64;
+
 /// Bytes of one line of the VNET language, without its end.
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Connections that speak it at the same time.

@@ -256,7 +256,8 @@ pub struct PortAdd {
     /// 1024, or less where the daemon itself may have less than four times that]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub memory_max: Option<u32>,
-    /// net, mx: the guest's or the board's address [default: derived from the name]
+    /// net, mx: the guest's or the board's address [default: derived from the
+    /// machine, the group and the name]
     #[arg(long)]
     pub mac: Option<Mac>,
     /// net: largest payload of a frame, in bytes, 68 to 65535 [default: 1500]

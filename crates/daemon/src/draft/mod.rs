@@ -2,6 +2,7 @@
 //! how what is left out is filled in.
 
 pub mod link;
+pub mod mac;
 pub mod place;
 pub mod route;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::SOCKET_PATH_BYTES_MAX;
 
 pub use link::{LinkDraft, LinkWord};
+pub use mac::derived_mac;
 pub use place::{Place, Resolver};
 pub use route::RouteDraft;
 
@@ -74,7 +76,7 @@ pub struct PortDraft {
     /// net and vsock; default: none, see [`PortSpec::memory_max`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<u32>,
-    /// net and mx; default: [`derived_mac`] of the name.
+    /// net and mx; default: [`derived_mac`] of the group and the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// net only; default: [`MTU_DEFAULT`], or what the links of its group carry if that is less.
@@ -134,7 +136,7 @@ impl PortDraft {
         check_socket_path("socket", &socket)?;
         let kind = match self.kind {
             Kind::Net => PortKind::Net(NetSpec {
-                mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
+                mac: self.mac.unwrap_or_else(|| derived_mac(&self.group, &self.name)),
                 mtu: self.mtu.unwrap_or(MTU_DEFAULT.min(links)),
                 queue_pairs: self.queue_pairs.unwrap_or(1),
                 learn: self.learn.unwrap_or(false),
@@ -149,7 +151,7 @@ impl PortDraft {
                 PortKind::Vsock(VsockSpec { cid, host_socket: self.host_socket })
             }
             Kind::Mx => PortKind::Mx(MxSpec {
-                mac: self.mac.unwrap_or_else(|| derived_mac(&self.name)),
+                mac: self.mac.unwrap_or_else(|| derived_mac(&self.group, &self.name)),
                 hostname: self.hostname.unwrap_or_else(|| self.name.to_string()),
                 interface: self.interface,
                 bypass: self.bypass.unwrap_or(false),
@@ -212,18 +214,6 @@ fn check_socket_path(key: &str, path: &Path) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// A locally administered unicast address that depends on the name alone, so that a guest
-/// keeps its address over restarts (FNV-1a; two names that collide are refused as duplicates).
-pub fn derived_mac(name: &Name) -> Mac {
-    let hash = name
-        .as_str()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    // The high bytes of a short FNV hash vary least: fold them into the low ones.
-    let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
-    Mac([((a ^ g) & 0xfc) | 0x02, b ^ h, c, d, e, f])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,7 +229,7 @@ mod tests {
         assert_eq!(spec.socket, Path::new("/run/causeway/a.sock"));
         let PortKind::Net(net) = &spec.kind else { panic!("not net") };
         assert_eq!((net.mtu, net.queue_pairs, net.learn), (1500, 1, false));
-        assert_eq!(net.mac, derived_mac(&spec.name));
+        assert_eq!(net.mac, derived_mac(&spec.group, &spec.name));
     }
 
     #[test]
@@ -259,21 +249,10 @@ mod tests {
     fn a_board_is_called_as_its_port_unless_it_is_told() {
         let spec = draft(r#"{"name":"mx0","group":"b","kind":"mx"}"#).unwrap();
         let PortKind::Mx(mx) = &spec.kind else { panic!("not mx") };
-        assert_eq!((&*mx.hostname, mx.mac), ("mx0", derived_mac(&spec.name)));
+        assert_eq!((&*mx.hostname, mx.mac), ("mx0", derived_mac(&spec.group, &spec.name)));
         let told = r#"{"name":"mx0","group":"b","kind":"mx","hostname":"n1:0"}"#;
         let PortKind::Mx(mx) = draft(told).unwrap().kind else { panic!("not mx") };
         assert_eq!(mx.hostname, "n1:0");
-    }
-
-    #[test]
-    fn derived_addresses_are_local_unicast_stable_and_differ() {
-        let names: Vec<Name> = (0..1000).map(|n| format!("vm{n}").parse().unwrap()).collect();
-        let macs: std::collections::HashSet<Mac> = names.iter().map(derived_mac).collect();
-        assert_eq!(macs.len(), names.len());
-        for Mac([first, ..]) in macs {
-            assert_eq!(first & 3, 2);
-        }
-        assert_eq!(derived_mac(&names[1]).to_string(), derived_mac(&names[1]).to_string());
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! Addresses of ports that the operator gives none.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use causeway_fabric::{Mac, Name};
+
+use crate::limits::MACHINE_ID_BYTES_MAX;
+
+/// Files with an identity that no other machine has and that a restart does not change, the first
+/// that can be read counts: machine-id(5), and the older file of D-Bus.
+const IDENTITIES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+
+/// Where the kernel shows the host name.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Returns a locally administered unicast address that depends on this machine, the group and the
+/// name: a guest keeps its address over restarts, and the same names on another host give another
+/// address. Two ports whose addresses collide are refused as duplicates.
+pub fn derived_mac(group: &Name, name: &Name) -> Mac {
+    static MACHINE: OnceLock<String> = OnceLock::new();
+    derive(MACHINE.get_or_init(machine), group, name)
+}
+
+/// Logs where addresses depend on the host name, because the machine has no identity of its own.
+pub fn warn_without_identity() {
+    if own_identity().is_none() {
+        log::warn!(
+            "this machine has no /etc/machine-id: addresses of ports without the key \"mac\" are \
+             derived from its host name and change with it; make one with systemd-machine-id-setup"
+        );
+    }
+}
+
+/// The identity of this machine, or its host name where it has none.
+fn machine() -> String {
+    own_identity().unwrap_or_else(|| std::fs::read_to_string(HOST_NAME).unwrap_or_default())
+}
+
+fn own_identity() -> Option<String> {
+    IDENTITIES.iter().find_map(|path| identity(Path::new(path)))
+}
+
+/// The 32 hexadecimal digits in a file; `None` if it is missing, empty or not set up yet.
+fn identity(path: &Path) -> Option<String> {
+    let file = std::fs::File::open(path).ok()?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, MACHINE_ID_BYTES_MAX), &mut text)
+        .ok()?;
+    let id = text.trim();
+    let is_set = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_set.then(|| id.to_ascii_lowercase())
+}
+
+/// FNV-1a over all three, with a byte between them that no name has.
+fn derive(machine: &str, group: &Name, name: &Name) -> Mac {
+    let parts = [machine, "\0", group.as_str(), "\0", name.as_str()];
+    let bytes = parts.iter().flat_map(|part| part.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The high bytes of a short FNV hash vary least: fold them into the low ones.
+    let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
+    Mac([((a ^ g) & 0xfc) | 0x02, b ^ h, c, d, e, f])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const MACHINES: [&str; 2] =
+        ["0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdee"];
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn derived_addresses_are_local_unicast_stable_and_differ() {
+        let mut macs = HashSet::new();
+        for machine in MACHINES {
+            for group in ["blue", "red"] {
+                for number in 0..500 {
+                    macs.insert(derive(machine, &name(group), &name(&format!("vm{number}"))));
+                }
+            }
+        }
+        assert_eq!(macs.len(), 2000, "each machine, group and name has its own");
+        assert!(macs.iter().all(|Mac([first, ..])| first & 3 == 2));
+        let again = || derive(MACHINES[0], &name("blue"), &name("vm1"));
+        assert_eq!(again(), again());
+        // Guests keep their addresses over an upgrade: this value never changes.
+        assert_eq!(again().to_string(), "a6:6f:51:8e:ce:08");
+        assert_eq!(derived_mac(&name("a"), &name("b")), derived_mac(&name("a"), &name("b")));
+    }
+
+    #[test]
+    fn names_do_not_run_into_each_other() {
+        let of = |group, port| derive(MACHINES[0], &name(group), &name(port));
+        assert_ne!(of("a", "bc"), of("ab", "c"));
+    }
+
+    #[test]
+    fn identities_are_read_only_where_they_are_set_up() {
+        let path = std::env::temp_dir().join(format!("causeway-machine-id-{}", std::process::id()));
+        for (text, expected) in [
+            ("0123456789ABCDEF0123456789abcdef\n", Some(MACHINES[0])),
+            ("uninitialized\n", None),
+            ("", None),
+            ("0123456789abcdef", None),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(identity(&path).as_deref(), expected, "{text:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(identity(&path), None);
+    }
+}
