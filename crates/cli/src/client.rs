@@ -38,6 +38,11 @@ impl Client {
         Self { path, timeout: Duration::from_secs(timeout_s) }
     }
 
+    /// Returns the daemon's control socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// `GET path`.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.ask("GET", path, None)

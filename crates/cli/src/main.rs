@@ -18,7 +18,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    match commands::run(args::Cli::parse()) {
+    let cli = args::Cli::try_parse().unwrap_or_else(|error| {
+        if error.use_stderr() && std::env::args().any(|word| word == "mpi-env") {
+            // A shell evaluates the output.
+            print!("{}", commands::EVALUATED_FAILURE);
+        }
+        error.exit()
+    });
+    match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {

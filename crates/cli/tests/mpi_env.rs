@@ -1,8 +1,14 @@
 //! `causeway mpi-env` as a process: what a shell gets from it, and what it says when it cannot.
 
+#[path = "../../daemon/tests/common/mod.rs"]
+mod common;
+
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+
+use common::{model::Model, serve};
 
 /// A folder of a test's own.
 struct Dir(PathBuf);
@@ -53,7 +59,8 @@ fn text(bytes: &[u8]) -> &str {
 #[track_caller]
 fn fails(output: &Output, says: &[&str]) {
     let error = text(&output.stderr);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), ""), "{error}");
+    let evaluated = "false # causeway mpi-env failed\n";
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), evaluated), "{error}");
     for word in says {
         assert!(error.contains(word), "no {word} in {error}");
     }
@@ -98,4 +105,49 @@ fn what_is_missing_is_named_with_its_remedy() {
     // A socket that a daemon left behind.
     drop(listener);
     fails(&mpi_env(&dir.0, &[&board], &[]), &["mx0.sock", "does causewayd run"]);
+}
+
+/// Exit status and output of a line of shell in which `causeway` is the tool.
+fn shell(line: &str, control: &Path) -> (Option<i32>, String) {
+    let tool = Path::new(env!("CARGO_BIN_EXE_causeway")).parent().unwrap();
+    let path = format!("{}:{}", tool.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-c", line])
+        .env("PATH", path)
+        .env("CAUSEWAY_CONTROL", control)
+        .env_remove("CAUSEWAY_MX")
+        .output()
+        .unwrap();
+    (output.status.code(), text(&output.stdout).to_owned())
+}
+
+#[test]
+fn mpi_env_failure_ends_the_line_that_evaluates_it() {
+    let dir = Dir::with_provider("line");
+    let none = dir.0.join("none.sock");
+    for words in ["--provider /nonexistent", "--provider '$D'", "--mpi other", "--bogus"] {
+        let words = words.replace("$D", &dir.0.display().to_string());
+        let line = format!("eval \"$(causeway mpi-env {words} 2>&-)\" && echo ran");
+        let (status, out) = shell(&line, &none);
+        assert!(status != Some(0) && out.is_empty(), "{words}: {status:?} {out}");
+    }
+}
+
+#[test]
+fn mpi_env_finds_the_boards_of_the_daemon_at_the_control_socket() {
+    let dir = Dir::with_provider("control");
+    let host = serve(Arc::new(Model::default()));
+    let (board, _listener) = dir.board("b.sock");
+    let add = format!(
+        "causeway group add g && causeway port add b --kind mx --group g --socket '{}'",
+        board.display()
+    );
+    assert_eq!(shell(&add, &host.socket).0, Some(0));
+    let line = format!(
+        "eval \"$(causeway mpi-env --provider '{}')\" && echo \"$CAUSEWAY_MX\"",
+        dir.0.display()
+    );
+    let (status, out) = shell(&line, &host.socket);
+    let expected = format!("{}\n", board.canonicalize().unwrap().display());
+    assert_eq!((status, out), (Some(0), expected));
 }

@@ -16,8 +16,8 @@ pub struct MpiArgs {
     /// Where libcauseway-fi.so is [default: beside this program, or where libfabric looks]
     #[arg(long, value_name = "DIR")]
     pub provider: Option<PathBuf>,
-    /// The socket of a board; may be given more than once [default: $CAUSEWAY_MX, or those in
-    /// /run/causeway]
+    /// The socket of a board; may be given more than once [default: $CAUSEWAY_MX, or those
+    /// of the daemon at the control socket]
     #[arg(long, value_name = "PATH")]
     pub board: Vec<PathBuf>,
 }

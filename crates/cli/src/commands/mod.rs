@@ -18,6 +18,8 @@ mod trace;
 mod traffic;
 mod vnet;
 
+pub use mpi_env::EVALUATED_FAILURE;
+
 use std::io::{Read, Write as _};
 use std::path::Path;
 

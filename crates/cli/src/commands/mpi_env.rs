@@ -1,5 +1,4 @@
 //! `causeway mpi-env`: the environment by which an MPI program runs over the boards of this host.
-//! The daemon is not asked, but its boards must listen.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -7,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Context;
-use crate::args::{Mpi, MpiArgs};
+use super::{Context, print};
+use crate::args::{Format, Mpi, MpiArgs};
+use crate::client::view;
 use crate::error::{Error, Result};
+use crate::view::Port;
 
 /// As libfabric finds it.
 const PROVIDER: &str = "libcauseway-fi.so";
-/// Where boards listen unless they are told otherwise.
-const BOARDS: &str = "/run/causeway";
+/// What a shell evaluates instead of variables when something is missing.
+pub const EVALUATED_FAILURE: &str = "false # causeway mpi-env failed\n";
 
 /// What a program needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,8 +26,19 @@ struct Needs {
 }
 
 pub fn run(cx: &Context, args: &MpiArgs) -> Result<()> {
-    let provider = provider(args.provider.as_deref())?;
-    let boards = boards(&args.board)?;
+    let found = provider(args.provider.as_deref())
+        .and_then(|provider| Ok((provider, boards(cx, &args.board)?)));
+    let (provider, boards) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            // `eval "$(causeway mpi-env)" && mpirun` has the status of what is evaluated, and that of
+            // nothing is success.
+            if cx.format == Format::Table {
+                print(EVALUATED_FAILURE)?;
+            }
+            return Err(error);
+        }
+    };
     let needs = needs(args.mpi, args.slurm, &provider, &boards);
     let Needs { environment, start } = &needs;
     let value = json!({ "environment": environment, "start": start });
@@ -115,12 +127,19 @@ fn absolute(folder: PathBuf) -> PathBuf {
     std::fs::canonicalize(&folder).unwrap_or(folder)
 }
 
-/// The sockets of boards, which somebody listens at.
-fn boards(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let boards = if named.is_empty() { known() } else { named.to_vec() };
+/// The sockets of boards; each has a listener.
+fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let (boards, looked) = match (named, std::env::var_os("CAUSEWAY_MX")) {
+        ([], None) => known(cx)?,
+        ([], Some(paths)) => {
+            let paths = std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty());
+            (paths.collect(), "CAUSEWAY_MX".into())
+        }
+        (named, _) => (named.to_vec(), "--board".into()),
+    };
     if boards.is_empty() {
         return Err(Error::NotFound(format!(
-            "no board of this host is found in {BOARDS}; add a port of kind mx (`causeway port add \
+            "no board of this host is found in {looked}; add a port of kind mx (`causeway port add \
              mx0 --kind mx --group GROUP`), or name its socket with --board or CAUSEWAY_MX"
         )));
     }
@@ -135,16 +154,32 @@ fn boards(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(boards.into_iter().map(absolute).collect())
 }
 
-/// Those that a program would find.
-fn known() -> Vec<PathBuf> {
-    if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
-        return std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty()).collect();
+/// The boards of the daemon at the control socket, and where they were looked for. A process that
+/// may not use the control socket finds the boards whose sockets lie beside it.
+fn known(cx: &Context) -> Result<(Vec<PathBuf>, String)> {
+    let control = cx.client.path();
+    match cx.client.get("/v1/ports") {
+        Ok(value) => {
+            let ports: Vec<Port> = view(&value)?;
+            let boards = ports.into_iter().filter(|port| port.kind == "mx");
+            let boards = boards.map(|port| PathBuf::from(port.socket)).collect();
+            Ok((boards, format!("the daemon at {}", control.display())))
+        }
+        Err(Error::Unreachable { .. } | Error::Timeout { .. } | Error::Refused { .. }) => {
+            let folder = control.parent().unwrap_or(Path::new("/"));
+            Ok((beside(folder), folder.display().to_string()))
+        }
+        Err(other) => Err(other),
     }
+}
+
+/// Sockets in `folder` with the names that boards have by custom.
+fn beside(folder: &Path) -> Vec<PathBuf> {
     let is_board = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("mx") && name.ends_with(".sock"))
     };
-    let entries = std::fs::read_dir(BOARDS).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
     paths.sort();
     paths
