@@ -275,6 +275,17 @@ fn the_example_configuration_is_right() {
 }
 
 #[test]
+fn the_packaged_user_may_give_sockets_to_the_group_of_the_example() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let read = |name: &str| std::fs::read_to_string(packaging.join(name)).unwrap();
+    let example = read("causeway.toml");
+    let group = example.lines().find_map(|line| line.strip_prefix("#socket_group = ")).unwrap();
+    let member = format!("m causeway {}", group.trim_matches('"'));
+    let users = read("causeway-sysusers.conf");
+    assert!(users.lines().any(|line| line == member), "{member} not in\n{users}");
+}
+
+#[test]
 fn the_unit_calls_the_daemon_as_it_is() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causewayd.service");
     let unit = std::fs::read_to_string(unit).unwrap();
