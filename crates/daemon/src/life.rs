@@ -33,6 +33,9 @@ use crate::vnet::session::House;
 /// Why the daemon cannot start, in a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Permissions of ports' sockets where `socket_group` is given and `socket_mode` is not.
+const SOCKET_MODE_OF_GROUP: u32 = 0o660;
+
 /// What the daemon holds before the fabric runs.
 #[derive(Debug)]
 pub struct Daemon {
@@ -91,7 +94,12 @@ impl Daemon {
         }
         let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
             inner: holding.clone(),
-            mode: self.config.daemon.socket_mode,
+            // To connect takes write permission, which a usual umask leaves to the owner alone.
+            mode: self
+                .config
+                .daemon
+                .socket_mode
+                .or(self.socket_group.map(|_| SOCKET_MODE_OF_GROUP)),
             group: self.socket_group,
         });
         let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));

@@ -187,6 +187,12 @@ fn sockets_get_the_permissions_and_group_of_the_configuration() {
     assert_eq!((mode("control.sock"), mode("a-net.sock")), (0o600, 0o666));
     drop(daemon);
 
+    // A group that is named without a mode may connect.
+    let file = config(&dir, &format!("socket_group = \"{gid}\""));
+    let daemon = Daemon::start(&file).ready(&dir.file("control.sock"));
+    assert_eq!((mode("a-net.sock"), mode("a-vsock.sock")), (0o660, 0o660));
+    drop(daemon);
+
     let file = config(&dir, "control_group = \"no-such-group-here\"");
     let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
     assert_eq!(code, Some(1));
