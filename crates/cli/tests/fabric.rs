@@ -3,8 +3,10 @@
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use causeway_ethernet::Ethernet;
 use causeway_fabric::{Fabric, Maker, Options};
@@ -227,4 +229,48 @@ fn a_file_is_applied_once_and_then_is_what_runs() {
     std::fs::write(&file, "").unwrap();
     host.run(&format!("apply -f {shown}"));
     assert_eq!(host.run("group list").lines().count(), 1, "nothing is left");
+}
+
+/// How long QEMU may take to start and end, on a machine that does much else.
+const QEMU_LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn the_printed_line_starts_the_qemu_that_is_installed() {
+    let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
+    if Command::new(&qemu).arg("--version").output().is_err() {
+        eprintln!("skipped: there is no {qemu}");
+        return;
+    }
+    let host = Host::start();
+    host.run("port add pairs --kind net --group blue --queue-pairs 2");
+    for port in ["a-net", "pairs", "a-vsock"] {
+        let line = host.run(&format!("port show {port} --qemu"));
+        let options = "-machine accel=tcg -m 1G -S -display none -nodefaults -monitor stdio";
+        let arguments = line.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
+        let script = format!("exec {qemu} {options} {}", arguments.join("\n"));
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"quit\n").unwrap();
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if since.elapsed() > QEMU_LIMIT {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{port}: {}: {error}\n{line}", output.status);
+        drop(alone);
+        let shown: serde_json::Value =
+            serde_json::from_str(&host.run(&format!("port show {port} -j"))).unwrap();
+        assert!(shown["connects_total"].as_u64().unwrap() >= 1, "{port}: {shown}");
+        assert_eq!(shown["faults_total"], 0, "{port}: {shown}");
+    }
 }
