@@ -30,6 +30,8 @@ pub struct Holding {
     which: Hold,
     dir: PathBuf,
     program: PathBuf,
+    /// A holder ran already: guests of an earlier causewayd may be connected to it.
+    found: bool,
     state: Mutex<State>,
 }
 
@@ -56,8 +58,14 @@ impl Holding {
             Err(error) => return Err(error),
         };
         let program = std::env::current_exe().unwrap_or_default().with_file_name(PROGRAM);
+        let found = client.is_some();
         let state = Mutex::new(State { client, ports: BTreeMap::new() });
-        Ok(Self { inner, which, dir, program, state })
+        Ok(Self { inner, which, dir, program, found, state })
+    }
+
+    /// Returns whether a holder ran before this process started.
+    pub fn found_holder(&self) -> bool {
+        self.found
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -105,6 +105,18 @@ impl Daemon {
         let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
         let mut vnet = match filled {
             Ok(vnet) => vnet,
+            Err(error) if holding.found_holder() && hold != Hold::None => {
+                close_all_but_held(&*fabric);
+                eprintln!("causewayd: {error}");
+                eprintln!(
+                    "causewayd: guests of held ports stay connected to causeway-holder (pid {}) \
+                     until causewayd starts",
+                    holding.holder().unwrap_or_default()
+                );
+                // As at a stop: only the end of the process leaves rings as they are.
+                drop(self.control);
+                std::process::exit(1);
+            }
             Err(error) => {
                 close_all(&*fabric);
                 holding.let_go();

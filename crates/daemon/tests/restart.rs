@@ -352,3 +352,28 @@ fn held_guests_survive_a_clean_stop_and_a_release_disconnects_them() {
     await_state(&dir, "a-vsock", "listening");
     life.release(&dir);
 }
+
+#[test]
+fn held_guests_survive_a_start_that_fails() {
+    let dir = Dir::new();
+    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let file = config(&dir, setting);
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let _guest = vsock(&dir, "a", setting);
+    await_state(&dir, "a-vsock", "running");
+    life.stop();
+    // A port that another process serves.
+    let taken = dir.file("taken.sock");
+    let _other = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+    let good = std::fs::read_to_string(&file).unwrap();
+    let port = format!(
+        "[[port]]\nname = \"taken\"\ngroup = \"blue\"\nkind = \"net\"\nsocket = \"{}\"\n",
+        taken.display()
+    );
+    std::fs::write(&file, format!("{good}{port}")).unwrap();
+    assert_eq!(Life::start(CAUSEWAYD, &file).code(), Some(1));
+    std::fs::write(&file, good).unwrap();
+    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    await_state(&dir, "a-vsock", "running");
+    life.release(&dir);
+}

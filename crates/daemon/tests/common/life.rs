@@ -58,6 +58,11 @@ impl Life {
         assert!(self.0.wait().unwrap().success());
     }
 
+    /// Waits until it ends by itself; its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+
     /// As an operator does it.
     pub fn stop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
