@@ -21,6 +21,7 @@ use crate::hold::Holding;
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
+use crate::logger;
 use crate::notify::{Notify, watchdog_period};
 use crate::peer::Access;
 use crate::refusals::Doors;
@@ -52,7 +53,7 @@ pub struct Daemon {
 impl Daemon {
     /// Claims everything that another process could hold. Nothing is served yet.
     ///
-    /// To be called before other threads start: it sets the umask for a moment.
+    /// To be called before other threads that make files start: it sets the umask for a moment.
     pub fn claim(config: Config) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
@@ -147,6 +148,7 @@ impl Daemon {
             );
             // Only the end of the process leaves rings as they are.
             drop(self.control);
+            logger::flush();
             std::process::exit(0);
         }
         close_all(&*fabric);

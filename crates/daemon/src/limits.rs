@@ -67,3 +67,12 @@ pub const LOG_VALUE_BYTES_MAX: usize = 2048;
 pub const LOCK_PID_TRIES: u32 = 20;
 /// Pause between these tries.
 pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes of one log line; longer ones are cut. With [`LOG_LINES_QUEUED_MAX`] it bounds the memory
+/// of a log that is not read to 8 MiB.
+pub const LOG_LINE_BYTES_MAX: usize = 8192;
+/// Log lines that wait for a reader of the log that does not read; more are dropped.
+pub const LOG_LINES_QUEUED_MAX: usize = 1024;
+/// How long a process that ends waits for the reader of its log.
+pub const LOG_FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks at whether the log is written, at the end of the process.
+pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);

@@ -18,9 +18,12 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logger::flush();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            eprintln!("causewayd: {error}");
+            logger::write_last(&format!("causewayd: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -33,6 +33,7 @@ use serde_json::json;
 use crate::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
+use crate::logger;
 use crate::peer::Peer;
 use crate::refusals::Doors;
 use crate::stop::StopRequest;
@@ -345,6 +346,7 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
     ]);
     let all = json!({
         "uptime_seconds": uptime, "ports": ports, "links": links, "doors": doors,
+        "log": { "dropped_lines_total": logger::dropped_total() },
     });
     Ok(Reply::json(200, &all))
 }

@@ -1,6 +1,5 @@
 //! causeway-holder: keeps frontends connected while causewayd is away.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -28,9 +27,12 @@ struct Args {
 
 fn main() -> ExitCode {
     match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logger::flush();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "causeway-holder: {error}");
+            logger::write_last(&format!("causeway-holder: {error}"));
             ExitCode::FAILURE
         }
     }

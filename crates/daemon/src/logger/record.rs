@@ -1,50 +1,21 @@
-//! The log: one line on stderr per record, `key=value` throughout.
-//!
-//! `time=… level=info target=… msg="…" port=vm1-net`; the time is left out where
-//! journald reads stderr, as it writes its own.
+//! The text of one log record: `level=… target=… msg="…" key=value …`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use log::Record;
 use log::kv::{self, Key, Value, VisitSource};
-use log::{LevelFilter, Log, Metadata, Record, SetLoggerError};
 
-use crate::limits::LOG_VALUE_BYTES_MAX;
+use crate::limits::{LOG_LINE_BYTES_MAX, LOG_VALUE_BYTES_MAX};
 
-#[derive(Debug)]
-struct Logger {
-    timed: bool,
-}
-
-/// Sends all log records of `level` and worse to stderr from now on.
-pub fn start(level: LevelFilter) -> Result<(), SetLoggerError> {
-    let timed = std::env::var_os("JOURNAL_STREAM").is_none();
-    log::set_boxed_logger(Box::new(Logger { timed }))?;
-    log::set_max_level(level);
-    Ok(())
-}
-
-impl Log for Logger {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+/// Returns the line of a record, its end included; `at` is the time since 1970, where the line
+/// has one.
+pub fn line(record: &Record<'_>, at: Option<std::time::Duration>) -> String {
+    let mut line = String::new();
+    if let Some(at) = at {
+        let _ = write!(line, "time={} ", utc(at.as_secs(), at.subsec_millis()));
     }
-
-    fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut line = String::new();
-        if self.timed {
-            let _ = write!(line, "time={} ", utc(now.as_secs(), now.subsec_millis()));
-        }
-        write_record(&mut line, record);
-        // One write per line, so that lines of two threads do not mix; a closed stderr is no fault.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
-    }
-
-    fn flush(&self) {}
+    write_record(&mut line, record);
+    line
 }
 
 fn write_record(line: &mut String, record: &Record<'_>) {
@@ -55,7 +26,17 @@ fn write_record(line: &mut String, record: &Record<'_>) {
     write_escaped(line, &record.args().to_string());
     line.push('"');
     let _ = record.key_values().visit(&mut Pairs(line));
+    cut(line);
     line.push('\n');
+}
+
+/// Cuts a line to [`LOG_LINE_BYTES_MAX`].
+fn cut(line: &mut String) {
+    if line.len() > LOG_LINE_BYTES_MAX {
+        let end = (0..=LOG_LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));
+        line.truncate(end.unwrap_or(0));
+        line.push('…');
+    }
 }
 
 struct Pairs<'a>(&'a mut String);
@@ -155,6 +136,11 @@ mod tests {
             "{text}"
         );
         assert!(line(&"x".repeat(100_000), &[]).len() < 2 * LOG_VALUE_BYTES_MAX);
+        let long = "é".repeat(2000);
+        let many = vec![("k", long.as_str()); 20];
+        let text = line("x", &many);
+        assert!(text.len() <= LOG_LINE_BYTES_MAX + "…\n".len(), "{}", text.len());
+        assert!(text.ends_with("…\n"));
     }
 
     #[test]
