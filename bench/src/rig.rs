@@ -137,7 +137,14 @@ impl Rig {
         let name = name.parse().expect("a name");
         let group = group.parse().expect("a name");
         let socket = self.path(&name);
-        self.call(Command::PortAdd(PortSpec { name, group, socket, memory_max: None, kind }));
+        self.call(Command::PortAdd(PortSpec {
+            name,
+            group,
+            socket,
+            access: Default::default(),
+            memory_max: None,
+            kind,
+        }));
     }
 
     fn path(&self, name: &causeway_fabric::Name) -> PathBuf {

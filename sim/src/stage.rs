@@ -94,7 +94,7 @@ fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
         name: name.clone(),
         group: group.clone(),
         socket: PathBuf::from("/staged"),
-        memory_max: None,
+        access: Default::default(), memory_max: None,
         kind,
     }
 }

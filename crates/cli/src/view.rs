@@ -56,6 +56,24 @@ pub struct Port {
     pub cid: Option<u32>,
     /// vsock: where host processes connect.
     pub host_socket: Option<String>,
+    /// Owner, group and permissions of the sockets, where the port gives its own.
+    #[serde(default)]
+    pub socket_owner: Option<String>,
+    /// See above.
+    #[serde(default)]
+    pub socket_group: Option<String>,
+    /// See above.
+    #[serde(default)]
+    pub socket_mode: Option<String>,
+    /// See above, of the host socket.
+    #[serde(default)]
+    pub host_socket_owner: Option<String>,
+    /// See above.
+    #[serde(default)]
+    pub host_socket_group: Option<String>,
+    /// See above.
+    #[serde(default)]
+    pub host_socket_mode: Option<String>,
     /// mx: what peers call it.
     pub hostname: Option<String>,
     /// mx: the interface by which other hosts are reached.

@@ -4,15 +4,25 @@ use std::fs;
 
 /// The number of a group, by name, or the number itself.
 pub fn group_id(name: &str) -> Result<u32, String> {
+    id("group", "/etc/group", name, "groupadd")
+}
+
+/// The number of a user, by name, or the number itself.
+pub fn user_id(name: &str) -> Result<u32, String> {
+    id("user", "/etc/passwd", name, "useradd")
+}
+
+fn id(what: &str, file: &str, name: &str, add: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    let text = fs::read_to_string("/etc/group").map_err(|e| format!("/etc/group: {e}"))?;
-    find_group(&text, name)
-        .ok_or_else(|| format!("group {name:?} is not in /etc/group; add it with: groupadd {name}"))
+    let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+    find(&text, name)
+        .ok_or_else(|| format!("{what} {name:?} is not in {file}; add it with: {add} {name}"))
 }
 
-fn find_group(text: &str, name: &str) -> Option<u32> {
+/// The third field of the line of an account: group(5) and passwd(5) have the number there.
+fn find(text: &str, name: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
         (fields.next() == Some(name)).then_some(())?;
@@ -45,9 +55,12 @@ mod tests {
     #[test]
     fn groups_are_found_by_name_and_number() {
         let text = "root:x:0:\nkvm:x:106:qemu,libvirt-qemu\nbad\ncauseway:x:9x:\n";
-        assert_eq!(find_group(text, "kvm"), Some(106));
-        assert_eq!(find_group(text, "kv"), None);
-        assert_eq!(find_group(text, "causeway"), None);
+        assert_eq!(find(text, "kvm"), Some(106));
+        assert_eq!(find(text, "kv"), None);
+        assert_eq!(find(text, "causeway"), None);
+        let users = "root:x:0:0:root:/root:/bin/sh\nqemu:x:64055:106::/:/bin/false\n";
+        assert_eq!((find(users, "qemu"), user_id("78")), (Some(64055), Ok(78)));
+        assert!(user_id("no-such-user-here").unwrap_err().contains("useradd"));
         assert_eq!(group_id("77"), Ok(77));
         assert!(group_id("no-such-group-here").unwrap_err().contains("groupadd"));
     }

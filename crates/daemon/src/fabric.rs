@@ -1,13 +1,17 @@
 //! The one seam between the control plane and the dispatcher.
 
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::spec::{PortKind, PortSpec};
+use causeway_fabric::spec::{Mode, PortKind, PortSpec, SocketPermissions};
+use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
+use rustix::io::Errno;
 
+use crate::accounts::{group_id, user_id};
 use crate::config::Config;
 use crate::draft::Resolver;
 
@@ -101,9 +105,9 @@ fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
 pub struct SocketOwner {
     /// Who carries out the commands.
     pub inner: Arc<dyn Fabric>,
-    /// Permission bits; as created if none.
+    /// Permission bits of ports that give none; as created if none.
     pub mode: Option<u32>,
-    /// Group id; the daemon's if none.
+    /// Group of ports that give none; the daemon's if none.
     pub group: Option<u32>,
 }
 
@@ -143,32 +147,59 @@ impl Fabric for SocketOwner {
 
 impl SocketOwner {
     fn hand_over(&self, spec: &PortSpec) -> Result<(), String> {
-        give(&spec.socket, self.mode, self.group)?;
-        match &spec.kind {
-            PortKind::Vsock(vsock) if vsock.host_socket.is_some() => {
-                vsock.host_socket.iter().try_for_each(|path| give(path, self.mode, self.group))
-            }
-            _ => Ok(()),
+        let mut sockets = spec.paths();
+        if let Some(socket) = sockets.next() {
+            self.give(socket, spec.access.of_socket())?;
         }
+        sockets.try_for_each(|host| self.give(host, spec.access.of_host_socket()))
+    }
+
+    fn give(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
+        let owner = given.owner.as_deref().map(user_id).transpose()?;
+        let group = given.group.as_deref().map(group_id).transpose()?;
+        let mode = given.mode.map(|Mode(mode)| mode).or(self.mode);
+        give(path, mode, (owner, group.or(self.group)))
     }
 }
 
-/// Sets group, then permissions, of a socket; of nothing that is not one.
-pub fn give(path: &Path, mode: Option<u32>, group: Option<u32>) -> Result<(), String> {
-    if mode.is_none() && group.is_none() {
+/// Sets owner and group, then permissions, of a socket.
+///
+/// The path is opened once, without following a symbolic link, and everything is set on what was
+/// opened: a link that is put in its place does not lead to another file.
+///
+/// # Errors
+/// The path is no socket, or the host refuses.
+pub fn give(
+    path: &Path,
+    mode: Option<u32>,
+    (owner, group): (Option<u32>, Option<u32>),
+) -> Result<(), String> {
+    if mode.is_none() && owner.is_none() && group.is_none() {
         return Ok(());
     }
-    let failed = |what: &str, error| format!("{what} {}: {error}", path.display());
-    let meta = std::fs::symlink_metadata(path).map_err(|e| failed("cannot look at", e))?;
-    if !meta.file_type().is_socket() {
+    let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", path.display());
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .map_err(|e| failed("cannot look at", e.into()))?;
+    let stat = rustix::fs::fstat(&socket).map_err(|e| failed("cannot look at", e.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(format!("{}: expected a socket", path.display()));
     }
-    if group.is_some() {
-        std::os::unix::fs::lchown(path, None, group)
-            .map_err(|e| failed("cannot set the group of", e))?;
+    if owner.is_some() || group.is_some() {
+        let (uid, gid) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        rustix::fs::chownat(&socket, "", uid, gid, AtFlags::EMPTY_PATH).map_err(|e| {
+            let remedy = match (e, owner) {
+                (Errno::PERM, Some(_)) => "; only root gives sockets to another user",
+                (Errno::PERM, None) => "; the daemon's user must be a member of the group",
+                _ => "",
+            };
+            failed("cannot set the owner of", e.into()) + remedy
+        })?;
     }
     if let Some(mode) = mode {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        // fchmod(2) refuses a descriptor that was opened by its path only; this is the same file.
+        let opened = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        std::fs::set_permissions(opened, std::fs::Permissions::from_mode(mode))
             .map_err(|e| failed("cannot set the permissions of", e))?;
     }
     Ok(())

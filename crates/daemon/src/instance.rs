@@ -68,7 +68,7 @@ impl Control {
         let lock = Lock::take(path)?;
         clear(path)?;
         let (listener, socket) = bind(path)?;
-        give(path, Some(mode), group).map_err(ClaimError::Permissions)?;
+        give(path, Some(mode), (None, group)).map_err(ClaimError::Permissions)?;
         Ok(Self { listener, _socket: socket, _lock: lock })
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -377,4 +377,69 @@ fn private_keys_are_in_no_log_however_much_is_logged() {
     for said in [log, shown.to_string()] {
         assert!(!said.contains(&text[..12]) && !said.contains("1, 1, 1, 1, 1, 1"), "{said}");
     }
+}
+
+#[test]
+fn ports_and_host_sockets_get_their_own_owner_group_and_permissions() {
+    let dir = Dir::new();
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Only root gives sockets away.
+    let other = if uid == 0 { 4711 } else { uid };
+    let run = dir.0.display();
+    let ports = format!(
+        "[[port]]\nname = \"b\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 4\n\
+         socket_owner = \"{other}\"\nsocket_mode = \"0600\"\nhost_socket = \"{run}/b.host\"\n\
+         host_socket_owner = \"{uid}\"\nhost_socket_group = \"{gid}\"\n\
+         host_socket_mode = \"0640\"\n"
+    );
+    let file = config(&dir, "socket_mode = \"0666\"");
+    let text = std::fs::read_to_string(&file).unwrap() + &ports;
+    std::fs::write(&file, text).unwrap();
+    let socket = dir.file("control.sock");
+    let daemon = Daemon::start(&file).ready(&socket);
+    let (status, added) = send(
+        &socket,
+        "POST",
+        "/v1/ports",
+        r#"{"name":"c","group":"blue","kind":"net","socket_mode":"0620"}"#,
+    );
+    assert_eq!((status, &added["socket_mode"]), (201, &serde_json::json!("0620")), "{added}");
+    let meta = |name| std::fs::symlink_metadata(dir.file(name)).unwrap();
+    let mode = |name| meta(name).permissions().mode() & 0o777;
+    assert_eq!((mode("a-net.sock"), mode("c.sock")), (0o666, 0o620));
+    assert_eq!((mode("b.sock"), mode("b.host")), (0o600, 0o640));
+    assert_eq!((meta("b.sock").uid(), meta("b.host").uid()), (other, uid));
+    assert_eq!(meta("b.host").gid(), gid);
+    for (body, expected) in [
+        (r#"{"name":"d","group":"blue","kind":"net","socket_mode":"660"}"#, "leading zero"),
+        (r#"{"name":"d","group":"blue","kind":"net","socket_owner":"nobody-here"}"#, "useradd"),
+        (r#"{"name":"d","group":"blue","kind":"net","host_socket_mode":"0600"}"#, "no such key"),
+        (
+            r#"{"name":"d","group":"blue","kind":"vsock","cid":9,"host_socket_mode":"0600"}"#,
+            "need host_socket",
+        ),
+    ] {
+        let (status, error) = send(&socket, "POST", "/v1/ports", body);
+        assert!(status >= 400 && error.to_string().contains(expected), "{body}: {error}");
+    }
+    assert!(!dir.file("d.sock").exists(), "a refused port leaves nothing");
+    let (_, shown) = send(&socket, "GET", "/v1/ports/b", "");
+    assert_eq!(shown["socket_owner"], serde_json::json!(other.to_string()));
+    daemon.signal(rustix::process::Signal::TERM);
+    assert_eq!(daemon.end().0, Some(0));
+}
+
+#[test]
+fn permissions_are_not_set_through_a_symbolic_link() {
+    let dir = Dir::new();
+    let (target, link) = (dir.file("target.sock"), dir.file("link.sock"));
+    let _listener = UnixListener::bind(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let before = std::fs::metadata(&target).unwrap().permissions().mode();
+    let gid = rustix::process::getegid().as_raw();
+    let error = causeway_daemon::fabric::give(&link, Some(0o600), (None, Some(gid))).unwrap_err();
+    assert!(error.contains("expected a socket"), "{error}");
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode(), before);
+    causeway_daemon::fabric::give(&target, Some(0o600), (None, Some(gid))).unwrap();
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -79,7 +79,15 @@ impl Host {
         let [_, _, mac @ ..] = NIC.to_be_bytes();
         let kind = PortKind::Mx(MxSpec::local(Mac(mac), "a:0".to_owned()));
         let (name, socket) = ("a".parse().unwrap(), host.board());
-        host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
+        host.handle
+            .call(Control::PortAdd(PortSpec {
+                name,
+                group,
+                socket,
+                access: Default::default(),
+                kind,
+            }))
+            .unwrap();
         host
     }
 

@@ -100,7 +100,7 @@ impl Boards {
             name,
             group,
             socket: "/staged".into(),
-            memory_max: None,
+            access: Default::default(), memory_max: None,
             kind: PortKind::Mx(spec),
         })?;
         Ok(stage)

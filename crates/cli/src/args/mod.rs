@@ -275,6 +275,25 @@ pub struct PortAdd {
     /// vsock: where host processes reach the guest, and it them
     #[arg(long, value_name = "PATH")]
     pub host_socket: Option<PathBuf>,
+    /// Owner of the sockets, a user's name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER")]
+    pub socket_owner: Option<String>,
+    /// Group of the sockets [default: socket_group in the daemon's configuration]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<String>,
+    /// Permissions of the sockets, in octal, as 0660 [default: socket_mode in the daemon's
+    /// configuration]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
+    /// vsock: owner of the host socket [default: as --socket-owner]
+    #[arg(long, value_name = "USER", requires = "host_socket")]
+    pub host_socket_owner: Option<String>,
+    /// vsock: group of the host socket [default: as --socket-group]
+    #[arg(long, value_name = "GROUP", requires = "host_socket")]
+    pub host_socket_group: Option<String>,
+    /// vsock: permissions of the host socket [default: as --socket-mode]
+    #[arg(long, value_name = "MODE", requires = "host_socket")]
+    pub host_socket_mode: Option<String>,
     /// mx: what peers call the board [default: the port's name]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,

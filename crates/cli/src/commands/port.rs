@@ -97,6 +97,12 @@ fn text(port: &Port) -> String {
     add("learn", port.learn.map(|yes| if yes { "yes" } else { "no" }.to_owned()));
     add("cid", port.cid.map(|n| n.to_string()));
     add("host socket", port.host_socket.clone());
+    add("socket owner", port.socket_owner.clone());
+    add("socket group", port.socket_group.clone());
+    add("socket mode", port.socket_mode.clone());
+    add("host socket owner", port.host_socket_owner.clone());
+    add("host socket group", port.host_socket_group.clone());
+    add("host socket mode", port.host_socket_mode.clone());
     add("hostname", port.hostname.clone());
     add("interface", port.interface.clone());
     add("bypass", port.bypass.map(|_| "yes: its processes are at the interface themselves".into()));
@@ -170,6 +176,16 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("learn", args.learn.then_some(json!(true)));
     add("cid", args.cid.map(|n| json!(n)));
     add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
+    for (key, value) in [
+        ("socket_owner", &args.socket_owner),
+        ("socket_group", &args.socket_group),
+        ("socket_mode", &args.socket_mode),
+        ("host_socket_owner", &args.host_socket_owner),
+        ("host_socket_group", &args.host_socket_group),
+        ("host_socket_mode", &args.host_socket_mode),
+    ] {
+        add(key, value.as_ref().map(|v| json!(v)));
+    }
     add("hostname", args.hostname.as_ref().map(|v| json!(v)));
     add("interface", args.interface.as_ref().map(|v| json!(v)));
     add("bypass", args.bypass.then_some(json!(true)));

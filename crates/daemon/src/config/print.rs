@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use causeway_fabric::orders::Forwarding;
-use causeway_fabric::spec::{PortKind, RouteEnd, RouteSpec, RuleAction};
+use causeway_fabric::spec::{Mode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
 
 use super::{Config, VnetConfig};
 use crate::draft::LinkDraft;
@@ -66,6 +66,7 @@ pub fn to_toml(config: &Config) -> String {
             }
         }
         let _ = writeln!(out, "socket = {}", quoted(&port.socket.to_string_lossy()));
+        access(&mut out, &port.access);
     }
     for rule in &config.rules {
         let action = match rule.action {
@@ -79,6 +80,22 @@ pub fn to_toml(config: &Config) -> String {
     config.links.iter().for_each(|one| link(&mut out, one));
     config.routes.iter().for_each(|one| route(&mut out, one));
     out
+}
+
+fn access(out: &mut String, access: &SocketAccess) {
+    let mode = |mode: Option<Mode>| mode.map(|mode| mode.to_string());
+    for (key, value) in [
+        ("socket_owner", access.socket_owner.clone()),
+        ("socket_group", access.socket_group.clone()),
+        ("socket_mode", mode(access.socket_mode)),
+        ("host_socket_owner", access.host_socket_owner.clone()),
+        ("host_socket_group", access.host_socket_group.clone()),
+        ("host_socket_mode", mode(access.host_socket_mode)),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(out, "{key} = {}", quoted(&value));
+        }
+    }
 }
 
 fn link(out: &mut String, link: &LinkDraft) {

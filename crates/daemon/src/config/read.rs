@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
 use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
 use causeway_fabric::spec::{
-    CID_GUEST_MIN, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
+    CID_GUEST_MIN, Mode, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
     RuleSpec,
 };
 use causeway_fabric::{Mac, Name};
@@ -39,7 +39,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 3] = ["name", "forwarding", "weight"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 16] = [
+const PORT_KEYS: [&str; 22] = [
     "name",
     "group",
     "kind",
@@ -47,12 +47,18 @@ const PORT_KEYS: [&str; 16] = [
     "memory_max",
     "mac",
     "mtu",
+    "socket_owner",
+    "socket_group",
+    "socket_mode",
     "queue_pairs",
     "learn",
     "cid",
     "host_socket",
     "hostname",
     "interface",
+    "host_socket_owner",
+    "host_socket_group",
+    "host_socket_mode",
     "bypass",
     "udp",
     "peers",
@@ -302,7 +308,16 @@ fn port(
         Ok(value) => Some(Sited { value, spans, whole }),
         // Each of its reasons was noted above, at its key.
         Err(_) if !problems.is_empty() => None,
+    let account = |key, problems: &mut Problems| section.string(key, problems).map(|at| at.value);
+    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(Mode);
+
         // What is left is what keys say together, and the default socket path: only run_dir and name
+        socket_owner: account("socket_owner", problems),
+        socket_group: account("socket_group", problems),
+        socket_mode: mode("socket_mode", problems),
+        host_socket_owner: account("host_socket_owner", problems),
+        host_socket_group: account("host_socket_group", problems),
+        host_socket_mode: mode("host_socket_mode", problems),
         // can make it too long.
         Err(error) => {
             let long =

@@ -9,7 +9,7 @@ pub mod route;
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::spec::{
-    MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SpecError, VsockSpec,
+    Mode, MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SocketAccess, SpecError, VsockSpec,
 };
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,15 @@ pub struct PortDraft {
     /// net and vsock; default: none, see [`PortSpec::memory_max`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<u32>,
+    /// Default: that of the daemon's configuration, or the daemon's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_owner: Option<String>,
+    /// Default: as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<String>,
+    /// Default: as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<Mode>,
     /// net and mx; default: [`derived_mac`] of the group and the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
@@ -94,6 +103,15 @@ pub struct PortDraft {
     /// vsock only; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket: Option<PathBuf>,
+    /// vsock only; default: that of the port's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_owner: Option<String>,
+    /// vsock only; default: that of the port's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_group: Option<String>,
+    /// vsock only; default: that of the port's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_mode: Option<Mode>,
     /// mx only; default: the port's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -112,7 +130,7 @@ pub struct PortDraft {
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 12] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 15] = [
     ("memory_max", &[Kind::Net, Kind::Vsock]),
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
@@ -120,6 +138,9 @@ pub const KEYS_OF_KINDS: [(&str, &[Kind]); 12] = [
     ("learn", &[Kind::Net]),
     ("cid", &[Kind::Vsock]),
     ("host_socket", &[Kind::Vsock]),
+    ("host_socket_owner", &[Kind::Vsock]),
+    ("host_socket_group", &[Kind::Vsock]),
+    ("host_socket_mode", &[Kind::Vsock]),
     ("hostname", &[Kind::Mx]),
     ("interface", &[Kind::Mx]),
     ("bypass", &[Kind::Mx]),
@@ -145,6 +166,17 @@ impl PortDraft {
                 if let Some(path) = &self.host_socket {
                     check_socket_path("host_socket", path)?;
                 }
+                if self.host_socket.is_none()
+                    && (self.host_socket_owner.is_some()
+                        || self.host_socket_group.is_some()
+                        || self.host_socket_mode.is_some())
+                {
+                    return Err(SpecError(format!(
+                        "port {}: host_socket_owner, host_socket_group and host_socket_mode need \
+                         host_socket",
+                        self.name
+                    )));
+                }
                 let cid = self.cid.ok_or_else(|| {
                     SpecError(format!("port {}: cid: expected for kind \"vsock\"", self.name))
                 })?;
@@ -159,8 +191,16 @@ impl PortDraft {
                 peers: self.peers.unwrap_or_default(),
             }),
         };
+        let access = SocketAccess {
+            socket_owner: self.socket_owner,
+            socket_group: self.socket_group,
+            socket_mode: self.socket_mode,
+            host_socket_owner: self.host_socket_owner,
+            host_socket_group: self.host_socket_group,
+            host_socket_mode: self.host_socket_mode,
+        };
         let (name, group, memory_max) = (self.name, self.group, self.memory_max);
-        let spec = PortSpec { name, group, socket, memory_max, kind };
+        let spec = PortSpec { name, group, socket, access, memory_max, kind };
         spec.check()?;
         Ok(spec)
     }
@@ -174,6 +214,9 @@ impl PortDraft {
             self.learn.is_some(),
             self.cid.is_some(),
             self.host_socket.is_some(),
+            self.host_socket_owner.is_some(),
+            self.host_socket_group.is_some(),
+            self.host_socket_mode.is_some(),
             self.hostname.is_some(),
             self.interface.is_some(),
             self.bypass.is_some(),

@@ -56,7 +56,7 @@ fn whole() -> State {
         name: name(text),
         group: name(group),
         socket: format!("/{text}").into(),
-        memory_max: None,
+        access: Default::default(), memory_max: None,
         kind: serde_json::from_value(json!(
             {"kind": "net", "mac": "02:00:00:00:00:01", "mtu": 1500, "queue_pairs": 1, "learn": false}
         ))

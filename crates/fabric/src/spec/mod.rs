@@ -3,6 +3,7 @@
 //! The configuration file, the control socket and the tests all build these.
 //! Nothing here knows of TOML or JSON syntax beyond `serde`.
 
+mod access;
 mod link;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::limits::{
     NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 
+pub use access::{Mode, SocketAccess, SocketPermissions};
 pub use link::{
     LinkKind, LinkSpec, MacMatch, PublicKey, RawSpec, RouteEnd, RouteSpec, StreamSpec, TlsSpec,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
@@ -145,6 +147,9 @@ pub struct PortSpec {
     /// pays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<u32>,
+    /// Users that may connect there, and to the host socket.
+    #[serde(flatten)]
+    pub access: SocketAccess,
     /// What device the guest sees there.
     #[serde(flatten)]
     pub kind: PortKind,
@@ -334,6 +339,9 @@ impl PortSpec {
         if self.memory_max.is_some_and(|mib| mib == 0 || mib > MEMORY_MAX_MIB) {
             return fail(format!("memory_max: expected 1 to {MEMORY_MAX_MIB} MiB"));
         }
+        if let Err(SpecError(text)) = self.access.check() {
+            return fail(text);
+        }
         match &self.kind {
             PortKind::Net(net) => {
                 if !net.mac.is_unicast() {
@@ -507,6 +515,7 @@ mod tests {
             group: "g".parse().unwrap(),
             socket: "s".repeat(socket).into(),
             memory_max: None,
+            access: SocketAccess::default(),
             kind: PortKind::Vsock(VsockSpec { cid: 3, host_socket: Some("h".repeat(host).into()) }),
         };
         assert!(spec(107, 96).check().is_ok());

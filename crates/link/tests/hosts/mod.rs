@@ -95,7 +95,7 @@ impl Host {
             name: name(&port),
             group: name(group),
             socket: self.path(&port),
-            memory_max: None,
+            access: Default::default(), memory_max: None,
             kind: PortKind::Net(net),
         }));
     }

@@ -53,7 +53,7 @@ fn board_of(dir: &Path, board: &str, wired: impl FnOnce(MxSpec) -> MxSpec) -> Po
     let [_, _, mac @ ..] = nic(board).to_be_bytes();
     let kind = PortKind::Mx(wired(MxSpec::local(Mac(mac), format!("{board}:0"))));
     let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
-    PortSpec { name, group, socket: dir.join(board), memory_max: None, kind }
+    PortSpec { name, group, socket: dir.join(board), access: Default::default(), memory_max: None, kind }
 }
 
 impl Host {
@@ -117,7 +117,13 @@ impl Host {
         let kind = PortKind::Mx(MxSpec { interface: interface.map(str::to_owned), ..local });
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
-        self.handle.call(Command::PortAdd(PortSpec { name, group, socket, memory_max: None, kind }))
+        self.handle.call(Command::PortAdd(PortSpec {
+            name,
+            group,
+            socket,
+            access: Default::default(), memory_max: None,
+            kind,
+        }))
     }
 
     pub fn counter(&self, board: &str, counter: &str) -> u64 {

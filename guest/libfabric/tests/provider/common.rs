@@ -47,7 +47,15 @@ impl Host {
             let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
             let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
             let socket = host.dir.0.join(board);
-            host.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind })).unwrap();
+            host.handle
+                .call(Control::PortAdd(PortSpec {
+                    name,
+                    group,
+                    socket,
+                    access: Default::default(),
+                    kind,
+                }))
+                .unwrap();
         }
         host
     }

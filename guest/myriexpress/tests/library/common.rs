@@ -152,7 +152,13 @@ impl Host {
         let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
-        self.handle.call(Control::PortAdd(PortSpec { name, group, socket, kind }))
+        self.handle.call(Control::PortAdd(PortSpec {
+            name,
+            group,
+            socket,
+            access: Default::default(),
+            kind,
+        }))
     }
 
     /// Its daemon stops, and all else stays: where its boards' sockets were.

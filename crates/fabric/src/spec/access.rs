@@ -1,0 +1,169 @@
+//! Owner, group and permissions of the sockets of a port.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+use crate::limits::ACCOUNT_BYTES_MAX;
+
+/// Permission bits of a socket, written in octal: `0660`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mode(pub u32);
+
+impl FromStr for Mode {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if mode <= 0o777 && text.starts_with('0') => Ok(Self(mode)),
+            _ => Err(SpecError(format!(
+                "mode {text:?}: expected octal permissions with a leading zero, as 0660"
+            ))),
+        }
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<Mode> for String {
+    fn from(mode: Mode) -> String {
+        mode.to_string()
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+/// Owner, group and permissions of one socket; the daemon's own where none is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketPermissions {
+    /// A user, by name or number.
+    pub owner: Option<String>,
+    /// A group, by name or number.
+    pub group: Option<String>,
+    /// Permission bits.
+    pub mode: Option<Mode>,
+}
+
+/// What the operator gives for the sockets of one port; what is left out is as the daemon's
+/// configuration has it for all ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketAccess {
+    /// Owner of the port's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_owner: Option<String>,
+    /// Its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<String>,
+    /// Its permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<Mode>,
+    /// Owner of the host socket of a vsock port; that of the port's socket if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_owner: Option<String>,
+    /// Its group; that of the port's socket if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_group: Option<String>,
+    /// Its permission bits; those of the port's socket if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_socket_mode: Option<Mode>,
+}
+
+impl SocketAccess {
+    /// Returns what is given for the port's socket.
+    pub fn of_socket(&self) -> SocketPermissions {
+        SocketPermissions {
+            owner: self.socket_owner.clone(),
+            group: self.socket_group.clone(),
+            mode: self.socket_mode,
+        }
+    }
+
+    /// Returns what is given for the host socket.
+    pub fn of_host_socket(&self) -> SocketPermissions {
+        let Self { host_socket_owner: owner, host_socket_group: group, .. } = self.clone();
+        let socket = self.of_socket();
+        SocketPermissions {
+            owner: owner.or(socket.owner),
+            group: group.or(socket.group),
+            mode: self.host_socket_mode.or(socket.mode),
+        }
+    }
+
+    /// Whether something is given for the host socket.
+    pub fn has_host_socket(&self) -> bool {
+        self.host_socket_owner.is_some()
+            || self.host_socket_group.is_some()
+            || self.host_socket_mode.is_some()
+    }
+
+    /// Checks the names of users and groups.
+    ///
+    /// # Errors
+    /// A name is empty, too long, or has characters that no name has.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let names = [
+            ("socket_owner", &self.socket_owner),
+            ("socket_group", &self.socket_group),
+            ("host_socket_owner", &self.host_socket_owner),
+            ("host_socket_group", &self.host_socket_group),
+        ];
+        let is_plain = |text: &str| {
+            let byte = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
+            (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(byte)
+        };
+        for (key, name) in names {
+            if let Some(name) = name.as_ref().filter(|name| !is_plain(name)) {
+                return Err(SpecError(format!(
+                    "{key} {name:?}: expected the name or the number of an account, 1 to \
+                     {ACCOUNT_BYTES_MAX} characters"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_access_of_the_host_socket_falls_back_to_the_port() {
+        let access = SocketAccess {
+            socket_owner: Some("a".into()),
+            socket_mode: Some(Mode(0o600)),
+            host_socket_owner: Some("b".into()),
+            ..SocketAccess::default()
+        };
+        let host = access.of_host_socket();
+        assert_eq!(
+            (host.owner.as_deref(), host.group, host.mode),
+            (Some("b"), None, Some(Mode(0o600)))
+        );
+        assert!(access.check().is_ok() && access.has_host_socket());
+        for bad in ["", "a:b", "a b", "../x"] {
+            let access = SocketAccess { socket_owner: Some(bad.into()), ..SocketAccess::default() };
+            assert!(access.check().unwrap_err().0.contains("socket_owner"));
+        }
+    }
+
+    #[test]
+    fn socket_modes_are_octal() {
+        assert_eq!("0660".parse::<Mode>().unwrap(), Mode(0o660));
+        assert_eq!(Mode(0o7).to_string(), "0007");
+        for bad in ["660", "0x1", "01000", "08", ""] {
+            assert!(bad.parse::<Mode>().is_err(), "{bad}");
+        }
+    }
+}
