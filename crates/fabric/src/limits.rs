@@ -73,6 +73,9 @@ pub const BARRED_NS: u64 = 30_000_000_000;
 /// Frontends that one port takes in a second, and as many at once: setting one up and tearing it
 /// down takes the dispatcher some 100 us, which its neighbours lose.
 pub const CONNECTS_PER_SECOND: u64 = 32;
+/// Processes that one NIC takes in a second, and as many at once: a job of 256 ranks starts without
+/// a wait, and taking a process in costs the dispatcher some 50 us, which other ports lose.
+pub const ATTACHES_PER_SECOND: u64 = 256;
 /// What the messages of one port's frontends may cost in a second, and as much at once, as
 /// [`causeway_attach::Server::cost`] counts it: all that a frontend with 60 queues and 64 regions
 /// says at its start, three times.

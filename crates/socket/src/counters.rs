@@ -41,6 +41,8 @@ counters! {
     refused_type => "reject_type_total",
     /// Host processes turned away before they said where to: no proper line, too late, too many.
     refused_handshake => "reject_handshake_total",
+    /// Times that the host socket was not watched for a while, because processes connected too fast.
+    host_pauses => "host_pauses_total",
     /// Packets that belong to no connection, answered with a reset.
     stray => "reset_stray_total",
     /// Connections reset because this guest broke the protocol or its credit.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::control::CommandError;
 use causeway_fabric::host::{HostListener, HostStream};
+use causeway_fabric::rate::Bucket;
 use causeway_fabric::{Context, PortId, ServiceWatch, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
@@ -21,8 +22,9 @@ use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
-    CONNECT_CALLS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN,
-    HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX, HOST_PORT_FIRST,
+    CONNECT_CALLS, DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX,
+    HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
+    HOST_CONNECTS_PER_SECOND, HOST_PORT_FIRST,
 };
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket};
@@ -34,7 +36,9 @@ use crate::transmit::Refusal;
 pub struct HostDoor {
     path: PathBuf,
     listener: HostListener,
-    _watch: ServiceWatch,
+    /// `None` while processes connect too fast.
+    watch: Option<ServiceWatch>,
+    connects: Bucket,
     token: u32,
     /// Processes that have not yet said where to.
     knocks: usize,
@@ -86,7 +90,10 @@ enum HostToken {
 pub(crate) struct HostTokens {
     list: Vec<Option<HostToken>>,
     free: Vec<u32>,
+    /// When handshakes end, in that order. Some have ended since.
     knocking: VecDeque<(u64, u32)>,
+    /// Host sockets that are not watched, and when they are again, in that order.
+    shut: VecDeque<(u64, PortId)>,
 }
 
 impl HostTokens {
@@ -109,6 +116,19 @@ impl HostTokens {
 
     fn get(&self, token: u32) -> Option<&HostToken> {
         self.list.get(token as usize)?.as_ref()
+    }
+
+    /// Whether an entry of `knocking` is still of a handshake: tokens are used again.
+    fn is_knocking(&self, (deadline_ns, token): (u64, u32)) -> bool {
+        matches!(self.get(token), Some(HostToken::Knock(knock)) if knock.deadline_ns == deadline_ns)
+    }
+
+    /// Drops the entries of ended handshakes in front of the first that goes on. Behind it are no
+    /// more than the host sockets took within [`HANDSHAKE_NS_MAX`].
+    fn forget_ended(&mut self) {
+        while self.knocking.front().is_some_and(|entry| !self.is_knocking(*entry)) {
+            self.knocking.pop_front();
+        }
     }
 
     fn remove(&mut self, token: u32) -> Option<HostToken> {
@@ -141,20 +161,25 @@ impl Socket {
         })?;
         self.tokens.set(token, HostToken::Door(port));
         let path = path.to_owned();
-        Ok(HostDoor { path, listener, _watch: watch, token, knocks: 0, next_port: HOST_PORT_FIRST })
+        let (watch, connects) = (Some(watch), Bucket::default());
+        let next_port = HOST_PORT_FIRST;
+        Ok(HostDoor { path, listener, watch, connects, token, knocks: 0, next_port })
     }
 
     /// Turns everyone away who still waits at a door, and closes it.
     pub(crate) fn close_door(&mut self, door: HostDoor) {
         let Some(HostToken::Door(port)) = self.tokens.remove(door.token) else { return };
-        for (_, token) in std::mem::take(&mut self.tokens.knocking) {
+        for (deadline_ns, token) in std::mem::take(&mut self.tokens.knocking) {
             match self.tokens.get(token) {
-                Some(HostToken::Knock(knock)) if knock.port != port => {
-                    self.tokens.knocking.push_back((knock.deadline_ns, token));
+                Some(HostToken::Knock(knock)) if knock.deadline_ns != deadline_ns => {}
+                Some(HostToken::Knock(knock)) if knock.port == port => {
+                    self.tokens.remove(token);
                 }
-                _ => drop(self.tokens.remove(token)),
+                Some(HostToken::Knock(_)) => self.tokens.knocking.push_back((deadline_ns, token)),
+                _ => {}
             }
         }
+        self.tokens.shut.retain(|(_, shut)| *shut != port);
     }
 
     /// A descriptor of ours is ready.
@@ -207,15 +232,54 @@ impl Socket {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
             let room = door.knocks < HANDSHAKES_MAX;
-            let let_in = match door.listener.accept() {
+            let accepted = match door.listener.accept() {
                 Ok(None) => return,
+                other => other,
+            };
+            let wait_ns = door.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
+            let let_in = match accepted {
                 Ok(Some(stream)) => room && self.let_in(cx, port, stream).is_ok(),
-                Err(_) => false,
+                _ => false,
             };
             if !let_in {
                 self.turned_away(port);
             }
+            if wait_ns > 0 {
+                return self.shut_door(cx, port);
+            }
         }
+    }
+
+    /// Stops watching a host socket for a while: processes connect to it too fast.
+    fn shut_door(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let Some(seat) = self.seats.get_mut(port) else { return };
+        let Some(door) = seat.door.as_mut() else { return };
+        door.watch = None;
+        bump(&mut seat.counters.host_pauses);
+        self.tokens.shut.push_back((cx.now_ns.saturating_add(DOOR_SHUT_NS), port));
+    }
+
+    /// Watches the host sockets again whose time has come.
+    pub(crate) fn open_doors(&mut self, cx: &mut Context<'_>) {
+        while let Some(&(_, port)) = self.tokens.shut.front().filter(|(at, _)| *at <= cx.now_ns) {
+            self.tokens.shut.pop_front();
+            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else {
+                continue;
+            };
+            match cx.watch_listener(std::os::fd::AsFd::as_fd(&door.listener), door.token) {
+                Ok(watch) => door.watch = Some(watch),
+                // Without a descriptor now: later.
+                Err(_) => {
+                    let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
+                    self.tokens.shut.push_back((at, port));
+                }
+            }
+        }
+    }
+
+    /// When the first host socket is watched again.
+    pub(crate) fn doors_ns(&self) -> Option<u64> {
+        self.tokens.shut.front().map(|(at, _)| *at)
     }
 
     /// Waits for someone at a door to say where to.
@@ -256,7 +320,6 @@ impl Socket {
         let wanted = line.and_then(parse_connect);
         let taken = line.map_or(0, |l| l.len().saturating_add(1));
         let Some(knock) = self.end_knock(token) else { return };
-        self.tokens.knocking.retain(|(_, t)| *t != token);
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
         let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
@@ -269,6 +332,7 @@ impl Socket {
     /// Someone no longer waits at a door.
     fn end_knock(&mut self, token: u32) -> Option<Knock> {
         let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return None };
+        self.tokens.forget_ended();
         if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
             door.knocks = door.knocks.saturating_sub(1);
         }
@@ -640,8 +704,9 @@ impl Socket {
             if at > now_ns {
                 return;
             }
+            let goes_on = self.tokens.is_knocking((at, token));
             self.tokens.knocking.pop_front();
-            if let Some(knock) = self.end_knock(token) {
+            if goes_on && let Some(knock) = self.end_knock(token) {
                 self.turned_away(knock.port);
             }
         }

@@ -40,7 +40,12 @@ pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes that have connected and not yet said `CONNECT <port>`, per port.
 pub const HANDSHAKES_MAX: usize = 64;
 /// How many of them are let in or turned away before others have their turn.
-pub const HANDSHAKES_PER_TURN: usize = 16;
+pub const HANDSHAKES_PER_TURN: usize = 4;
+/// Host processes that one port's host socket takes in a second, and as many at once: each costs
+/// the dispatcher some 20 to 50 us, which other ports lose.
+pub const HOST_CONNECTS_PER_SECOND: u64 = 512;
+/// How long a host socket is not watched to which more came; 100 ms. They wait in its backlog.
+pub const DOOR_SHUT_NS: u64 = 100_000_000;
 /// How long they may take for it; 5 s.
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
 /// Longest `CONNECT <port>` line, in bytes.

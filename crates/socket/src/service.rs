@@ -8,7 +8,7 @@ use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
-use crate::conn::{Conn, Party, Signals, Which};
+use crate::conn::{Party, Signals, Which};
 use crate::counters::bump;
 use crate::deadline::Deadlines;
 use crate::host::HostTokens;
@@ -234,13 +234,7 @@ impl Socket {
 
     /// Ends every connection of a guest that is gone; the others are told.
     pub(crate) fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
-        let of = |conn: &Conn| {
-            [Which::Caller, Which::Callee].into_iter().any(|w| conn.side(w).guest() == Some(port))
-        };
-        // Guests come and go at their own will: look no further than there are connections.
-        let count = self.seats.get(port).map_or(0, |s| s.connections);
-        let all = self.table.iter().filter(|(_, c)| of(c)).map(|(id, _)| id);
-        let ids: Vec<_> = all.take(count).collect();
+        let ids: Vec<_> = self.table.of_port(port).map(|(id, _)| id).collect();
         for id in ids {
             self.end(cx, id, true);
         }
@@ -403,13 +397,14 @@ impl Service for Socket {
     fn deadline_ns(&self) -> Option<u64> {
         let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
         let settle = (!self.told.is_empty()).then_some(0);
-        let other = [self.handshake_deadline_ns(), self.judge_ns, settle];
+        let other = [self.handshake_deadline_ns(), self.doors_ns(), self.judge_ns, settle];
         ends.into_iter().chain(other).flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.expire(cx);
         self.expire_handshakes(cx.now_ns);
+        self.open_doors(cx);
         self.judge_stalls(cx);
         self.settle_told(cx);
         self.attend_all(cx);

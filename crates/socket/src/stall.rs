@@ -82,7 +82,9 @@ impl Socket {
         let mut room = SAVED_BYTES_MAX.saturating_sub(seat.staged);
         let mut lost = Vec::new();
         let map = cx.ports.get(from).and_then(|p| p.map());
-        for (id, conn) in self.table.iter_mut() {
+        let ids: Vec<_> = self.table.of_port(from).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(conn) = self.table.get_mut(id) else { continue };
             for which in [Which::Caller, Which::Callee] {
                 for piece in conn.side_mut(which).pending.iter_mut().filter(|p| p.is_held_by(from))
                 {
@@ -124,13 +126,13 @@ impl Socket {
 
     /// Resets the connections on which data of `from` waits for `on`.
     fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
-        let waits = |side: &crate::conn::Side| side.guest() == Some(on) && !side.pending.is_empty();
-        let pairs = self.table.iter().filter(|(_, conn)| {
-            [Which::Caller, Which::Callee].into_iter().any(|which| {
-                waits(conn.side(which)) && conn.side(which.other()).guest() == Some(from)
+        let waits = |&(id, which): &(_, Which)| {
+            self.table.get(id).is_some_and(|conn| {
+                !conn.side(which).pending.is_empty()
+                    && conn.side(which.other()).guest() == Some(from)
             })
-        });
-        let ids: Vec<_> = pairs.map(|(id, _)| id).collect();
+        };
+        let ids: Vec<_> = self.table.of_port(on).filter(waits).map(|(id, _)| id).collect();
         if let Some(seat) = self.seats.get_mut(on) {
             seat.counters.stalled = seat.counters.stalled.wrapping_add(ids.len() as u64);
         }

@@ -31,6 +31,37 @@ pub struct Key {
 struct Place {
     serial: u32,
     conn: Option<Conn>,
+    /// Where its sides stand in their ports' lists, by [`Which`].
+    positions: [u32; 2],
+}
+
+/// The connections of each port, by its slot, so that the work for one guest grows with the connections of that
+/// guest only.
+#[derive(Debug, Default)]
+struct ByPort(Vec<Vec<(ConnId, Which)>>);
+
+impl ByPort {
+    fn of(&self, slot: usize) -> &[(ConnId, Which)] {
+        self.0.get(slot).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds a side of a connection and returns its position.
+    fn push(&mut self, slot: usize, id: ConnId, which: Which) -> u32 {
+        if self.0.len() <= slot {
+            self.0.resize_with(slot.saturating_add(1), Vec::new);
+        }
+        let Some(list) = self.0.get_mut(slot) else { return 0 };
+        list.push((id, which));
+        u32::try_from(list.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Removes the entry at a position; returns the entry that takes the position.
+    fn remove(&mut self, slot: usize, position: u32) -> Option<(ConnId, Which)> {
+        let list = self.0.get_mut(slot)?;
+        let position = usize::try_from(position).ok().filter(|at| *at < list.len())?;
+        list.swap_remove(position);
+        list.get(position).copied()
+    }
 }
 
 /// The connections of one daemon.
@@ -39,6 +70,7 @@ pub struct Table {
     places: Vec<Place>,
     free: Vec<u32>,
     keys: Keyed<Key, (ConnId, Which)>,
+    by_port: ByPort,
     /// The last find: packets come in runs.
     last: Option<(Key, ConnId, Which)>,
 }
@@ -55,7 +87,8 @@ fn keys_of(conn: &Conn) -> impl Iterator<Item = (Key, Which)> {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), keys: keyed(), last: None }
+        let by_port = ByPort::default();
+        Self { places: Vec::new(), free: Vec::new(), keys: keyed(), by_port, last: None }
     }
 }
 
@@ -80,7 +113,7 @@ impl Table {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.places.len()).ok()?;
-                self.places.push(Place { serial: 0, conn: None });
+                self.places.push(Place { serial: 0, conn: None, positions: [0; 2] });
                 index
             }
         };
@@ -89,6 +122,9 @@ impl Table {
         let id = ConnId { index, serial: place.serial };
         for (key, which) in keys_of(&conn) {
             self.keys.insert(key, (id, which));
+            if let Some(position) = place.positions.get_mut(which as usize) {
+                *position = self.by_port.push(key.seat.slot(), id, which);
+            }
         }
         place.conn = Some(conn);
         Some(id)
@@ -125,7 +161,9 @@ impl Table {
     pub fn remove(&mut self, id: ConnId) -> Option<Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         let conn = place.conn.take_if(|_| place.serial == id.serial)?;
-        for (key, _) in keys_of(&conn) {
+        let positions = place.positions;
+        for (key, which) in keys_of(&conn) {
+            self.leave_port(key.seat, positions.get(which as usize).copied());
             // A side that was unkeyed may have used its numbers again.
             if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
                 self.keys.remove(&key);
@@ -147,29 +185,61 @@ impl Table {
         }
     }
 
-    /// All connections.
-    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
-        self.places.iter().enumerate().filter_map(|(index, place)| {
-            let index = u32::try_from(index).ok()?;
-            Some((ConnId { index, serial: place.serial }, place.conn.as_ref()?))
-        })
+    /// Removes the entry at `position` from the list of a port.
+    fn leave_port(&mut self, port: PortId, position: Option<u32>) {
+        let Some(position) = position else { return };
+        if let Some((moved, which)) = self.by_port.remove(port.slot(), position)
+            && let Some(place) = self.places.get_mut(moved.index as usize)
+            && let Some(place) = place.positions.get_mut(which as usize)
+        {
+            *place = position;
+        }
     }
 
-    /// All connections.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Conn)> {
-        self.places.iter_mut().enumerate().filter_map(|(index, place)| {
-            let index = u32::try_from(index).ok()?;
-            Some((ConnId { index, serial: place.serial }, place.conn.as_mut()?))
+    /// The connections that a port is a side of, and which side: in time that grows with their
+    /// number only.
+    pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Which)> {
+        let of = self.by_port.of(port.slot()).iter().copied();
+        of.filter(move |(id, which)| {
+            self.get(*id).is_some_and(|conn| conn.side(*which).guest() == Some(port))
         })
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::ConnId;
+    use super::{ByPort, ConnId};
+    use crate::conn::Which;
 
     /// Names of connections, all different.
     pub fn ids(count: usize) -> Vec<ConnId> {
         (0_u32..).take(count).map(|index| ConnId { index, serial: 1 }).collect()
+    }
+
+    #[test]
+    fn table_lists_the_connections_of_each_port_alone() {
+        let mut lists = ByPort::default();
+        // What is listed, as the table keeps it: the port's slot and the position.
+        let mut all: Vec<(ConnId, usize, u32)> = Vec::new();
+        for (number, id) in ids(3000).into_iter().enumerate() {
+            let slot = number % 3 * 7;
+            all.push((id, slot, lists.push(slot, id, Which::Caller)));
+            // From the middle, so that entries move.
+            if number % 4 != 0 {
+                let (gone, slot, position) = all.swap_remove(all.len() / 2);
+                assert_eq!(lists.of(slot)[position as usize].0, gone);
+                if let Some((moved, _)) = lists.remove(slot, position) {
+                    all.iter_mut().find(|(id, ..)| *id == moved).unwrap().2 = position;
+                }
+            }
+        }
+        for slot in [0, 7, 14] {
+            let expected = all.iter().filter(|(_, of, _)| *of == slot).count();
+            assert_eq!(lists.of(slot).len(), expected);
+        }
+        for (id, slot, position) in &all {
+            assert_eq!(lists.of(*slot)[*position as usize], (*id, Which::Caller));
+        }
+        assert!(lists.of(1).is_empty() && lists.of(99).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use super::Shard;
 use super::doors::{Alone, watch_frontend};
 use crate::control::{CommandError, PortState};
 use crate::footprint::Footprint;
-use crate::limits::{CONNECTS_PER_SECOND, UNMAPPING_NS};
+use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS};
 use crate::port::{Port, PortId, PublishError};
 use crate::spec::Name;
 use crate::watch::{Token, When};
@@ -22,10 +22,14 @@ impl Shard {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         let Some(door) = port.listener.as_mut() else { return };
-        // Those who attach elsewhere are many: their service counts them.
-        if !self.service.attaches(&port.spec) && !port.connects.take(now, CONNECTS_PER_SECOND) {
+        let (rate, text) = if self.service.attaches(&port.spec) {
+            (ATTACHES_PER_SECOND, "processes attach too fast: they wait")
+        } else {
+            (CONNECTS_PER_SECOND, "frontends come too fast: they wait")
+        };
+        if !port.connects.take(now, rate) {
             self.shut(id);
-            self.warn(id, "frontends come too fast: they wait");
+            self.warn(id, text);
             return;
         }
         match door.listener.accept() {

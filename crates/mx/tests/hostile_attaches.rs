@@ -1,0 +1,38 @@
+//! Processes that attach to a NIC again and again: so many a second are taken, then the others wait.
+
+use std::os::unix::net::UnixStream;
+
+use causeway_fabric::limits::{ATTACHES_PER_SECOND, SHUT_NS};
+use causeway_fabric::spec::{Mac, MxSpec, PortKind, PortSpec};
+use causeway_fabric::{Pacing, Shard};
+use causeway_mx::Messages;
+
+#[test]
+fn hostile_processes_that_attach_are_taken_at_a_bounded_rate() {
+    let name = format!("causeway-attaches-{}", std::process::id());
+    let socket = std::env::temp_dir().join(name);
+    let service = Box::new(Messages::new());
+    let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
+    let kind = PortKind::Mx(MxSpec::local(Mac([2, 0, 0, 0, 0, 1]), "a:0".into()));
+    let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
+    shard
+        .port_add(
+            PortSpec { name, group, socket: socket.clone(), access: Default::default(), kind },
+            true,
+        )
+        .unwrap();
+    let taken = |shard: &Shard| shard.port_view(&"p1".parse().unwrap()).unwrap().connects_total;
+    let begin = 1_000_000_000;
+    for _ in 0..ATTACHES_PER_SECOND + 50 {
+        drop(UnixStream::connect(&socket).unwrap());
+        shard.step(begin, 8).unwrap();
+        shard.step(begin, 8).unwrap();
+    }
+    assert_eq!(taken(&shard), ATTACHES_PER_SECOND);
+    // Those that wait are taken in their turn, and none is turned away.
+    for step in 1..100_u64 {
+        shard.step(begin + step * SHUT_NS, 8).unwrap();
+    }
+    assert_eq!(taken(&shard), ATTACHES_PER_SECOND + 50);
+    std::fs::remove_file(&socket).unwrap();
+}
