@@ -20,6 +20,7 @@ pub mod logger;
 pub mod notify;
 pub mod peer;
 pub mod plan;
+pub mod places;
 pub mod refusals;
 pub mod stop;
 pub mod vnet;

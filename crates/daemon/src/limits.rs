@@ -11,6 +11,10 @@ pub const FILE_REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const REQUEST_HEADERS_MAX: usize = 64;
 /// Control connections served at the same time.
 pub const CONNECTIONS_MAX: usize = 64;
+/// Of these, such of one user that have yet to send a request or to read a reply.
+pub const CONNECTIONS_WAITING_PER_USER_MAX: usize = 48;
+/// How long such a connection keeps its place when places run out.
+pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
 /// From accepting a control connection to the last byte of its request.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// For one write of a reply to make progress.
@@ -42,8 +46,13 @@ pub const MACHINE_ID_BYTES_MAX: u64 = 64;
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Connections that speak it at the same time.
 pub const VNET_CONNECTIONS_MAX: usize = 16;
-/// Of these, such from one address that have not said a good HELLO: the others are for others.
+/// Of these, such from one source (address, and user where it is on this host) that have not said a
+/// good HELLO: the others are for others.
 pub const VNET_STRANGERS_PER_SOURCE_MAX: usize = 4;
+/// How long a connection without a good HELLO keeps its place when places run out.
+pub const VNET_GRACE: Duration = Duration::from_secs(1);
+/// Bytes of the host's table of TCP sockets that are searched for the user of a connection.
+pub const TCP_TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// From connecting to a good HELLO.
 pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
 /// Between two lines.
@@ -63,10 +72,6 @@ pub const VNET_FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// Bytes of one value in a log line; longer ones are cut.
 pub const LOG_VALUE_BYTES_MAX: usize = 2048;
-/// Tries to read the pid of a daemon that has only just taken the lock.
-pub const LOCK_PID_TRIES: u32 = 20;
-/// Pause between these tries.
-pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of one log line; longer ones are cut. With [`LOG_LINES_QUEUED_MAX`] it bounds the memory
 /// of a log that is not read to 8 MiB.
 pub const LOG_LINE_BYTES_MAX: usize = 8192;
@@ -76,3 +81,7 @@ pub const LOG_LINES_QUEUED_MAX: usize = 1024;
 pub const LOG_FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks at whether the log is written, at the end of the process.
 pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);
+/// Tries to read the pid of a daemon that has only just taken the lock.
+pub const LOCK_PID_TRIES: u32 = 20;
+/// Pause between these tries.
+pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);

@@ -25,29 +25,39 @@ pub struct Access {
     pub group: Option<u32>,
 }
 
+/// Why a connection was refused.
+#[derive(Debug)]
+pub enum NotAdmitted {
+    /// The kernel does not name the peer.
+    Unknown(std::io::Error),
+    /// The peer may not control the daemon.
+    Forbidden(Peer),
+}
+
 impl Access {
-    /// The peer, or the refusal to send it; a refusal is logged.
-    pub fn admit(&self, stream: &UnixStream) -> Result<Peer, Reply> {
-        let peer = match rustix::net::sockopt::socket_peercred(stream) {
-            Ok(c) => {
-                Peer { pid: c.pid.as_raw_nonzero().get(), uid: c.uid.as_raw(), gid: c.gid.as_raw() }
-            }
-            Err(error) => {
-                log::warn!(error:% = error; "control peer unknown");
-                return Err(Reply::error(403, "forbidden", "peer credentials are not available"));
-            }
+    /// Returns the peer of a connection, if it may control the daemon.
+    ///
+    /// # Errors
+    /// The peer may not, or is unknown.
+    pub fn admit(&self, stream: &UnixStream) -> Result<Peer, NotAdmitted> {
+        let c = rustix::net::sockopt::socket_peercred(stream)
+            .map_err(|error| NotAdmitted::Unknown(error.into()))?;
+        let peer =
+            Peer { pid: c.pid.as_raw_nonzero().get(), uid: c.uid.as_raw(), gid: c.gid.as_raw() };
+        if self.allows(&peer) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
+    }
+
+    /// Returns the reply to a connection that was refused.
+    pub fn reply(&self, refused: &NotAdmitted) -> Reply {
+        let text = match refused {
+            NotAdmitted::Unknown(_) => "peer credentials are not available".to_owned(),
+            NotAdmitted::Forbidden(peer) => format!(
+                "user {} may not control this daemon: expected root, user {}, or a member of \
+                 control_group",
+                peer.uid, self.uid
+            ),
         };
-        if self.allows(&peer) {
-            return Ok(peer);
-        }
-        let Peer { pid, uid, gid } = peer;
-        log::warn!(pid, uid, gid; "control connection refused");
-        let text = format!(
-            "user {uid} may not control this daemon: expected root, user {}, or a member of \
-             control_group",
-            self.uid
-        );
-        Err(Reply::error(403, "forbidden", text))
+        Reply::error(403, "forbidden", text)
     }
 
     fn allows(&self, peer: &Peer) -> bool {

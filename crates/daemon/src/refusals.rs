@@ -5,6 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use causeway_fabric::LogLimit;
+
+use crate::peer::{NotAdmitted, Peer};
 
 /// Why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,9 +127,45 @@ impl Refusals {
     }
 }
 
+/// The log lines of refusals. Clients cause them, so that their rate is bounded.
+#[derive(Debug)]
+pub struct RefusalLog {
+    start: Instant,
+    limit: Mutex<LogLimit>,
+}
+
+impl Default for RefusalLog {
+    fn default() -> Self {
+        Self { start: Instant::now(), limit: Mutex::default() }
+    }
+}
+
+impl RefusalLog {
+    /// Returns how many lines were kept back before this line, or `None` if this line is too.
+    pub fn admit(&self) -> Option<u64> {
+        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+    }
+
+    /// Logs a control connection that was refused.
+    pub fn refused(&self, refused: &NotAdmitted) {
+        let Some(suppressed) = self.admit() else { return };
+        match refused {
+            NotAdmitted::Unknown(error) => {
+                log::warn!(error:% = error, suppressed; "control peer unknown");
+            }
+            NotAdmitted::Forbidden(Peer { pid, uid, gid }) => {
+                log::warn!(pid, uid, gid, suppressed; "control connection refused");
+            }
+        }
+    }
+}
+
 /// The counts of all doors.
 #[derive(Debug, Default)]
 pub struct Doors {
+    /// Their log lines.
+    pub log: RefusalLog,
     /// The control socket.
     pub control: Refusals,
     /// The port of the VNET language.
@@ -133,6 +175,13 @@ pub struct Doors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_are_logged_at_a_bounded_rate() {
+        let log = RefusalLog::default();
+        let lines = (0..10_000).filter(|_| log.admit().is_some()).count();
+        assert!((1..=100).contains(&lines), "{lines}");
+    }
 
     #[test]
     fn every_reason_has_its_own_counter() {

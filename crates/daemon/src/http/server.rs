@@ -4,15 +4,17 @@ use std::io::Read as _;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::{Reply, Request, request};
 use crate::limits::{
-    ACCEPT_RETRY, CONNECTIONS_MAX, DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
+    ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
+    DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
 };
 use crate::peer::{Access, Peer};
+use crate::places::{Bounds, Place, Places};
 use crate::refusals::{Doors, Refusal};
 
 /// What answers requests.
@@ -56,22 +58,6 @@ impl Server {
     }
 }
 
-/// One of the places for connections, given back when dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(served: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(served.clone());
-        (served.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// On what terms connections are served.
 struct Terms {
     access: Access,
@@ -80,7 +66,11 @@ struct Terms {
 }
 
 fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
-    let served = Arc::new(AtomicUsize::new(0));
+    let served = Places::new(Bounds {
+        all: CONNECTIONS_MAX,
+        waiting_each: CONNECTIONS_WAITING_PER_USER_MAX,
+        grace: CONNECTION_GRACE,
+    });
     loop {
         let accepted = listener.accept();
         if stopping.load(Ordering::Acquire) {
@@ -96,23 +86,29 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
     }
 }
 
-fn begin(mut stream: UnixStream, served: &Arc<AtomicUsize>, terms: &Terms) {
+fn begin(mut stream: UnixStream, served: &Arc<Places<u32>>, terms: &Terms) {
     let Terms { access, handler, doors } = terms;
-    let Some(place) = Place::take(served) else {
-        let text = format!("{CONNECTIONS_MAX} control connections are served already; try again");
-        refuse(&mut stream, &Reply::error(503, "busy", text), doors);
-        return;
-    };
     let peer = match access.admit(&stream) {
         Ok(peer) => peer,
-        Err(reply) => {
-            refuse(&mut stream, &reply, doors);
+        Err(refused) => {
+            doors.log.refused(&refused);
+            refuse(&mut stream, &access.reply(&refused), doors);
             return;
         }
     };
+    let Ok(other) = stream.try_clone() else { return };
+    let hang_up = move || drop(other.shutdown(Shutdown::Both));
+    let Some(place) = served.take(Instant::now(), peer.uid, hang_up) else {
+        let text = format!(
+            "{CONNECTIONS_MAX} control connections are served already, \
+             {CONNECTIONS_WAITING_PER_USER_MAX} of one user without a request; try again"
+        );
+        refuse(&mut stream, &Reply::error(503, "busy", text), doors);
+        return;
+    };
     let (handler, doors) = (handler.clone(), doors.clone());
     let spawned = thread::Builder::new().name("control-request".into()).spawn(move || {
-        serve(&mut stream, &peer, &*handler, &doors);
+        serve(&mut stream, &peer, &place, &*handler, &doors);
         drop(place);
     });
     if let Err(error) = spawned {
@@ -128,12 +124,22 @@ fn refuse(stream: &mut UnixStream, reply: &Reply, doors: &Doors) {
     }
 }
 
-fn serve(stream: &mut UnixStream, peer: &Peer, handler: &Handler, doors: &Doors) {
+fn serve(
+    stream: &mut UnixStream,
+    peer: &Peer,
+    place: &Place<u32>,
+    handler: &Handler,
+    doors: &Doors,
+) {
     let (reply, whole) = match request::read(stream, Instant::now() + REQUEST_TIME_MAX) {
         Ok(None) => return,
-        Ok(Some(request)) => (handler(peer, &request), true),
+        Ok(Some(request)) => {
+            place.waits(None);
+            (handler(peer, &request), true)
+        }
         Err(reply) => (reply, false),
     };
+    place.waits(Some(Instant::now()));
     if !reply.kind.is_empty() {
         doors.control.count(Refusal::of_kind(reply.kind));
     }

@@ -36,6 +36,7 @@ pub mod plan;
 pub mod print;
 pub mod server;
 pub mod session;
+pub mod source;
 pub mod speech;
 pub mod tell;
 

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
-use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::source::Source;
 use crate::limits::{
     VNET_DELAY_FIRST, VNET_DELAY_MAX, VNET_FORGET_AFTER, VNET_PASSWORD_BYTES_MAX, VNET_SOURCES_MAX,
 };
@@ -87,18 +87,7 @@ struct Failures {
 /// Who failed lately. Each failure makes the source wait twice as long as the one before.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    sources: HashMap<IpAddr, Failures>,
-}
-
-/// Whose failures count together: an IPv6 host has all addresses of its network to choose from.
-pub(super) fn source_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 => v4,
-    }
+    sources: HashMap<Source, Failures>,
 }
 
 impl Attempts {
@@ -106,11 +95,11 @@ impl Attempts {
     pub fn attempt(
         &mut self,
         now: Instant,
-        from: IpAddr,
+        from: impl Into<Source>,
         password: &Password,
         said: &str,
     ) -> Verdict {
-        let source = source_of(from);
+        let source = from.into();
         let old = |f: &Failures| now.saturating_duration_since(f.last) >= VNET_FORGET_AFTER;
         if self.sources.get(&source).is_some_and(old) {
             self.sources.remove(&source);
@@ -134,7 +123,7 @@ impl Attempts {
         Verdict::Wrong(delay)
     }
 
-    fn make_room(&mut self, source: &IpAddr) {
+    fn make_room(&mut self, source: &Source) {
         if self.sources.len() < VNET_SOURCES_MAX || self.sources.contains_key(source) {
             return;
         }
@@ -147,6 +136,7 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv6Addr};
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -163,7 +153,7 @@ mod tests {
             assert_eq!(attempts.attempt(now + delay / 2, from, &password, "right"), half);
             now += delay;
         }
-        let other = "10.0.0.8".parse().unwrap();
+        let other: IpAddr = "10.0.0.8".parse().unwrap();
         assert_eq!(
             attempts.attempt(now, other, &password, "right"),
             Verdict::Right,
@@ -174,6 +164,17 @@ mod tests {
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgiven");
         now += VNET_FORGET_AFTER;
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgotten");
+    }
+
+    #[test]
+    fn hostile_guesses_of_one_local_user_delay_no_other_user() {
+        let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
+        let now = Instant::now();
+        let address = "127.0.0.1".parse().unwrap();
+        let user = |uid| Source { address, uid: Some(uid) };
+        assert!(matches!(attempts.attempt(now, user(7), &password, "wrong"), Verdict::Wrong(_)));
+        assert!(matches!(attempts.attempt(now, user(7), &password, "right"), Verdict::Wait(_)));
+        assert_eq!(attempts.attempt(now, user(8), &password, "right"), Verdict::Right);
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The TCP port at which the VNET language is spoken: one thread a connection, within bounds.
 
-use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::password::source_of;
 use super::session::{House, Said, Session};
+use super::source::Source;
 use crate::limits::{
-    ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_IDLE_TIME_MAX,
-    VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
+    ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX,
+    VNET_IDLE_TIME_MAX, VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
+use crate::places::{Bounds, Place, Places};
 use crate::refusals::{Refusal, Refusals};
 
 /// How long a client is waited for; the tests wait less.
@@ -75,61 +75,12 @@ impl Server {
     }
 }
 
-/// Who is served: how many, and of whom no password is known yet.
-#[derive(Debug, Default)]
-struct Served {
-    all: usize,
-    strangers: HashMap<IpAddr, usize>,
-}
-
-/// One of the places for connections, given back when dropped.
-struct Place {
-    served: Arc<Mutex<Served>>,
-    /// Whose it is while no password was said.
-    stranger: Option<IpAddr>,
-}
-
-impl Place {
-    /// One, if there is one for that address.
-    fn take(served: &Arc<Mutex<Served>>, from: IpAddr) -> Option<Self> {
-        let from = source_of(from);
-        let mut state = lock(served);
-        let strangers = state.strangers.get(&from).copied().unwrap_or(0);
-        if state.all >= VNET_CONNECTIONS_MAX || strangers >= VNET_STRANGERS_PER_SOURCE_MAX {
-            return None;
-        }
-        state.all = state.all.saturating_add(1);
-        state.strangers.insert(from, strangers.saturating_add(1));
-        Some(Self { served: served.clone(), stranger: Some(from) })
-    }
-
-    /// The password was said.
-    fn greet(&mut self) {
-        let Some(from) = self.stranger.take() else { return };
-        let mut state = lock(&self.served);
-        if let Some(count) = state.strangers.get_mut(&from) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                state.strangers.remove(&from);
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.greet();
-        let mut state = lock(&self.served);
-        state.all = state.all.saturating_sub(1);
-    }
-}
-
-fn lock(served: &Mutex<Served>) -> MutexGuard<'_, Served> {
-    served.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, patience: Patience) {
-    let served = Arc::default();
+    let served = Places::new(Bounds {
+        all: VNET_CONNECTIONS_MAX,
+        waiting_each: VNET_STRANGERS_PER_SOURCE_MAX,
+        grace: VNET_GRACE,
+    });
     loop {
         let accepted = listener.accept();
         if stopping.load(Ordering::Acquire) {
@@ -148,15 +99,18 @@ fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, pat
 fn begin(
     mut stream: TcpStream,
     from: SocketAddr,
-    served: &Arc<Mutex<Served>>,
+    served: &Arc<Places<Source>>,
     house: &Arc<House>,
     patience: Patience,
 ) {
-    let Some(mut place) = Place::take(served, from.ip()) else {
+    let source = Source::of(&stream, from);
+    let Ok(other) = stream.try_clone() else { return };
+    let hang_up = move || drop(other.shutdown(Shutdown::Both));
+    let Some(place) = served.take(Instant::now(), source, hang_up) else {
         house.doors.vnet.count(Refusal::Busy);
         let (all, each) = (VNET_CONNECTIONS_MAX, VNET_STRANGERS_PER_SOURCE_MAX);
         let text = format!(
-            "ERROR {all} connections are served, {each} without a password of one address: try \
+            "ERROR {all} connections are served, {each} without a password of one source: try \
              again\n"
         );
         // From the acceptor itself, which must not wait: it fits a fresh socket's buffer.
@@ -165,9 +119,10 @@ fn begin(
         }
         return;
     };
-    let (session, house) = (Session::new(house.clone(), from.ip()), house.clone());
+    let session = Session::new(house.clone(), from.ip()).with_source(source);
+    let house = house.clone();
     let spawned = thread::Builder::new().name("vnet-session".into()).spawn(move || {
-        let served = serve(&mut stream, session, &mut place, &house.doors.vnet, patience);
+        let served = serve(&mut stream, session, &place, &house.doors.vnet, patience);
         if let Err(error) = served {
             log::debug!(error:% = error, from:% = from; "VNET control connection lost");
         }
@@ -181,7 +136,7 @@ fn begin(
 fn serve(
     stream: &mut TcpStream,
     mut session: Session,
-    place: &mut Place,
+    place: &Place<Source>,
     refusals: &Refusals,
     patience: Patience,
 ) -> std::io::Result<()> {
@@ -216,7 +171,7 @@ fn serve(
             return refuse(stream, "");
         }
         if session.is_greeted() {
-            place.greet();
+            place.waits(None);
             until = Instant::now() + patience.idle;
         }
     }

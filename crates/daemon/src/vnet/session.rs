@@ -12,6 +12,7 @@ use super::parse::parse;
 use super::password::{Attempts, Password, Verdict};
 use super::plan::{Doer, Numbers, Step, World};
 use super::print;
+use super::source::Source;
 use super::speech::{Command, List, Secret, Transport, VERSION};
 use super::tell::Teller;
 use crate::api::kind_of;
@@ -87,13 +88,19 @@ impl Said {
 pub struct Session {
     house: Arc<House>,
     from: IpAddr,
+    source: Source,
     greeted: bool,
 }
 
 impl Session {
     /// One that begins.
     pub fn new(house: Arc<House>, from: IpAddr) -> Self {
-        Self { house, from, greeted: false }
+        Self { house, from, source: from.into(), greeted: false }
+    }
+
+    /// Counts failed passwords for `source` instead of the whole address.
+    pub fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
     }
 
     /// Whether the password was said.
@@ -131,15 +138,17 @@ impl Session {
     fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), Said> {
         let House { attempts, password, .. } = &*self.house;
         let mut attempts = attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = attempts.attempt(now, self.from, password, said.expose());
+        let verdict = attempts.attempt(now, self.source, password, said.expose());
         drop(attempts);
-        let from = self.from;
+        let from = self.source;
         let seconds = |wait: Duration| wait.as_secs().saturating_add(1);
         match verdict {
             Verdict::Right => {}
             Verdict::Wrong(wait) => {
                 let wait_s = seconds(wait);
-                log::warn!(from:% = from, wait_s; "VNET control: wrong password");
+                if let Some(suppressed) = self.house.doors.log.admit() {
+                    log::warn!(from:% = from, wait_s, suppressed; "VNET control: wrong password");
+                }
                 return Err(self.refuse(Refusal::Password, "wrong password").last());
             }
             Verdict::Wait(wait) => {
