@@ -94,7 +94,8 @@ fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
         name: name.clone(),
         group: group.clone(),
         socket: PathBuf::from("/staged"),
-        access: Default::default(), memory_max: None,
+        access: Default::default(),
+        memory_max: None,
         kind,
     }
 }

@@ -79,7 +79,14 @@ fn hostile_reconnects_are_taken_at_a_bounded_rate() {
     let mut shard = Shard::new(group, service, Pacing::default()).unwrap();
     let kind = PortKind::Net(net(1));
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
-    let spec = PortSpec { name, group, socket: socket.clone(), access: Default::default(), memory_max: None, kind };
+    let spec = PortSpec {
+        name,
+        group,
+        socket: socket.clone(),
+        access: Default::default(),
+        memory_max: None,
+        kind,
+    };
     shard.port_add(spec, true).unwrap();
     let taken = |shard: &Shard| shard.port_view(&"p1".parse().unwrap()).unwrap().connects_total;
     let storm = |shard: &mut Shard, now: u64| {

@@ -24,7 +24,8 @@ fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
             name,
             group,
             socket: socket.clone(),
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind: PortKind::Net(net(n)),
         };
         handle.call(Command::PortAdd(spec)).unwrap();

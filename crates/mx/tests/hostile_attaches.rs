@@ -17,7 +17,14 @@ fn hostile_processes_that_attach_are_taken_at_a_bounded_rate() {
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     shard
         .port_add(
-            PortSpec { name, group, socket: socket.clone(), access: Default::default(), kind },
+            PortSpec {
+                name,
+                group,
+                socket: socket.clone(),
+                access: Default::default(),
+                memory_max: None,
+                kind,
+            },
             true,
         )
         .unwrap();

@@ -278,8 +278,14 @@ fn trace_knows_what_reaches_nobody() {
     }
     let kind = PortKind::Vsock(VsockSpec { cid: 9, host_socket: None });
     let (name, group) = ("closed".parse().unwrap(), "red".parse().unwrap());
-    let spec =
-        PortSpec { name, group, socket: rig.path("closed"), access: Default::default(), memory_max: None, kind };
+    let spec = PortSpec {
+        name,
+        group,
+        socket: rig.path("closed"),
+        access: Default::default(),
+        memory_max: None,
+        kind,
+    };
     rig.handle.call(Command::PortAdd(spec)).unwrap();
     assert!(verdict(None, Some("red"), 9).1.contains("no host_socket"));
 }

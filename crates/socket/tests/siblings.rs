@@ -147,7 +147,8 @@ fn the_same_cid_lives_in_two_groups_and_only_once_in_one() {
         name: name.parse().unwrap(),
         group: "red".parse().unwrap(),
         socket: rig.path(socket),
-        access: Default::default(), memory_max: None,
+        access: Default::default(),
+        memory_max: None,
         kind: PortKind::Vsock(VsockSpec { cid: 3, host_socket: Some(rig.path(host)) }),
     };
     for (socket, host, word) in [

@@ -100,7 +100,8 @@ impl Boards {
             name,
             group,
             socket: "/staged".into(),
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind: PortKind::Mx(spec),
         })?;
         Ok(stage)

@@ -283,11 +283,20 @@ fn port(
     let udp = udp(section, problems);
     let peers = peers(section, problems);
 
+    let account = |key, problems: &mut Problems| section.string(key, problems).map(|at| at.value);
+    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(Mode);
+
     let draft = PortDraft {
         name: name?,
         group: group?,
         kind: kind?,
         socket,
+        socket_owner: account("socket_owner", problems),
+        socket_group: account("socket_group", problems),
+        socket_mode: mode("socket_mode", problems),
+        host_socket_owner: account("host_socket_owner", problems),
+        host_socket_group: account("host_socket_group", problems),
+        host_socket_mode: mode("host_socket_mode", problems),
         memory_max: memory.map(|mib| mib.value),
         mac,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
@@ -308,16 +317,7 @@ fn port(
         Ok(value) => Some(Sited { value, spans, whole }),
         // Each of its reasons was noted above, at its key.
         Err(_) if !problems.is_empty() => None,
-    let account = |key, problems: &mut Problems| section.string(key, problems).map(|at| at.value);
-    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(Mode);
-
         // What is left is what keys say together, and the default socket path: only run_dir and name
-        socket_owner: account("socket_owner", problems),
-        socket_group: account("socket_group", problems),
-        socket_mode: mode("socket_mode", problems),
-        host_socket_owner: account("host_socket_owner", problems),
-        host_socket_group: account("host_socket_group", problems),
-        host_socket_mode: mode("host_socket_mode", problems),
         // can make it too long.
         Err(error) => {
             let long =

@@ -87,7 +87,8 @@ impl Rig {
             name: name.parse().unwrap(),
             group: group.parse().unwrap(),
             socket: self.path(name),
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind: PortKind::Net(net),
         }))
     }

@@ -95,7 +95,8 @@ impl Host {
             name: name(&port),
             group: name(group),
             socket: self.path(&port),
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind: PortKind::Net(net),
         }));
     }

@@ -53,7 +53,14 @@ fn board_of(dir: &Path, board: &str, wired: impl FnOnce(MxSpec) -> MxSpec) -> Po
     let [_, _, mac @ ..] = nic(board).to_be_bytes();
     let kind = PortKind::Mx(wired(MxSpec::local(Mac(mac), format!("{board}:0"))));
     let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
-    PortSpec { name, group, socket: dir.join(board), access: Default::default(), memory_max: None, kind }
+    PortSpec {
+        name,
+        group,
+        socket: dir.join(board),
+        access: Default::default(),
+        memory_max: None,
+        kind,
+    }
 }
 
 impl Host {
@@ -121,7 +128,8 @@ impl Host {
             name,
             group,
             socket,
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind,
         }))
     }

@@ -50,7 +50,8 @@ impl Rig {
         let name = format!("{group}-{cid}");
         self.handle.call(Command::PortAdd(PortSpec {
             socket: self.path(&name),
-            access: Default::default(), memory_max: None,
+            access: Default::default(),
+            memory_max: None,
             kind: PortKind::Vsock(VsockSpec {
                 cid,
                 host_socket: Some(self.path(&format!("{name}.host"))),
