@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use causeway_memory::Giver;
 use causeway_memory::inlet::Incoming;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -24,6 +25,8 @@ pub(crate) struct Listener {
     file: Option<(u64, u64)>,
     /// A descriptor kept for the moment when no other is left.
     spare: Option<OwnedFd>,
+    /// The account of the descriptors that its peers hand over.
+    giver: Giver,
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -60,7 +63,13 @@ impl Listener {
         let socket = UnixListener::bind(path).map_err(wrong)?;
         socket.set_nonblocking(true).map_err(wrong)?;
         let spare = keep_spare(&socket);
-        Ok(Self { socket, path: path.to_owned(), file: identity(path), spare })
+        Ok(Self {
+            socket,
+            path: path.to_owned(),
+            file: identity(path),
+            spare,
+            giver: Giver::unique(),
+        })
     }
 
     /// The next one that connected. Where no descriptor is left for it, it is turned away: it
@@ -71,12 +80,16 @@ impl Listener {
             && matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
         {
             self.spare = None;
-            drop(self.socket.accept().map(|(stream, _)| Incoming::from(OwnedFd::from(stream))));
+            drop(self.socket.accept().map(|(stream, _)| self.incoming(stream)));
             self.spare = keep_spare(&self.socket);
         }
         let (stream, _) = accepted?;
         stream.set_nonblocking(true)?;
-        Ok(OwnedFd::from(stream).into())
+        Ok(self.incoming(stream))
+    }
+
+    fn incoming(&self, stream: UnixStream) -> Incoming {
+        Incoming::from(OwnedFd::from(stream)).given_by(self.giver)
     }
 }
 

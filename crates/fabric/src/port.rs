@@ -34,11 +34,6 @@ impl PortId {
     pub fn slot(self) -> usize {
         usize::from(self.slot)
     }
-
-    /// Its frontends, as those who hand descriptors over.
-    pub(crate) fn giver(self) -> Giver {
-        Giver::port(u64::from(self.serial) << 16 | u64::from(self.slot))
-    }
 }
 
 /// Names a group; groups are few and compared often.
@@ -53,6 +48,8 @@ pub struct Port {
     /// Its tenant.
     pub group: GroupId,
     pub(crate) id: PortId,
+    /// The account of the descriptors that its frontends hand over.
+    pub giver: Giver,
     pub(crate) state: PortState,
     pub(crate) fault: Option<String>,
     pub(crate) faults_total: u64,

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -52,9 +52,6 @@ impl Lines {
     }
 }
 
-/// How many ports were held so far.
-static PORTS: AtomicU64 = AtomicU64::new(0);
-
 /// One held port. Dropped, it lets go of its frontend.
 #[derive(Debug)]
 pub struct Port {
@@ -88,7 +85,7 @@ impl Port {
             seat: None,
             next: None,
             barred: None,
-            giver: Giver::port(PORTS.fetch_add(1, Ordering::Relaxed)),
+            giver: Giver::unique(),
             lines: Arc::new(Mutex::new(Lines { since: Instant::now(), count: 0 })),
         })
     }

@@ -1,18 +1,20 @@
-//! Where descriptors are closed that could take long: in few threads, which end when nothing waits.
+//! Closes descriptors that take long to close in threads other than the caller's.
 //!
 //! The last close of a file waits for its file system, which may be somebody's own (FUSE); that of a
 //! TCP socket may linger; that of a Unix socket closes what lies in it unread; and that of a memory
 //! file frees its pages. A process that hands such a descriptor over must not hold up the thread
-//! that serves everyone; nor, by what waits for it alone, the closing of what is others'. So there
-//! are two kinds of threads: those that free and look and wait for nobody, and those that may wait.
+//! that serves everyone; nor, by what waits for it alone, the closing of what is others'. So memory
+//! files have threads of their own, which wait for no peer, and each [account](Giver) has a thread
+//! of its own for all other descriptors ([`crate::reaper`]).
 //!
 //! What they have not come to stays open, and counts among the descriptors that this process may
-//! have; and to its [giver](Giver), who is turned away when it is too much. Where the process may
+//! have; and to its account, whose peer is turned away when it is too much. Where the process may
 //! have no more, the kernel closes what comes in the thread that receives it: the daemon's limit
-//! has to be far above what givers may have unclosed.
+//! has to be far above what peers may have unclosed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketType, shutdown, sockopt};
 
 use crate::elsewhere::Elsewhere;
@@ -20,71 +22,37 @@ use crate::giver::Giver;
 use crate::handed::{Handed, Kind, is_unix};
 use crate::inlet::{in_line, receive_with};
 use crate::limits::{CLOSERS_MAX, LOOK_DESCRIPTORS_MAX, LOOK_MESSAGES_MAX};
+use crate::reaper;
 
 /// Bytes of a message that are looked at in one go.
 const LOOK_BYTES: usize = 4096;
 
-/// A descriptor on its way to be closed.
-struct Unclosed {
-    giver: Giver,
-    fd: OwnedFd,
-    /// Whether what lies in it may be looked at: not if that was too much before.
-    look: bool,
-}
+static MEMORY: Elsewhere<OwnedFd> = Elsewhere::new("causeway-closer", CLOSERS_MAX, drop);
 
-static SURE: Elsewhere<Unclosed> = Elsewhere::new("causeway-closer", CLOSERS_MAX, close_sure);
-static SLOW: Elsewhere<Unclosed> = Elsewhere::new("causeway-reaper", CLOSERS_MAX, close_slow);
-
-/// Closes a memory file elsewhere: that takes its time, and waits for nobody. It is nobody's: many
-/// are handed over at a time by those who mean well.
+/// Closes a memory file elsewhere: that takes its time, and waits for nobody. It is counted to no
+/// account: many are handed over at a time by those who mean well.
 pub(crate) fn memory(fd: OwnedFd) {
-    own(Giver::default(), fd);
+    MEMORY.hand_over(fd);
 }
 
-/// Closes, elsewhere, a Unix socket that only we have and that nobody can write to any more.
-pub(crate) fn own(giver: Giver, fd: OwnedFd) {
-    giver.begin();
-    SURE.hand_over(Unclosed { giver, fd, look: true });
-}
-
-/// Closes, elsewhere, what may wait for anybody.
+/// Closes a descriptor in a thread of its account.
 pub(crate) fn slow(giver: Giver, fd: OwnedFd) {
     giver.begin();
-    SLOW.hand_over(Unclosed { giver, fd, look: true });
+    let close = move || {
+        close(giver, fd);
+        giver.end();
+    };
+    reaper::hand_over(giver, Box::new(close));
 }
 
-/// The same, as it is.
-fn slow_unseen(giver: Giver, fd: OwnedFd) {
-    giver.begin();
-    SLOW.hand_over(Unclosed { giver, fd, look: false });
-}
-
-/// Whether what waits for nobody has to wait all the same, for want of threads.
-pub(crate) fn is_held_up() -> bool {
-    SURE.waiting() > CLOSERS_MAX
-}
-
-fn close_sure(Unclosed { giver, fd, .. }: Unclosed) {
-    match is_unix(&fd) {
-        false => drop(fd),
-        // Who has so much waiting has this wait too.
-        true if giver.is_behind() => slow_unseen(giver, fd),
-        true => Look::new(giver).close(fd),
-    }
-    giver.end();
-}
-
-fn close_slow(Unclosed { giver, fd, look }: Unclosed) {
+fn close(giver: Giver, fd: OwnedFd) {
     if !is_unix(&fd) {
         // Of other sockets.
         let _ = sockopt::set_socket_linger(&fd, None);
-        drop(fd);
-    } else if look && !giver.is_behind() {
-        Look::new(giver).close(fd);
-    } else {
-        drop(fd);
+    } else if !giver.is_behind() {
+        return Look::new(giver).close(fd);
     }
-    giver.end();
+    drop(fd);
 }
 
 /// What lies in a socket unread, and in sockets that lie there: whatever lingers is seen to. It is
@@ -109,23 +77,17 @@ impl Look {
     fn close(mut self, socket: OwnedFd) {
         self.found.extend(sockopt::socket_cookie(&socket));
         self.todo.push(socket);
-        let mut all = true;
         while let Some(socket) = self.todo.pop() {
-            all &= self.look_through(&socket);
+            let all = self.look_through(&socket);
             self.looked.push(socket);
             if !all {
                 break;
             }
         }
         let Self { giver, looked, todo, files, .. } = self;
-        // The outermost first: of those that lie in it ours are the last then.
-        for socket in looked.into_iter().chain(todo) {
-            match all {
-                true => drop(socket),
-                // What was not seen may wait.
-                false => slow_unseen(giver, socket),
-            }
-        }
+        // The outermost first: of those that lie in it ours are the last then. What was not looked
+        // through may linger until this thread is interrupted.
+        looked.into_iter().chain(todo).for_each(drop);
         files.into_iter().for_each(|file| slow(giver, file));
     }
 
@@ -159,7 +121,7 @@ impl Look {
             match got {
                 Ok(got) if !room || got.cut => return false,
                 Ok(got) if got.bytes == 0 && stream => return true,
-                Ok(_) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return true,
             }
         }

@@ -1,18 +1,31 @@
-//! On whose behalf descriptors come, so that who hands over what takes long to close is known by it,
-//! and others are not taken for it.
+//! Accounts received descriptors to the peer that sent them. Closing some descriptors blocks (FUSE,
+//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] pending closes is refused. Other peers are not
+//! affected, because an account's number is never used twice in this process.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::UNCLOSED_MAX;
 
-/// Somebody at the other end of sockets: a port's frontends, or a user's processes.
+/// A descriptor account: the frontends of a port, the processes of a user on a port, or the peers of
+/// a listening socket. The default belongs to no peer and is never refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Giver(u64);
+pub struct Giver {
+    /// Unique in this process; 0 is the default's.
+    owner: u64,
+    /// 0, or one more than the number of a user.
+    user: u64,
+}
+
+const NO_PEER: Giver = Giver { owner: 0, user: 0 };
+
+/// The number of the next account. One that is taken each nanosecond lasts for centuries.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    static NOW: Cell<Giver> = const { Cell::new(Giver(0)) };
+    static NOW: Cell<Giver> = const { Cell::new(NO_PEER) };
 }
 
 /// Descriptors that are not closed yet, by giver. As many entries as descriptors at most.
@@ -32,15 +45,20 @@ impl Drop for Before {
 }
 
 impl Giver {
-    /// The frontends of a port, by any number that is the port's own.
-    pub const fn port(number: u64) -> Self {
-        // Odd: never another's number.
-        Self(number << 1 | 1)
+    /// Opens an account that no other peer of this process has.
+    pub fn unique() -> Self {
+        Self { owner: NEXT.fetch_add(1, Ordering::Relaxed), user: 0 }
     }
 
-    /// The processes of a user.
-    pub const fn user(uid: u32) -> Self {
-        Self((uid as u64).wrapping_add(1) << 1)
+    /// Returns the account of a user's processes among the peers of this account.
+    #[must_use]
+    pub const fn of_user(self, uid: u32) -> Self {
+        Self { owner: self.owner, user: (uid as u64).wrapping_add(1) }
+    }
+
+    /// The number that this account shares with those of its users.
+    pub(crate) fn owner(self) -> u64 {
+        self.owner
     }
 
     /// Does something that this one asks for: descriptors that come meanwhile are its.
@@ -84,17 +102,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn givers_are_told_apart_and_forgotten_when_nothing_waits() {
-        let (port, user) = (Giver::port(0), Giver::user(0));
-        assert!(port != user && user != Giver::default() && port != Giver::default());
+    fn descriptor_accounts_are_distinct_and_end_when_all_is_closed() {
+        let (port, other) = (Giver::unique(), Giver::unique());
+        let (user, same) = (port.of_user(0), other.of_user(0));
+        let mut all = vec![port, other, user, same, Giver::default()];
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 5, "each is another account");
         let seen = port.serve(|| (Giver::now(), user.serve(Giver::now), Giver::now()));
         assert_eq!((seen, Giver::now()), ((port, user, port), Giver::default()));
-        let one = Giver::port(u64::MAX >> 1);
-        (0..=UNCLOSED_MAX).for_each(|_| one.begin());
-        assert!(one.is_behind() && !port.is_behind());
-        one.end();
-        assert!(!one.is_behind());
-        (0..UNCLOSED_MAX).for_each(|_| one.end());
-        assert!(!unclosed().contains_key(&one));
+        (0..=UNCLOSED_MAX).for_each(|_| port.begin());
+        assert!(port.is_behind() && !user.is_behind() && !other.is_behind());
+        port.end();
+        assert!(!port.is_behind());
+        (0..UNCLOSED_MAX).for_each(|_| port.end());
+        assert!(!unclosed().contains_key(&port));
     }
 }

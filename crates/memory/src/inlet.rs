@@ -18,6 +18,7 @@ use crate::closing;
 use crate::giver::Giver;
 use crate::handed::{Handed, Kind};
 use crate::limits::DESCRIPTORS_RECEIVED_MAX;
+use crate::reaper;
 
 /// How many bytes were read, and whether descriptors were lost.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +125,9 @@ pub struct Incoming {
 impl From<OwnedFd> for Incoming {
     fn from(socket: OwnedFd) -> Self {
         in_line(&socket);
-        Self { socket: ManuallyDrop::new(socket), giver: Giver::now() }
+        let giver = Some(Giver::now()).filter(|giver| *giver != Giver::default());
+        let giver = giver.unwrap_or_else(Giver::unique);
+        Self { socket: ManuallyDrop::new(socket), giver }
     }
 }
 
@@ -169,11 +172,11 @@ impl Drop for Incoming {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let unread = rustix::net::recv(&socket, &mut [0; 1], flags);
         if unread.is_ok_and(|(_, bytes)| bytes > 0) {
-            if closing::is_held_up() {
-                // Whoever is there hears of the end at once.
+            if reaper::is_held_up(self.giver) {
+                // The peer learns of the end at once.
                 let _ = shutdown(&socket, Shutdown::Both);
             }
-            closing::own(self.giver, socket);
+            closing::slow(self.giver, socket);
         }
     }
 }

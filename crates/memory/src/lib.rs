@@ -45,6 +45,7 @@ pub mod packet_filter;
 pub mod packet_inlet;
 pub mod packet_ring;
 pub mod peer;
+mod reaper;
 pub mod slot;
 mod substitute;
 pub mod tcp;

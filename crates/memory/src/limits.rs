@@ -51,8 +51,15 @@ pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
 pub const LOOK_MESSAGES_MAX: usize = 4096;
 /// Most sockets and files that are found so.
 pub const LOOK_DESCRIPTORS_MAX: usize = 256;
-/// Most threads that close descriptors which take a while to close; and as many that close those
-/// which could wait for anybody.
+/// Most threads that close large memory files.
 pub const CLOSERS_MAX: usize = 4;
-/// Descriptors of one giver that may wait for them before it is turned away.
+/// Most threads that close, for the accounts of one port, descriptors whose close may block.
+pub const REAPERS_PER_OWNER_MAX: usize = 4;
+/// Most such threads of this process: one for each port that a host may have, and some.
+pub const REAPERS_MAX: usize = 2048;
+/// Stack of such a thread, in bytes; it needs some 10 KiB for what it looks through.
+pub const REAPER_STACK_BYTES: usize = 256 << 10;
+/// How long the close of a socket lingers at most, in nanoseconds; 100 ms.
+pub const CLOSE_PATIENCE_NS: i64 = 100_000_000;
+/// Descriptors of one account that may wait to be closed before its peer is turned away.
 pub const UNCLOSED_MAX: usize = 128;

@@ -308,7 +308,7 @@ fn hostile_memory_is_freed_elsewhere() {
 /// Who gives what is never closed is known by it, and nobody else is taken for it.
 #[test]
 fn hostile_givers_are_known() {
-    let (bad, good) = (Giver::port(7001), Giver::port(7002));
+    let (bad, good) = (Giver::unique(), Giver::unique());
     let (ours, theirs) = sockets();
     let ours = Incoming::from(ours).given_by(bad);
     let mut kept = Vec::new();

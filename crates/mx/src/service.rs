@@ -12,7 +12,6 @@ use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service};
-use causeway_memory::Giver;
 use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
@@ -348,10 +347,11 @@ impl Service for Messages {
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
         let value = self.vacancy();
         let Some(board) = self.boards.get_mut(&port) else { return };
-        let Some(group) = cx.ports.get(port).map(|port| port.spec.group.clone()) else { return };
+        let Some(of) = cx.ports.get(port) else { return };
+        let (group, account) = (of.spec.group.clone(), of.giver);
         let cred = sockopt::socket_peercred(&stream).ok();
         let uid = cred.map(|cred| cred.uid.as_raw());
-        let giver = uid.map_or_else(Giver::default, Giver::user);
+        let giver = uid.map_or(account, |uid| account.of_user(uid));
         let stream = stream.given_by(giver);
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_memory::handed::{Handed, Kind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketType, sockopt};
+use rustix::net::{SendFlags, Shutdown, SocketType, sockopt};
 
 use crate::rescue;
 
@@ -16,6 +16,9 @@ pub enum DoorbellError {
     /// A file or socket could block us or lie about being ready.
     #[error("the descriptor is not an eventfd")]
     NotAnEventfd,
+    /// Descriptors among the bytes would be closed with the socket, and their closes may block.
+    #[error("the socket has unread bytes in it; hand over one to which nothing was written")]
+    Unread,
     /// The kernel refused.
     #[error("the eventfd cannot be set up: {0}")]
     Kernel(Errno),
@@ -33,13 +36,24 @@ fn admit(fd: &Handed) -> Result<(), DoorbellError> {
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(DoorbellError::Kernel)
 }
 
-/// Whether `fd` is a Unix stream socket, on which a send can be told not to wait.
-fn is_unix_stream(fd: &Handed) -> Result<bool, DoorbellError> {
+/// Returns whether `fd` is a Unix stream socket, on which a send need not block. From then on nothing
+/// can be written to it.
+///
+/// # Errors
+/// [`DoorbellError::Unread`].
+fn admit_unix_stream(fd: &Handed) -> Result<bool, DoorbellError> {
     if fd.kind() != Kind::Unix {
         return Ok(false);
     }
     let kind = sockopt::socket_type(fd).map_err(DoorbellError::Kernel)?;
-    Ok(kind == SocketType::STREAM)
+    if kind != SocketType::STREAM {
+        return Ok(false);
+    }
+    rustix::net::shutdown(fd, Shutdown::Read).map_err(DoorbellError::Kernel)?;
+    match rustix::io::ioctl_fionread(fd).map_err(DoorbellError::Kernel)? {
+        0 => Ok(true),
+        _ => Err(DoorbellError::Unread),
+    }
 }
 
 /// The guest's "I put something in the ring" (vhost-user's kick).
@@ -81,7 +95,7 @@ impl Notifier {
     /// bytes in one for each notification.
     pub fn new(fd: impl Into<Handed>) -> Result<Self, DoorbellError> {
         let fd = fd.into();
-        let socket = is_unix_stream(&fd)?;
+        let socket = admit_unix_stream(&fd)?;
         if !socket {
             admit(&fd)?;
         }

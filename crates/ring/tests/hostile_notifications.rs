@@ -117,6 +117,19 @@ fn hostile_notifiers_that_could_block() {
     }
 }
 
+/// What lies unread in a notifier, descriptors say, would be closed with it.
+#[test]
+fn hostile_stream_with_unread_bytes_is_refused() {
+    let (mut theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+    std::io::Write::write_all(&mut theirs, b"x").unwrap();
+    assert_eq!(Notifier::new(OwnedFd::from(ours)).unwrap_err(), DoorbellError::Unread);
+    let (mut theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+    let notifier = Notifier::new(OwnedFd::from(ours)).unwrap();
+    assert!(std::io::Write::write_all(&mut theirs, b"x").is_err(), "nothing can be put there");
+    notifier.notify().unwrap();
+    std::io::Read::read_exact(&mut theirs, &mut [0; 8]).unwrap();
+}
+
 #[test]
 fn a_rescue_ends_with_its_thread_and_disturbs_nobody() {
     for _ in 0..20 {

@@ -266,3 +266,20 @@ fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
     assert!(!gives(roster, now + 1, 0), "others have work for the processor");
     assert!(gives(roster, now + 2, 0), "no longer");
 }
+
+/// The first port of every group has the same place and serial number in its shard.
+#[test]
+fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
+    let account = |group: &str| {
+        let group: Name = group.parse().unwrap();
+        let service = Box::new(Sources(0, 0));
+        let mut shard = Shard::new(group.clone(), service, Pacing::default()).unwrap();
+        let mac = crate::spec::Mac([2, 0, 0, 0, 0, 1]);
+        let net = crate::spec::NetSpec { mac, mtu: 1500, queue_pairs: 1, learn: false };
+        let (name, kind) = (group.clone(), crate::spec::PortKind::Net(net));
+        let spec = PortSpec { name: name.clone(), group, socket: "/unused".into(), kind };
+        shard.port_add(spec, false).unwrap();
+        shard.ports.by_name(&name).map(|port| port.giver).unwrap()
+    };
+    assert_ne!(account("red"), account("blue"));
+}

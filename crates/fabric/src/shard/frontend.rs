@@ -63,8 +63,8 @@ impl Shard {
 
     fn admit(&mut self, id: PortId, stream: Incoming) -> Result<(), String> {
         let now = self.now_ns;
-        let stream = stream.given_by(id.giver());
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
+        let stream = stream.given_by(port.giver);
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
             self.with(|s, cx| s.attached(cx, id, stream));
@@ -79,7 +79,7 @@ impl Shard {
                         allocate memory";
             return Err(text.into());
         }
-        if id.giver().is_behind() {
+        if port.giver.is_behind() {
             let text = "a frontend was turned away: descriptors of earlier ones take long to close";
             return Err(text.into());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use causeway_memory::Giver;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
@@ -39,6 +40,7 @@ impl Shard {
             spec,
             group,
             id,
+            giver: Giver::unique(),
             state: PortState::Listening,
             fault: None,
             faults_total: 0,

@@ -1,0 +1,186 @@
+//! Closes descriptors whose close may block, in threads that no two peers share.
+//!
+//! Each descriptor belongs to an [account](Giver). One thread at a time closes for one account, and
+//! at most [`REAPERS_PER_OWNER_MAX`] for the accounts of one port, so a close that blocks delays
+//! closes of the same peer only. A TCP socket that lingers blocks its close for as long as its
+//! option says, and one that lies unread in a Unix socket is not always found before; so each thread
+//! interrupts itself every [`CLOSE_PATIENCE_NS`], which ends the wait of a lingering close (the
+//! connection is then closed in the background, as without the option).
+//!
+//! A FUSE server may hold up the flush of its file without any bound. Its account then stays behind,
+//! and its peer is refused, until the server answers or ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+use crate::giver::Giver;
+use crate::limits::{CLOSE_PATIENCE_NS, REAPER_STACK_BYTES, REAPERS_MAX, REAPERS_PER_OWNER_MAX};
+
+/// A close that may block.
+pub(crate) type Close = Box<dyn FnOnce() + Send>;
+
+/// Pending closes of a port's accounts.
+#[derive(Default)]
+struct Owner {
+    waiting: VecDeque<(Giver, Close)>,
+    /// Accounts whose close is under way.
+    serving: Vec<Giver>,
+    /// Threads that close for them.
+    threads: usize,
+}
+
+impl Owner {
+    /// Takes the oldest close of an account that no thread serves, or returns `None`.
+    fn next(&mut self) -> Option<(Giver, Close)> {
+        let at = self.waiting.iter().position(|(giver, _)| !self.serving.contains(giver))?;
+        let (giver, close) = self.waiting.remove(at)?;
+        self.serving.push(giver);
+        Some((giver, close))
+    }
+
+    fn done(&mut self, giver: Giver) {
+        if let Some(at) = self.serving.iter().position(|served| *served == giver) {
+            self.serving.swap_remove(at);
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    owners: BTreeMap<u64, Owner>,
+    threads: usize,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { owners: BTreeMap::new(), threads: 0 });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has `close` called in a thread that closes for `giver` only. Where the host refuses a thread, the
+/// close waits for the next thread of any account that ends.
+pub(crate) fn hand_over(giver: Giver, close: Close) {
+    let mut state = state();
+    let threads = state.threads;
+    let number = giver.owner();
+    let owner = state.owners.entry(number).or_default();
+    owner.waiting.push_back((giver, close));
+    let full = owner.threads >= REAPERS_PER_OWNER_MAX || threads >= REAPERS_MAX;
+    if full || owner.serving.contains(&giver) {
+        return;
+    }
+    let thread = thread::Builder::new().name("causeway-reaper".into());
+    if thread.stack_size(REAPER_STACK_BYTES).spawn(move || work(number)).is_ok() {
+        owner.threads = owner.threads.saturating_add(1);
+        state.threads = threads.saturating_add(1);
+    }
+}
+
+/// Whether closes of this account wait for one that takes its time.
+pub(crate) fn is_held_up(giver: Giver) -> bool {
+    let state = state();
+    let owner = state.owners.get(&giver.owner());
+    owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == giver))
+}
+
+fn work(first: u64) {
+    let _interrupted = Interrupted::new();
+    let mut number = first;
+    loop {
+        let next = state().next(&mut number);
+        let Some((giver, close)) = next else { return };
+        close();
+        if let Some(owner) = state().owners.get_mut(&number) {
+            owner.done(giver);
+        }
+    }
+}
+
+impl State {
+    /// Takes a close of the owner with this number for the calling thread; then one of an owner that
+    /// has no thread, and stores its number. `None`: the thread ends, and is no longer counted.
+    fn next(&mut self, number: &mut u64) -> Option<(Giver, Close)> {
+        if let Some(owner) = self.owners.get_mut(number) {
+            if let Some(taken) = owner.next() {
+                return Some(taken);
+            }
+            owner.threads = owner.threads.saturating_sub(1);
+            if owner.waiting.is_empty() && owner.serving.is_empty() && owner.threads == 0 {
+                self.owners.remove(number);
+            }
+        }
+        let mut without = self.owners.iter_mut().filter(|(_, owner)| owner.threads == 0);
+        let found = without.find_map(|(found, owner)| {
+            let taken = owner.next()?;
+            owner.threads = 1;
+            *number = *found;
+            Some(taken)
+        });
+        if found.is_none() {
+            self.threads = self.threads.saturating_sub(1);
+        }
+        found
+    }
+}
+
+/// Interrupts the calling thread every [`CLOSE_PATIENCE_NS`] until it is dropped.
+struct Interrupted(Option<libc::timer_t>);
+
+impl Interrupted {
+    fn new() -> Self {
+        prepare();
+        // SAFETY: all-zero is a valid sigevent and a valid itimerspec; both live throughout the
+        // calls, and the timer is one that the first call made.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = SIGNAL;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut timer: libc::timer_t = std::mem::zeroed();
+            if libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) != 0 {
+                return Self(None);
+            }
+            let mut every: libc::itimerspec = std::mem::zeroed();
+            every.it_interval.tv_nsec = CLOSE_PATIENCE_NS;
+            every.it_value = every.it_interval;
+            libc::timer_settime(timer, 0, &raw const every, std::ptr::null_mut());
+            Self(Some(timer))
+        }
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        if let Some(timer) = self.0 {
+            // SAFETY: the timer was made by `new` and is deleted once.
+            unsafe { libc::timer_delete(timer) };
+        }
+    }
+}
+
+/// Ignored by a process that has no handler for it, so a stray one does no harm.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Gives the process a handler for the signal, once, and lets the signal through to this thread.
+fn prepare() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        // SAFETY: all-zero is a valid sigaction (empty mask, no flags: without SA_RESTART a system
+        // call that the signal interrupts ends with EINTR); the handler touches nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut());
+        }
+    });
+    // SAFETY: all-zero is a valid sigset_t, and `set` is live throughout.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, SIGNAL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
