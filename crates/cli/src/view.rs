@@ -33,6 +33,9 @@ pub struct Port {
     /// How often a frontend connected.
     #[serde(default)]
     pub connects_total: u64,
+    /// Lasting conditions that the operator should know of.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Whether its frontend stays connected while causewayd is replaced.
     #[serde(default)]
     pub held: bool,

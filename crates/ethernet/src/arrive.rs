@@ -15,7 +15,7 @@ use crate::flood::Seen;
 use crate::forward::{Origin, Route, attempt};
 use crate::job::Taken;
 use crate::limits::{ARRIVALS_AT_ONCE, ARRIVALS_PER_TURN_MAX};
-use crate::port::Directory;
+use crate::port::{Directory, NetPort};
 use crate::resume::Rest;
 use crate::route::Place;
 use crate::run::{Offer, Run, Way};
@@ -42,14 +42,13 @@ impl Directory {
 
     /// An address of a port of ours is said to be elsewhere: believed while its guest does not run.
     fn moved(&mut self, place: Place, source: u64) -> bool {
+        if self.running(source).is_some() {
+            return false;
+        }
         if let Some(&(at, told)) = self.away.get(&source)
             && (at == place || (told && self.uplinks.is_up(at)))
         {
             return true;
-        }
-        let owner = self.owner(Mac(ethernet::address(source)));
-        if owner.is_none_or(|port| !port.receive.is_empty()) {
-            return false;
         }
         self.away.insert(source, (place, false));
         self.table.touch();
@@ -104,6 +103,32 @@ fn fitting(frames: &[Arrival], left_ns: u64) -> &[Arrival] {
     frames.get(..count).unwrap_or(frames)
 }
 
+/// Counts and logs a peer's claim to an address if that of a guest which runs here.
+fn contest(directory: &mut Directory, cx: &mut Context<'_>, place: Place, mac: Mac) {
+    let Some(at) = directory.running(ethernet::number(mac.0)) else { return };
+    directory.uplinks.contested(place);
+    let warning = directory.get(at).and_then(|port| directory.contest(port));
+    let Some(port) = directory.get_mut(at) else { return };
+    port.counters.contested = port.counters.contested.wrapping_add(1);
+    if let Some(warning) = warning {
+        cx.warn(port.id, warning);
+    }
+}
+
+impl Directory {
+    /// Returns what the operator should know of a peer that claims the address of a running guest.
+    pub(crate) fn contest(&self, port: &NetPort) -> Option<String> {
+        let at = self.contested(port)?;
+        let (mac, link) = (port.spec.mac, self.name(at));
+        let peer = self.uplinks.peer(at).unwrap_or("-");
+        Some(format!(
+            "peer {peer} of link {link} claims address {mac} of the guest that runs here: frames to \
+             it stay on this host, and hosts beyond may send them to the peer; give one of the two \
+             guests another address, or stop it"
+        ))
+    }
+}
+
 impl Ethernet {
     /// Takes what links brought.
     pub(crate) fn take_in(&mut self, cx: &mut Context<'_>) -> Served {
@@ -156,15 +181,16 @@ impl Ethernet {
     }
 
     /// Where a peer says that addresses are, or are no more.
-    fn told(&mut self, cx: &Context<'_>, id: LinkId, macs: &[Mac], here: bool) {
+    fn told(&mut self, cx: &mut Context<'_>, id: LinkId, macs: &[Mac], here: bool) {
         let directory = &mut self.directory;
         let Some(place) = directory.uplinks.place_of(id) else { return };
         for mac in macs {
             let number = ethernet::number(mac.0);
             match (here, directory.owner(*mac).is_some()) {
-                // Newer than all that was said of it: also than our guest's start.
+                // Newer than all that was said of it. It takes effect when our guest stops.
                 (true, true) => {
                     directory.away.insert(number, (place, true));
+                    contest(directory, cx, place, *mac);
                 }
                 (true, false) => {
                     directory.table.tell(mac.0, place, cx.now_ns);

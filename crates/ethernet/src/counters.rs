@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// The counter of contested addresses.
+pub(crate) const CONTESTED: &str = "contested_addresses_total";
+
 /// Why a frame was not delivered, or not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
@@ -107,6 +110,8 @@ pub struct Counters {
     pub checksummed: u64,
     /// Frames for this guest that were cut in software.
     pub cut: u64,
+    /// Claims of peers to this guest's address while it runs here; at a link, claims by its peer.
+    pub contested: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
@@ -147,6 +152,7 @@ impl Counters {
             ("receive_held_total", self.held),
             ("receive_checksummed_total", self.checksummed),
             ("receive_cut_total", self.cut),
+            (CONTESTED, self.contested),
         ];
         let drops =
             DropReason::ALL.map(|why| (format!("drop_{}_total", why.name()), self.drops(why)));
@@ -170,7 +176,7 @@ mod tests {
         counters.received(1, 100);
         counters.transmitted(1, 60);
         let names = counters.by_name();
-        assert_eq!(names.len(), 7 + DropReason::ALL.len());
+        assert_eq!(names.len(), 8 + DropReason::ALL.len());
         assert_eq!(names["drop_bad_header_total"], 1);
         assert_eq!(names["drop_sender_fault_total"], 10);
         assert_eq!(names["drop_sender_down_total"], 11);

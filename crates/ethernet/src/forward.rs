@@ -154,7 +154,7 @@ impl Directory {
         if is_group(destination) {
             return (Route::All, None);
         }
-        let away = || self.away.get(&ethernet::number(destination)).map(|(at, _)| *at);
+        let away = || self.moved_to(ethernet::number(destination));
         let moved = if self.away.is_empty() { None } else { away() };
         let known = self.table.lookup_until(destination, now_ns);
         let until_ns = known.map(|(_, until_ns)| until_ns);

@@ -113,7 +113,7 @@ pub(crate) struct Directory {
     places: Vec<Option<NetPort>>,
     pub table: Table<u32>,
     /// Configured addresses of our ports that are elsewhere now, behind links; and whether the
-    /// peer there said so itself.
+    /// peer there said so itself. Of no effect while the port's guest runs ([`Self::moved_to`]).
     pub away: HashMap<u64, (Place, bool)>,
     pub uplinks: Uplinks,
     pub floods: Floods,
@@ -205,6 +205,25 @@ impl Directory {
     /// The port that has an address configured.
     pub fn owner(&self, mac: Mac) -> Option<&NetPort> {
         self.places.iter().flatten().find(|p| p.spec.mac == mac)
+    }
+
+    /// The place of the port that has an address configured, if its guest runs.
+    pub fn running(&self, number: u64) -> Option<u32> {
+        let place = self.table.configured(number)?;
+        self.get(place).filter(|port| !port.receive.is_empty()).map(|_| place)
+    }
+
+    /// The link behind which the configured address of a port is now. A peer's claim counts only
+    /// while the port's guest does not run.
+    pub fn moved_to(&self, number: u64) -> Option<Place> {
+        let (at, _) = self.away.get(&number)?;
+        self.running(number).is_none().then_some(*at)
+    }
+
+    /// The peer that claims the address of a port whose guest runs.
+    pub fn contested(&self, port: &NetPort) -> Option<Place> {
+        let (at, reported) = self.away.get(&port.mac)?;
+        (*reported && self.uplinks.is_up(*at) && !port.receive.is_empty()).then_some(*at)
     }
 
     /// The hash of a flow.

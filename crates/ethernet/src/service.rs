@@ -290,6 +290,11 @@ impl Service for Ethernet {
         port.map(|p| p.counters.by_name()).unwrap_or_default()
     }
 
+    fn warnings(&self, port: PortId) -> Vec<String> {
+        let port = self.directory.place(port).and_then(|place| self.directory.get(place));
+        port.and_then(|port| self.directory.contest(port)).into_iter().collect()
+    }
+
     fn trace(
         &self,
         ports: &Ports,

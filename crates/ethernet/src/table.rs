@@ -148,6 +148,11 @@ impl<P: Copy + Eq + Hash> Table<P> {
         self.version = self.version.wrapping_add(1);
     }
 
+    /// The port that has an address configured.
+    pub fn configured(&self, number: u64) -> Option<P> {
+        self.places.get(&number).filter(|place| place.seen.is_none()).map(|place| place.port)
+    }
+
     /// Where frames to `address` go; aged addresses are unknown.
     #[inline]
     pub fn lookup(&self, address: Address, now_ns: u64) -> Option<P> {

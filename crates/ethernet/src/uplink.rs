@@ -15,7 +15,7 @@ use causeway_fabric::carrier::{Carrier, LinkId, Membership, Notice, Outgoing, Re
 use causeway_fabric::control::CommandError;
 use causeway_fabric::spec::Name;
 
-use crate::counters::{Counters, DropReason};
+use crate::counters::{CONTESTED, Counters, DropReason};
 use crate::limits::LINKS_PER_GROUP_MAX;
 use crate::route::Place;
 
@@ -229,12 +229,24 @@ impl Uplinks {
         }
     }
 
+    /// Counts a claim of the peer there to the address of a guest that runs here.
+    pub fn contested(&mut self, place: Place) {
+        if let Some(bundle) = self.get_mut(place) {
+            bundle.counters.contested = bundle.counters.contested.wrapping_add(1);
+        }
+    }
+
+    /// The peer at a place.
+    pub fn peer(&self, place: Place) -> Option<&str> {
+        self.get(place).map(|bundle| bundle.peer.as_str())
+    }
+
     /// What was dropped of what came by links, by the link that stands for each peer.
     pub fn drops(&self) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
             let seat = bundle.active().or(bundle.seats.first())?;
             let drops = bundle.counters.by_name().into_iter();
-            let drops = drops.filter(|(name, _)| name.starts_with("drop_"));
+            let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
             Some((seat.member.id, drops.collect()))
         };
         self.bundles.iter().flatten().filter_map(of).collect()

@@ -208,6 +208,9 @@ pub struct PortView {
     pub host_faults_total: u64,
     /// How often a frontend has connected.
     pub connects_total: u64,
+    /// Conditions that last and that the operator should know of, each with its remedy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Negotiated virtio features, hexadecimal.
     pub features: String,
     /// Guest memory granted now, in bytes.

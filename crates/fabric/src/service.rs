@@ -127,6 +127,11 @@ pub trait Service: Send + std::fmt::Debug {
     /// Counters of one port, by name.
     fn counters(&self, port: PortId) -> BTreeMap<String, u64>;
 
+    /// Returns the conditions of one port that last and that the operator should know of.
+    fn warnings(&self, _port: PortId) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Explains a query if it is of this service.
     fn trace(
         &self,
@@ -241,6 +246,16 @@ impl Context<'_> {
             log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
         }
         port.fault = Some(reason);
+    }
+
+    /// Logs an event at a port that is no fault of its guest, at most as often as the port may log.
+    pub fn warn(&mut self, port: PortId, event: impl std::fmt::Display) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(port) else { return };
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::warn!(port = name, suppressed = more; "{event}");
+        }
     }
 
     /// Watches `fd`: [`Service::ready`] is called with `value` once whenever reading or writing

@@ -176,6 +176,36 @@ fn a_guest_that_moves_is_found_at_once() {
     assert_eq!(receive(&mut back).1, third);
 }
 
+#[test]
+fn hostile_peer_takes_no_address_of_a_guest_that_runs_here() {
+    let (a, b) = (Host::new(), Host::new());
+    let mut one = a.port(1, "red");
+    let mut here = a.port(9, "red");
+    let to_b = link(&a, 27, 28, 21008, "red", 7);
+    let to_a = link(&b, 28, 27, 21008, "red", 7);
+    wait_up(&a, &to_b);
+    wait_heard(&b, &to_a, 2);
+    assert!(a.view("p9").warnings.is_empty());
+    let mut thief = b.port(9, "red");
+    let claims = || a.view("p9").counters["contested_addresses_total"];
+    wait(|| claims() > 0, || format!("{:?}", a.view("p9")));
+    let first = unicast(1, 9, 60);
+    send(&mut one, &first);
+    assert_eq!(receive(&mut here).1, first);
+    // Nor does it send in the guest's name.
+    send(&mut thief, &frame([0xff; 6], mac(9), 61));
+    wait_counter(&a, &to_b, "drop_spoofed_source_total", 1);
+    assert!(is_silent(&mut one) && is_silent(&mut thief));
+    let warnings = a.view("p9").warnings;
+    let names = |text: &str| warnings[0].contains(text);
+    assert!(names(&to_b) && names("52:54:00:00:00:09"), "{warnings:?}");
+    assert!(a.link_counter(&to_b, "contested_addresses_total") > 0);
+    // The claim counts once the guest has stopped.
+    drop(here);
+    reaches(&mut one, &mut thief, 62);
+    assert!(a.view("p9").warnings.is_empty());
+}
+
 /// Waits until frames to address 9 come there; the first ones may be on the old way.
 fn reaches(from: &mut NetPort, to: &mut NetPort, len: usize) {
     let there = unicast(1, 9, len);

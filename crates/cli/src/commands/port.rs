@@ -84,6 +84,7 @@ fn text(port: &Port) -> String {
     if let Some(reason) = &port.host_fault {
         list.push(("host fault", format!("{reason} ({} in all)", port.host_faults_total)));
     }
+    list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
     list.push(("socket", port.socket.clone()));
     if port.held {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));

@@ -281,6 +281,7 @@ fn view(spec: &PortSpec) -> PortView {
         host_fault: None,
         host_faults_total: 0,
         connects_total: 0,
+        warnings: Vec::new(),
         features: "0x0".into(),
         memory_bytes: 0,
         queues: Vec::new(),

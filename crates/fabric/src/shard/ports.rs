@@ -153,6 +153,7 @@ impl Shard {
             host_fault: port.host_fault.clone(),
             host_faults_total: port.host_faults_total,
             connects_total: port.connects_total,
+            warnings: self.service.warnings(port.id),
             features: format!("{:#x}", port.features()),
             memory_bytes: port.map().map_or(0, causeway_memory::Map::bytes),
             queues: port.queues.iter().enumerate().map(queue).collect(),
