@@ -156,22 +156,28 @@ impl PacketSocket {
         address: Option<[u8; 6]>,
     ) -> Result<Self, PacketError> {
         let to = |address| [&GROUPS[..], &to_address(address), &[Step::end(true)]].concat();
-        Self::open_with(name, protocol, &address.map(to).unwrap_or_default(), FINISH_BYTES)
+        let program = address.map(to).unwrap_or_default();
+        Self::open_with(name, protocol, |_| program, FINISH_BYTES)
     }
 
     /// Opens a socket on an interface that is up, for bare frames of one EtherType that the program
-    /// takes, from the first on; nothing stands before them.
+    /// takes, from the first on; nothing stands before them. The program is made for the index of
+    /// the interface.
     ///
     /// # Errors
     /// [`PacketError`] says what to do.
-    pub fn open_bare(name: &str, protocol: u16, program: &[Step]) -> Result<Self, PacketError> {
+    pub fn open_bare(
+        name: &str,
+        protocol: u16,
+        program: impl FnOnce(u32) -> Vec<Step>,
+    ) -> Result<Self, PacketError> {
         Self::open_with(name, protocol, program, 0)
     }
 
     fn open_with(
         name: &str,
         protocol: u16,
-        program: &[Step],
+        program: impl FnOnce(u32) -> Vec<Step>,
         before: usize,
     ) -> Result<Self, PacketError> {
         let host = |e: io::Error| match e.raw_os_error() {
@@ -186,6 +192,7 @@ impl PacketSocket {
             .map_err(|e| host(e.into()))?;
         let fd_ref = fd.as_fd();
         let index = netdevice::name_to_index(fd_ref, name).map_err(|e| host(e.into()))?;
+        let program = program(index);
         let index = libc::c_int::try_from(index).unwrap_or(libc::c_int::MAX);
         let flags = ask(fd_ref, name, libc::SIOCGIFFLAGS).map_err(host)?;
         // SAFETY: this question is answered by flags.
@@ -208,7 +215,7 @@ impl PacketSocket {
         };
         set(fd_ref, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(host)?;
         if !program.is_empty() {
-            attach(fd_ref, program).map_err(host)?;
+            attach(fd_ref, &program).map_err(host)?;
         }
         bind(fd_ref, index, protocol).map_err(host)?;
         Ok(Self { fd, mtu, before })

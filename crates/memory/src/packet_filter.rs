@@ -6,6 +6,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::packet::set_at;
 
+/// Where a frame says its EtherType, in bytes from its beginning.
+const ETHERTYPE: u32 = 12;
+
 /// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
@@ -29,6 +32,14 @@ pub enum Load {
     Value(u32),
     /// None: what was kept.
     Kept,
+    /// None: the EtherType that the host reads from the frame.
+    Protocol,
+    /// None: for whom the host takes the frame to be (packet(7), `sll_pkttype`).
+    PacketType,
+    /// None: the index of the interface that the frame came by.
+    Interface,
+    /// None: 1 if the host took a VLAN tag off, else 0.
+    Tagged,
 }
 
 /// What is compared.
@@ -72,7 +83,17 @@ impl Step {
             Load::Byte(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_B, at),
             Load::Value(value) => Self::plain(libc::BPF_LD | libc::BPF_IMM, value),
             Load::Kept => Self::plain(libc::BPF_LD | libc::BPF_MEM, 0),
+            Load::Protocol => Self::ancillary(libc::SKF_AD_PROTOCOL),
+            Load::PacketType => Self::ancillary(libc::SKF_AD_PKTTYPE),
+            Load::Interface => Self::ancillary(libc::SKF_AD_IFINDEX),
+            Load::Tagged => Self::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT),
         }
+    }
+
+    /// Loads what the host knows of the frame besides its bytes.
+    const fn ancillary(what: libc::c_int) -> Self {
+        let at = libc::SKF_AD_OFF.wrapping_add(what).cast_unsigned();
+        Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_W, at)
     }
 
     /// Calculates.
@@ -107,6 +128,30 @@ impl Step {
     pub const fn end(takes: bool) -> Self {
         Self::plain(libc::BPF_RET | libc::BPF_K, if takes { u32::MAX } else { 0 })
     }
+}
+
+/// Only what is loaded and has this value is looked at by what follows.
+pub const fn only(what: Load, value: u32) -> [Step; 3] {
+    [Step::load(what), Step::branch(If::Is(value), 1, 0), Step::end(false)]
+}
+
+/// Only frames that came by this interface, untagged and of this EtherType are looked at by what
+/// follows, and none that this host sends. Whoever has the socket may bind it anew, to another
+/// protocol or interface, but hears no more by that.
+pub fn came_by(interface: u32, protocol: u16) -> Vec<Step> {
+    let sent = [
+        Step::load(Load::PacketType),
+        Step::branch(If::AtLeast(libc::PACKET_OUTGOING.into()), 0, 1),
+        Step::end(false),
+    ];
+    let all = [
+        only(Load::Protocol, protocol.into()),
+        only(Load::Interface, interface),
+        only(Load::Tagged, 0),
+        sent,
+        only(Load::Half(ETHERTYPE), protocol.into()),
+    ];
+    all.concat()
 }
 
 /// Frames to this address alone are looked at by what follows.

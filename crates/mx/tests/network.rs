@@ -5,14 +5,17 @@ mod common;
 
 use std::os::fd::OwnedFd;
 
+use causeway_fabric::control::Command;
+use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_memory::create;
 use causeway_message::rings::Holds;
 use causeway_message::split::{Event, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
 use causeway_ring::channel::Head;
 use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::mxoe::{Eager, Ends, Header, Packet, emit};
 use common::rings::{Rings, at};
-use common::{Host, Process, nic, soon, with_wire};
+use common::{Host, Process, interface_board, nic, soon, with_wire};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -381,4 +384,81 @@ fn interfaces() {
 #[test]
 fn interfaces_may_be_down_and_must_carry_the_frames() {
     with_wire("interfaces_may_be_down_and_must_carry_the_frames", interfaces);
+}
+
+/// Binds the socket of an endpoint (descriptor 1st) as the process that has it may, and prints what it
+/// hears of a frame (2nd, in hexadecimal) that it must hear, and of the same as an IP packet.
+const REBIND: &str = r"
+import ctypes, socket, struct, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+s.settimeout(0.1)
+frame = bytes.fromhex(sys.argv[2])
+ip = frame[:12] + bytes([8, 0]) + frame[14:]
+tagged = frame[:12] + bytes([0x81, 0, 0, 5]) + frame[12:]
+libc = ctypes.CDLL(None)
+def hears(by, what):
+    r = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    r.bind((by, 0))
+    r.send(what)
+    try:
+        return len(s.recv(9999)) > 0
+    except TimeoutError:
+        return False
+assert hears('far', frame), 'its own'
+assert not hears('far', ip)
+try:
+    s.setsockopt(socket.SOL_SOCKET, 27, struct.pack('i', 0))
+    raise SystemExit('the filter can be taken off')
+except PermissionError:
+    pass
+s.setsockopt(263, 23, struct.pack('i', 0))
+every = [0, socket.if_nametoindex('near'), socket.if_nametoindex('far')]
+for protocol in [3, 0x800]:
+    for index in every:
+        to = struct.pack('=HHiHBB8s', 17, socket.htons(protocol), index, 0, 0, 0, b'')
+        assert libc.bind(s.fileno(), to, len(to)) == 0, 'it may be bound anew'
+        for by in ['near', 'far']:
+            for what in [ip, tagged]:
+                assert not hears(by, what), (protocol, index, by)
+        # Sent by this host at its interface, or heard at the other.
+        assert not hears('near', frame), (protocol, index)
+";
+
+fn rebound() {
+    let host = Host::new();
+    let spec = interface_board(&host.dir, "x", "near");
+    let PortKind::Mx(mx) = spec.kind.clone() else { panic!() };
+    let kind = PortKind::Mx(MxSpec { bypass: true, ..mx });
+    host.handle.call(Command::PortAdd(PortSpec { kind, ..spec })).unwrap();
+    let mut process = host.attach("x");
+    process.ask(Ask::Open { tag: 5, endpoint: 3, key: 9 });
+    let (tell, fds) = process.hear();
+    assert!(matches!(tell, Tell::Opened { code: 0, bypass: 1, .. }), "{tell:?}");
+    let [_, _, board @ ..] = nic("x").to_be_bytes();
+    let header = Header { destination: board, source: [2; 6], peer_index: 7 };
+    let eager = Eager {
+        ends: Ends { destination: 3, source: 1 },
+        data: &[7; 40],
+        sequence: 1,
+        acknowledged: 2,
+        match_info: 3,
+        session: 4,
+    };
+    let (head, data) = emit(&header, &Packet::Tiny(eager));
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let socket = fds.first().unwrap();
+    rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::empty()).unwrap();
+    let mut python = std::process::Command::new("python3");
+    let number = std::os::fd::AsRawFd::as_raw_fd(socket).to_string();
+    python.args(["-c", REBIND, &number, &(hex(head.bytes()) + &hex(data))]);
+    match python.status() {
+        Err(_) => eprintln!("skipped: takes python3"),
+        Ok(status) => assert!(status.success(), "see above"),
+    }
+}
+
+/// The process that has an endpoint's socket hears by it nothing but that endpoint's packets.
+#[test]
+fn hostile_process_that_binds_its_socket_anew_hears_nothing_of_others() {
+    with_wire("hostile_process_that_binds_its_socket_anew_hears_nothing_of_others", rebound);
 }

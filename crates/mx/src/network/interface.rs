@@ -88,8 +88,8 @@ impl Interface {
     pub fn give(&mut self, endpoint: u8) -> Result<OwnedFd, PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
-        let program = sieve::of_endpoint(self.address, endpoint);
-        let socket = self.socket_for(&program)?;
+        let program = |index| sieve::of_endpoint_at(index, self.address, endpoint);
+        let socket = self.socket_for(program)?;
         packet_filter::lock(socket.as_fd()).map_err(host)?;
         let mut elsewhere = self.elsewhere;
         elsewhere.add(endpoint);
@@ -143,7 +143,10 @@ impl Interface {
     }
 
     /// A socket here, for what the program takes.
-    fn socket_for(&self, program: &[Step]) -> Result<PacketSocket, PacketError> {
+    fn socket_for(
+        &self,
+        program: impl FnOnce(u32) -> Vec<Step>,
+    ) -> Result<PacketSocket, PacketError> {
         let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, program)?;
         hold_received(&socket, SOCKET_BYTES);
         hold_sent(&socket, SOCKET_BYTES);
@@ -153,7 +156,7 @@ impl Interface {
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
         let program = sieve::of_board(self.address, &self.elsewhere);
-        let socket = self.socket_for(&program)?;
+        let socket = self.socket_for(|_| program)?;
         let needed = FRAME_LEN_NARROW.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(

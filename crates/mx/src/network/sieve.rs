@@ -1,8 +1,8 @@
 //! Which frames a socket takes where processes are at the network themselves: each those of its
 //! endpoint, and the daemon those of all others.
 
-use causeway_memory::packet_filter::{Do, GROUPS, If, Load, Step, to_address};
-use causeway_wire::mxoe::{HEADER_LEN, Kind};
+use causeway_memory::packet_filter::{Do, GROUPS, If, Load, Step, came_by, to_address};
+use causeway_wire::mxoe::{ETHER_TYPE, HEADER_LEN, Kind};
 
 /// Where a packet says its type, in bytes from the beginning of its frame.
 const KIND: u32 = HEADER_LEN as u32;
@@ -61,8 +61,17 @@ fn endpoint(for_board: bool) -> [Step; 12] {
     ]
 }
 
-/// What a process takes: packets to its endpoint of that board, and none for boards.
-pub fn of_endpoint(board: [u8; 6], own: u8) -> Vec<Step> {
+/// What a process takes: frames of MXoE that came by that interface, with packets to its endpoint of
+/// that board. The process may bind its socket to another protocol or interface; then it hears
+/// nothing but that either.
+pub fn of_endpoint_at(interface: u32, board: [u8; 6], own: u8) -> Vec<Step> {
+    let mut program = came_by(interface, ETHER_TYPE);
+    program.extend(of_endpoint(board, own));
+    program
+}
+
+/// Packets to an endpoint of that board, and none for boards.
+fn of_endpoint(board: [u8; 6], own: u8) -> Vec<Step> {
     let ours = [Step::branch(If::Is(own.into()), 0, 1), Step::end(true), Step::end(false)];
     [&to_address(board)[..], &endpoint(false), &ours].concat()
 }
