@@ -3,9 +3,10 @@
 
 mod common;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use causeway_attach::vhost_user::FrontendReq as R;
+use causeway_attach::vhost_user::VhostUserProtocolFeatures as P;
 use causeway_attach::vhost_user::message::{InflightSpec, emit_table};
 use causeway_attach::vhost_user::server::features;
 use causeway_ring::{Chain, Inflight};
@@ -70,6 +71,65 @@ fn the_base_of_a_packed_ring_is_where_both_sides_stand() {
     }
     let mut bench = granted();
     assert_eq!(base(&mut bench), 0x8000_8000, "of one that never ran");
+}
+
+/// Another backend after one that was killed: the same memory, and the position of the device's start,
+/// which is all that QEMU has where it could not ask.
+fn reborn(memory: OwnedFd) -> Bench {
+    let mut bench = Bench { memory, ..Bench::new() };
+    bench.negotiate(P::all().bits() & model().protocol_offered().bits());
+    let file = bench.memory.try_clone().unwrap();
+    bench.say(R::SET_MEM_TABLE, &emit_table(&[region()]), &[file.as_fd()]).unwrap();
+    let acked = features::RING | features::RING_PACKED | features::PROTOCOL_FEATURES;
+    bench.say_number(R::SET_FEATURES, acked).unwrap();
+    bench
+}
+
+/// Ends a backend without a word to anybody, as SIGKILL does.
+fn kill(bench: Bench) -> OwnedFd {
+    let memory = bench.memory.try_clone().unwrap();
+    std::mem::forget(bench.server);
+    memory
+}
+
+#[test]
+fn packed_ring_goes_on_after_its_backend_was_killed() {
+    let mut bench = granted();
+    run(&mut bench, 0x8000_8000);
+    offer(&bench, 0, 5);
+    for id in 0..3 {
+        assert_eq!(pop(&mut bench), Some(id));
+    }
+    let (_, queue) = bench.server.device_mut().queue_mut(0).unwrap();
+    let ring = queue.ring.as_mut().unwrap();
+    ring.push_batch((0..2).map(|id| (id, 0))).unwrap();
+    ring.publish().unwrap();
+    let mut bench = reborn(kill(bench));
+    run(&mut bench, 0x8000_8000);
+    for id in 2..5 {
+        assert_eq!(pop(&mut bench), Some(id), "what was not used is taken again");
+    }
+    assert_eq!(base(&mut bench), 0x8005_8005);
+}
+
+#[test]
+fn packed_ring_whose_position_is_lost_does_not_run() {
+    let mut bench = granted();
+    run(&mut bench, 0x8000_8000);
+    offer(&bench, 0, 5);
+    assert_eq!(pop(&mut bench), Some(0));
+    let (_, queue) = bench.server.device_mut().queue_mut(0).unwrap();
+    queue.ring.as_mut().unwrap().push(0, 0).unwrap();
+    queue.ring.as_mut().unwrap().publish().unwrap();
+    // The chain in slot 1 goes on in slot 2.
+    let flags = (AVAIL | 1).to_le_bytes();
+    bench.server.device().map.write(GUEST + 16 + 14, &flags).unwrap();
+    let mut bench = reborn(kill(bench));
+    bench.configure_queue(0);
+    bench.ring_value(R::SET_VRING_BASE, 0, 0x8000_8000).unwrap();
+    bench.kick(0).unwrap();
+    let result = bench.ring_value(R::SET_VRING_ENABLE, 0, 1);
+    assert_fault(&mut bench, result, &["position", "hold", "packed=off"]);
 }
 
 #[test]

@@ -47,6 +47,14 @@ pub enum RingError {
         /// Queue size.
         size: u16,
     },
+    /// The position of a packed ring went with the backend before, and its descriptors do not show
+    /// it.
+    #[error(
+        "the packed ring does not go on at the position that the frontend gives, and its \
+         descriptors do not show another: reset the guest's device, and hold the port ([daemon] \
+         hold) or use split rings (packed=off)"
+    )]
+    PositionLost,
     /// The driver made a chain available that we still hold.
     #[error("head {0} made available while it is in flight")]
     Twice(u16),

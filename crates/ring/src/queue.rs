@@ -83,6 +83,21 @@ impl Queue {
         each!(self, q => q.record(inflight))
     }
 
+    /// Checks the position of a packed ring that has no record against its descriptors, and finds the
+    /// true one where the frontend's is that of a backend before: used entries that the driver was
+    /// not shown are shown, and what was in flight is taken again. Returns whether it moved. The
+    /// driver is to be notified then.
+    ///
+    /// # Errors
+    /// [`RingError::PositionLost`]: the position that was given is wrong, and chains take several
+    /// slots, or their order does not show the true one.
+    pub fn locate(&mut self) -> Result<bool, RingError> {
+        match self {
+            Self::Split(_) => Ok(false),
+            Self::Packed(queue) => queue.locate(),
+        }
+    }
+
     /// Entries.
     pub fn size(&self) -> u16 {
         each!(self, q => q.size())

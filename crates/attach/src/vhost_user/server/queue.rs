@@ -241,6 +241,10 @@ impl VirtQueue {
         let mut ring = ring.map_err(wrong)?;
         if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size, is_packed(acked))) {
             ring.record(record.map_err(wrong)?).map_err(wrong)?;
+        } else if ring.locate().map_err(wrong)? {
+            // It may wait for what the backend before used. That this is held up is found when the
+            // message is done.
+            let _ = self.notify();
         }
         self.placed = Some(placed);
         self.ring = Some(ring);

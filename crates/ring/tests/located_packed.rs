@@ -1,0 +1,177 @@
+//! A packed queue without a record, whose process is killed at any point of a batch: its successor is
+//! given the position of the device's start, as QEMU gives it, and finds the true one in the ring.
+
+mod common;
+
+use causeway_memory::{Map, Span};
+use causeway_ring::driver::{Driver, Layout};
+use causeway_ring::{Chain, Queue, RingError, Setup};
+use common::*;
+use proptest::prelude::*;
+
+const SIZE: u16 = 8;
+const LAYOUT: Layout = Layout { base: GUEST, size: SIZE, table_entries: 4 };
+const START: u16 = 0x8000;
+
+fn setup(next: u16) -> Setup {
+    let (desc, avail, used) = (LAYOUT.desc().0, LAYOUT.avail().0, LAYOUT.used().0);
+    Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next }
+}
+
+/// A process that takes the queue over.
+fn born(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
+    let mut queue = Queue::packed(setup(at), at, map)?;
+    let moved = queue.locate()?;
+    Ok((queue, moved))
+}
+
+/// A lawful driver whose chains take one slot each, and what it waits for, oldest first.
+struct Scene {
+    map: Map,
+    driver: Driver,
+    queue: Queue,
+    /// Chains that the driver has shown and not got back.
+    open: Vec<u16>,
+    /// Of those, how many the queue has taken, and pushed.
+    taken: usize,
+    pushed: usize,
+    writable: bool,
+}
+
+impl Scene {
+    fn new(writable: bool) -> Self {
+        let map = memory();
+        let driver = Driver::packed(LAYOUT, true, true, &map).unwrap();
+        let (queue, moved) = born(&map, START).unwrap();
+        assert!(!moved, "a fresh ring begins at its start");
+        Self { map, driver, queue, open: Vec::new(), taken: 0, pushed: 0, writable }
+    }
+
+    fn add(&mut self, parts: u64) {
+        let spans: Vec<_> = (0..parts).map(|n| Span { addr: DATA + 64 * n, len: 64 }).collect();
+        let (readable, writable) =
+            if self.writable { (&[][..], &spans[..]) } else { (&spans[..], &[][..]) };
+        if let Ok(id) = self.driver.add(&self.map, readable, writable) {
+            self.open.push(id);
+        }
+        self.driver.publish().unwrap();
+    }
+
+    fn take(&mut self) {
+        let mut chain = Chain::new();
+        let got = common::pop(&mut self.queue, &self.map, &mut chain).unwrap();
+        assert_eq!(got, self.taken < self.open.len(), "no chain is lost");
+        if got {
+            assert_eq!(chain.head(), self.open[self.taken]);
+            self.taken += 1;
+        }
+    }
+
+    fn push(&mut self) {
+        if self.pushed < self.taken {
+            self.queue.push(self.open[self.pushed], if self.writable { 9 } else { 0 }).unwrap();
+            self.pushed += 1;
+        }
+    }
+
+    fn publish(&mut self) {
+        self.queue.publish().unwrap();
+        self.reclaim(self.pushed);
+    }
+
+    /// The driver gets the oldest chains back, and no others.
+    fn reclaim(&mut self, count: usize) {
+        for id in self.open.drain(..count) {
+            assert_eq!(self.driver.take().unwrap().map(|used| used.head), Some(id));
+        }
+        assert_eq!(self.driver.take().unwrap(), None);
+        (self.taken, self.pushed) =
+            (self.taken.saturating_sub(count), self.pushed.saturating_sub(count));
+    }
+
+    /// The process is killed, and another one begins.
+    fn die(&mut self) {
+        let (queue, _) = born(&self.map, START).unwrap();
+        self.queue = queue;
+        // What was used may be shown now, all of it or nothing of it.
+        let mut shown = 0;
+        while let Some(used) = self.driver.take().unwrap() {
+            assert_eq!(used.head, self.open[shown], "in order, each once");
+            shown += 1;
+        }
+        assert!(shown == 0 || shown == self.pushed, "{shown} of {}", self.pushed);
+        self.open.drain(..shown);
+        (self.taken, self.pushed) = (0, 0);
+    }
+}
+
+proptest! {
+    #[test]
+    fn packed_queue_goes_on_where_its_killed_process_stood(
+        writable: bool,
+        steps in prop::collection::vec(0_u8..16, 0..200),
+    ) {
+        let mut scene = Scene::new(writable);
+        for step in steps {
+            match step {
+                0..5 => scene.add(1),
+                5 => scene.add(3),
+                6..10 => scene.take(),
+                10..13 => scene.push(),
+                13..15 => scene.publish(),
+                _ => scene.die(),
+            }
+        }
+        // Everything comes back in the end.
+        scene.die();
+        for _ in 0..3 * SIZE {
+            scene.add(1);
+            scene.take();
+            scene.push();
+            scene.publish();
+        }
+        while !scene.open.is_empty() {
+            scene.take();
+            scene.push();
+            scene.publish();
+        }
+    }
+}
+
+/// Writes the flags of all slots, and asks where a queue stands that is told to begin at `at`.
+fn stands(flags: &[u16; 4], at: u16) -> Result<u16, RingError> {
+    let map = memory();
+    let setup = Setup { size: 4, ..setup(at) };
+    for (slot, flags) in (0..).zip(flags) {
+        let bytes = descriptor(DATA, 64, slot, *flags);
+        map.write(LAYOUT.desc().0 + 16 * u64::from(slot), &bytes).unwrap();
+    }
+    let mut queue = Queue::packed(setup, at, &map)?;
+    queue.locate()?;
+    Ok(queue.next_available())
+}
+
+#[test]
+fn packed_queue_is_located_by_its_flags_or_not_at_all() {
+    // In the first turn, in which the wrap counter is 1, and in the second.
+    const A1: u16 = 1 << 7;
+    const A0: u16 = 1 << 15;
+    const U1: u16 = A1 | A0;
+    let at = |flags: [u16; 4]| stands(&flags, START);
+    assert_eq!(at([0; 4]), Ok(0x8000));
+    assert_eq!(at([A1, A1, 0, 0]), Ok(0x8000));
+    assert_eq!(at([U1, A1, 0, 0]), Ok(0x8001));
+    assert_eq!(at([U1, U1, 0, 0]), Ok(0x8002));
+    assert_eq!(at([U1, U1, A1, A1]), Ok(0x8002));
+    assert_eq!(at([A0, U1, U1, A1]), Ok(0x8003));
+    assert_eq!(at([U1; 4]), Ok(0x0000));
+    assert_eq!(at([A0; 4]), Ok(0x0000));
+    assert_eq!(at([0, A0, A0, U1]), Ok(0x0001));
+    assert_eq!(at([A1, A1, A0, A0]), Ok(0x0002), "a full ring, in the second turn");
+    assert_eq!(at([U1, A1, U1, A1]), Ok(0x8003), "the second was pushed and not shown");
+    // Chains of several slots: the position that is given may be right, or it is surely wrong.
+    let chained = [U1, A1 | NEXT, A1, A1];
+    assert_eq!(stands(&chained, 0x8003), Ok(0x8003));
+    assert_eq!(stands(&chained, START), Err(RingError::PositionLost));
+    assert_eq!(at([U1, 0, U1, 0]), Err(RingError::PositionLost), "no driver writes this");
+}
