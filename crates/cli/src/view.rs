@@ -214,6 +214,9 @@ pub struct Group {
     /// Its share of a dispatcher's time beside other groups that are busy.
     #[serde(default = "one")]
     pub weight: u32,
+    /// `bridge` or `wire`.
+    #[serde(default)]
+    pub kind: String,
     /// Its ports.
     pub ports: Vec<String>,
     /// Its links.

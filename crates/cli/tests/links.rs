@@ -134,6 +134,10 @@ fn routes_are_added_listed_and_deleted() {
     let host = Host::start();
     host.ok("group add strict --forwarding routes");
     assert!(host.ok("group show strict").contains("forwarding  routes"));
+    host.ok("group add lab --kind wire");
+    assert!(host.ok("group show lab").contains("kind        wire"));
+    host.fails("group add lab --may-exist", 1, "another kind");
+    host.ok("group del lab");
     host.fails("group add strict --may-exist", 1, "another forwarding");
     host.ok("link add l --group blue --kind vnet --remote 10.0.0.2");
     let add = "route add --group blue --destination not-52:54:00:00:00:02 --to edge:l";

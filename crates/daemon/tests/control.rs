@@ -30,7 +30,7 @@ fn ports_groups_and_rules_come_and_go() {
     assert_eq!(status, 201);
     assert_eq!((&port["state"], &port["mtu"]), (&json!("listening"), &json!(1500)));
     assert_eq!(ask("GET", "/v1/ports/a", json!(null)), (200, port));
-    let groups = json!({"name": "blue", "forwarding": "learn", "ports": ["a"], "links": []});
+    let groups = json!({"name": "blue", "forwarding": "learn", "kind": "bridge", "ports": ["a"], "links": []});
     assert_eq!(ask("GET", "/v1/groups/blue", json!(null)), (200, groups));
     assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
 
@@ -53,9 +53,10 @@ fn links_and_routes_come_and_go() {
     let ask = |method, path: &str, body: serde_json::Value| {
         send(&control.socket, method, path, &body.to_string())
     };
-    let blue = json!({"name": "blue", "forwarding": "routes"});
+    let blue = json!({"name": "blue", "forwarding": "routes", "kind": "wire"});
     assert_eq!(ask("POST", "/v1/groups", blue).0, 204);
-    assert_eq!(ask("GET", "/v1/groups/blue", json!(null)).1["forwarding"], "routes");
+    let there = ask("GET", "/v1/groups/blue", json!(null)).1;
+    assert_eq!((&there["forwarding"], &there["kind"]), (&json!("routes"), &json!("wire")));
     ask("POST", "/v1/ports", json!({"name": "a", "group": "blue", "kind": "net"}));
     let draft = json!({"name": "l", "group": "blue", "kind": "vnet", "remote": "far.example"});
     let (status, link) = ask("POST", "/v1/links", draft.clone());

@@ -42,11 +42,14 @@ pub enum DropReason {
     NoTransit,
     /// A frame for many that came before by another way.
     Duplicate,
+    /// A frame of the link layer's own protocols, which a bridge does not forward. Counted at the
+    /// sender.
+    LinkLocal,
 }
 
 impl DropReason {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BadHeader,
         Self::Runt,
         Self::TooBig,
@@ -63,6 +66,7 @@ impl DropReason {
         Self::TooManyHops,
         Self::NoTransit,
         Self::Duplicate,
+        Self::LinkLocal,
     ];
 
     /// Whether the sender broke a rule: nothing that others do makes such a frame right.
@@ -89,6 +93,7 @@ impl DropReason {
             Self::TooManyHops => "too_many_hops",
             Self::NoTransit => "no_transit",
             Self::Duplicate => "duplicate",
+            Self::LinkLocal => "link_local",
         }
     }
 }

@@ -8,7 +8,7 @@
 //! from frame to frame (ports, maps, rings) is looked up once a run.
 
 use causeway_fabric::carrier::Body;
-use causeway_fabric::orders::Forwarding;
+use causeway_fabric::orders::{Forwarding, GroupKind};
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
@@ -459,13 +459,23 @@ impl Directory {
         })
     }
 
-    /// Where routes send a frame; none if no route fits and the switch is to be asked.
+    /// Whether a frame to this address goes no further: a bridge does not forward it.
+    #[inline]
+    pub(crate) fn is_link_local(&self, destination: u64) -> bool {
+        ethernet::is_link_local(destination) && self.kind == GroupKind::Bridge
+    }
+
+    /// Where routes send a frame; none if no route fits and the switch is to be asked. A bridge
+    /// forwards no frame of the link layer's own protocols, whatever routes say.
     #[inline]
     pub(crate) fn by_routes(
         &mut self,
         place: u32,
         taken: &Taken,
     ) -> Option<Result<Route, DropReason>> {
+        if self.is_link_local(taken.job.destination) {
+            return Some(Err(DropReason::LinkLocal));
+        }
         if self.routes.is_empty() {
             return None;
         }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
+use causeway_fabric::orders::GroupKind;
 use causeway_fabric::spec::{NetSpec, RouteEnd};
 use causeway_fabric::{Mac, Name, PortId};
 use causeway_wire::ethernet;
@@ -119,6 +120,8 @@ pub(crate) struct Directory {
     pub floods: Floods,
     pub echoes: Echoes,
     pub routes: Routes,
+    /// Whether frames of the link layer's own protocols are forwarded.
+    pub kind: GroupKind,
     pub traffic: Traffic,
     pub taps: Taps,
     pub members: Vec<u32>,

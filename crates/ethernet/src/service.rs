@@ -245,7 +245,8 @@ impl Service for Ethernet {
                 self.leave(id);
                 Ok(Outcome::Done)
             }
-            Order::Routes(routes, forwarding) => {
+            Order::Routes(routes, forwarding, kind) => {
+                self.directory.kind = kind;
                 let mut all = std::mem::take(&mut self.directory.routes);
                 all.replace(routes, forwarding, |end| self.directory.end(end));
                 self.directory.routes = all;

@@ -34,6 +34,12 @@ impl Ethernet {
             steps.push(format!("dropped: {}", why.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
+        if self.directory.is_link_local(ethernet::number(destination.0)) {
+            let text = "is for the other end of the link alone: a group of kind bridge drops it";
+            steps.push(format!("{destination} {text}"));
+            steps.push(format!("dropped: {}", DropReason::LinkLocal.name()));
+            return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
+        }
         // A trace has no clock of its own: what has aged is judged as of the last frame.
         let routed = self.trace_routes(place, source, destination, &mut steps);
         let (verdict, targets) =

@@ -305,6 +305,7 @@ pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<()
         Refusal::NoRoom => DropReason::NoBuffer,
         Refusal::TooBig => DropReason::TooBig,
         Refusal::Lost => DropReason::SenderFault,
+        Refusal::MacControl => DropReason::LinkLocal,
     })
 }
 

@@ -3,6 +3,9 @@
 mod common;
 
 use causeway_attach::native::NetOptions;
+use causeway_fabric::Name;
+use causeway_fabric::control::Command;
+use causeway_fabric::orders::{GroupKind, GroupSpec};
 use causeway_fabric::spec::NetSpec;
 use causeway_wire::ethernet::BROADCAST;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, mask};
@@ -19,6 +22,10 @@ const PLAIN: Header = Header {
     num_buffers: 0,
 };
 
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
 #[test]
 fn a_frame_arrives_as_it_was_sent() {
     let rig = Rig::new();
@@ -34,6 +41,32 @@ fn a_frame_arrives_as_it_was_sent() {
     }
     rig.wait_counter("b", "receive_packets_total", 8);
     assert_eq!(rig.counter("b", "receive_bytes_total"), rig.counter("a", "transmit_bytes_total"));
+}
+
+/// BPDU, PAUSE, LACP, LLDP and the last address of the reserved block; and the first behind it.
+#[test]
+fn frames_of_the_link_layers_own_protocols_cross_wires_and_no_bridges() {
+    let rig = Rig::new();
+    let lab = GroupSpec { kind: GroupKind::Wire, ..name("lab").into() };
+    rig.handle.call(Command::GroupAdd(lab)).unwrap();
+    let add = |port: &str, group, n| {
+        rig.try_add(port, group, net(n)).unwrap();
+        rig.attach(port, NetOptions::default())
+    };
+    let (mut a, mut b) = (add("a", "red", 1), add("b", "red", 2));
+    let (mut x, mut y) = (add("x", "lab", 1), add("y", "lab", 2));
+    rig.wait_running(&["a", "b", "x", "y"]);
+    let to = |last: u8| plain(1, [1, 0x80, 0xc2, 0, 0, last], &[last; 50]);
+    for last in [0, 1, 2, 0x0e, 0x0f] {
+        send(&mut a, &PLAIN, &to(last));
+        send(&mut x, &PLAIN, &to(last));
+        assert_eq!(receive(&mut y).1, to(last));
+    }
+    send(&mut a, &PLAIN, &to(0x10));
+    assert_eq!(receive(&mut b).1, to(0x10), "and nothing before");
+    rig.wait_counter("a", "drop_link_local_total", 5);
+    let trace = |port| rig.trace(port, None, [1, 0x80, 0xc2, 0, 0, 2]).verdict;
+    assert_eq!((trace("a").as_str(), trace("x").as_str()), ("drop", "flood"));
 }
 
 #[test]

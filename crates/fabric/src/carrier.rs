@@ -124,6 +124,8 @@ pub enum Refusal {
     NoRoom,
     /// Its sender's memory was taken away.
     Lost,
+    /// It is MAC control (PAUSE): for the two ends of one physical link alone.
+    MacControl,
 }
 
 /// One link's way out, for one shard.

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::capture::{CaptureSpec, Fetched};
-use crate::orders::{Forwarding, GroupSpec};
+use crate::orders::{Forwarding, GroupKind, GroupSpec};
 use crate::pace::Mode;
 use crate::spec::{LinkSpec, Mac, Name, PortSpec, RouteSpec, RuleSpec};
 
@@ -285,6 +285,8 @@ pub struct GroupView {
     pub forwarding: Forwarding,
     /// Its share of a dispatcher's time beside other groups that are busy.
     pub weight: u32,
+    /// What becomes of frames of the link layer's own protocols.
+    pub kind: GroupKind,
     /// Its ports' names.
     pub ports: Vec<Name>,
     /// Its links' names.

@@ -34,8 +34,8 @@ pub enum Order {
     Join(Membership),
     /// To the frames' service: use it no more.
     Leave(LinkId),
-    /// To the frames' service: all routes of the group, in place of those before.
-    Routes(Vec<(u64, RouteSpec)>, Forwarding),
+    /// To the frames' service: all routes of the group, in place of those before; and what it is.
+    Routes(Vec<(u64, RouteSpec)>, Forwarding, GroupKind),
     /// To the frames' service: one route more.
     RouteAdd(u64, RouteSpec),
     /// To the frames' service: one route less.
@@ -86,6 +86,18 @@ pub enum Forwarding {
     Routes,
 }
 
+/// Whether a group forwards frames of the link layer's own protocols: those to the addresses
+/// 01:80:C2:00:00:00 to 0F, such as spanning tree, LACP, LLDP, 802.1X and PAUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupKind {
+    /// A bridge: it drops them (IEEE 802.1Q, 8.6.3).
+    #[default]
+    Bridge,
+    /// A virtual wire, for labs: it forwards them as any others.
+    Wire,
+}
+
 /// What a group is: its name, and how its frames are forwarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct GroupSpec {
@@ -98,6 +110,9 @@ pub struct GroupSpec {
     /// [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
     #[serde(default = "weight_default")]
     pub weight: u32,
+    /// See [`GroupKind`].
+    #[serde(default)]
+    pub kind: GroupKind,
 }
 
 /// The weight of a group that has none of its own: 1.
@@ -107,6 +122,7 @@ pub fn weight_default() -> u32 {
 
 impl From<Name> for GroupSpec {
     fn from(name: Name) -> Self {
-        Self { name, forwarding: Forwarding::default(), weight: weight_default() }
+        let (forwarding, kind) = Default::default();
+        Self { name, forwarding, weight: weight_default(), kind }
     }
 }

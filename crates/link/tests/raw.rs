@@ -6,7 +6,7 @@ mod hosts;
 use std::process::Command as Process;
 
 use causeway_fabric::control::{Answer, Command, LinkState};
-use causeway_fabric::orders::{Forwarding, GroupSpec};
+use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec};
 use causeway_fabric::spec::{LinkKind, LinkSpec, MacMatch, RawSpec, RouteEnd, RouteSpec};
 use hosts::{
     Host, exchange, frame, is_silent, mac, name, receive, segment, send, send_with, spec, unicast,
@@ -112,11 +112,55 @@ fn hostile_frames_for_others_or_from_ourselves_are_not_taken() {
     with_wire("hostile_frames_for_others_or_from_ourselves_are_not_taken", only_ours);
 }
 
+/// LACP, and PAUSE to its own address and to another.
+fn link_local() {
+    let (a, b) = (Host::new(), Host::new());
+    a.call(Command::GroupAdd(GroupSpec { kind: GroupKind::Wire, ..name("lab").into() }));
+    b.call(Command::GroupAdd(GroupSpec { kind: GroupKind::Wire, ..name("lab").into() }));
+    let of = |last: u8, ethertype: u16, from: u8| {
+        let mut frame = frame([1, 0x80, 0xc2, 0, 0, last], mac(from), 60);
+        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        frame
+    };
+    // A bridge.
+    let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
+    a.link(raw("lan", "red", "near")).unwrap();
+    b.link(raw("lan", "red", "far")).unwrap();
+    exchange(&mut one, &mut two, &[60]);
+    for (last, ethertype) in [(0, 0x26), (1, 0x8808), (2, 0x8809)] {
+        send(&mut one, &of(last, ethertype, 1));
+    }
+    let drops = || a.view("p1").counters["drop_link_local_total"];
+    wait(|| drops() == 3, || format!("{:?}", a.view("p1").counters));
+    let mut unicast_pause = unicast(1, 2, 60);
+    unicast_pause[12..14].copy_from_slice(&0x8808_u16.to_be_bytes());
+    send(&mut one, &unicast_pause);
+    wait_counter(&a, "lan", "drop_mac_control_total", 1);
+    assert!(is_silent(&mut two));
+    assert_eq!(a.link_counter("lan", "transmit_packets_total"), 1, "the one of before");
+    a.call(Command::LinkDel(name("lan")));
+    b.call(Command::LinkDel(name("lan")));
+    // A wire.
+    let (mut three, mut four) = (a.port(3, "lab"), b.port(4, "lab"));
+    a.link(raw("wire", "lab", "near")).unwrap();
+    b.link(raw("wire", "lab", "far")).unwrap();
+    send(&mut three, &of(1, 0x8808, 3));
+    wait_counter(&a, "wire", "drop_mac_control_total", 1);
+    let lacp = of(2, 0x8809, 3);
+    send(&mut three, &lacp);
+    assert_eq!(receive(&mut four).1, lacp, "and no PAUSE before it");
+}
+
+#[test]
+fn hostile_guests_do_not_speak_the_physical_links_own_protocols() {
+    with_wire("hostile_guests_do_not_speak_the_physical_links_own_protocols", link_local);
+}
+
 fn by_route() {
     let (a, b) = (Host::new(), Host::new());
     a.call(Command::GroupAdd(GroupSpec {
         forwarding: Forwarding::Routes,
-        ..GroupSpec::from(name("strict"))
+        ..name("strict").into()
     }));
     let (mut one, mut two) = (a.port(1, "strict"), b.port(2, "red"));
     a.link(raw("lan", "strict", "near")).unwrap();

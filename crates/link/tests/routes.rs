@@ -81,7 +81,7 @@ fn routes_go_before_the_switch_and_copy_where_several_are_best() {
 fn a_group_that_forwards_by_routes_only_drops_the_rest() {
     let a = Host::new();
     let b = Host::new();
-    let strict = GroupSpec { forwarding: Forwarding::Routes, ..GroupSpec::from(name("strict")) };
+    let strict = GroupSpec { forwarding: Forwarding::Routes, ..name("strict").into() };
     a.call(Command::GroupAdd(strict));
     let (mut one, mut two) = (a.port(1, "strict"), a.port(2, "strict"));
     let (x, y) = ("127.0.0.34:22002", "127.0.0.35:22002");

@@ -24,6 +24,8 @@ pub const TYPE_VLAN: u16 = 0x8100;
 pub const TYPE_VLAN_SERVICE: u16 = 0x88a8;
 /// EtherType of IPv6.
 pub const TYPE_IPV6: u16 = 0x86dd;
+/// MAC control: PAUSE, and what the two ends of one physical link say besides (IEEE 802.3, 31).
+pub const TYPE_MAC_CONTROL: u16 = 0x8808;
 
 /// An address as a number: quicker to carry and to compare than six bytes.
 #[inline]
@@ -50,6 +52,15 @@ pub fn numbers(bytes: &[u8]) -> Option<(u64, u64, u16)> {
     let (first, second) = (u32::from_le_bytes(*first), u64::from_le_bytes(*second));
     let destination = u64::from(first) | (second & 0xffff).wrapping_shl(32);
     Some((destination, second.wrapping_shr(16), u16::from_be_bytes(*third)))
+}
+
+/// Whether an address, by its [`number`], is one of 01:80:C2:00:00:00 to 0F: frames to these are for
+/// the other end of a link alone, and no bridge forwards them (IEEE 802.1Q, table 8-1).
+#[inline]
+pub const fn is_link_local(number: u64) -> bool {
+    const FIRST: u64 = self::number([0x01, 0x80, 0xc2, 0x00, 0x00, 0x00]);
+    const ALIKE: u64 = self::number([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0]);
+    number & ALIKE == FIRST
 }
 
 /// Whether the group bit is set: a multicast address or the broadcast address.

@@ -354,6 +354,9 @@ pub enum GroupVerb {
         /// Its share of a dispatcher's time while other groups are busy: 2 has twice as much as 1
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
         weight: u32,
+        /// Frames to 01:80:C2:00:00:00-0F (BPDU, LACP, LLDP, PAUSE): dropped (bridge) or forwarded (wire)
+        #[arg(long, value_name = "KIND", default_value = "bridge", value_parser = ["bridge", "wire"])]
+        kind: String,
         /// Accept that it is there already
         #[arg(long)]
         may_exist: bool,

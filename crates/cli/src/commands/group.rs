@@ -24,13 +24,16 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                     ("name", group.name),
                     ("forwarding", group.forwarding),
                     ("weight", group.weight.to_string()),
+                    ("kind", group.kind),
                     ("ports", group.ports.join("\n")),
                     ("links", group.links.join("\n")),
                 ]))
             })
         }
-        GroupVerb::Add { name, forwarding, weight, may_exist } => {
-            let body = json!({ "name": name, "forwarding": forwarding, "weight": weight });
+        GroupVerb::Add { name, forwarding, weight, kind, may_exist } => {
+            let body = json!({
+                "name": name, "forwarding": forwarding, "weight": weight, "kind": kind,
+            });
             match cx.client.post("/v1/groups", &body) {
                 Ok(_) => {
                     warn_not_kept("group", &body);
@@ -45,6 +48,10 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                     }
                     if there["weight"] != weight {
                         let text = format!("group {name} exists with another weight");
+                        return Err(Error::Refused { kind: "conflict".into(), message: text });
+                    }
+                    if there["kind"] != kind.as_str() {
+                        let text = format!("group {name} exists with another kind");
                         return Err(Error::Refused { kind: "conflict".into(), message: text });
                     }
                     cx.done(false, &format!("group {name} is there already"))

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
-use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
+use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec, weight_default};
 use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -72,6 +72,8 @@ struct GroupBody {
     forwarding: Forwarding,
     #[serde(default = "weight_default")]
     weight: u32,
+    #[serde(default)]
+    kind: GroupKind,
 }
 
 #[derive(Debug, Deserialize)]
@@ -176,8 +178,8 @@ fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::GroupList, 200),
         ([], "POST") => {
-            let GroupBody { name, forwarding, weight } = body(request)?;
-            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding, weight }), 201)
+            let GroupBody { name, forwarding, weight, kind } = body(request)?;
+            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding, weight, kind }), 201)
         }
         ([name], "GET") => {
             let name = parse_name(name)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use causeway_fabric::orders::Forwarding;
+use causeway_fabric::orders::{Forwarding, GroupKind};
 use causeway_fabric::spec::{Mode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
 
 use super::{Config, VnetConfig};
@@ -18,7 +18,12 @@ pub fn to_toml(config: &Config) -> String {
             Forwarding::Learn => "learn",
             Forwarding::Routes => "routes",
         };
-        let _ = writeln!(out, "forwarding = \"{forwarding}\"\nweight = {}", group.weight);
+        let kind = match group.kind {
+            GroupKind::Bridge => "bridge",
+            GroupKind::Wire => "wire",
+        };
+        let weight = group.weight;
+        let _ = writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
     }
     for port in &config.ports {
         let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
-use causeway_fabric::orders::{Forwarding, GroupSpec, weight_default};
+use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec, weight_default};
 use causeway_fabric::spec::{
     CID_GUEST_MIN, Mode, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
     RuleSpec,
@@ -37,7 +37,7 @@ const DAEMON_KEYS: [&str; 9] = [
     "socket_mode",
     "socket_group",
 ];
-const GROUP_KEYS: [&str; 3] = ["name", "forwarding", "weight"];
+const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const PORT_KEYS: [&str; 22] = [
     "name",
@@ -233,6 +233,10 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
         Some("routes") => Forwarding::Routes,
         _ => Forwarding::Learn,
     };
+    let kind = match section.word("kind", &["bridge", "wire"], problems).map(|at| at.value) {
+        Some("wire") => GroupKind::Wire,
+        _ => GroupKind::Bridge,
+    };
     let name = section.parsed::<Name>("name", problems)?;
     if name.value.as_str() == "host" {
         let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
@@ -241,7 +245,7 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
     }
     let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
     let weight = weight.map_or_else(weight_default, |at| at.value);
-    let value = GroupSpec { name: name.value, forwarding, weight };
+    let value = GroupSpec { name: name.value, forwarding, weight, kind };
     Some(Sited { value, spans: vec![("name", name.span)], whole: section.span.clone() })
 }
 

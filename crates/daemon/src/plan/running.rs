@@ -25,6 +25,7 @@ pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
         name: view.name,
         forwarding: view.forwarding,
         weight: view.weight,
+        kind: view.kind,
     };
     state.groups.extend(groups.into_iter().map(group));
     state.rules.extend(rules.into_iter().map(|view| view.rule));

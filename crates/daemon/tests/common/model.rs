@@ -254,6 +254,7 @@ impl State {
             name: spec.name.clone(),
             forwarding: spec.forwarding,
             weight: spec.weight,
+            kind: spec.kind,
             ports: names(self.ports.values().map(|p| (&p.group, &p.name)), &spec.name),
             links: names(self.links.values().map(|l| (&l.group, &l.name)), &spec.name),
         };

@@ -5,7 +5,7 @@ use crate::carrier::LinkId;
 use crate::control::{Answer, CommandError, LinkView, PeerView, RouteView};
 use crate::dispatcher::Key;
 use crate::limits::{LINKS_MAX, ROUTES_MAX};
-use crate::orders::{FRAMES, Forwarding, GroupSpec, LINKS, MESSAGES, Order, Outcome};
+use crate::orders::{FRAMES, GroupSpec, LINKS, MESSAGES, Order, Outcome};
 use crate::shard::ports::no_port;
 use crate::spec::{LinkSpec, Name, RouteEnd, RouteSpec};
 
@@ -240,8 +240,8 @@ impl Registry {
 
     /// Whether frames of the group go otherwise than in a switch.
     pub(super) fn has_routes(&self, group: &Name) -> bool {
-        let strict =
-            |spec: &GroupSpec| spec.name == *group && spec.forwarding != Forwarding::default();
+        let usual = GroupSpec::from(group.clone());
+        let strict = |spec: &GroupSpec| spec.name == *group && *spec != usual;
         self.routes.iter().any(|(_, r)| r.group == *group) || self.groups.iter().any(strict)
     }
 
@@ -254,8 +254,8 @@ impl Registry {
         let of = self.routes.iter().filter(|(_, route)| route.group == *group);
         let routes: Vec<(u64, RouteSpec)> = of.cloned().collect();
         let spec = self.groups.iter().find(|spec| spec.name == *group);
-        let forwarding = spec.map(|spec| spec.forwarding).unwrap_or_default();
-        self.order(&key, Order::Routes(routes, forwarding)).map(|_| ())
+        let (forwarding, kind) = spec.map(|spec| (spec.forwarding, spec.kind)).unwrap_or_default();
+        self.order(&key, Order::Routes(routes, forwarding, kind)).map(|_| ())
     }
 
     pub(super) fn route_views(&self) -> Result<Vec<RouteView>, CommandError> {

@@ -189,6 +189,7 @@ impl Registry {
             name: group.name.clone(),
             forwarding: group.forwarding,
             weight: group.weight,
+            kind: group.kind,
             ports: ports_of(&group.name),
             links: links_of(&group.name),
         };

@@ -22,10 +22,12 @@ pub enum Loss {
     Runt,
     /// A stream was out of step: its connection was closed.
     OutOfStep,
+    /// MAC control (PAUSE), which no guest sends to the physical network.
+    MacControl,
 }
 
 impl Loss {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::NoRoom,
         Self::Unreachable,
         Self::TooBig,
@@ -34,6 +36,7 @@ impl Loss {
         Self::Busy,
         Self::Runt,
         Self::OutOfStep,
+        Self::MacControl,
     ];
 
     const fn name(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Loss {
             Self::Busy => "group_busy",
             Self::Runt => "runt",
             Self::OutOfStep => "out_of_step",
+            Self::MacControl => "mac_control",
         }
     }
 }

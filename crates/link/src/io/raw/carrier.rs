@@ -86,6 +86,10 @@ impl Carrier for RawCarrier {
         if frame.len > FRAME_BYTES_MAX || piece > mtu.saturating_add(TAGGED_HEADER + 2) {
             return self.refuse(Loss::TooBig, Refusal::TooBig);
         }
+        // A switch would stop sending to this host, or slow down: all its tenants.
+        if frame.head.get(12..14) == Some(&ethernet::TYPE_MAC_CONTROL.to_be_bytes()) {
+            return self.refuse(Loss::MacControl, Refusal::MacControl);
+        }
         let start = self.used();
         let end = start.saturating_add(FINISH_BYTES).saturating_add(frame.len);
         let Some(room) = self.bytes.get_mut(start..end) else {
