@@ -102,7 +102,7 @@ fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
 
 /// A net port of one queue pair that does not learn.
 pub fn plain_net(mac: [u8; 6], mtu: u16) -> NetSpec {
-    NetSpec { mac: Mac(mac), mtu, queue_pairs: 1, learn: false }
+    NetSpec { mac: Mac(mac), mtu, queue_pairs: 1, learn: false, offloads: Default::default() }
 }
 
 impl Stage {

@@ -11,6 +11,17 @@ const LIBVIRT_NAMESPACE: &str = "xmlns:qemu='http://libvirt.org/schemas/domain/q
 const QEMU_MEMORY: &str = "-object memory-backend-memfd,id=causeway-mem,size=1G,share=on \\\n\
                            -machine memory-backend=causeway-mem";
 
+/// Options for a guest that attaches XDP programs: it would drop frames that come unfinished. QEMU
+/// reads them from the device line.
+const QEMU_NO_OFFLOADS: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off";
+/// The same for libvirt.
+const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
+
+/// Whether a port offers its guest no offloads.
+fn is_for_xdp(port: &Port) -> bool {
+    port.offloads.as_deref() == Some("xdp")
+}
+
 /// Returns QEMU arguments for a port, to paste behind `qemu-system-x86_64`.
 ///
 /// Without a version, only options that every version takes are printed.
@@ -66,6 +77,9 @@ fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, Stri
     }
     if let Some(mtu) = port.mtu {
         device.push_str(&format!(",host_mtu={mtu}"));
+    }
+    if is_for_xdp(port) {
+        device.push_str(QEMU_NO_OFFLOADS);
     }
     if version.is_some_and(Version::needs_no_vectors) {
         device.push_str(",vectors=0");
@@ -134,15 +148,18 @@ fn libvirt_vsock(port: &Port) -> String {
 fn libvirt_net(port: &Port) -> String {
     let (path, alias) = (xml(&port.socket), libvirt_alias(port));
     let mac = xml(port.mac.as_deref().unwrap_or_default());
-    let queues = match port.queue_pairs {
-        Some(pairs @ 2..) => format!("  <driver queues='{pairs}'/>\n"),
-        _ => String::new(),
+    let queues = port.queue_pairs.filter(|pairs| *pairs > 1);
+    let queues = queues.map(|pairs| format!(" queues='{pairs}'")).unwrap_or_default();
+    let driver = match (is_for_xdp(port), queues.is_empty()) {
+        (true, _) => format!("  <driver{queues}>\n    {LIBVIRT_NO_OFFLOADS}\n  </driver>\n"),
+        (false, false) => format!("  <driver{queues}/>\n"),
+        (false, true) => String::new(),
     };
     format!(
         "<!-- inside <devices> -->\n<interface type='vhostuser'>\n  <mac address='{mac}'/>\n  \
          <source type='unix' path='{path}' mode='client'>\n    \
          <reconnect enabled='yes' timeout='1'/>\n  </source>\n  <model type='virtio'/>\n\
-         {queues}  <alias name='{alias}'/>\n</interface>\n"
+         {driver}  <alias name='{alias}'/>\n</interface>\n"
     )
 }
 
@@ -261,6 +278,18 @@ mod tests {
         assert!(with_kvm.contains("host_mtu") && !with_kvm.contains("'vectors'"), "{text}");
         assert!(without.contains(none) && without.contains("host_mtu"), "{text}");
         assert_eq!(without.matches("-->").count(), 1, "one comment: {text}");
+    }
+
+    #[test]
+    fn a_card_for_xdp_has_no_offloads_towards_the_guest() {
+        let xdp = |pairs| Port { offloads: Some("xdp".into()), ..net(pairs) };
+        let text = qemu(&xdp(1), None);
+        assert!(text.contains(",guest_csum=off,guest_tso4=off,guest_tso6=off"), "{text}");
+        assert!(!qemu(&net(1), None).contains("guest_csum"));
+        let guest = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
+        let text = libvirt(&xdp(1), Vectors::Work);
+        assert!(text.contains(&format!("<driver>\n    {guest}\n  </driver>")), "{text}");
+        assert!(libvirt(&xdp(4), Vectors::Work).contains(&format!("<driver queues='4'>\n    {guest}")));
     }
 
     #[test]

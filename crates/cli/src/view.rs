@@ -55,6 +55,8 @@ pub struct Port {
     pub queue_pairs: Option<u32>,
     /// net: whether it learns addresses.
     pub learn: Option<bool>,
+    /// net: `all` or `xdp`.
+    pub offloads: Option<String>,
     /// vsock: its address.
     pub cid: Option<u32>,
     /// vsock: where host processes connect.

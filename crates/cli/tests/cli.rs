@@ -138,6 +138,10 @@ fn ports_are_added_and_deleted_with_stable_statuses() {
     assert!(out.contains("port b listens on /"), "{out}");
     assert_eq!(host.json("port show b -j")["mtu"], 9000);
     host.fails("port add b --kind net --group blue", 1, "exists");
+    host.ok("port add x --kind net --group blue --offloads xdp");
+    assert_eq!(host.json("port show x -j")["offloads"], "xdp");
+    assert!(host.ok("port show x --qemu").contains("guest_csum=off"));
+    host.ok("port del x");
     host.ok("port add b --kind net --group blue --mtu 9000 --may-exist");
     host.fails(
         "port add b --kind net --group blue --mtu 1500 --may-exist",

@@ -176,6 +176,7 @@ fn ports() {
     refused(&port(&format!("{net}mtu = 67")), "9:7", "an integer from 68 to 65535, found 67");
     refused(&port(&format!("{net}queue_pairs = 9")), "9:15", "an integer from 1 to 8, found 9");
     refused(&port(&format!("{net}learn = \"yes\"")), "9:9", "expected true or false");
+    refused(&port(&format!("{net}offloads = \"no\"")), "9:12", "all");
     refused(&port(&format!("{net}cid = 3")), "9:1", "only a port of kind \"vsock\" has it");
     let vsock = "name = \"v\"\ngroup = \"blue\"\nkind = \"vsock\"\n";
     refused(&port(vsock), "5:1", "key \"cid\" is missing");

@@ -1,6 +1,6 @@
 //! What a net port offers its guest: feature bits and configuration space.
 
-use causeway_fabric::spec::NetSpec;
+use causeway_fabric::spec::{NetSpec, Offloads};
 use causeway_wire::virtio::*;
 use causeway_wire::virtio_net::*;
 
@@ -11,33 +11,39 @@ pub const CONFIG_LEN: usize = 12;
 const STATUS_LINK_UP: u16 = 1;
 
 /// Feature bits that every net port offers.
-const ALWAYS: [u32; 18] = [
+const ALWAYS: [u32; 12] = [
     VIRTIO_F_VERSION_1,
     VIRTIO_F_INDIRECT_DESC,
     VIRTIO_F_EVENT_IDX,
     VIRTIO_NET_F_CSUM,
-    VIRTIO_NET_F_GUEST_CSUM,
     VIRTIO_NET_F_MTU,
     VIRTIO_NET_F_MAC,
-    VIRTIO_NET_F_GUEST_TSO4,
-    VIRTIO_NET_F_GUEST_TSO6,
-    VIRTIO_NET_F_GUEST_ECN,
     VIRTIO_NET_F_HOST_TSO4,
     VIRTIO_NET_F_HOST_TSO6,
     VIRTIO_NET_F_HOST_ECN,
     VIRTIO_NET_F_MRG_RXBUF,
     VIRTIO_NET_F_STATUS,
+    VIRTIO_NET_F_HOST_USO,
+];
+
+/// Those by which frames come to the guest unfinished.
+const GUEST_OFFLOADS: [u32; 6] = [
+    VIRTIO_NET_F_GUEST_CSUM,
+    VIRTIO_NET_F_GUEST_TSO4,
+    VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_GUEST_ECN,
     VIRTIO_NET_F_GUEST_USO4,
     VIRTIO_NET_F_GUEST_USO6,
-    VIRTIO_NET_F_HOST_USO,
 ];
 
 /// The feature bits that a port offers.
 ///
 /// MQ is offered with several queue pairs only; the control queue that it needs is the frontend's.
 pub fn offered(spec: &NetSpec) -> u64 {
-    let always = ALWAYS.into_iter().fold(0, |bits, bit| bits | mask(bit));
-    if spec.queue_pairs > 1 { always | mask(VIRTIO_NET_F_MQ) } else { always }
+    let all = |bits: &[u32]| bits.iter().fold(0, |all, bit| all | mask(*bit));
+    let guest = if spec.offloads == Offloads::Xdp { 0 } else { all(&GUEST_OFFLOADS) };
+    let several = if spec.queue_pairs > 1 { mask(VIRTIO_NET_F_MQ) } else { 0 };
+    all(&ALWAYS) | guest | several
 }
 
 /// The first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4).
@@ -57,15 +63,25 @@ mod tests {
 
     #[test]
     fn config_and_features_follow_the_spec() {
-        let mut spec =
-            NetSpec { mac: Mac([2, 1, 2, 3, 4, 5]), mtu: 1500, queue_pairs: 1, learn: false };
+        let mut spec = NetSpec {
+            mac: Mac([2, 1, 2, 3, 4, 5]),
+            mtu: 1500,
+            queue_pairs: 1,
+            learn: false,
+            offloads: Offloads::All,
+        };
         assert!(!has(offered(&spec), VIRTIO_NET_F_MQ));
         assert!(!has(offered(&spec), VIRTIO_NET_F_HOST_UFO));
         assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests are told the MTU");
-        assert_eq!(offered(&spec).count_ones() as usize, ALWAYS.len());
+        let every = ALWAYS.len() + GUEST_OFFLOADS.len();
+        assert_eq!(offered(&spec).count_ones() as usize, every);
         assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);
         spec.queue_pairs = 4;
         assert!(has(offered(&spec), VIRTIO_NET_F_MQ));
         assert_eq!(config(&spec)[8..10], [4, 0]);
+        spec.offloads = Offloads::Xdp;
+        let offered = offered(&spec);
+        assert!(GUEST_OFFLOADS.iter().all(|bit| !has(offered, *bit)));
+        assert!(has(offered, VIRTIO_NET_F_CSUM) && has(offered, VIRTIO_NET_F_HOST_TSO4));
     }
 }

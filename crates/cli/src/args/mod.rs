@@ -269,6 +269,10 @@ pub struct PortAdd {
     /// net: accept other source addresses and learn them
     #[arg(long)]
     pub learn: bool,
+    /// net: what frames to the guest may leave unfinished: all, or for guests that use XDP (AF_XDP,
+    /// Cilium) nothing: xdp [default: all]
+    #[arg(long, value_name = "WHICH", value_parser = ["all", "xdp"])]
+    pub offloads: Option<String>,
     /// vsock: the guest's context id, 3 or more
     #[arg(long, value_parser = clap::value_parser!(u32).range(CID_MIN..))]
     pub cid: Option<u32>,

@@ -96,6 +96,7 @@ fn text(port: &Port) -> String {
     add("mtu", port.mtu.map(|n| n.to_string()));
     add("queue pairs", port.queue_pairs.map(|n| n.to_string()));
     add("learn", port.learn.map(|yes| if yes { "yes" } else { "no" }.to_owned()));
+    add("offloads", port.offloads.clone());
     add("cid", port.cid.map(|n| n.to_string()));
     add("host socket", port.host_socket.clone());
     add("socket owner", port.socket_owner.clone());
@@ -175,6 +176,7 @@ fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
     add("mtu", args.mtu.map(|n| json!(n)));
     add("queue_pairs", args.queue_pairs.map(|n| json!(n)));
     add("learn", args.learn.then_some(json!(true)));
+    add("offloads", args.offloads.as_ref().map(|v| json!(v)));
     add("cid", args.cid.map(|n| json!(n)));
     add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
     for (key, value) in [

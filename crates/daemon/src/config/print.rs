@@ -38,6 +38,7 @@ pub fn to_toml(config: &Config) -> String {
                 let ours = if config.mtu_is_ours.contains(&port.name) { "# " } else { "" };
                 let _ = writeln!(out, "{ours}mtu = {}", net.mtu);
                 let _ = writeln!(out, "queue_pairs = {}\nlearn = {}", net.queue_pairs, net.learn);
+                let _ = writeln!(out, "offloads = \"{}\"", net.offloads.as_str());
             }
             PortKind::Vsock(vsock) => {
                 let _ = writeln!(out, "kind = \"vsock\"\ncid = {}", vsock.cid);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
 use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec, weight_default};
 use causeway_fabric::spec::{
-    CID_GUEST_MIN, Mode, MxPeer, MxSpec, MxUdp, PortKind, PortSpec, RawSpec, RuleAction, RuleSide,
-    RuleSpec,
+    CID_GUEST_MIN, Mode, MxPeer, MxSpec, MxUdp, Offloads, PortKind, PortSpec, RawSpec, RuleAction,
+    RuleSide, RuleSpec,
 };
 use causeway_fabric::{Mac, Name};
 use log::LevelFilter;
@@ -39,7 +39,7 @@ const DAEMON_KEYS: [&str; 9] = [
 ];
 const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 22] = [
+const PORT_KEYS: [&str; 23] = [
     "name",
     "group",
     "kind",
@@ -52,6 +52,7 @@ const PORT_KEYS: [&str; 22] = [
     "socket_mode",
     "queue_pairs",
     "learn",
+    "offloads",
     "cid",
     "host_socket",
     "hostname",
@@ -276,6 +277,9 @@ fn port(
     let mtu = keep(&mut spans, "mtu", mtu);
     let queue_pairs = section.integer("queue_pairs", 1..=u32::from(QUEUE_PAIRS_MAX), problems);
     let learn = section.boolean("learn", problems);
+    let offloads = section.word("offloads", &Offloads::WORDS.map(|(word, _)| word), problems);
+    let named = |word| Offloads::WORDS.iter().find(|(name, _)| *name == word);
+    let offloads = offloads.and_then(|word| named(word.value)).map(|(_, offloads)| *offloads);
     let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
     let cid = keep(&mut spans, "cid", cid);
     let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
@@ -306,6 +310,7 @@ fn port(
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         queue_pairs: queue_pairs.and_then(|a| u16::try_from(a.value).ok()),
         learn,
+        offloads,
         cid,
         host_socket: host,
         hostname,

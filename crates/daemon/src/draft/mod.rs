@@ -9,7 +9,8 @@ pub mod route;
 use std::path::{Path, PathBuf};
 
 use causeway_fabric::spec::{
-    Mode, MxPeer, MxSpec, MxUdp, NetSpec, PortKind, PortSpec, SocketAccess, SpecError, VsockSpec,
+    Mode, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortKind, PortSpec, SocketAccess, SpecError,
+    VsockSpec,
 };
 use causeway_fabric::{Mac, Name};
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,9 @@ pub struct PortDraft {
     /// net only; default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learn: Option<bool>,
+    /// net only; default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offloads: Option<Offloads>,
     /// vsock only; must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cid: Option<u32>,
@@ -130,12 +134,13 @@ pub struct PortDraft {
 }
 
 /// The keys that only some kinds of ports have, and which.
-pub const KEYS_OF_KINDS: [(&str, &[Kind]); 15] = [
+pub const KEYS_OF_KINDS: [(&str, &[Kind]); 16] = [
     ("memory_max", &[Kind::Net, Kind::Vsock]),
     ("mac", &[Kind::Net, Kind::Mx]),
     ("mtu", &[Kind::Net]),
     ("queue_pairs", &[Kind::Net]),
     ("learn", &[Kind::Net]),
+    ("offloads", &[Kind::Net]),
     ("cid", &[Kind::Vsock]),
     ("host_socket", &[Kind::Vsock]),
     ("host_socket_owner", &[Kind::Vsock]),
@@ -161,6 +166,7 @@ impl PortDraft {
                 mtu: self.mtu.unwrap_or(MTU_DEFAULT.min(links)),
                 queue_pairs: self.queue_pairs.unwrap_or(1),
                 learn: self.learn.unwrap_or(false),
+                offloads: self.offloads.unwrap_or_default(),
             }),
             Kind::Vsock => {
                 if let Some(path) = &self.host_socket {
@@ -212,6 +218,7 @@ impl PortDraft {
             self.mtu.is_some(),
             self.queue_pairs.is_some(),
             self.learn.is_some(),
+            self.offloads.is_some(),
             self.cid.is_some(),
             self.host_socket.is_some(),
             self.host_socket_owner.is_some(),

@@ -52,7 +52,13 @@ pub fn mac(n: u8) -> [u8; 6] {
 }
 
 pub fn net(n: u8) -> NetSpec {
-    NetSpec { mac: Mac(mac(n)), mtu: 1500, queue_pairs: 1, learn: false }
+    NetSpec {
+        mac: Mac(mac(n)),
+        mtu: 1500,
+        queue_pairs: 1,
+        learn: false,
+        offloads: Default::default(),
+    }
 }
 
 impl Rig {

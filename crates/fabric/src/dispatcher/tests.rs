@@ -275,7 +275,13 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
         let service = Box::new(Sources(0, 0));
         let mut shard = Shard::new(group.clone(), service, Pacing::default()).unwrap();
         let mac = crate::spec::Mac([2, 0, 0, 0, 0, 1]);
-        let net = crate::spec::NetSpec { mac, mtu: 1500, queue_pairs: 1, learn: false };
+        let net = crate::spec::NetSpec {
+            mac,
+            mtu: 1500,
+            queue_pairs: 1,
+            learn: false,
+            offloads: Default::default(),
+        };
         let (name, kind) = (group.clone(), crate::spec::PortKind::Net(net));
         let spec = PortSpec { name: name.clone(), group, socket: "/unused".into(), kind };
         shard.port_add(spec, false).unwrap();

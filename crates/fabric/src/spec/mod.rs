@@ -189,6 +189,35 @@ pub struct NetSpec {
     pub queue_pairs: u16,
     /// Whether other source addresses are accepted and learnt (a bridge or nested guests behind it).
     pub learn: bool,
+    /// What its guest may leave to the device, or take from it, unfinished.
+    #[serde(default)]
+    pub offloads: Offloads,
+}
+
+/// The offloads that a net port offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offloads {
+    /// All, in both directions.
+    #[default]
+    All,
+    /// None towards the guest: each frame comes with its checksum and uncut. For guests that attach
+    /// XDP programs: QEMU lets a guest turn offloads off while it runs, and does not tell the
+    /// backend, so that the guest drops what goes on coming unfinished.
+    Xdp,
+}
+
+impl Offloads {
+    /// Each with its name.
+    pub const WORDS: [(&str, Self); 2] = [("all", Self::All), ("xdp", Self::Xdp)];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Xdp => "xdp",
+        }
+    }
 }
 
 /// A virtio-vsock port.

@@ -79,13 +79,33 @@ impl Host {
     }
 
     pub fn port_with(&self, n: u8, group: &str, features: u64, mtu: u16) -> NetPort {
-        self.add(n, group, NetSpec { mac: Mac(mac(n)), mtu, queue_pairs: 1, learn: false });
+        self.add(
+            n,
+            group,
+            NetSpec {
+                mac: Mac(mac(n)),
+                mtu,
+                queue_pairs: 1,
+                learn: false,
+                offloads: Default::default(),
+            },
+        );
         self.attach(n, features)
     }
 
     /// As [`Self::port`], behind which others may be.
     pub fn learning_port(&self, n: u8, group: &str) -> NetPort {
-        self.add(n, group, NetSpec { mac: Mac(mac(n)), mtu: 1500, queue_pairs: 1, learn: true });
+        self.add(
+            n,
+            group,
+            NetSpec {
+                mac: Mac(mac(n)),
+                mtu: 1500,
+                queue_pairs: 1,
+                learn: true,
+                offloads: Default::default(),
+            },
+        );
         self.attach(n, 0)
     }
 
