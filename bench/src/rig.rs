@@ -183,7 +183,13 @@ impl Rig {
     /// Adds a net port that no one attaches to; gives its socket.
     pub fn idle_net(&self, group: &str, number: u8, learn: bool) -> PathBuf {
         let name = format!("n{number}");
-        let spec = NetSpec { mac: Mac(mac(number)), mtu: 65535, queue_pairs: 1, learn };
+        let spec = NetSpec {
+            mac: Mac(mac(number)),
+            mtu: 65535,
+            queue_pairs: 1,
+            learn,
+            offloads: Default::default(),
+        };
         self.add(group, &name, PortKind::Net(spec));
         self.socket(&name)
     }

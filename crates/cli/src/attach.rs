@@ -289,7 +289,9 @@ mod tests {
         let guest = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
         let text = libvirt(&xdp(1), Vectors::Work);
         assert!(text.contains(&format!("<driver>\n    {guest}\n  </driver>")), "{text}");
-        assert!(libvirt(&xdp(4), Vectors::Work).contains(&format!("<driver queues='4'>\n    {guest}")));
+        assert!(
+            libvirt(&xdp(4), Vectors::Work).contains(&format!("<driver queues='4'>\n    {guest}"))
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::spec::{Mode, PortKind, PortSpec, SocketPermissions};
+use causeway_fabric::spec::{Mode, PortSpec, SocketPermissions};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 

@@ -31,7 +31,14 @@ fn hostile_connects_to_a_host_socket_are_taken_at_a_bounded_rate() {
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     shard
         .port_add(
-            PortSpec { name, group, socket: socket.0.clone(), access: Default::default(), kind },
+            PortSpec {
+                name,
+                group,
+                socket: socket.0.clone(),
+                access: Default::default(),
+                memory_max: None,
+                kind,
+            },
             true,
         )
         .unwrap();

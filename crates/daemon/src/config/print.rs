@@ -23,7 +23,8 @@ pub fn to_toml(config: &Config) -> String {
             GroupKind::Wire => "wire",
         };
         let weight = group.weight;
-        let _ = writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
+        let _ =
+            writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
     }
     for port in &config.ports {
         let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));
