@@ -27,8 +27,8 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
-    /// When stopped, leave all held ports to the next causewayd; without it, those whose guests
-    /// are connected are enough to leave them
+    /// When stopped, leave held ports to the next causewayd even if no guest is connected to them;
+    /// without it, only where one is
     #[arg(long)]
     pub keep: bool,
     /// Check the configuration and exit
