@@ -22,7 +22,17 @@ pub struct Port {
     pub dispatcher: usize,
     /// Why it was last closed or reset.
     pub fault: Option<String>,
-    /// How often it was.
+    /// How long ago that was, in seconds.
+    pub fault_age_seconds: Option<u64>,
+    /// `present` or `former`: which frontend it was.
+    pub fault_of: Option<String>,
+    /// The last event that cost the guest something although it broke no rule.
+    pub notice: Option<String>,
+    /// How long ago that was, in seconds.
+    pub notice_age_seconds: Option<u64>,
+    /// `present` or `former`: which frontend it was.
+    pub notice_of: Option<String>,
+    /// How often it was closed or reset.
     #[serde(default)]
     pub faults_total: u64,
     /// Why this host last could not serve a frontend.

@@ -186,6 +186,16 @@ pub enum PortState {
     Faulted,
 }
 
+/// The frontend that an event of a port concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// The one that is connected now.
+    Present,
+    /// One that has left.
+    Former,
+}
+
 /// One port, as shown.
 #[derive(Debug, Clone, Serialize)]
 pub struct PortView {
@@ -199,6 +209,21 @@ pub struct PortView {
     /// Why the port was last closed or reset for breaking a rule, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// How long ago that was, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault_age_seconds: Option<u64>,
+    /// Which frontend it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault_of: Option<Whose>,
+    /// The last event that cost the guest something although it broke no rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
+    /// How long ago that was, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notice_age_seconds: Option<u64>,
+    /// Which frontend it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notice_of: Option<Whose>,
     /// How often the port was closed or reset for breaking a rule.
     pub faults_total: u64,
     /// Why this host last could not serve a frontend that broke no rule, if it could not.

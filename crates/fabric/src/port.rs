@@ -51,7 +51,9 @@ pub struct Port {
     /// The account of the descriptors that its frontends hand over.
     pub giver: Giver,
     pub(crate) state: PortState,
-    pub(crate) fault: Option<String>,
+    pub(crate) fault: Option<Noted>,
+    /// The last event that cost the guest something although it broke no rule.
+    pub(crate) notice: Option<Noted>,
     pub(crate) faults_total: u64,
     /// Why this host last could not serve a frontend.
     pub(crate) host_fault: Option<String>,
@@ -82,6 +84,22 @@ pub struct Port {
     pub(crate) wakes: Wakes,
     /// No notification is sent before: see [`QueueWork::unwoken`].
     pub(crate) wakes_paused_until_ns: u64,
+}
+
+/// An event that `causeway port show` shows with its age.
+#[derive(Debug, Clone)]
+pub(crate) struct Noted {
+    pub text: String,
+    pub at_ns: u64,
+    /// `connects_total` at that time: which frontend it concerned.
+    pub frontend: u64,
+}
+
+impl Noted {
+    /// Whole seconds since it happened.
+    pub(crate) fn age_seconds(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.at_ns) / 1_000_000_000
+    }
 }
 
 /// A port's socket.
@@ -176,6 +194,11 @@ impl Port {
     #[inline]
     pub(crate) fn memory_lost(&self) -> bool {
         self.map().is_some_and(Map::poisoned)
+    }
+
+    /// An event of now, of the present frontend or, if there is none, of the last one.
+    pub(crate) fn noted(&self, now_ns: u64, text: String) -> Noted {
+        Noted { text, at_ns: now_ns, frontend: self.connects_total }
     }
 
     /// Takes no frontend for a while: the last one held us up, and could again at once.

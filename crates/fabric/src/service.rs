@@ -245,7 +245,20 @@ impl Context<'_> {
             let name = port.spec.name.as_str();
             log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
         }
-        port.fault = Some(reason);
+        port.fault = Some(port.noted(now, reason));
+    }
+
+    /// Notes an event that costs a guest something although it broke no rule; shown to the operator
+    /// beside faults and not counted as one.
+    pub fn remark(&mut self, port: PortId, event: impl std::fmt::Display) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(port) else { return };
+        let event = event.to_string();
+        if let Some(more) = port.log.admit(now) {
+            let name = port.spec.name.as_str();
+            log::info!(port = name, event = event.as_str(), suppressed = more; "an event affected a guest");
+        }
+        port.notice = Some(port.noted(now, event));
     }
 
     /// Logs an event at a port that is no fault of its guest, at most as often as the port may log.

@@ -79,7 +79,12 @@ fn text(port: &Port) -> String {
     ];
     if port.faults_total > 0 {
         let reason = port.fault.as_deref().unwrap_or("unknown");
-        list.push(("last fault", format!("{reason} ({} in all)", port.faults_total)));
+        let when = when(port.fault_age_seconds, port.fault_of.as_deref());
+        list.push(("last fault", format!("{reason} ({when}{} in all)", port.faults_total)));
+    }
+    if let Some(notice) = &port.notice {
+        let when = when(port.notice_age_seconds, port.notice_of.as_deref());
+        list.push(("last notice", format!("{notice} ({})", when.trim_end_matches(", "))));
     }
     if let Some(reason) = &port.host_fault {
         list.push(("host fault", format!("{reason} ({} in all)", port.host_faults_total)));
@@ -127,6 +132,29 @@ fn text(port: &Port) -> String {
         out.push_str(&format!("\n{}", table.render()));
     }
     out + &counters(&port.counters)
+}
+
+/// When an event was and whether the frontend of then is still there, followed by a comma.
+fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
+    let mut text = String::new();
+    if let Some(age) = age_seconds {
+        text.push_str(&format!("{} ago, ", age_of(age)));
+    }
+    if of == Some("former") {
+        text.push_str("by an earlier frontend, ");
+    }
+    text
+}
+
+/// A duration in its two largest units.
+fn age_of(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
 }
 
 /// Those that have counted anything, below a blank line; JSON has all.
@@ -234,5 +262,19 @@ fn del(cx: &Context, name: &Name, if_exists: bool) -> Result<()> {
         Ok(_) => cx.done(true, &format!("port {name} deleted")),
         Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
         Err(error) => Err(hint(error, "port", SEE_PORTS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{age_of, when};
+
+    #[test]
+    fn ages_have_two_units_and_name_an_earlier_frontend() {
+        let ages = [7, 61, 3_661, 90_061].map(age_of);
+        assert_eq!(ages, ["7 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+        assert_eq!(when(Some(7), Some("former")), "7 s ago, by an earlier frontend, ");
+        assert_eq!(when(Some(7), Some("present")), "7 s ago, ");
+        assert_eq!(when(None, None), "", "an older daemon tells of neither");
     }
 }

@@ -328,8 +328,8 @@ impl Shard {
         }
         drop_frontend(port);
         port.state = state;
-        if fault.is_some() {
-            port.fault = fault;
+        if let Some(fault) = fault {
+            port.fault = Some(port.noted(now, fault));
         } else if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend left");

@@ -7,12 +7,13 @@ use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
 use super::doors::watch_door;
-use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView};
+use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView, Whose};
 use crate::footprint::Footprint;
 use crate::limits::PORTS_MAX;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
-use crate::port::{Door, Port, PortId, QueueWork};
+use crate::pace::Mode;
+use crate::port::{Door, Noted, Port, PortId, QueueWork};
 use crate::rate::Bucket;
 use crate::spec::{Name, PortSpec};
 use crate::wakes::Wakes;
@@ -24,6 +25,9 @@ pub(crate) fn no_port(name: &Name) -> CommandError {
 pub(crate) fn no_group(name: &Name) -> CommandError {
     CommandError::NotFound { what: "group", name: name.to_string() }
 }
+
+/// The mode's reason of a queue that does not run.
+const STOPPED: &str = "the queue is stopped";
 
 impl Shard {
     /// Adds a port whose values were checked. `listening`: at its socket; else frontends are
@@ -43,6 +47,7 @@ impl Shard {
             giver: Giver::unique(),
             state: PortState::Listening,
             fault: None,
+            notice: None,
             faults_total: 0,
             host_fault: None,
             host_faults_total: 0,
@@ -138,17 +143,31 @@ impl Shard {
                 size: ring.map_or(0, causeway_ring::Queue::size),
                 format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
-                mode: pace.mode(&self.pacing),
-                mode_reason: pace.reason(&self.pacing),
+                mode: if ring.is_some() { pace.mode(&self.pacing) } else { Mode::GuestDriven },
+                mode_reason: match ring {
+                    Some(_) => pace.reason(&self.pacing),
+                    None => STOPPED.to_owned(),
+                },
                 mode_changes_total: pace.changes(),
-                rate: pace.rate(),
+                rate: if ring.is_some() { pace.rate() } else { 0 },
             }
         };
+        let age = |noted: &Noted| noted.age_seconds(self.now_ns);
+        let of =
+            |noted: &Noted| match port.server.is_some() && noted.frontend == port.connects_total {
+                true => Whose::Present,
+                false => Whose::Former,
+            };
         PortView {
             spec: port.spec.clone(),
             state: port.state,
             dispatcher: 0,
-            fault: port.fault.clone(),
+            fault: port.fault.as_ref().map(|fault| fault.text.clone()),
+            fault_age_seconds: port.fault.as_ref().map(age),
+            fault_of: port.fault.as_ref().map(of),
+            notice: port.notice.as_ref().map(|notice| notice.text.clone()),
+            notice_age_seconds: port.notice.as_ref().map(age),
+            notice_of: port.notice.as_ref().map(of),
             faults_total: port.faults_total,
             host_fault: port.host_fault.clone(),
             host_faults_total: port.host_faults_total,
