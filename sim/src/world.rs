@@ -24,6 +24,11 @@ const STEPS: (u64, u64) = (80, 500);
 /// Rounds in which guests behave, at most; time moves by [`ROUND_NS`] in each.
 const ROUNDS_MAX: usize = 5000;
 const ROUND_NS: u64 = 20_000;
+/// Deadlines that are waited for before a world counts as quiet: receivers are asked for their
+/// credit as rarely as every 100 ms.
+const SOON_NS: u64 = 100_000_000;
+/// Quiet rounds before time moves to such a deadline.
+const ROUNDS_BEFORE_SOON: usize = 3;
 /// Rounds without anything: the world is at rest.
 const ROUNDS_QUIET: usize = 60;
 /// How long guests of a world may take nothing.
@@ -193,6 +198,15 @@ fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
         let busy = play.scene().stage.step(64)?;
         play.scene().stage.advance(ROUND_NS);
         quiet = if worked || busy { 0 } else { quiet + 1 };
+        let stage = &play.scene().stage;
+        let soon = stage.deadline_ns().and_then(|at| at.checked_sub(stage.now_ns()));
+        if let Some(ns) = soon.filter(|ns| (1..=SOON_NS).contains(ns))
+            && !tape.is_broken()
+            && quiet > ROUNDS_BEFORE_SOON
+        {
+            stage.advance(ns);
+            quiet = 0;
+        }
         if tape.is_broken() || quiet > ROUNDS_QUIET {
             return Ok(());
         }

@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use causeway_fabric::PortId;
 use causeway_memory::{Cursor, Map, OutOfGrant};
 use causeway_ring::Chain;
-use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
+use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
 use crate::ledger::Open;
-use crate::limits::STAGED_PIECE_BYTES;
+use crate::pack::Pack;
+use crate::unread::Unread;
 
 /// Which side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +55,6 @@ bitflags::bitflags! {
     }
 }
 
-/// What a copy of `len` bytes takes of its sender's quota: however small, it is not free.
-pub fn staged_cost(len: usize) -> usize {
-    len.saturating_add(STAGED_PIECE_BYTES)
-}
-
 /// Data that waits for room at its receiver.
 #[derive(Debug)]
 pub enum Pending {
@@ -76,16 +72,7 @@ pub enum Pending {
         flags: u32,
     },
     /// Copied aside.
-    Staged {
-        /// Who sent it, for its quota.
-        from: PortId,
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// Bytes that are done with.
-        at: usize,
-        /// SEQPACKET flags for the last fragment.
-        flags: u32,
-    },
+    Staged(Pack),
 }
 
 impl Pending {
@@ -100,9 +87,10 @@ impl Pending {
     /// The descriptors are not granted.
     pub fn copy_aside(&mut self, map: &Map) -> Result<(), OutOfGrant> {
         if let Self::Held { from, chain, at, left, flags } = self {
-            let mut bytes = vec![0; *left as usize];
-            Cursor::at(chain.readable(), *at).read(map, &mut bytes)?;
-            *self = Self::Staged { from: *from, bytes, at: 0, flags: *flags };
+            let mut pack = Pack::new(*from);
+            let cursor = Cursor::at(chain.readable(), *at);
+            pack.append(map, cursor, *left as usize, *flags)?;
+            *self = Self::Staged(pack);
         }
         Ok(())
     }
@@ -111,7 +99,7 @@ impl Pending {
     pub fn left(&self) -> usize {
         match self {
             Self::Held { left, .. } => *left as usize,
-            Self::Staged { bytes, at, .. } => bytes.len().saturating_sub(*at),
+            Self::Staged(pack) => pack.left(),
         }
     }
 
@@ -119,7 +107,15 @@ impl Pending {
     pub fn staged_cost(&self) -> usize {
         match self {
             Self::Held { .. } => 0,
-            Self::Staged { bytes, .. } => staged_cost(bytes.len()),
+            Self::Staged(pack) => pack.cost(),
+        }
+    }
+
+    /// Its sender.
+    pub fn from(&self) -> PortId {
+        match self {
+            Self::Held { from, .. } => *from,
+            Self::Staged(pack) => pack.from,
         }
     }
 }
@@ -144,6 +140,20 @@ pub struct Side {
     pub port: u32,
     /// Its room, and what was sent to it.
     pub credit: Credit,
+    /// Packets that it got and has not consumed, as far as its credit shows.
+    pub unread: Unread,
+    /// Packets that its credit has declared as consumed and that its port has not counted.
+    pub returned: u32,
+    /// Its credit was requested, and nothing was heard of it since.
+    pub asked: bool,
+    /// It was given the request of this connection.
+    pub met: bool,
+    /// Data for it is held back until it has consumed packets; see [`Unread`].
+    pub held_back: bool,
+    /// It is in the list of sides to be asked for their credit.
+    pub ask_due: bool,
+    /// How often it was asked since it consumed packets.
+    pub asks: u8,
     /// What it shall be told.
     pub signals: Signals,
     /// Data for it.
@@ -164,12 +174,47 @@ impl Side {
             cid,
             port,
             credit: Credit::default(),
+            unread: Unread::default(),
+            returned: 0,
+            asked: false,
+            met: false,
+            held_back: false,
+            ask_due: false,
+            asks: 0,
             signals: Signals::empty(),
             pending: VecDeque::new(),
             queued: false,
             shut: 0,
             gone: false,
         }
+    }
+
+    /// Packets that it takes before it has consumed some of those that it got.
+    #[inline]
+    pub fn room_packets(&self) -> usize {
+        if self.shut & SHUTDOWN_RECEIVE != 0 {
+            // It queues nothing any more, and never declares anything as consumed.
+            return usize::MAX;
+        }
+        self.unread.room(self.credit.advertised().0)
+    }
+
+    /// Whether data is held back for it although it receives no more.
+    pub fn is_freed(&self) -> bool {
+        self.held_back && self.shut & SHUTDOWN_RECEIVE != 0
+    }
+
+    /// Has its credit requested if it is due: its unread packets take up half of its room, and no
+    /// request is under way. Returns whether it is.
+    #[inline]
+    pub fn ask_early(&mut self) -> bool {
+        let receives = self.shut & SHUTDOWN_RECEIVE == 0;
+        let due = receives && !self.asked && self.unread.is_high(self.credit.advertised().0);
+        if due {
+            self.asked = true;
+            self.signals |= Signals::CREDIT_REQUEST;
+        }
+        due
     }
 
     /// Its port, if it is a guest.
@@ -201,6 +246,8 @@ pub enum Heard {
     Nothing,
     /// The side ended the connection.
     Ended,
+    /// The side has forgotten the connection, and connects anew with its numbers.
+    Anew,
 }
 
 /// Why a side's packet ends the connection.
@@ -235,6 +282,8 @@ pub struct Conn {
     pub phase: Phase,
     /// When it ends by itself unless it gets further; see the limits.
     pub expires_ns: Option<u64>,
+    /// A connection of the same ends has ended before: late packets of that one may come.
+    pub reused: bool,
     caller: Side,
     callee: Side,
 }
@@ -242,7 +291,7 @@ pub struct Conn {
 impl Conn {
     /// A connect of `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: None, caller, callee }
+        Self { kind, phase: Phase::Requested, expires_ns: None, reused: false, caller, callee }
     }
 
     /// One side.
@@ -281,7 +330,17 @@ impl Conn {
         if operation == Op::Reset {
             return Ok(Heard::Ended);
         }
-        self.side_mut(from).credit.advertise(header.buf_alloc, header.fwd_cnt)?;
+        if self.reused && self.is_late(from, operation, header) {
+            return Ok(Heard::Nothing);
+        }
+        let other_type = from == Which::Caller && header.kind != self.kind.raw();
+        if operation == Op::Request && (self.phase == Phase::Open || other_type) {
+            return Ok(Heard::Anew);
+        }
+        let side = self.side_mut(from);
+        side.credit.advertise(header.buf_alloc, header.fwd_cnt)?;
+        side.asked = false;
+        side.returned = side.returned.saturating_add(side.unread.consume(header.fwd_cnt));
         let wrong_phase = Breach::Phase { op };
         match operation {
             Op::Response if from == Which::Callee && self.phase == Phase::Requested => {
@@ -289,9 +348,11 @@ impl Conn {
                 self.expires_ns = None;
                 self.tell(from.other(), Signals::RESPONSE)
             }
-            // A guest that gave up waiting says nothing, and may ask again from the same port.
+            // A guest that gave up waiting says nothing, and may ask again from the same port. The
+            // callee may have ignored the first request: Linux does while it still has a socket
+            // of an earlier connection.
             Op::Request if from == Which::Caller && self.phase == Phase::Requested => {
-                Ok(Heard::Nothing)
+                self.tell(from.other(), Signals::REQUEST)
             }
             Op::Request | Op::Response => Err(wrong_phase),
             Op::Data => {
@@ -317,6 +378,21 @@ impl Conn {
             }
             Op::Reset => Ok(Heard::Ended),
         }
+    }
+
+    /// Whether a packet was sent on an earlier connection of the same ends. Linux sends credit
+    /// updates for data that was read after the reset. A reset cannot be told apart.
+    fn is_late(&self, from: Which, operation: Op, header: &Header) -> bool {
+        match operation {
+            Op::Response | Op::Reset | Op::Request | Op::Data => false,
+            _ if from == Which::Callee && self.phase == Phase::Requested => true,
+            _ => !self.side(from).credit.is_possible(header.fwd_cnt),
+        }
+    }
+
+    /// Whether neither side sends or receives any more.
+    pub fn is_over(&self) -> bool {
+        self.caller.shut == SHUTDOWN_BOTH && self.callee.shut == SHUTDOWN_BOTH
     }
 
     /// Sets signals.

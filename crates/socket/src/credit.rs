@@ -52,10 +52,15 @@ impl Credit {
         (self.buf_alloc, self.fwd_cnt)
     }
 
+    /// Whether the receiver can have consumed as much as `fwd_cnt` claims.
+    pub fn is_possible(&self, fwd_cnt: u32) -> bool {
+        fwd_cnt.wrapping_sub(self.fwd_cnt) <= self.delivered.wrapping_sub(self.fwd_cnt)
+    }
+
     /// The receiver says how much room it has and what it has consumed.
     pub fn advertise(&mut self, buf_alloc: u32, fwd_cnt: u32) -> Result<(), CreditError> {
-        let forward = fwd_cnt.wrapping_sub(self.fwd_cnt);
-        if forward > self.delivered.wrapping_sub(self.fwd_cnt) {
+        if !self.is_possible(fwd_cnt) {
+            let forward = fwd_cnt.wrapping_sub(self.fwd_cnt);
             // A step of more than half the circle is one back.
             return Err(if forward > u32::MAX / 2 {
                 CreditError::Backwards { from: self.fwd_cnt, to: fwd_cnt }

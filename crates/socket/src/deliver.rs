@@ -11,8 +11,9 @@ use causeway_ring::RingError;
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
 
 use crate::conn::{Party, Pending, Phase, Signals, Which};
-use crate::counters::{add, bump};
+use crate::counters::bump;
 use crate::limits::{RESETS_WAITING_MAX, TURN_BUFFERS};
+use crate::pack::Pack;
 use crate::seat::Seat;
 use crate::service::{RX, Socket, TX};
 use crate::table::{ConnId, Table};
@@ -61,7 +62,7 @@ pub(crate) fn take(port: &mut Port, seat: &mut Seat) -> Result<bool, RxFault> {
 
 /// Finishes the buffer being filled: its header, and its place in the used ring.
 pub(crate) fn close(
-    table: &Table,
+    table: &mut Table,
     port: &mut Port,
     seat: &mut Seat,
     flags: u32,
@@ -69,7 +70,7 @@ pub(crate) fn close(
     let Some((id, which)) = seat.filling.of.take() else { return Ok(()) };
     let Some((map, ring)) = port.queue(RX) else { return Ok(()) };
     let head = seat.filling.chain.head();
-    let Some(conn) = table.get(id) else {
+    let Some(conn) = table.get_mut(id) else {
         ring.put_back(head);
         return Ok(());
     };
@@ -77,14 +78,14 @@ pub(crate) fn close(
     let header = conn.header(which, Op::Data, written, flags).emit();
     seat.filling.chain.writer().write(map, &header)?;
     ring.push(head, written.saturating_add(HEADER_LEN as u32))?;
-    bump(&mut seat.counters.receive_packets);
-    add(&mut seat.counters.receive_bytes, u64::from(written));
+    conn.side_mut(which).unread.add(written);
+    seat.got_data(written);
     Ok(())
 }
 
 /// Puts a packet without data in a buffer of its own; `false` when there is no buffer.
 pub(crate) fn put(
-    table: &Table,
+    table: &mut Table,
     port: &mut Port,
     seat: &mut Seat,
     header: &Header,
@@ -105,7 +106,7 @@ pub(crate) fn put(
 /// A stream's data joins the buffer that the same stream is filling. The last buffer stays
 /// open for more of it; whoever ends the batch closes it.
 pub(crate) fn fill(
-    table: &Table,
+    table: &mut Table,
     port: &mut Port,
     seat: &mut Seat,
     to: (ConnId, Which),
@@ -148,7 +149,6 @@ pub(crate) fn fill(
         seat.filling.written = seat.filling.written.saturating_add(now);
         moved = moved.saturating_add(now);
     }
-    seat.taken = seat.taken.wrapping_add(u64::from(moved));
     Ok(moved)
 }
 
@@ -170,6 +170,8 @@ enum Turn {
     More,
     /// No receive buffer is left.
     Starved,
+    /// The guest has to consume packets first.
+    HeldBack,
 }
 
 impl Socket {
@@ -214,7 +216,7 @@ impl Socket {
         loop {
             let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(()) };
             let Some(reset) = seat.resets.front().copied() else { break };
-            if !put(&self.table, port, seat, &reset.header)? {
+            if !put(&mut self.table, port, seat, &reset.header)? {
                 seat.starved = true;
                 return Ok(());
             }
@@ -238,6 +240,7 @@ impl Socket {
                     }
                 }
                 Turn::More => seat.ready.push_back((id, which)),
+                Turn::HeldBack => self.hold_back(cx, id, which),
                 Turn::Starved => {
                     seat.ready.push_front((id, which));
                     seat.starved = true;
@@ -246,7 +249,7 @@ impl Socket {
             }
         }
         let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(()) };
-        close(&self.table, port, seat, 0)?;
+        close(&mut self.table, port, seat, 0)?;
         Ok(())
     }
 
@@ -267,25 +270,37 @@ impl Socket {
             }
         }
         cx.charge(cost::CHAIN_NS);
-        let mut buffers = TURN_BUFFERS;
-        while let Some(pending) = self.next_pending(id, which) {
-            if !self.deliver_pending(cx, to, (id, which), pending, &mut buffers)? {
-                return Ok(if buffers == 0 { Turn::More } else { Turn::Starved });
-            }
-            if cx.is_over() {
+        let room = self.room_packets(to, id, which);
+        let mut buffers = TURN_BUFFERS.min(room);
+        let mut all = true;
+        while all && let Some(pending) = self.next_pending(id, which) {
+            all = self.deliver_pending(cx, to, (id, which), pending, &mut buffers)?;
+            if all && cx.is_over() {
                 return Ok(Turn::More);
             }
         }
-        match self.pump(cx, to, id, which, &mut buffers)? {
-            Some(true) if buffers == 0 => return Ok(Turn::More),
-            Some(true) => return Ok(Turn::Starved),
-            Some(false) | None => {}
+        let all = all && self.pump(cx, to, id, which, &mut buffers)? != Some(true);
+        if !all && cx.is_over() {
+            return Ok(Turn::More);
+        }
+        let held_back = !all && buffers == 0 && room <= TURN_BUFFERS;
+        if let Some(conn) = self.table.get_mut(id) {
+            let side = conn.side_mut(which);
+            side.held_back = held_back;
+            side.ask_early();
+        }
+        if !all && !held_back {
+            return Ok(if buffers == 0 { Turn::More } else { Turn::Starved });
         }
         for (signal, op) in [
             (Signals::CREDIT_UPDATE, Op::CreditUpdate),
             (Signals::CREDIT_REQUEST, Op::CreditRequest),
             (Signals::SHUTDOWN, Op::Shutdown),
         ] {
+            if held_back && signal == Signals::SHUTDOWN {
+                // It comes behind the data.
+                return Ok(Turn::HeldBack);
+            }
             let shut = self.table.get(id).map_or(0, |c| c.side(which.other()).shut);
             let flags = if op == Op::Shutdown { shut } else { 0 };
             if !self.deliver_signal(cx, to, id, which, signal, op, flags)? {
@@ -313,11 +328,13 @@ impl Socket {
         }
         let header = conn.header(which, op, 0, flags);
         let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(true) };
-        if !put(&self.table, port, seat, &header)? {
+        if !put(&mut self.table, port, seat, &header)? {
             return Ok(false);
         }
         if let Some(conn) = self.table.get_mut(id) {
-            conn.side_mut(which).signals.remove(signal);
+            let side = conn.side_mut(which);
+            side.signals.remove(signal);
+            side.met |= signal == Signals::REQUEST;
         }
         Ok(true)
     }
@@ -339,7 +356,7 @@ impl Socket {
         let (id, which) = target;
         let kind = self.table.get(id).map_or(Type::Stream, |c| c.kind);
         let Some(seat) = self.seats.get_mut(to) else { return Ok(true) };
-        let table = &self.table;
+        let table = &mut self.table;
         let (outcome, pending) = match pending {
             Pending::Held { from, chain, at, left, flags } => {
                 let Some((source, port)) = cx.ports.pair(from, to) else { return Ok(true) };
@@ -354,26 +371,16 @@ impl Socket {
                 let outcome = moved.and_then(|n| Ok((n, end?)));
                 (outcome, Pending::Held { from, chain, at, left, flags })
             }
-            Pending::Staged { from, bytes, at, flags } => {
+            Pending::Staged(mut pack) => {
                 let Some(port) = cx.ports.get_mut(to) else { return Ok(true) };
-                let rest = bytes.get(at..).unwrap_or(&[]);
-                let left = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-                let moved = fill(table, port, seat, target, Source::Bytes(rest), left, buffers);
-                let done = moved.as_ref().copied().unwrap_or(0);
-                let end =
-                    end_message(table, port, seat, target, kind, done == left, flags, buffers);
-                let outcome = moved.and_then(|n| Ok((n, end?)));
-                (
-                    outcome,
-                    Pending::Staged { from, bytes, at: at.saturating_add(done as usize), flags },
-                )
+                let outcome = fill_of(table, port, seat, target, kind, &mut pack, buffers);
+                (outcome, Pending::Staged(pack))
             }
         };
         let (moved, ended) = match outcome {
             Ok(done) => done,
             Err(Blame::Sender(gap)) => {
-                let (Pending::Held { from, .. } | Pending::Staged { from, .. }) = &pending;
-                cx.fault(*from, format_args!("transmit data is not granted: {gap}"));
+                cx.fault(pending.from(), format_args!("transmit data is not granted: {gap}"));
                 (0, true)
             }
             Err(blame) => {
@@ -404,7 +411,7 @@ impl Socket {
         let mut open = std::mem::take(&mut self.open);
         for to in open.drain(..) {
             let Some((port, seat)) = self.seats.with_port(cx, to) else { continue };
-            if let Err(fault) = close(&self.table, port, seat, 0) {
+            if let Err(fault) = close(&mut self.table, port, seat, 0) {
                 cx.fault(to, fault);
             }
             cx.touch(to, RX);
@@ -443,15 +450,51 @@ impl Socket {
         self.table.get(id).is_some_and(|conn| {
             let side = conn.side(which);
             let waits = side.signals.intersects(Signals::REQUEST | Signals::RESPONSE);
-            matches!(side.party, Party::Guest(_)) && side.pending.is_empty() && !waits
+            let direct = matches!(side.party, Party::Guest(_)) && side.pending.is_empty();
+            direct && !waits && side.room_packets() > 0
         })
     }
+
+    /// Packets that side `which`, the guest at `to`, takes before it has to consume some.
+    pub(crate) fn room_packets(&self, to: PortId, id: ConnId, which: Which) -> usize {
+        let room = self.table.get(id).map_or(0, |conn| conn.side(which).room_packets());
+        // The buffer being filled is a packet that is not counted yet.
+        let filling = self.seats.get(to).is_some_and(|seat| seat.filling.of == Some((id, which)));
+        room.saturating_sub(usize::from(filling))
+    }
+}
+
+/// Copies pieces of a pack into receive buffers. Returns how many bytes went, and whether that was
+/// all.
+fn fill_of(
+    table: &mut Table,
+    port: &mut Port,
+    seat: &mut Seat,
+    to: (ConnId, Which),
+    kind: Type,
+    pack: &mut Pack,
+    buffers: &mut usize,
+) -> Result<(u32, bool), Blame> {
+    let mut moved = 0_u32;
+    while let Some((rest, flags)) = pack.first() {
+        let left = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        let done = fill(table, port, seat, to, Source::Bytes(rest), left, buffers)?;
+        moved = moved.saturating_add(done);
+        pack.advance(done as usize);
+        if !end_message(table, port, seat, to, kind, done == left, flags, buffers)? {
+            return Ok((moved, false));
+        }
+        if pack.drop_first() {
+            break;
+        }
+    }
+    Ok((moved, true))
 }
 
 /// After a packet's data: says whether the packet is wholly delivered, and marks a message's end.
 #[expect(clippy::too_many_arguments, reason = "the ends of one packet, each value another kind")]
 pub(crate) fn end_message(
-    table: &Table,
+    table: &mut Table,
     port: &mut Port,
     seat: &mut Seat,
     to: (ConnId, Which),

@@ -19,7 +19,7 @@ use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
 use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
-use crate::counters::{add, bump};
+use crate::counters::bump;
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
     CONNECT_CALLS, DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX,
@@ -601,7 +601,7 @@ impl Socket {
                 *buffers = 0;
             }
             let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(None) };
-            close(&self.table, port, seat, 0)?;
+            close(&mut self.table, port, seat, 0)?;
             if *buffers == 0 || !take(port, seat)? {
                 return Ok(Some(true));
             }
@@ -610,6 +610,7 @@ impl Socket {
             let chain = &seat.filling.chain;
             let mut room = Cursor::at(chain.writable(), HEADER_LEN as u64);
             let limit = u64::from(free).min(room.remaining());
+            let Some((_, end)) = self.table.get(id).and_then(host_end_of) else { return Ok(None) };
             let got = match end.stream.receive(map, &mut room, limit) {
                 Ok(Some(got)) if got > 0 => u32::try_from(got).unwrap_or(0),
                 outcome => {
@@ -622,13 +623,13 @@ impl Socket {
             // Never fails: `free` bounds what was received.
             let _ = side.credit.accept(got);
             side.credit.deliver(got);
+            side.unread.add(got);
             side.signals.remove(Signals::CREDIT_UPDATE);
             let header = conn.header(which, Op::Data, got, 0).emit();
             chain.writer().write(map, &header).map_err(RxFault::Memory)?;
             ring.push(chain.head(), got.saturating_add(HEADER_LEN as u32))
                 .map_err(RxFault::Ring)?;
-            bump(&mut seat.counters.receive_packets);
-            add(&mut seat.counters.receive_bytes, u64::from(got));
+            seat.got_data(got);
             cx.charge(cost::bytes(got as usize));
         }
     }
@@ -711,6 +712,14 @@ impl Socket {
             }
         }
     }
+}
+
+/// The process's end of a connection, and which side it is.
+fn host_end_of(conn: &Conn) -> Option<(Which, &HostEnd)> {
+    [Which::Caller, Which::Callee].into_iter().find_map(|which| match &conn.side(which).party {
+        Party::Host(end) => Some((which, &**end)),
+        Party::Guest(_) => None,
+    })
 }
 
 fn host_token(side: &Side) -> u32 {

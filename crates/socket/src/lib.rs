@@ -15,6 +15,8 @@
 //! | [`seat`] | what a port has waiting, held and filling |
 //! | [`deadline`] | connections that end by themselves, in time |
 //! | [`wait`] | how long a sender has stood still for a receiver |
+//! | [`unread`] | packets that a receiver's kernel still queues |
+//! | [`pack`] | data copied aside |
 //! | `transmit` | what a guest sent: checked, resolved, passed on |
 //! | `deliver` | into a guest's receive buffers |
 //! | `host` | host processes at the other end |
@@ -22,8 +24,11 @@
 //! # When a receiver has no room
 //! Data waits in the sender's own descriptors, up to a part of its ring; then
 //! in a bounded staging buffer; then the sender's ring waits. A receiver that
-//! does not drain while a sender waits loses the connections they share
-//! (see `stall`), so that it cannot hold up the sender's other peers for long.
+//! runs and makes no progress while a sender waits loses the connections they
+//! share (see `stall`), so that it cannot hold up the sender's other peers for
+//! long. A receiver has no room if it has no receive buffers, and also if its
+//! kernel would queue more packets of a connection than it accounts for
+//! ([`unread`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -44,6 +49,7 @@ mod deliver;
 mod host;
 pub mod ledger;
 pub mod limits;
+pub mod pack;
 mod revive;
 pub mod seat;
 mod service;
@@ -51,6 +57,7 @@ mod stall;
 pub mod table;
 mod trace;
 mod transmit;
+pub mod unread;
 pub mod wait;
 
 pub use service::Socket;

@@ -7,12 +7,13 @@ use causeway_ring::Chain;
 use causeway_wire::vsock::Header;
 
 use crate::conn::Which;
-use crate::counters::Counters;
+use crate::counters::{Counters, add, bump};
 use crate::host::HostDoor;
 use crate::ledger::{Entry, Ledger};
+use crate::limits::RESETS_WAITING_MAX;
 use crate::revive::Revival;
 use crate::table::ConnId;
-use crate::wait::Waits;
+use crate::wait::{Pace, Waits};
 
 /// A receive buffer that is being filled. Small packets of one stream share it.
 #[derive(Debug, Default)]
@@ -62,8 +63,8 @@ pub struct Seat {
     held_for: Vec<(PortId, u16)>,
     /// Bytes of this port copied aside.
     pub staged: usize,
-    /// Data bytes that this port has taken, ever: its pace.
-    pub taken: u64,
+    /// Its progress as a receiver, without its indices.
+    pub pace: Pace,
     /// Its waits for slow receivers.
     pub waits: Waits<PortId>,
     /// Its receive buffers ran out while something waited for them.
@@ -100,7 +101,7 @@ impl Seat {
             held: 0,
             held_for: Vec::new(),
             staged: 0,
-            taken: 0,
+            pace: Pace::default(),
             waits: Waits::default(),
             starved: false,
             choked: false,
@@ -111,6 +112,15 @@ impl Seat {
             revival: Revival::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// Counts a data packet of `bytes` put in a receive buffer.
+    pub fn got_data(&mut self, bytes: u32) {
+        let bytes = u64::from(bytes);
+        bump(&mut self.counters.receive_packets);
+        add(&mut self.counters.receive_bytes, bytes);
+        self.pace.packets = self.pace.packets.wrapping_add(1);
+        self.pace.bytes = self.pace.bytes.wrapping_add(bytes);
     }
 
     /// Whether something waits for this port's receive buffers.
@@ -124,6 +134,21 @@ impl Seat {
         let entry = self.resets.pop_front().and_then(|reset| reset.entry);
         self.told.extend(entry);
         entry.is_some()
+    }
+
+    /// A guest connects by `request`. A reset that waits for it and names the same ends is for a
+    /// connection that the guest has forgotten: it must not meet the new one.
+    pub fn drop_stale_reset(&mut self, request: &Header) {
+        let stale = |reset: &Reset| {
+            let ends = (reset.header.src_cid, reset.header.src_port, reset.header.dst_port);
+            ends == (request.dst_cid, request.dst_port, request.src_port)
+        };
+        // Few wait, unless the guest takes none.
+        let Some(at) = self.resets.iter().take(RESETS_WAITING_MAX).position(stale) else { return };
+        let entry = self.resets.remove(at).and_then(|reset| reset.entry);
+        if let (Some(entry), Some(ledger)) = (entry, &mut self.ledger) {
+            ledger.settle(entry);
+        }
     }
 
     /// The receive ring is published: the guest has what is in it.

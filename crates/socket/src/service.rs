@@ -27,7 +27,7 @@ pub(crate) const TX: usize = 1;
 /// The queue by which a guest is told of what happens to its device.
 pub(crate) const EVENT: usize = 2;
 /// Receive, transmit, event.
-const QUEUES: usize = 3;
+pub(crate) const QUEUES: usize = 3;
 pub(crate) use causeway_fabric::spec::CID_HOST;
 /// The guest takes SEQPACKET sockets.
 pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
@@ -108,6 +108,10 @@ pub struct Socket {
     pub(crate) requests: Deadlines<ConnId>,
     pub(crate) lingering: Deadlines<ConnId>,
     pub(crate) draining: Deadlines<ConnId>,
+    /// Sides whose packets are held back, to be asked for their credit.
+    pub(crate) asks_soon: Deadlines<(ConnId, Which)>,
+    /// The same, of those that were asked in vain for a while.
+    pub(crate) asks_later: Deadlines<(ConnId, Which)>,
     pub(crate) tokens: HostTokens,
     /// When the first wait for a receiver may be due.
     pub(crate) judge_ns: Option<u64>,
@@ -177,6 +181,17 @@ impl Socket {
         self.finish(cx, id, |w| w != which);
     }
 
+    /// Side `which` sent a reset. If an earlier connection had the same ends, that reset may be
+    /// late, and the side would wait for ever: it is told too. Guests do not answer a reset.
+    pub(crate) fn reset_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        let late = self.table.get(id).is_some_and(|conn| conn.reused);
+        if late && !self.has_to_drain(id) {
+            self.end(cx, id, true);
+        } else {
+            self.ended_by(cx, id, which);
+        }
+    }
+
     /// Ends a connection; `tell`: its guests get a reset.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, tell: bool) {
         self.finish(cx, id, |_| tell);
@@ -201,7 +216,8 @@ impl Socket {
                     seat.forget_ready(|other| self.table.get(other).is_some());
                 }
                 // One that was never asked has nothing to forget.
-                if tell(which) && !side.gone && !side.signals.contains(Signals::REQUEST) {
+                let unmet = side.signals.contains(Signals::REQUEST) && !side.met;
+                if tell(which) && !side.gone && !unmet {
                     let entry = seat.ledger.as_mut().and_then(|ledger| ledger.ended(id));
                     seat.resets.push_back(Reset { header, entry });
                     // Who takes none must not have more made.
@@ -225,7 +241,7 @@ impl Socket {
         let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else { return };
         let Some((port, seat)) = self.seats.with_port(cx, to) else { return };
         if seat.filling.of == Some((id, which)) {
-            if let Err(fault) = crate::deliver::close(&self.table, port, seat, 0) {
+            if let Err(fault) = crate::deliver::close(&mut self.table, port, seat, 0) {
                 cx.fault(to, fault);
             }
             cx.touch(to, RX);
@@ -397,8 +413,9 @@ impl Service for Socket {
     fn deadline_ns(&self) -> Option<u64> {
         let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
         let settle = (!self.told.is_empty()).then_some(0);
+        let asks = [&self.asks_soon, &self.asks_later].map(Deadlines::first_ns);
         let other = [self.handshake_deadline_ns(), self.doors_ns(), self.judge_ns, settle];
-        ends.into_iter().chain(other).flatten().min()
+        ends.into_iter().chain(asks).chain(other).flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -406,6 +423,7 @@ impl Service for Socket {
         self.expire_handshakes(cx.now_ns);
         self.open_doors(cx);
         self.judge_stalls(cx);
+        self.ask_held_back(cx);
         self.settle_told(cx);
         self.attend_all(cx);
     }

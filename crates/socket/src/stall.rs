@@ -3,18 +3,29 @@
 //! A sender's one transmit ring serves all its connections. So a receiver that
 //! does not take its data may hold only a part of the ring; beyond it data is
 //! copied aside, up to a bound; beyond that the ring stops. While it stops, the
-//! receiver's pace is watched ([`crate::wait`]): one that takes less than
-//! [`STALL_BYTES_MIN`](crate::limits::STALL_BYTES_MIN) in
-//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) of such waiting loses the
-//! connections that the sender waits for, by a reset that both sides see.
+//! receiver's progress is watched ([`crate::wait`]) in packets, bytes and
+//! consumed packets: a guest that runs and makes too little of it loses the
+//! connections that the sender waits for, by a reset that both sides see. A
+//! guest that moves no index of any queue may be paused: it is given
+//! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX).
+//!
+//! A connection is also held back while its receiver's kernel queues as many
+//! packets as it accounts for ([`crate::unread`]). The receiver is asked for its
+//! credit, because not every kernel tells of it by itself.
 
 use causeway_fabric::{Context, PortId};
 
-use crate::conn::{Pending, Which, staged_cost};
+use crate::conn::{Pending, Signals, Which};
 use crate::counters::bump;
-use crate::limits::{HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX};
-use crate::service::{Socket, TX};
+use crate::limits::{
+    ASK_LATER_NS, ASK_SOON_NS, ASKS_PER_TURN, ASKS_SOON, HELD_PART_ALL, HELD_PART_ONE,
+    SAVED_BYTES_MAX, STAGED_BYTES_MAX,
+};
+use crate::pack::staged_cost;
+use crate::service::{QUEUES, Socket, TX};
+use crate::table::ConnId;
 use crate::transmit::Room;
+use crate::wait::{Pace, Verdict};
 
 impl Socket {
     /// Where `left` bytes from `from` may wait for `to`.
@@ -38,13 +49,38 @@ impl Socket {
         }
     }
 
+    /// The progress of a receiver, and where its driver stands.
+    fn pace_of(&self, cx: &mut Context<'_>, on: PortId) -> Pace {
+        let mut pace = self.seats.get(on).map_or_else(Pace::default, |seat| seat.pace);
+        for queue in 0..QUEUES {
+            // A queue that is stopped or broken does not move.
+            if let Some((_, ring)) = cx.ports.get_mut(on).and_then(|port| port.queue(queue)) {
+                let posted = ring.popped().wrapping_add(ring.available().unwrap_or(0).into());
+                pace.indices = pace.indices.wrapping_add(posted);
+            }
+        }
+        pace
+    }
+
     /// Stops a sender's transmit ring until `on` takes something.
-    pub(crate) fn stop(&mut self, now_ns: u64, from: PortId, on: PortId) {
-        let taken = self.seats.get(on).map_or(0, |s| s.taken);
+    pub(crate) fn stop(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
+        let pace = self.pace_of(cx, on);
         let Some(seat) = self.seats.get_mut(from) else { return };
         bump(&mut seat.counters.waited);
-        let due = seat.waits.stop(now_ns, on, taken);
+        let due = seat.waits.stop(cx.now_ns, on, pace);
         self.judge_ns = Some(self.judge_ns.map_or(due, |at| at.min(due)));
+    }
+
+    /// The sender's transmit ring goes on if it was stopped.
+    fn go_on(&mut self, cx: &mut Context<'_>, from: PortId) {
+        let stopped = self.seats.get(from).and_then(|seat| seat.waits.stopped_for());
+        let Some(on) = stopped else { return };
+        let pace = self.pace_of(cx, on);
+        if let Some(seat) = self.seats.get_mut(from)
+            && seat.waits.go_on(cx.now_ns, &pace)
+        {
+            cx.wake(from, TX);
+        }
     }
 
     /// Waiting data is done with: its sender gets its descriptors and its quota back.
@@ -58,17 +94,15 @@ impl Socket {
                 }
                 from
             }
-            Pending::Staged { from, .. } => {
-                if let Some(seat) = self.seats.get_mut(from) {
-                    seat.staged = seat.staged.saturating_sub(pending.staged_cost());
+            Pending::Staged(pack) => {
+                if let Some(seat) = self.seats.get_mut(pack.from) {
+                    seat.staged = seat.staged.saturating_sub(pack.cost());
                 }
-                from
+                pack.from
             }
         };
+        self.go_on(cx, from);
         let Some(seat) = self.seats.get_mut(from) else { return };
-        if seat.waits.go_on(cx.now_ns) {
-            cx.wake(from, TX);
-        }
         if seat.held == 0 && seat.staged == 0 {
             seat.waits.clear();
         }
@@ -93,7 +127,7 @@ impl Socket {
                         map.is_some_and(|map| cost <= room && piece.copy_aside(map).is_ok());
                     if copied {
                         room = room.saturating_sub(cost);
-                        seat.staged = seat.staged.saturating_add(cost);
+                        seat.staged = seat.staged.saturating_add(piece.staged_cost());
                     } else {
                         lost.push(id);
                     }
@@ -114,10 +148,22 @@ impl Socket {
         let due = self.seats.iter().filter_map(|s| Some((s.id, s.waits.due(now)?)));
         let due: Vec<(PortId, PortId)> = due.collect();
         for (from, on) in due {
-            let taken = self.seats.get(on).map_or(0, |s| s.taken);
+            let pace = self.pace_of(cx, on);
             let Some(seat) = self.seats.get_mut(from) else { continue };
-            if !seat.waits.judge(now, on, taken) {
-                self.reset_stalled(cx, from, on);
+            match seat.waits.look(now, &pace) {
+                Verdict::Wait => {}
+                Verdict::Slow => self.reset_stalled(
+                    cx,
+                    from,
+                    on,
+                    "connections reset: the guest takes no data while a sender waits for it",
+                ),
+                Verdict::Silent => self.reset_stalled(
+                    cx,
+                    from,
+                    on,
+                    "connections reset: the guest does not run while a sender waits for it",
+                ),
             }
         }
         self.judge_ns = self.seats.iter().filter_map(|s| s.waits.due_ns()).min();
@@ -125,7 +171,7 @@ impl Socket {
     }
 
     /// Resets the connections on which data of `from` waits for `on`.
-    fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
+    fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId, why: &str) {
         let waits = |&(id, which): &(_, Which)| {
             self.table.get(id).is_some_and(|conn| {
                 !conn.side(which).pending.is_empty()
@@ -137,7 +183,7 @@ impl Socket {
             seat.counters.stalled = seat.counters.stalled.wrapping_add(ids.len() as u64);
         }
         if !ids.is_empty() {
-            cx.note(on, "connections reset: the guest takes no data while a sender waits for it");
+            cx.remark(on, why);
         }
         for id in ids {
             self.end(cx, id, true);
@@ -146,5 +192,74 @@ impl Socket {
             seat.waits.forget(on);
         }
         cx.wake(from, TX);
+    }
+
+    /// A connection's data waits until side `which` has consumed packets.
+    pub(crate) fn hold_back(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let side = conn.side_mut(which);
+        side.queued = false;
+        if !std::mem::replace(&mut side.ask_due, true) {
+            side.asks = 0;
+            self.ask_later(cx.now_ns, id, which);
+        }
+    }
+
+    /// Has a receiver asked for its credit in a while: soon at first, then less often.
+    fn ask_later(&mut self, now_ns: u64, id: ConnId, which: Which) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let side = conn.side_mut(which);
+        side.asks = side.asks.saturating_add(1);
+        let (list, after) = match side.asks > ASKS_SOON {
+            true => (&mut self.asks_later, ASK_LATER_NS),
+            false => (&mut self.asks_soon, ASK_SOON_NS),
+        };
+        let table = &self.table;
+        list.set(now_ns.saturating_add(after), (id, which), |_, (id, which)| {
+            table.get(id).is_some_and(|conn| conn.side(which).ask_due)
+        });
+    }
+
+    /// Side `which`, the guest `from`, has told of its credit.
+    pub(crate) fn credited(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        id: ConnId,
+        which: Which,
+    ) {
+        let Some(conn) = self.table.get_mut(id) else { return };
+        let side = conn.side_mut(which);
+        let returned = std::mem::take(&mut side.returned);
+        if returned == 0 {
+            return;
+        }
+        side.asks = 0;
+        let goes_on = side.held_back;
+        if let Some(seat) = self.seats.get_mut(from) {
+            seat.pace.returned = seat.pace.returned.wrapping_add(returned.into());
+        }
+        if goes_on {
+            self.attend(cx, id, which);
+        }
+    }
+
+    /// Asks receivers whose packets are held back for their credit.
+    pub(crate) fn ask_held_back(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now_ns;
+        for _ in 0..ASKS_PER_TURN {
+            let due = self.asks_soon.take_due(now).or_else(|| self.asks_later.take_due(now));
+            let Some((_, (id, which))) = due else { return };
+            let Some(conn) = self.table.get_mut(id) else { continue };
+            let side = conn.side_mut(which);
+            side.ask_due = side.held_back;
+            if !side.held_back {
+                continue;
+            }
+            side.asked = true;
+            side.signals |= Signals::CREDIT_REQUEST;
+            self.ask_later(now, id, which);
+            self.attend(cx, id, which);
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! All connections, found by what a packet says.
 
+use std::collections::VecDeque;
+
 use causeway_fabric::PortId;
 use causeway_fabric::keyed::{Keyed, keyed};
 
 use crate::conn::{Conn, Which};
-use crate::limits::CONNECTIONS_MAX;
+use crate::limits::{CONNECTIONS_MAX, ENDED_MAX};
 
 /// Names a connection while it lives; the serial tells it from others that had its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +75,11 @@ pub struct Table {
     by_port: ByPort,
     /// The last find: packets come in runs.
     last: Option<(Key, ConnId, Which)>,
+    /// Ends of connections that have ended, each as its first guest knows them; in the order of
+    /// their ends, the last [`ENDED_MAX`].
+    ended: VecDeque<Key>,
+    /// How often each is in `ended`.
+    counts: Keyed<Key, u32>,
 }
 
 /// The keys of a connection's guests.
@@ -87,8 +94,15 @@ fn keys_of(conn: &Conn) -> impl Iterator<Item = (Key, Which)> {
 
 impl Default for Table {
     fn default() -> Self {
-        let by_port = ByPort::default();
-        Self { places: Vec::new(), free: Vec::new(), keys: keyed(), by_port, last: None }
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            keys: keyed(),
+            by_port: ByPort::default(),
+            last: None,
+            ended: VecDeque::new(),
+            counts: keyed(),
+        }
     }
 }
 
@@ -104,7 +118,7 @@ impl Table {
     }
 
     /// Adds a connection; `None` if there are too many, or one of the same ends exists.
-    pub fn insert(&mut self, conn: Conn) -> Option<ConnId> {
+    pub fn insert(&mut self, mut conn: Conn) -> Option<ConnId> {
         if self.len() >= CONNECTIONS_MAX || keys_of(&conn).any(|(k, _)| self.keys.contains_key(&k))
         {
             return None;
@@ -126,6 +140,8 @@ impl Table {
                 *position = self.by_port.push(key.seat.slot(), id, which);
             }
         }
+        let first = keys_of(&conn).next();
+        conn.reused = first.is_some_and(|(key, _)| self.counts.contains_key(&key));
         place.conn = Some(conn);
         Some(id)
     }
@@ -171,7 +187,25 @@ impl Table {
         }
         self.last = None;
         self.free.push(id.index);
+        self.remember(&conn);
         Some(conn)
+    }
+
+    /// Remembers the ends of a connection that has ended.
+    fn remember(&mut self, conn: &Conn) {
+        let Some((key, _)) = keys_of(conn).next() else { return };
+        if self.ended.len() >= ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+            && let Some(count) = self.counts.get_mut(&oldest)
+        {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(&oldest);
+            }
+        }
+        self.ended.push_back(key);
+        let count = self.counts.entry(key).or_insert(0);
+        *count = count.saturating_add(1);
     }
 
     /// Forgets how to find the connection from side `which`: that side is done with it, and may

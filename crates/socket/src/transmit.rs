@@ -11,6 +11,7 @@ use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
 use crate::counters::{add, bump};
 use crate::deliver::{Blame, Source, end_message, fill};
 use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
+use crate::pack::Pack;
 use crate::seat::{Reset, Seat};
 use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
@@ -153,20 +154,34 @@ impl Socket {
         which: Which,
     ) -> Result<Fate, TxFault> {
         let Some(conn) = self.table.get_mut(id) else { return Ok(Fate::Used(chain)) };
-        let heard = if header.kind == conn.kind.raw() {
+        let connects = header.operation() == Some(Op::Request);
+        let heard = if connects || header.kind == conn.kind.raw() {
             conn.hear(which, header).map_err(|breach| breach.to_string())
         } else {
             Err(format!("socket type {} on a connection of another", header.kind))
         };
         cx.charge(cost::bytes(header.len as usize));
+        self.credited(cx, from, id, which);
         match heard {
             Ok(Heard::Data) => return Ok(self.data(cx, from, chain, header, id, which)),
+            Ok(Heard::Signals) if self.table.get(id).is_some_and(Conn::is_over) => {
+                // Closes that cross: Linux would wait 8 s for a reset, and keep its port number.
+                self.end(cx, id, true);
+            }
             Ok(Heard::Signals) => {
                 self.lingers(cx.now_ns, id);
                 self.attend(cx, id, which.other());
+                // One that receives no more has no packets held back for it.
+                if self.table.get(id).is_some_and(|conn| conn.side(which).is_freed()) {
+                    self.attend(cx, id, which);
+                }
             }
             Ok(Heard::Nothing) => {}
-            Ok(Heard::Ended) => self.ended_by(cx, id, which),
+            Ok(Heard::Ended) => self.reset_by(cx, id, which),
+            Ok(Heard::Anew) => {
+                self.ended_by(cx, id, which);
+                self.of_none(cx, from, header);
+            }
             Err(breach) => {
                 let reason = format!(
                     "connection {}:{} to {}:{} reset: {breach}",
@@ -220,15 +235,15 @@ impl Socket {
         };
         let mut at = HEADER_LEN as u64;
         let mut left = header.len;
+        let mut buffers = self.room_packets(to, id, which.other());
         if self.takes_now(id, which.other())
             && let Some(seat) = self.seats.get_mut(to).filter(|s| !s.starved)
             && let Some((source, port)) = cx.ports.pair(from, to)
             && let Some(map) = source.map()
         {
             let mut cursor = Cursor::at(chain.readable(), at);
-            let mut buffers = usize::MAX;
             let moved = fill(
-                &self.table,
+                &mut self.table,
                 port,
                 seat,
                 target,
@@ -238,7 +253,8 @@ impl Socket {
             );
             let done = *moved.as_ref().unwrap_or(&0);
             let all = done == left;
-            let end = end_message(&self.table, port, seat, target, kind, all, flags, &mut buffers);
+            let end =
+                end_message(&mut self.table, port, seat, target, kind, all, flags, &mut buffers);
             if !self.open.contains(&to) {
                 self.open.push(to);
             }
@@ -248,6 +264,9 @@ impl Socket {
                 let side = conn.side_mut(which.other());
                 side.credit.deliver(done);
                 side.signals.remove(Signals::CREDIT_UPDATE);
+                if side.ask_early() {
+                    self.attend(cx, id, which.other());
+                }
             }
             match moved.and(end) {
                 Ok(true) => return Fate::Used(chain),
@@ -280,38 +299,65 @@ impl Socket {
         };
         let room = self.room_to_hold(cx, from, to, left as usize);
         if matches!(room, Room::Full) {
-            self.stop(cx.now_ns, from, to);
+            self.stop(cx, from, to);
         }
-        let head = chain.head();
-        let mut pending = Pending::Held { from, chain, at, left, flags };
         if matches!(room, Room::Staged) {
-            let map = cx.ports.get(from).and_then(|p| p.map());
-            if let Some(Err(gap)) = map.map(|map| pending.copy_aside(map)) {
-                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
-                return Fate::Kept;
-            }
+            return self.stage(cx, from, &chain, at, left, flags, target);
         }
-        let fate = match &pending {
-            Pending::Held { .. } => Fate::Kept,
-            Pending::Staged { .. } => Fate::Copied(head),
-        };
+        let pending = Pending::Held { from, chain, at, left, flags };
         if let Some(seat) = self.seats.get_mut(from) {
-            match &pending {
-                Pending::Held { .. } => {
-                    seat.hold(to);
-                    bump(&mut seat.counters.held);
-                }
-                Pending::Staged { .. } => {
-                    seat.staged = seat.staged.saturating_add(pending.staged_cost());
-                    bump(&mut seat.counters.staged);
-                }
-            }
+            seat.hold(to);
+            bump(&mut seat.counters.held);
         }
         if let Some(conn) = self.table.get_mut(id) {
             conn.side_mut(which).pending.push_back(pending);
         }
         self.attend(cx, id, which);
-        fate
+        Fate::Kept
+    }
+
+    /// Copies data aside, into the pack of what was copied last or into a new one.
+    #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
+    fn stage(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: &Chain,
+        at: u64,
+        left: u32,
+        flags: u32,
+        target: (ConnId, Which),
+    ) -> Fate {
+        let ((id, which), len) = (target, left as usize);
+        let cursor = Cursor::at(chain.readable(), at);
+        let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return Fate::Kept };
+        let Some(conn) = self.table.get_mut(id) else { return Fate::Copied(chain.head()) };
+        let pending = &mut conn.side_mut(which).pending;
+        let (appended, cost) = match pending.back_mut() {
+            Some(Pending::Staged(pack)) if pack.takes(from, len) => {
+                let before = pack.cost();
+                let appended = pack.append(map, cursor, len, flags);
+                (appended, pack.cost().saturating_sub(before))
+            }
+            _ => {
+                let mut pack = Pack::new(from);
+                let (appended, cost) = (pack.append(map, cursor, len, flags), pack.cost());
+                if appended.is_ok() {
+                    pending.push_back(Pending::Staged(pack));
+                }
+                (appended, cost)
+            }
+        };
+        if let Err(gap) = appended {
+            cx.fault(from, format_args!("transmit data is not granted: {gap}"));
+            return Fate::Kept;
+        }
+        if let Some(seat) = self.seats.get_mut(from) {
+            seat.staged = seat.staged.saturating_add(cost);
+            bump(&mut seat.counters.staged);
+        }
+        self.attend(cx, id, which);
+        Fate::Copied(chain.head())
     }
 
     /// A packet of no connection: a connect, or a stray.
@@ -319,6 +365,9 @@ impl Socket {
         match header.operation() {
             Some(Op::Reset) => {}
             Some(Op::Request) => {
+                if let Some(seat) = self.seats.get_mut(from) {
+                    seat.drop_stale_reset(header);
+                }
                 let refusal = match header.socket_type() {
                     Some(kind) => self.connect(cx, from, header, kind),
                     None => Err(Refusal::Type),

@@ -2,25 +2,91 @@
 //!
 //! Only the time in which the sender stands still counts, all of it, and for each receiver
 //! apart: a receiver that was sent nothing for a while is not behind, and two that take turns
-//! in being slow are both seen.
+//! in being slow are both seen. Time in which the receiver moves no index of any queue is
+//! counted apart: its vCPUs may be paused, or wait for a processor.
 
-use crate::limits::{STALL_BYTES_MIN, STALL_WINDOW_NS};
+use crate::limits::{
+    SILENT_NS_MAX, STALL_BYTES_MIN, STALL_LOOK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
+    STALL_WINDOW_NS,
+};
+
+/// Progress of a receiver since its port exists, and the position of its rings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Data bytes put in its receive buffers.
+    pub bytes: u64,
+    /// Data packets put in its receive buffers.
+    pub packets: u64,
+    /// Data packets whose bytes its credit declared as consumed.
+    pub returned: u64,
+    /// Sum of the driver's indices of all its queues, wrapping: differs from an earlier sum if
+    /// the guest has posted a chain since.
+    pub indices: u32,
+}
+
+impl Pace {
+    /// Whether the receiver has done enough since `earlier` to be waited for.
+    fn suffices(&self, earlier: &Self) -> bool {
+        self.bytes.wrapping_sub(earlier.bytes) >= STALL_BYTES_MIN
+            || self.packets.wrapping_sub(earlier.packets) >= STALL_PACKETS_MIN
+            || self.returned.wrapping_sub(earlier.returned) >= STALL_RETURNED_MIN
+    }
+}
+
+/// Verdict on a receiver for which a sender stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The sender waits on.
+    Wait,
+    /// The guest runs and takes too little.
+    Slow,
+    /// The guest has not moved an index for [`SILENT_NS_MAX`].
+    Silent,
+}
 
 /// A sender's waits for receivers, which are named by `K`. Few at a time.
 #[derive(Debug)]
 pub struct Waits<K> {
     list: Vec<Wait<K>>,
-    /// For whom it stands still now, since when.
+    /// The receiver that the sender stands still for now, since when or since the last look.
     stopped: Option<(K, u64)>,
 }
 
 #[derive(Debug)]
 struct Wait<K> {
     on: K,
-    /// What the receiver had taken when this window began, in bytes.
-    taken: u64,
-    /// How long the sender stood still for it in this window, up to the last stop.
+    /// The receiver's pace when this window began.
+    began: Pace,
+    /// Its indices at the last look.
+    indices: u32,
+    /// How long the sender stood still in this window while the receiver moved indices.
     waited_ns: u64,
+    /// How long it stood still while the receiver moved none.
+    silent_ns: u64,
+}
+
+impl<K> Wait<K> {
+    /// Accounts `ns` of standing still that end at `pace`. A receiver that has done enough since
+    /// its window began gets a new window.
+    fn account(&mut self, ns: u64, pace: &Pace) {
+        let time =
+            if pace.indices == self.indices { &mut self.silent_ns } else { &mut self.waited_ns };
+        *time = time.saturating_add(ns);
+        self.indices = pace.indices;
+        if pace.suffices(&self.began) {
+            (self.began, self.waited_ns, self.silent_ns) = (*pace, 0, 0);
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        if self.waited_ns >= STALL_WINDOW_NS {
+            Verdict::Slow
+        } else if self.silent_ns >= SILENT_NS_MAX {
+            Verdict::Silent
+        } else {
+            Verdict::Wait
+        }
+    }
 }
 
 impl<K> Default for Waits<K> {
@@ -36,52 +102,61 @@ impl<K: Copy + PartialEq> Waits<K> {
         self.stopped.is_some()
     }
 
-    /// The sender stands still for `on`, which has taken `taken` bytes so far; says when that is
-    /// to be judged.
-    pub fn stop(&mut self, now_ns: u64, on: K, taken: u64) -> u64 {
+    /// The receiver that the sender stands still for.
+    #[inline]
+    pub fn stopped_for(&self) -> Option<K> {
+        self.stopped.map(|(on, _)| on)
+    }
+
+    /// The sender stands still for `on`. Returns when to look at that receiver.
+    pub fn stop(&mut self, now_ns: u64, on: K, pace: Pace) -> u64 {
         if !self.is_stopped() {
             self.stopped = Some((on, now_ns));
-            if !self.list.iter().any(|w| w.on == on) {
-                self.list.push(Wait { on, taken, waited_ns: 0 });
+            match self.list.iter_mut().find(|w| w.on == on) {
+                // The time since the last stop does not count.
+                Some(wait) => wait.indices = pace.indices,
+                None => self.list.push(Wait {
+                    on,
+                    began: pace,
+                    indices: pace.indices,
+                    waited_ns: 0,
+                    silent_ns: 0,
+                }),
             }
         }
         self.due_ns().unwrap_or(now_ns)
     }
 
-    /// The sender goes on; `false` if it did not stand still.
-    pub fn go_on(&mut self, now_ns: u64) -> bool {
+    /// The sender goes on; `false` if it did not stand still. `pace` is that of the receiver it
+    /// stood still for.
+    pub fn go_on(&mut self, now_ns: u64, pace: &Pace) -> bool {
         let Some((on, since)) = self.stopped.take() else { return false };
         if let Some(wait) = self.list.iter_mut().find(|w| w.on == on) {
-            wait.waited_ns = wait.waited_ns.saturating_add(now_ns.saturating_sub(since));
+            wait.account(now_ns.saturating_sub(since), pace);
         }
         true
     }
 
-    /// When the receiver that the sender stands still for is to be judged.
+    /// When to look at the receiver that the sender stands still for.
     pub fn due_ns(&self) -> Option<u64> {
-        let (on, since) = self.stopped?;
-        let waited = self.list.iter().find(|w| w.on == on).map_or(0, |w| w.waited_ns);
-        Some(since.saturating_add(STALL_WINDOW_NS.saturating_sub(waited)))
+        self.stopped.map(|(_, since)| since.saturating_add(STALL_LOOK_NS))
     }
 
-    /// The receiver to be judged by `now_ns`, if there is one.
+    /// The receiver to look at by `now_ns`, if there is one.
     pub fn due(&self, now_ns: u64) -> Option<K> {
         self.due_ns().filter(|&at| at <= now_ns)?;
-        self.stopped.map(|(on, _)| on)
+        self.stopped_for()
     }
 
-    /// Judges `on`, which has taken `taken` bytes so far: whether it may be waited for on, for
-    /// another window.
-    pub fn judge(&mut self, now_ns: u64, on: K, taken: u64) -> bool {
-        let Some(wait) = self.list.iter_mut().find(|w| w.on == on) else { return true };
-        if taken.wrapping_sub(wait.taken) < STALL_BYTES_MIN {
-            return false;
-        }
-        (wait.taken, wait.waited_ns) = (taken, 0);
-        if let Some((_, since)) = &mut self.stopped {
-            *since = now_ns;
-        }
-        true
+    /// Looks at the receiver that the sender stands still for, whose pace is `pace`.
+    pub fn look(&mut self, now_ns: u64, pace: &Pace) -> Verdict {
+        let Some((on, since)) = &mut self.stopped else { return Verdict::Wait };
+        let Some(wait) = self.list.iter_mut().find(|w| w.on == *on) else { return Verdict::Wait };
+        // A daemon that did not run itself for long must not blame the receiver for it.
+        let passed = now_ns.saturating_sub(*since).min(2 * STALL_LOOK_NS);
+        *since = now_ns;
+        wait.account(passed, pace);
+        wait.verdict()
     }
 
     /// Forgets one receiver; the sender goes on if it stood still for it.
@@ -103,57 +178,107 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// A running receiver that has taken `packets` of `bytes` together.
+    fn pace(packets: u64, bytes: u64, indices: u32) -> Pace {
+        Pace { bytes, packets, returned: 0, indices }
+    }
+
+    /// Stands still from 0 on and looks every 100 ms; `at(n)` is the pace at the nth look.
+    /// Returns the first verdict other than waiting, and its time in milliseconds.
+    fn judged(at: impl Fn(u64) -> Pace) -> Option<(Verdict, u64)> {
+        let mut waits = Waits::default();
+        let mut due = waits.stop(0, 'b', at(0));
+        (1..=600).find_map(|n| {
+            assert_eq!(waits.due(due), Some('b'));
+            let verdict = waits.look(due, &at(n));
+            let found = (verdict != Verdict::Wait).then_some((verdict, due / MS));
+            due = waits.due_ns().unwrap();
+            found
+        })
+    }
+
+    #[test]
+    fn a_receiver_that_runs_and_takes_too_little_is_slow_after_the_window() {
+        assert_eq!(judged(|n| pace(n, 4096 * n, n as u32)), Some((Verdict::Slow, 1000)));
+    }
+
+    #[test]
+    fn packets_bytes_and_returned_credit_each_are_progress() {
+        assert_eq!(judged(|n| pace(7 * n, 7 * n, n as u32)), None, "7 bytes in each look");
+        assert_eq!(judged(|n| pace(n, n * STALL_BYTES_MIN / 9, n as u32)), None);
+        let returned = |n| Pace { returned: n, indices: n as u32, ..Pace::default() };
+        assert_eq!(judged(returned), None);
+    }
+
+    #[test]
+    fn a_receiver_whose_indices_stand_still_is_given_longer() {
+        let paused = judged(|_| pace(1, 1, 7));
+        assert_eq!(paused, Some((Verdict::Silent, SILENT_NS_MAX / MS)));
+        // Paused for 3 s after 5 packets, then it goes on.
+        let back = |n: u64| {
+            let n = if n < 5 { n } else { 5.max(n.saturating_sub(30)) };
+            pace(8 * n, 8 * n, n as u32)
+        };
+        assert_eq!(judged(back), None);
+    }
+
+    #[test]
+    fn hostile_signs_of_life_do_not_buy_time_without_end() {
+        // It moves an index now and then and takes nothing.
+        for every in [2, 5, 10, 50] {
+            let verdict = judged(|n| pace(0, 0, (n / every) as u32));
+            let (_, at) = verdict.unwrap();
+            assert!(at <= (SILENT_NS_MAX + STALL_WINDOW_NS) / MS, "every {every}: {at} ms");
+        }
+    }
+
     #[test]
     fn standing_still_adds_up_over_short_stops() {
         let mut waits = Waits::default();
         let mut now = 0;
-        // A drip: 4 KiB every 100 ms, and at once it is full again.
-        for drop in 0..10 {
-            assert_eq!(waits.due(now), None);
-            waits.stop(now, 'c', drop * 4096);
-            now += 100 * MS;
-            if drop < 9 {
-                assert!(waits.go_on(now));
+        let mut slow = None;
+        // A drip: 4 KiB every 90 ms, and at once it is full again.
+        for drop in 0..20 {
+            waits.stop(now, 'c', pace(drop, drop * 4096, drop as u32));
+            now += 90 * MS;
+            assert!(waits.go_on(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1)));
+            waits.stop(now, 'c', pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
+            let verdict = waits.look(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
+            if verdict == Verdict::Slow {
+                slow = Some(now / MS);
+                break;
             }
+            waits.go_on(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
         }
-        assert_eq!(waits.due(now), Some('c'));
-        assert!(!waits.judge(now, 'c', 10 * 4096));
+        assert_eq!(slow, Some(1080));
     }
 
     #[test]
     fn time_without_a_stop_does_not_count() {
         let mut waits = Waits::default();
-        waits.stop(0, 'b', 0);
-        waits.go_on(MS);
+        waits.stop(0, 'b', pace(0, 0, 0));
+        waits.go_on(MS, &pace(1, 1, 1));
         // A long time in which it was sent next to nothing; then it is full for a moment.
         let later = 3600 * 1000 * MS;
-        waits.stop(later, 'b', 10);
-        assert_eq!(waits.due(later + 998 * MS), None);
-        assert_eq!(waits.due(later + 999 * MS), Some('b'));
+        waits.stop(later, 'b', pace(2, 2, 2));
+        assert_eq!(waits.look(later + 100 * MS, &pace(2, 2, 3)), Verdict::Wait);
     }
 
     #[test]
     fn receivers_that_take_turns_are_both_seen() {
         let mut waits = Waits::default();
         let mut now = 0;
-        let judged = (0..10_u64).find_map(|turn| {
+        let judged = (0..30_u64).find_map(|turn| {
             let on = if turn % 2 == 0 { 'c' } else { 'd' };
-            waits.stop(now, on, turn);
-            now += 250 * MS;
-            let due = waits.due(now);
-            waits.go_on(now);
-            due
+            waits.stop(now, on, pace(turn, turn, turn as u32));
+            now += 100 * MS;
+            let verdict = waits.look(now, &pace(turn, turn, turn as u32 + 1));
+            waits.go_on(now, &pace(turn, turn, turn as u32 + 1));
+            (verdict == Verdict::Slow).then_some(on)
         });
         assert_eq!(judged, Some('c'));
-    }
-
-    #[test]
-    fn a_receiver_that_takes_enough_has_another_window() {
-        let mut waits = Waits::default();
-        assert_eq!(waits.stop(0, 'b', 5), STALL_WINDOW_NS);
-        assert!(waits.judge(STALL_WINDOW_NS, 'b', 5 + STALL_BYTES_MIN));
-        assert_eq!(waits.due_ns(), Some(2 * STALL_WINDOW_NS));
-        waits.forget('b');
+        waits.stop(now, 'c', Pace::default());
+        waits.forget('c');
         assert!(!waits.is_stopped());
     }
 }

@@ -55,8 +55,9 @@ fn between_guests(rig: &Rig) {
     }
     rests("data waits for a receiver");
     for i in 0..60 {
-        data(&mut a, 100 + i, (4, 200 + i));
-        data(&mut a, 100 + i, (4, 200 + i));
+        for _ in 0..4 {
+            data(&mut a, 100 + i, (4, 200 + i));
+        }
     }
     wait(|| rig.counter("red", 3, "transmit_waited_total") > 0, || "not stopped".into());
     rests("a sender stands still");

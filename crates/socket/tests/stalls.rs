@@ -68,8 +68,9 @@ fn hostile_receiver_that_takes_nothing_loses_its_connection_and_holds_up_nobody(
     // And whoever waited for B is told.
     wait(|| rig.counter("red", 4, "reset_stalled_total") > 0, || "B was never given up".into());
     assert_eq!(next_op(&mut a), Op::Reset);
-    let note = rig.wait_note("red", 4);
-    assert!(note.contains("takes no data"), "{note}");
+    let notice = rig.wait_notice("red", 4);
+    assert!(notice.contains("does not run"), "{notice}");
+    assert_eq!(rig.view("red", 4).faults_total, 0, "it broke no rule");
     // What still waits for B within its quota ends with B.
     drop(b);
     wait(|| a.is_idle().unwrap(), || "descriptors are missing".into());

@@ -124,6 +124,12 @@ impl Rig {
         assert_eq!(view.state, PortState::Running);
         view.fault.unwrap()
     }
+
+    /// Waits until an event was noted that is no fault, and gives its text.
+    pub fn wait_notice(&self, group: &str, cid: u32) -> String {
+        self.wait_for(group, cid, |v| v.notice.is_some());
+        self.view(group, cid).notice.unwrap()
+    }
 }
 
 impl Drop for Rig {

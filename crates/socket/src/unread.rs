@@ -1,0 +1,134 @@
+//! Packets that a receiver has got and not consumed, as its kernel counts them. Free of I/O.
+//!
+//! Linux queues each packet in an `sk_buff` of its own and refuses a packet that would take the
+//! overhead of its queue beyond `buf_alloc` (`virtio_transport_inc_rx_pkt`); the connection
+//! loses data or dies, although credit in bytes was left. So packets are held back here first.
+
+use std::collections::VecDeque;
+
+use crate::limits::{SKB_OVERHEAD_BYTES, UNREAD_RUNS_MAX};
+
+/// Packets that follow each other, up to the byte count at which the last of them ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    /// Bytes delivered up to its end, modulo 2^32.
+    end: u32,
+    packets: u32,
+}
+
+/// The packets of one direction of a connection that its receiver has not consumed. Takes
+/// bounded room: runs are merged in pairs, and a run counts as consumed only as a whole.
+#[derive(Debug, Default)]
+pub struct Unread {
+    runs: VecDeque<Run>,
+    packets: u32,
+    /// Bytes delivered, modulo 2^32.
+    delivered: u32,
+    /// Packets were added since [`Self::is_high`] was last true.
+    grown: bool,
+}
+
+impl Unread {
+    /// Counts a packet of `bytes` that the receiver got.
+    pub fn add(&mut self, bytes: u32) {
+        self.delivered = self.delivered.wrapping_add(bytes);
+        self.packets = self.packets.saturating_add(1);
+        self.grown = true;
+        if self.runs.len() >= UNREAD_RUNS_MAX {
+            self.merge();
+        }
+        self.runs.push_back(Run { end: self.delivered, packets: 1 });
+    }
+
+    fn merge(&mut self) {
+        let runs = std::mem::take(&mut self.runs);
+        let mut old = runs.into_iter();
+        while let Some(first) = old.next() {
+            let run = old.next().map_or(first, |second| Run {
+                end: second.end,
+                packets: first.packets.saturating_add(second.packets),
+            });
+            self.runs.push_back(run);
+        }
+    }
+
+    /// The receiver has consumed all bytes up to `fwd_cnt`. Returns how many packets these were.
+    pub fn consume(&mut self, fwd_cnt: u32) -> u32 {
+        let before = self.packets;
+        while let Some(run) = self.runs.front() {
+            // Less than half the circle ahead of what was consumed: not consumed.
+            let ahead = run.end.wrapping_sub(fwd_cnt);
+            if ahead != 0 && ahead <= u32::MAX / 2 {
+                break;
+            }
+            self.packets = self.packets.saturating_sub(run.packets);
+            self.runs.pop_front();
+        }
+        before.saturating_sub(self.packets)
+    }
+
+    /// Packets that a receiver with a buffer of `buf_alloc` bytes still takes. The first one is
+    /// always taken.
+    pub fn room(&self, buf_alloc: u32) -> usize {
+        let most = (buf_alloc / SKB_OVERHEAD_BYTES).max(1);
+        most.saturating_sub(self.packets) as usize
+    }
+
+    /// Whether packets were added since this was last true, and half of the receiver's room is
+    /// taken: its credit is worth a request.
+    pub fn is_high(&mut self, buf_alloc: u32) -> bool {
+        let high = self.grown && self.packets > buf_alloc / SKB_OVERHEAD_BYTES / 2;
+        self.grown &= !high;
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_default_buffer_takes_as_many_packets_as_linux_does() {
+        let mut unread = Unread::default();
+        let taken = (0..1000).take_while(|_| {
+            let room = unread.room(256 << 10) > 0;
+            unread.add(1);
+            room
+        });
+        assert_eq!(taken.count(), 455);
+        assert_eq!(unread.consume(456), 456);
+        assert_eq!(unread.room(256 << 10), 455);
+        assert_eq!(unread.room(0), 1, "a first packet is taken whatever the buffer");
+    }
+
+    proptest! {
+        /// Never fewer than the exact count, whatever the sizes and wherever the circle begins;
+        /// nothing is left once all is consumed.
+        #[test]
+        fn counts_no_packet_as_consumed_too_early(
+            start: u32,
+            steps in prop::collection::vec((0_u32..5000, 0_u32..3, any::<bool>()), 1..600),
+        ) {
+            let mut unread = Unread { delivered: start, ..Unread::default() };
+            let mut exact = VecDeque::new();
+            let (mut delivered, mut consumed) = (0_u64, 0_u64);
+            for (bytes, part, consume) in steps {
+                delivered += u64::from(bytes);
+                exact.push_back(delivered);
+                unread.add(bytes);
+                if consume {
+                    consumed += (delivered - consumed) * u64::from(part) / 3;
+                    unread.consume(start.wrapping_add(consumed as u32));
+                    while exact.front().is_some_and(|end| *end <= consumed) {
+                        exact.pop_front();
+                    }
+                }
+                prop_assert!(unread.packets as usize >= exact.len());
+                prop_assert!(unread.runs.len() <= UNREAD_RUNS_MAX);
+            }
+            unread.consume(start.wrapping_add(delivered as u32));
+            prop_assert_eq!(unread.packets, 0);
+        }
+    }
+}
