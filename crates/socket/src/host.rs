@@ -24,11 +24,11 @@ use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
     CONNECT_CALLS, DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX,
     HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
-    HOST_CONNECTS_PER_SECOND, HOST_PORT_FIRST,
+    HOST_CONNECTS_PER_SECOND, HOST_PORT_FIRST, HOST_PORT_LAST,
 };
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket};
-use crate::table::ConnId;
+use crate::table::{ConnId, Key};
 use crate::transmit::Refusal;
 
 /// A port's host socket.
@@ -138,10 +138,13 @@ impl HostTokens {
     }
 }
 
-/// `CONNECT <port>` as a port number.
+/// `CONNECT <port>` as a port number: in any case and with any blanks, as Firecracker and Cloud
+/// Hypervisor take it.
 fn parse_connect(line: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(line).ok()?;
-    text.strip_prefix("CONNECT ")?.trim_end_matches('\r').parse().ok()
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let (word, port, end) = (words.next()?, words.next()?, words.next());
+    let proper = word.eq_ignore_ascii_case("CONNECT") && end.is_none();
+    proper.then(|| port.parse().ok())?
 }
 
 impl Socket {
@@ -325,6 +328,7 @@ impl Socket {
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
             self.connect_from_host(cx, knock.port, knock.stream, wanted);
         } else {
+            cx.remark(knock.port, "a host process was turned away: expected a line CONNECT <port>");
             self.turned_away(knock.port);
         }
     }
@@ -356,9 +360,8 @@ impl Socket {
     ) {
         let Some(seat) = self.seats.get_mut(to) else { return };
         let (group, cid) = (seat.group, seat.cid);
-        let Some(door) = seat.door.as_mut() else { return };
-        let own = door.next_port;
-        door.next_port = own.checked_add(1).unwrap_or(HOST_PORT_FIRST);
+        let Some(own) = self.next_host_port(to, cid, port) else { return };
+        let Some(seat) = self.seats.get_mut(to) else { return };
         if !cx.ports.get(to).is_some_and(|p| p.runs(0) && p.runs(1)) {
             bump(&mut seat.counters.refused_unknown);
             return;
@@ -382,6 +385,23 @@ impl Socket {
                 }
             }
         }
+    }
+
+    /// A source port for a connection that a process makes to `port` of the guest at `to`: none of
+    /// a connection that the two have. `None`: all are taken.
+    fn next_host_port(&mut self, to: PortId, cid: u32, port: u32) -> Option<u32> {
+        for _ in HOST_PORT_FIRST..=HOST_PORT_LAST {
+            let door = self.seats.get_mut(to)?.door.as_mut()?;
+            let own = door.next_port;
+            door.next_port =
+                if own < HOST_PORT_LAST { own.saturating_add(1) } else { HOST_PORT_FIRST };
+            let key = Key { seat: to, peer_cid: CID_HOST, local_port: port, peer_port: own };
+            if self.table.find(key).is_none() {
+                return Some(own);
+            }
+        }
+        log::debug!(cid = cid, port = port; "no source port is free for a host process");
+        None
     }
 
     /// Whether a port may have no more connections with processes.
@@ -737,11 +757,16 @@ mod tests {
     fn connect_lines() {
         assert_eq!(parse_connect(b"CONNECT 1024"), Some(1024));
         assert_eq!(parse_connect(b"CONNECT 1024\r"), Some(1024));
+        // Firecracker and Cloud Hypervisor take these too.
+        for line in [&b"connect 1024"[..], b"Connect  1024 ", b"  CONNECT\t1024"] {
+            assert_eq!(parse_connect(line), Some(1024));
+        }
         for bad in [
             &b"CONNECT"[..],
             b"CONNECT ",
             b"CONNECT x",
-            b"connect 1",
+            b"CONNECT 1 2",
+            b"CONNECTED 1",
             b"CONNECT 4294967296",
             b"\xff",
         ] {

@@ -85,5 +85,10 @@ pub const HANDSHAKE_BYTES_MAX: usize = 32;
 pub const HOST_PORT_FIRST: u32 = 1 << 30;
 /// System calls of a connect to a host process, by what they cost: a socket, its path, its watch.
 pub const CONNECT_CALLS: u64 = 5;
+/// First source port of connections that host processes make...
+pub const HOST_PORT_FIRST: u32 = 1024;
+/// ... and last: `OK <port>` with its end of line has at most the nine bytes that
+/// systemd-ssh-proxy reads.
+pub const HOST_PORT_LAST: u32 = 65_535;
 /// Receive buffers filled for one connection before the next has its turn.
 pub const TURN_BUFFERS: usize = 16;

@@ -81,6 +81,30 @@ fn host_to_guest_echo_with_content_and_half_close() {
 }
 
 #[test]
+fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
+    let rig = Rig::new();
+    let mut guest = rig.port("red", 3);
+    let mut ports = Vec::new();
+    for line in [&b"connect 7\n"[..], b"Connect   7  \n", b"\tCONNECT 7\r\n"] {
+        let mut stream = knock(&rig, 3, line);
+        let request = receive(&mut guest, &mut Vec::new());
+        assert_eq!((request.operation(), request.dst_port), (Some(Op::Request), 7));
+        send(&mut guest, &packet((3, 7), (2, request.src_port), Op::Response, 0), &[]);
+        let answer = read_line(&mut stream);
+        assert_eq!(answer, format!("OK {}\n", request.src_port));
+        assert!(answer.len() <= 9, "systemd-ssh-proxy reads nine bytes: {answer:?}");
+        ports.push((request.src_port, stream));
+    }
+    ports.sort_by_key(|(port, _)| *port);
+    ports.dedup_by_key(|(port, _)| *port);
+    assert_eq!(ports.len(), 3, "each connection has a source port of its own");
+    assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 0);
+    let mut stream = knock(&rig, 3, b"HELLO\n");
+    assert_eq!(read_line(&mut stream), "");
+    assert!(rig.wait_notice("red", 3).contains("CONNECT <port>"));
+}
+
+#[test]
 fn guest_to_host_with_a_slow_reader_and_nothing_lost_at_the_end() {
     let rig = Rig::new();
     let listener = UnixListener::bind(rig.path("red-3.host_1234")).unwrap();
