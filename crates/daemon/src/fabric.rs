@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::spec::{Mode, PortSpec, SocketPermissions};
+use causeway_fabric::spec::{Mode, PortSpec, SocketPermissions, message_socket};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
@@ -151,7 +151,10 @@ impl SocketOwner {
         if let Some(socket) = sockets.next() {
             self.give(socket, spec.access.of_socket())?;
         }
-        sockets.try_for_each(|host| self.give(host, spec.access.of_host_socket()))
+        sockets.try_for_each(|host| {
+            self.give(host, spec.access.of_host_socket())?;
+            self.give(&message_socket(host), spec.access.of_host_socket())
+        })
     }
 
     fn give(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {

@@ -24,7 +24,19 @@ pub struct HostListener(Listener);
 impl HostListener {
     /// Listens at `path`; takes the place of a socket that nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
-        let listener = Listener::bind(path)?;
+        Self::bind_as(path, SocketType::STREAM)
+    }
+
+    /// As [`Self::bind`], for SOCK_SEQPACKET.
+    ///
+    /// # Errors
+    /// The socket cannot be bound.
+    pub fn bind_messages(path: &Path) -> Result<Self, CommandError> {
+        Self::bind_as(path, SocketType::SEQPACKET)
+    }
+
+    fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
+        let listener = Listener::bind_as(path, kind)?;
         // Whoever connects has this of the listener.
         inlet::refuse_descriptors(&listener);
         Ok(Self(listener))
@@ -68,8 +80,20 @@ impl HostStream {
     /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full
     /// counts as refusing.
     pub fn connect(path: &Path) -> io::Result<Self> {
+        Self::connect_as(path, SocketType::STREAM)
+    }
+
+    /// As [`Self::connect`], to a SOCK_SEQPACKET listener: what is sent and received are messages.
+    ///
+    /// # Errors
+    /// The kernel's; `EPROTOTYPE`: the process listens with another socket type.
+    pub fn connect_messages(path: &Path) -> io::Result<Self> {
+        Self::connect_as(path, SocketType::SEQPACKET)
+    }
+
+    pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         inlet::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
         Ok(Incoming::from(fd).into())
@@ -111,6 +135,13 @@ impl HostStream {
     pub fn peek_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
         settle(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
+    }
+
+    /// Length of the next message; `Ok(Some(0))`: the process closed its writing side.
+    pub fn message_bytes(&self) -> Result<Option<usize>, Errno> {
+        let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::TRUNC;
+        let flags = rustix::net::RecvFlags::DONTWAIT | peek;
+        settle(rustix::net::recv(&self.0, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
     }
 
     /// Sends private bytes; as [`Self::send`].

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use causeway_memory::Giver;
 use causeway_memory::inlet::Incoming;
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown,
+    socket_with,
+};
 
 use crate::control::CommandError;
 use crate::host::HostStream;
@@ -29,16 +32,28 @@ pub(crate) struct Listener {
     giver: Giver,
 }
 
+/// Connections that wait to be accepted; the kernel cuts it to its own limit.
+const BACKLOG: i32 = 4096;
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
 /// Whether someone listens at `path`. Never blocks: a full backlog is someone too.
-fn is_served(path: &Path) -> bool {
-    match HostStream::connect(path) {
+fn is_served(path: &Path, kind: SocketType) -> bool {
+    match HostStream::connect_as(path, kind) {
         Ok(_) => true,
         Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
     }
+}
+
+/// A listening socket that does not block.
+fn listen_at(path: &Path, kind: SocketType) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn keep_spare(socket: &UnixListener) -> Option<OwnedFd> {
@@ -48,20 +63,24 @@ fn keep_spare(socket: &UnixListener) -> Option<OwnedFd> {
 impl Listener {
     /// Listens at `path`; takes the place of a socket that nobody listens on any more.
     pub(crate) fn bind(path: &Path) -> Result<Self, CommandError> {
+        Self::bind_as(path, SocketType::STREAM)
+    }
+
+    /// As [`Self::bind`], for connections of type `kind`.
+    pub(crate) fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
         if let Ok(meta) = fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
                 let text = format!("{} is there and is not a socket; move it away", path.display());
                 return Err(CommandError::Conflict(text));
             }
-            if is_served(path) {
+            if is_served(path, kind) {
                 let text = format!("{}: another process listens there", path.display());
                 return Err(CommandError::Conflict(text));
             }
             fs::remove_file(path).map_err(wrong)?;
         }
-        let socket = UnixListener::bind(path).map_err(wrong)?;
-        socket.set_nonblocking(true).map_err(wrong)?;
+        let socket = listen_at(path, kind).map_err(|errno| wrong(errno.into()))?;
         let spare = keep_spare(&socket);
         Ok(Self {
             socket,

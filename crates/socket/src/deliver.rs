@@ -345,7 +345,7 @@ impl Socket {
     }
 
     /// Delivers one piece of waiting data; `false` when it, or a part of it, has to wait on.
-    fn deliver_pending(
+    pub(crate) fn deliver_pending(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,

@@ -3,8 +3,13 @@
 //! A process connects to the port's host socket and writes `CONNECT <port>\n`;
 //! when the guest accepts it reads `OK <port>\n`, and from then on the stream is
 //! the connection. A guest that connects to CID 2, port P, reaches the process
-//! that listens at `<host socket>_<P>`. Only streams; data goes between the
-//! Unix socket and guest memory by the kernel's copy alone.
+//! that listens at `<host socket>_<P>`. Streams go between the Unix socket and
+//! guest memory by the kernel's copy alone.
+//!
+//! Messages (SEQPACKET) go the same ways by sockets of type SOCK_SEQPACKET: a
+//! process connects to `<host socket>_seqpacket`, where `CONNECT <port>` and
+//! `OK <port>` are messages, and a guest that connects by SEQPACKET reaches the
+//! SOCK_SEQPACKET listener at `<host socket>_<P>`; see [`crate::host_messages`].
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -13,6 +18,7 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::control::CommandError;
 use causeway_fabric::host::{HostListener, HostStream};
 use causeway_fabric::rate::Bucket;
+use causeway_fabric::spec::message_socket;
 use causeway_fabric::{Context, PortId, ServiceWatch, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
@@ -24,10 +30,10 @@ use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
     CONNECT_CALLS, DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX,
     HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
-    HOST_CONNECTS_PER_SECOND, HOST_PORT_FIRST, HOST_PORT_LAST,
+    HOST_CONNECTS_PER_SECOND, HOST_MESSAGE_BYTES, HOST_PORT_FIRST, HOST_PORT_LAST,
 };
 use crate::seat::Seat;
-use crate::service::{CID_HOST, Expiry, RX, Socket};
+use crate::service::{CID_HOST, Expiry, RX, Socket, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
 use crate::transmit::Refusal;
 
@@ -35,31 +41,44 @@ use crate::transmit::Refusal;
 #[derive(Debug)]
 pub struct HostDoor {
     path: PathBuf,
-    listener: HostListener,
-    /// `None` while processes connect too fast.
-    watch: Option<ServiceWatch>,
+    streams: Listening,
+    messages: Listening,
+    /// Connects to either that it may still take.
     connects: Bucket,
-    token: u32,
     /// Processes that have not yet said where to.
     knocks: usize,
     next_port: u32,
 }
 
+/// A listener of one socket type.
+#[derive(Debug)]
+struct Listening {
+    listener: HostListener,
+    /// `None` while processes connect too fast.
+    watch: Option<ServiceWatch>,
+    token: u32,
+}
+
 /// A process's end of a connection.
 #[derive(Debug)]
 pub struct HostEnd {
-    stream: HostStream,
+    pub(crate) stream: HostStream,
     _watch: ServiceWatch,
     token: u32,
-    /// Bytes that the process has no room for; bounded by the credit we give.
-    out: VecDeque<u8>,
+    /// Stream or messages.
+    pub(crate) kind: Type,
+    /// Bytes that the process has no room for; bounded by the credit we give. Of messages, each
+    /// behind its length in four bytes.
+    pub(crate) out: VecDeque<u8>,
+    /// What came of a message whose end has not come.
+    pub(crate) partial: Vec<u8>,
     /// Bytes that the process has taken, modulo 2^32, and how many of them the guest knows of.
-    consumed: u32,
+    pub(crate) consumed: u32,
     told: u32,
     /// There may be something to read.
-    readable: bool,
+    pub(crate) readable: bool,
     /// Nothing more will be read.
-    read_done: bool,
+    pub(crate) read_done: bool,
     /// Nothing more will come from the guest: end the stream after `out`.
     finish: bool,
     /// The stream was ended. Once: each time would wake us, even by itself.
@@ -72,6 +91,7 @@ pub struct HostEnd {
 #[derive(Debug)]
 struct Knock {
     port: PortId,
+    kind: Type,
     stream: HostStream,
     _watch: ServiceWatch,
     deadline_ns: u64,
@@ -80,7 +100,7 @@ struct Knock {
 /// What a watched descriptor of ours is.
 #[derive(Debug)]
 enum HostToken {
-    Door(PortId),
+    Door(PortId, Type),
     Knock(Knock),
     Conn(ConnId),
 }
@@ -138,6 +158,14 @@ impl HostTokens {
     }
 }
 
+/// Bytes that a guest may have on the way to a process.
+fn buffer_of(kind: Type) -> u32 {
+    match kind {
+        Type::Stream => HOST_BUFFER_BYTES,
+        Type::Seqpacket => HOST_MESSAGE_BYTES,
+    }
+}
+
 /// `CONNECT <port>` as a port number: in any case and with any blanks, as Firecracker and Cloud
 /// Hypervisor take it.
 fn parse_connect(line: &[u8]) -> Option<u32> {
@@ -155,23 +183,44 @@ impl Socket {
         port: PortId,
         path: &Path,
     ) -> Result<HostDoor, CommandError> {
-        let listener = HostListener::bind(path)?;
+        let streams = self.open_listener(cx, port, path, Type::Stream)?;
+        let messages = match self.open_listener(cx, port, &message_socket(path), Type::Seqpacket) {
+            Ok(messages) => messages,
+            Err(error) => {
+                self.tokens.remove(streams.token);
+                return Err(error);
+            }
+        };
+        let path = path.to_owned();
+        let connects = Bucket::default();
+        Ok(HostDoor { path, streams, messages, connects, knocks: 0, next_port: HOST_PORT_FIRST })
+    }
+
+    fn open_listener(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        path: &Path,
+        kind: Type,
+    ) -> Result<Listening, CommandError> {
+        let listener = match kind {
+            Type::Stream => HostListener::bind(path)?,
+            Type::Seqpacket => HostListener::bind_messages(path)?,
+        };
         let token = self.tokens.reserve();
         let watch = cx.watch_listener(std::os::fd::AsFd::as_fd(&listener), token);
         let watch = watch.map_err(|e| {
             self.tokens.free.push(token);
             CommandError::Host(format!("{}: {e}", path.display()))
         })?;
-        self.tokens.set(token, HostToken::Door(port));
-        let path = path.to_owned();
-        let (watch, connects) = (Some(watch), Bucket::default());
-        let next_port = HOST_PORT_FIRST;
-        Ok(HostDoor { path, listener, watch, connects, token, knocks: 0, next_port })
+        self.tokens.set(token, HostToken::Door(port, kind));
+        Ok(Listening { listener, watch: Some(watch), token })
     }
 
     /// Turns everyone away who still waits at a door, and closes it.
     pub(crate) fn close_door(&mut self, door: HostDoor) {
-        let Some(HostToken::Door(port)) = self.tokens.remove(door.token) else { return };
+        self.tokens.remove(door.messages.token);
+        let Some(HostToken::Door(port, _)) = self.tokens.remove(door.streams.token) else { return };
         for (deadline_ns, token) in std::mem::take(&mut self.tokens.knocking) {
             match self.tokens.get(token) {
                 Some(HostToken::Knock(knock)) if knock.deadline_ns != deadline_ns => {}
@@ -194,9 +243,9 @@ impl Socket {
         writable: bool,
     ) {
         match self.tokens.get(token) {
-            Some(HostToken::Door(port)) => {
-                let port = *port;
-                self.answer_door(cx, port);
+            Some(HostToken::Door(port, kind)) => {
+                let (port, kind) = (*port, *kind);
+                self.answer_door(cx, port, kind);
             }
             Some(HostToken::Knock(_)) => self.knock(cx, token),
             Some(HostToken::Conn(id)) => {
@@ -220,7 +269,7 @@ impl Socket {
     }
 
     /// The process's end of a connection, and which side it is.
-    fn host_end(&mut self, id: ConnId) -> Option<(Which, &mut HostEnd)> {
+    pub(crate) fn host_end(&mut self, id: ConnId) -> Option<(Which, &mut HostEnd)> {
         let conn = self.table.get_mut(id)?;
         let callee = matches!(conn.side(Which::Callee).party, Party::Host(_));
         let which = if callee { Which::Callee } else { Which::Caller };
@@ -231,17 +280,21 @@ impl Socket {
     }
 
     /// Lets in whoever is at a door, or some of them: its watch speaks again for the rest.
-    fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId) {
+    fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
             let room = door.knocks < HANDSHAKES_MAX;
-            let accepted = match door.listener.accept() {
+            let listening = match kind {
+                Type::Stream => &mut door.streams,
+                Type::Seqpacket => &mut door.messages,
+            };
+            let accepted = match listening.listener.accept() {
                 Ok(None) => return,
                 other => other,
             };
             let wait_ns = door.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
             let let_in = match accepted {
-                Ok(Some(stream)) => room && self.let_in(cx, port, stream).is_ok(),
+                Ok(Some(stream)) => room && self.let_in(cx, port, stream, kind).is_ok(),
                 _ => false,
             };
             if !let_in {
@@ -257,7 +310,7 @@ impl Socket {
     fn shut_door(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(seat) = self.seats.get_mut(port) else { return };
         let Some(door) = seat.door.as_mut() else { return };
-        door.watch = None;
+        (door.streams.watch, door.messages.watch) = (None, None);
         bump(&mut seat.counters.host_pauses);
         self.tokens.shut.push_back((cx.now_ns.saturating_add(DOOR_SHUT_NS), port));
     }
@@ -269,13 +322,16 @@ impl Socket {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else {
                 continue;
             };
-            match cx.watch_listener(std::os::fd::AsFd::as_fd(&door.listener), door.token) {
-                Ok(watch) => door.watch = Some(watch),
+            let mut watched = true;
+            for listening in [&mut door.streams, &mut door.messages] {
+                let listener = std::os::fd::AsFd::as_fd(&listening.listener);
+                listening.watch = cx.watch_listener(listener, listening.token).ok();
+                watched &= listening.watch.is_some();
+            }
+            if !watched {
                 // Without a descriptor now: later.
-                Err(_) => {
-                    let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
-                    self.tokens.shut.push_back((at, port));
-                }
+                let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
+                self.tokens.shut.push_back((at, port));
             }
         }
     }
@@ -291,6 +347,7 @@ impl Socket {
         cx: &mut Context<'_>,
         port: PortId,
         stream: HostStream,
+        kind: Type,
     ) -> std::io::Result<()> {
         let token = self.tokens.reserve();
         let watch = cx.watch(std::os::fd::AsFd::as_fd(&stream), token);
@@ -299,7 +356,7 @@ impl Socket {
             door.knocks = door.knocks.saturating_add(1);
         }
         let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
-        let knock = Knock { port, stream, _watch: watch, deadline_ns };
+        let knock = Knock { port, kind, stream, _watch: watch, deadline_ns };
         self.tokens.set(token, HostToken::Knock(knock));
         self.tokens.knocking.push_back((deadline_ns, token));
         self.knock(cx, token);
@@ -316,6 +373,11 @@ impl Socket {
             Err(_) => &[],
         };
         let end = seen.iter().position(|&b| b == b'\n');
+        // A message is whole, whether it ends its line or not.
+        let end = match knock.kind {
+            Type::Stream => end,
+            Type::Seqpacket => Some(end.unwrap_or(seen.len())),
+        };
         if end.is_none() && !seen.is_empty() && seen.len() < HANDSHAKE_BYTES_MAX {
             return;
         }
@@ -326,7 +388,7 @@ impl Socket {
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
         let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
-            self.connect_from_host(cx, knock.port, knock.stream, wanted);
+            self.connect_from_host(cx, knock.port, knock.stream, wanted, knock.kind);
         } else {
             cx.remark(knock.port, "a host process was turned away: expected a line CONNECT <port>");
             self.turned_away(knock.port);
@@ -357,13 +419,18 @@ impl Socket {
         to: PortId,
         stream: HostStream,
         port: u32,
+        kind: Type,
     ) {
         let Some(seat) = self.seats.get_mut(to) else { return };
         let (group, cid) = (seat.group, seat.cid);
         let Some(own) = self.next_host_port(to, cid, port) else { return };
         let Some(seat) = self.seats.get_mut(to) else { return };
-        if !cx.ports.get(to).is_some_and(|p| p.runs(0) && p.runs(1)) {
+        let Some(target) = cx.ports.get(to).filter(|p| p.runs(0) && p.runs(1)) else {
             bump(&mut seat.counters.refused_unknown);
+            return;
+        };
+        if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
+            bump(&mut seat.counters.refused_type);
             return;
         }
         if !self.admits(cx, group, (CID_HOST, own), (cid, port)) {
@@ -372,10 +439,10 @@ impl Socket {
             }
             return;
         }
-        let Some(caller) = self.host_side(cx, stream, own) else { return };
+        let Some(caller) = self.host_side(cx, stream, own, kind) else { return };
         let token = host_token(&caller);
         let callee = Side::new(Party::Guest(to), cid, port);
-        let conn = Conn::new(Type::Stream, caller, callee);
+        let conn = Conn::new(kind, caller, callee);
         match self.open_connection(cx, conn) {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
             Err(_) => {
@@ -419,9 +486,6 @@ impl Socket {
         port: u32,
         kind: Type,
     ) -> Result<(), Refusal> {
-        if kind != Type::Stream {
-            return Err(Refusal::Type);
-        }
         let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
         let door = seat.door.as_ref().ok_or(Refusal::Unknown)?;
         if self.host_full(seat) {
@@ -430,8 +494,26 @@ impl Socket {
         cx.slice.charge(CONNECT_CALLS.saturating_mul(cost::CALL_NS));
         let mut path = OsString::from(&door.path);
         path.push(format!("_{port}"));
-        let stream = HostStream::connect(Path::new(&path)).map_err(|_| Refusal::Unknown)?;
-        let callee = self.host_side(cx, stream, port).ok_or(Refusal::Limit)?;
+        let path = Path::new(&path);
+        let stream = match kind {
+            Type::Stream => HostStream::connect(path),
+            Type::Seqpacket => HostStream::connect_messages(path),
+        };
+        let stream = stream.map_err(|error| {
+            if error.raw_os_error() != Some(rustix::io::Errno::PROTOTYPE.raw_os_error()) {
+                return Refusal::Unknown;
+            }
+            let wanted = match kind {
+                Type::Stream => "SOCK_STREAM",
+                Type::Seqpacket => "SOCK_SEQPACKET",
+            };
+            let path = path.display();
+            cx.remark(from, format_args!(
+                "a connect to the host was refused: the process at {path} does not listen with {wanted}"
+            ));
+            Refusal::Type
+        })?;
+        let callee = self.host_side(cx, stream, port, kind).ok_or(Refusal::Limit)?;
         let token = host_token(&callee);
         let mut conn = Conn::new(kind, caller, callee);
         conn.phase = Phase::Open;
@@ -450,7 +532,13 @@ impl Socket {
     }
 
     /// A watched process as a side, with the room that we give a guest towards it.
-    fn host_side(&mut self, cx: &mut Context<'_>, stream: HostStream, port: u32) -> Option<Side> {
+    fn host_side(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: HostStream,
+        port: u32,
+        kind: Type,
+    ) -> Option<Side> {
         let token = self.tokens.reserve();
         let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
             self.tokens.free.push(token);
@@ -460,7 +548,9 @@ impl Socket {
             stream,
             _watch: watch,
             token,
+            kind,
             out: VecDeque::new(),
+            partial: Vec::new(),
             consumed: 0,
             told: 0,
             readable: false,
@@ -470,7 +560,7 @@ impl Socket {
             closing: false,
         };
         let mut side = Side::new(Party::Host(Box::new(end)), CID_HOST, port);
-        side.credit.advertise(HOST_BUFFER_BYTES, 0).ok()?;
+        side.credit.advertise(buffer_of(kind), 0).ok()?;
         Some(side)
     }
 
@@ -516,10 +606,10 @@ impl Socket {
     }
 
     /// Takes account of what the process has taken; tells the guest when it is worth a packet.
-    fn credit_guest(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
+    pub(crate) fn credit_guest(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
         let Some((which, end)) = self.host_end(id) else { return };
-        let consumed = end.consumed;
-        let news = consumed.wrapping_sub(end.told) >= HOST_BUFFER_BYTES / 4;
+        let (consumed, buffer) = (end.consumed, buffer_of(end.kind));
+        let news = consumed.wrapping_sub(end.told) >= buffer / 4;
         if news {
             end.told = consumed;
         }
@@ -528,7 +618,7 @@ impl Socket {
         let (_, before) = credit.advertised();
         credit.deliver(consumed.wrapping_sub(before));
         // Never fails: just as much was delivered as is claimed consumed.
-        let _ = credit.advertise(HOST_BUFFER_BYTES, consumed);
+        let _ = credit.advertise(buffer, consumed);
         if news {
             conn.side_mut(guest).signals |= Signals::CREDIT_UPDATE;
             self.attend(cx, id, guest);
@@ -538,7 +628,10 @@ impl Socket {
     /// Sends what the process had no room for.
     fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
         let Some((which, end)) = self.host_end(id) else { return };
-        while !end.out.is_empty() {
+        if end.kind == Type::Seqpacket && !end.flush_messages() {
+            return self.end(cx, id, true);
+        }
+        while end.kind == Type::Stream && !end.out.is_empty() {
             let (front, _) = end.out.as_slices();
             match end.stream.send_bytes(front) {
                 Ok(Some(sent)) => {
@@ -612,6 +705,9 @@ impl Socket {
                 return Ok(None);
             };
             let Party::Host(end) = &conn.side(which.other()).party else { return Ok(None) };
+            if end.kind == Type::Seqpacket {
+                return self.pump_messages(cx, to, id, which, buffers);
+            }
             let free = conn.side(which).credit.free();
             if !end.readable || end.read_done || free == 0 {
                 return Ok(Some(false));
@@ -655,7 +751,7 @@ impl Socket {
     }
 
     /// The process has nothing to read now, has ended its stream, or is gone.
-    fn process_silent(
+    pub(crate) fn process_silent(
         &mut self,
         cx: &mut Context<'_>,
         id: ConnId,
@@ -735,7 +831,7 @@ impl Socket {
 }
 
 /// The process's end of a connection, and which side it is.
-fn host_end_of(conn: &Conn) -> Option<(Which, &HostEnd)> {
+pub(crate) fn host_end_of(conn: &Conn) -> Option<(Which, &HostEnd)> {
     [Which::Caller, Which::Callee].into_iter().find_map(|which| match &conn.side(which).party {
         Party::Host(end) => Some((which, &**end)),
         Party::Guest(_) => None,

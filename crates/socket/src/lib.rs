@@ -19,7 +19,7 @@
 //! | [`pack`] | data copied aside |
 //! | `transmit` | what a guest sent: checked, resolved, passed on |
 //! | `deliver` | into a guest's receive buffers |
-//! | `host` | host processes at the other end |
+//! | `host`, `host_messages` | host processes at the other end |
 //!
 //! # When a receiver has no room
 //! Data waits in the sender's own descriptors, up to a part of its ring; then
@@ -47,6 +47,7 @@ pub mod credit;
 pub mod deadline;
 mod deliver;
 mod host;
+mod host_messages;
 pub mod ledger;
 pub mod limits;
 pub mod pack;

@@ -64,6 +64,9 @@ pub const LINGER_NS_MAX: u64 = 10_000_000_000;
 pub const DRAIN_NS_MAX: u64 = 300_000_000_000;
 /// Receive space that we grant to a guest on a connection with the host, in bytes.
 pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
+/// The same for messages, and the largest message between a guest and a process. It fits a Unix
+/// socket of the default size, which is 208 KiB.
+pub const HOST_MESSAGE_BYTES: u32 = 128 << 10;
 /// Most connections of one port with host processes; each takes two file descriptors...
 pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
 /// ... and of all ports together.

@@ -228,7 +228,12 @@ impl Socket {
             return Fate::Used(chain);
         }
         let Some(to) = conn.side(which.other()).guest() else {
-            self.data_to_host(cx, from, &chain, header.len, id, which);
+            match kind {
+                Type::Stream => self.data_to_host(cx, from, &chain, header.len, id, which),
+                Type::Seqpacket => {
+                    self.message_to_host(cx, from, &chain, header.len, flags, id, which);
+                }
+            }
             // Data tells of credit too, and maybe no update follows.
             self.attend_host(cx, id, which);
             return Fate::Used(chain);

@@ -347,6 +347,13 @@ pub const CID_GUEST_MIN: u32 = 3;
 /// The host's CID.
 pub const CID_HOST: u32 = 2;
 
+/// Where host processes connect by SOCK_SEQPACKET if they connect by SOCK_STREAM at `host_socket`.
+pub fn message_socket(host_socket: &Path) -> PathBuf {
+    let mut path = host_socket.as_os_str().to_owned();
+    path.push("_seqpacket");
+    path.into()
+}
+
 impl PortSpec {
     /// Where the daemon listens for this port.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {

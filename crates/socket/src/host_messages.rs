@@ -1,0 +1,178 @@
+//! Messages between guests and host processes: SEQPACKET on either side.
+//!
+//! A message is passed on whole, because a Unix socket takes and gives it whole. So the pieces
+//! of a guest's message are gathered first, and a process's message is copied aside until the
+//! guest has buffers for all of it. Both are bounded: by the credit that we give the guest, and by
+//! [`STAGED_BYTES_MAX`] for each port.
+
+use causeway_fabric::{Context, PortId};
+use causeway_memory::Cursor;
+use causeway_ring::Chain;
+use causeway_wire::vsock::{HEADER_LEN, SEQ_EOM};
+
+use crate::conn::{Pending, Phase, Which};
+use crate::deliver::Blame;
+use crate::host::{HostEnd, host_end_of};
+use crate::limits::{HOST_MESSAGE_BYTES, STAGED_BYTES_MAX};
+use crate::pack::{Pack, staged_cost};
+use crate::service::Socket;
+use crate::table::ConnId;
+
+/// Bytes of a message's length in [`HostEnd::out`].
+const LENGTH_BYTES: usize = 4;
+
+impl HostEnd {
+    /// Sends a message, or keeps it until the process has room. `false`: the process is gone, or
+    /// its socket takes no message of this size.
+    fn send_message(&mut self, message: &[u8]) -> bool {
+        // An empty message looks like the end of the connection to a process.
+        if message.is_empty() {
+            return true;
+        }
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        if self.out.is_empty() {
+            match self.stream.send_bytes(message) {
+                Ok(Some(_)) => {
+                    self.consumed = self.consumed.wrapping_add(len);
+                    return true;
+                }
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+        }
+        self.out.extend(len.to_le_bytes());
+        self.out.extend(message);
+        true
+    }
+
+    /// Sends messages that the process had no room for; `false` as in [`Self::send_message`].
+    pub(crate) fn flush_messages(&mut self) -> bool {
+        while let Some(length) = self.out.make_contiguous().first_chunk::<LENGTH_BYTES>() {
+            let len = u32::from_le_bytes(*length);
+            let end = (len as usize).saturating_add(LENGTH_BYTES);
+            let (bytes, _) = self.out.as_slices();
+            match self.stream.send_bytes(bytes.get(LENGTH_BYTES..end).unwrap_or_default()) {
+                Ok(Some(_)) => {
+                    self.consumed = self.consumed.wrapping_add(len);
+                    self.out.drain(..end.min(self.out.len()));
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Socket {
+    /// A piece of a guest's message for a process, `flags` tell whether it is the last one.
+    #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
+    pub(crate) fn message_to_host(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: PortId,
+        chain: &Chain,
+        len: u32,
+        flags: u32,
+        id: ConnId,
+        which: Which,
+    ) {
+        let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return };
+        let Some((_, end)) = self.host_end(id) else { return };
+        let before = end.partial.len();
+        end.partial.resize(before.saturating_add(len as usize), 0);
+        let mut cursor = Cursor::at(chain.readable(), HEADER_LEN as u64);
+        let read = cursor.read(map, end.partial.get_mut(before..).unwrap_or_default());
+        if read.is_ok() && flags & SEQ_EOM == 0 {
+            return;
+        }
+        let message = std::mem::take(&mut end.partial);
+        if read.is_err() || !end.send_message(&message) {
+            return self.end(cx, id, true);
+        }
+        self.credit_guest(cx, id, which);
+    }
+
+    /// Moves a process's messages into a guest's buffers; as [`Self::pump`].
+    pub(crate) fn pump_messages(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        id: ConnId,
+        which: Which,
+        buffers: &mut usize,
+    ) -> Result<Option<bool>, Blame> {
+        loop {
+            let Some(conn) = self.table.get(id).filter(|c| c.phase == Phase::Open) else {
+                return Ok(None);
+            };
+            let Some((_, end)) = host_end_of(conn) else { return Ok(None) };
+            if !end.readable || end.read_done {
+                return Ok(Some(false));
+            }
+            if *buffers == 0 {
+                return Ok(Some(true));
+            }
+            let len = match end.stream.message_bytes() {
+                Ok(Some(len)) if len > 0 => len,
+                other => {
+                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                }
+            };
+            let credit = &conn.side(which).credit;
+            let (buffer, _) = credit.advertised();
+            if len > buffer.min(HOST_MESSAGE_BYTES) as usize {
+                let most = buffer.min(HOST_MESSAGE_BYTES);
+                cx.remark(
+                    to,
+                    format_args!(
+                        "connection reset: a host process sent a message of {len} bytes, \
+                         at most {most} are taken"
+                    ),
+                );
+                self.end(cx, id, true);
+                return Ok(Some(false));
+            }
+            if len > credit.free() as usize {
+                return Ok(Some(false));
+            }
+            let staged = self.seats.get(to).map_or(0, |seat| seat.staged);
+            if staged.saturating_add(staged_cost(len)) > STAGED_BYTES_MAX {
+                return Ok(Some(true));
+            }
+            let mut message = vec![0; len];
+            match end.stream.receive_bytes(&mut message) {
+                Ok(Some(got)) if got == len => {}
+                other => {
+                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                }
+            }
+            if !self.take_message(cx, to, (id, which), &message, buffers)? {
+                return Ok(Some(true));
+            }
+        }
+    }
+
+    /// Delivers a message that a process sent; `false` when a part of it has to wait.
+    fn take_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: PortId,
+        target: (ConnId, Which),
+        message: &[u8],
+        buffers: &mut usize,
+    ) -> Result<bool, Blame> {
+        let (id, which) = target;
+        let mut pack = Pack::new(to);
+        pack.append_bytes(message, SEQ_EOM);
+        if let Some(seat) = self.seats.get_mut(to) {
+            seat.staged = seat.staged.saturating_add(pack.cost());
+        }
+        if let Some(conn) = self.table.get_mut(id) {
+            let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+            // Never fails: the guest has room for all of it.
+            let _ = conn.side_mut(which).credit.accept(len);
+        }
+        self.deliver_pending(cx, to, target, Pending::Staged(pack), buffers)
+    }
+}
