@@ -39,6 +39,8 @@ pub(crate) struct NetPort {
     pub counters: Counters,
     /// Where its last frame went.
     pub last: Option<Last>,
+    /// The last source address that was refused, and whether that was shown.
+    pub refused: Option<(u64, bool)>,
     /// Turns that it sits out, because all that it sent in its last one broke a rule.
     pub sits_out: u8,
 }
@@ -90,6 +92,7 @@ impl NetPort {
             unfinished: std::iter::repeat_with(VecDeque::new).take(pairs).collect(),
             counters: Counters::default(),
             last: None,
+            refused: None,
             sits_out: 0,
         }
     }

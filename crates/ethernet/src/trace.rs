@@ -44,7 +44,8 @@ impl Ethernet {
         let routed = self.trace_routes(place, source, destination, &mut steps);
         let (verdict, targets) =
             routed.unwrap_or_else(|| self.trace_route(place, destination, &mut steps));
-        let to = self.trace_receivers(&targets, &mut steps);
+        let (to, reached) = self.trace_receivers(&targets, &mut steps);
+        let verdict = if to.is_empty() || reached { verdict } else { "drop" };
         Ok(TraceView { verdict: verdict.into(), to, steps })
     }
 
@@ -145,17 +146,20 @@ impl Ethernet {
         }
     }
 
-    /// The names of the receivers, and what would keep each from receiving.
-    fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> Vec<String> {
-        let mut names = Vec::new();
+    /// The names of the receivers and whether one of them can receive; notes what keeps each from
+    /// receiving.
+    fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> (Vec<String>, bool) {
+        let (mut names, mut reached) = (Vec::new(), false);
         for &link in targets.iter().filter(|&&place| is_link(place)) {
             let name = self.directory.name(link);
             let up = self.directory.uplinks.is_up(link);
+            reached |= up;
             let state = if up { "it is up" } else { "it is down: dropped" };
             steps.push(format!("to link {name}: {state}"));
             names.push(name);
         }
         for port in targets.iter().filter_map(|&p| self.directory.get(p)) {
+            reached |= !port.receive.is_empty();
             let state = if port.receive.is_empty() {
                 "its guest does not run the device: dropped there"
             } else {
@@ -165,6 +169,6 @@ impl Ethernet {
             names.push(port.name.to_string());
         }
         names.sort();
-        names
+        (names, reached)
     }
 }

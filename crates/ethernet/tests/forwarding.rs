@@ -317,6 +317,7 @@ fn trace_tells_what_forwarding_does() {
     assert_eq!((there.verdict.as_str(), &there.to[..]), ("forward", &["b".to_string()][..]));
     let down = rig.trace("a", None, mac(3));
     assert!(down.steps.iter().any(|s| s.contains("does not run")), "{down:?}");
+    assert_eq!(down.verdict, "drop", "no guest is there");
     let all = rig.trace("a", None, BROADCAST);
     assert_eq!((all.verdict.as_str(), all.to.len()), ("flood", 2));
     let unknown = rig.trace("a", None, mac(9));
@@ -324,4 +325,21 @@ fn trace_tells_what_forwarding_does() {
     let forged = rig.trace("a", Some(mac(2)), mac(3));
     assert_eq!(forged.verdict, "drop");
     assert!(forged.steps.last().unwrap().contains("spoofed_source"));
+}
+
+#[test]
+fn ethernet_refused_source_address_is_named_once() {
+    let rig = Rig::new();
+    let mut a = rig.port("a", net(1), ALL);
+    let _b = rig.port("b", net(2), ALL);
+    for _ in 0..3 {
+        send(&mut a, &PLAIN, &plain(7, mac(2), b"not mine"));
+    }
+    wait(|| rig.view("a").notice.is_some(), || "no notice".into());
+    let view = rig.view("a");
+    let notice = view.notice.unwrap();
+    for named in [mac(7), mac(1)] {
+        assert!(notice.contains(&causeway_fabric::Mac(named).to_string()), "{notice}");
+    }
+    assert_eq!(view.faults_total, 0);
 }

@@ -141,7 +141,7 @@ impl HostStream {
     pub fn message_bytes(&self) -> Result<Option<usize>, Errno> {
         let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::TRUNC;
         let flags = rustix::net::RecvFlags::DONTWAIT | peek;
-        settle(rustix::net::recv(&self.0, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
+        settle(rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
     }
 
     /// Sends private bytes; as [`Self::send`].

@@ -187,3 +187,6 @@ pub const UDP_REST_TURNS: u8 = 2;
 pub const UDP_SOCKET_BYTES: usize = 4 << 20;
 /// Most connections that wait at a listener which goes, and are let go of one by one.
 pub const BACKLOG_MAX: usize = 4096;
+/// Doorbells of a queue that never had a chain, after which its memory is taken as not shared. A
+/// frontend rings once or twice when it starts a queue.
+pub const VAIN_DOORBELLS_MAX: u8 = 8;

@@ -142,6 +142,8 @@ pub(crate) struct QueueWork {
     pub dirty: bool,
     /// Its guest is to be notified when the pause of its port's notifications is over.
     pub unwoken: bool,
+    /// Doorbells since the queue started for which its ring had never had a chain.
+    pub vain_doorbells: u8,
 }
 
 impl QueueWork {

@@ -9,7 +9,7 @@ use super::Shard;
 use super::doors::{Alone, watch_frontend};
 use crate::control::{CommandError, PortState};
 use crate::footprint::Footprint;
-use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS};
+use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS, VAIN_DOORBELLS_MAX};
 use crate::port::{Port, PortId, PublishError};
 use crate::spec::Name;
 use crate::watch::{Token, When};
@@ -171,6 +171,7 @@ impl Shard {
             Ok(watch) => {
                 let taken = port.queue(queue).map_or(0, |(_, ring)| ring.popped());
                 if let Some(work) = port.queues.get_mut(queue) {
+                    work.vain_doorbells = 0;
                     work.doorbell = Some(watch);
                     work.pace.start(self.now_ns, taken);
                 }
@@ -219,6 +220,36 @@ impl Shard {
                 }
                 self.faults.push((id, format!("queue {queue}: {error}")));
             }
+        }
+    }
+
+    /// A doorbell was rung. If it rings again and again and the ring never had a chain, what the
+    /// guest writes is not what we read: its memory is private to the frontend.
+    #[inline]
+    pub(super) fn check_shared(&mut self, id: PortId, queue: usize) {
+        let now = self.now_ns;
+        let Some(port) = self.ports.get_mut(id) else { return };
+        let vain = port.queues.get(queue).map_or(u8::MAX, |work| work.vain_doorbells);
+        if vain >= VAIN_DOORBELLS_MAX {
+            return;
+        }
+        let empty = port
+            .queue(queue)
+            .is_some_and(|(_, ring)| ring.is_fresh() && ring.available().is_ok_and(|n| n == 0));
+        let vain = if empty { vain.saturating_add(1) } else { u8::MAX };
+        if let Some(work) = port.queues.get_mut(queue) {
+            work.vain_doorbells = vain;
+        }
+        if vain == VAIN_DOORBELLS_MAX {
+            let text = format!(
+                "queue {queue}: its doorbell rings and its ring stays empty, so the guest's memory \
+                 is probably not shared; use memory-backend-memfd with share=on"
+            );
+            if let Some(more) = port.log.admit(now) {
+                let name = port.spec.name.as_str();
+                log::warn!(port = name, notice = text.as_str(), suppressed = more; "nothing can pass");
+            }
+            port.notice = Some(port.noted(now, text));
         }
     }
 

@@ -310,6 +310,7 @@ impl Shard {
                 let queue = usize::from(queue);
                 let id = self.ports.at_slot(slot).map(|p| p.id).filter(|id| id.serial == serial);
                 if let Some(id) = id {
+                    self.check_shared(id, queue);
                     self.activate(id, queue);
                 }
             }
