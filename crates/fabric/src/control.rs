@@ -107,7 +107,20 @@ pub enum TraceQuery {
         cid: u32,
         /// Destination port number.
         port: u32,
+        /// Socket type; a stream when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket_type: Option<SocketKind>,
     },
+}
+
+/// Type of a vsock socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketKind {
+    /// SOCK_STREAM.
+    Stream,
+    /// SOCK_SEQPACKET.
+    Seqpacket,
 }
 
 /// The answer to a [`Command`].

@@ -84,8 +84,6 @@ pub const DOOR_SHUT_NS: u64 = 100_000_000;
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
 /// Longest `CONNECT <port>` line, in bytes.
 pub const HANDSHAKE_BYTES_MAX: usize = 32;
-/// First source port of connections that host processes make.
-pub const HOST_PORT_FIRST: u32 = 1 << 30;
 /// System calls of a connect to a host process, by what they cost: a socket, its path, its watch.
 pub const CONNECT_CALLS: u64 = 5;
 /// First source port of connections that host processes make...

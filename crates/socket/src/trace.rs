@@ -1,10 +1,14 @@
 //! Explains where a connect would go, and why, without making it.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 
-use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
+use causeway_fabric::control::{CommandError, SocketKind, TraceQuery, TraceView};
 use causeway_fabric::spec::{CID_HOST, Name, PortKind, RuleAction};
 use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
+
+use crate::service::VSOCK_F_SEQPACKET;
 
 /// The caller as the rules see it.
 struct Caller {
@@ -40,18 +44,24 @@ pub(crate) fn connect(
     rules: &Rules,
     query: &TraceQuery,
 ) -> Option<Result<TraceView, CommandError>> {
-    let TraceQuery::Connect { from, group, cid, port } = query else { return None };
+    let TraceQuery::Connect { from, group, cid, port, socket_type } = query else { return None };
+    let kind = socket_type.unwrap_or(SocketKind::Stream);
     let caller = match caller(ports, from.as_ref(), group.as_ref()) {
         Ok(caller) => caller,
         Err(error) => return Some(Err(error)),
     };
     let mut steps = vec![caller.text.clone()];
-    let verdict = decide(directory, ports, rules, &caller, (*cid, *port), &mut steps);
+    let verdict = decide(directory, ports, rules, &caller, (*cid, *port, kind), &mut steps);
     let (verdict, to) = match verdict {
         Some(to) => ("accept", vec![to]),
         None => ("reject", Vec::new()),
     };
     Some(Ok(TraceView { verdict: verdict.into(), to, steps }))
+}
+
+/// Whether there is a socket at `path`: only a connect could find out whether it is served.
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// Who gets the connect; `None`: it is answered with a reset.
@@ -60,7 +70,7 @@ fn decide(
     ports: &Ports,
     rules: &Rules,
     caller: &Caller,
-    (cid, port): (u32, u32),
+    (cid, port, kind): (u32, u32, SocketKind),
     steps: &mut Vec<String>,
 ) -> Option<String> {
     let group = ports.group_name(caller.group)?;
@@ -86,7 +96,19 @@ fn decide(
             steps.push("CID 2 is the host, but the port has no host_socket".into());
             return None;
         };
-        steps.push(format!("CID 2 is the host: whoever listens at {}_{port}", path.display()));
+        let path = format!("{}_{port}", path.display());
+        if !is_socket(Path::new(&path)) {
+            steps.push(format!("CID 2 is the host, and no process listens at {path}"));
+            return None;
+        }
+        let wanted = match kind {
+            SocketKind::Stream => "SOCK_STREAM",
+            SocketKind::Seqpacket => "SOCK_SEQPACKET",
+        };
+        steps.push(format!(
+            "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
+             with {wanted}"
+        ));
         return Some("host".into());
     }
     let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
@@ -103,6 +125,12 @@ fn decide(
         steps.push(format!("port {name} has CID {cid}, but no guest runs it now"));
         return None;
     }
+    if kind == SocketKind::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
+        steps.push(format!("port {name} has CID {cid}, but its guest takes no SEQPACKET sockets"));
+        return None;
+    }
     steps.push(format!("port {name} has CID {cid} and its guest runs it"));
+    steps
+        .push(format!("whether an application listens on port {port} is known to the guest alone"));
     Some(name)
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
-use causeway_fabric::control::{Answer, Command, TraceQuery};
+use causeway_fabric::control::{Answer, Command, SocketKind, TraceQuery};
 use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use common::*;
@@ -287,15 +287,20 @@ fn trace_knows_what_reaches_nobody() {
     let _guest = rig.sockets("red", 3);
     let verdict = |from: Option<&str>, group: Option<&str>, cid| {
         let name = |text: &str| text.parse().unwrap();
-        let query =
-            TraceQuery::Connect { from: from.map(name), group: group.map(name), cid, port: 7 };
+        let (from, group) = (from.map(name), group.map(name));
+        let socket_type = Some(SocketKind::Seqpacket);
+        let query = TraceQuery::Connect { from, group, cid, port: 7, socket_type };
         match rig.handle.call(Command::Trace(query)).unwrap() {
             Answer::Trace(view) => (view.verdict, view.steps.last().unwrap().clone()),
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(verdict(None, Some("red"), 3).0, "accept");
-    assert_eq!(verdict(Some("red-3"), None, 2).0, "accept");
+    let (nobody, why) = verdict(Some("red-3"), None, 2);
+    assert!(nobody == "reject" && why.contains("no process listens at"), "{nobody}: {why}");
+    let _listener = UnixListener::bind(rig.path("red-3.host_7")).unwrap();
+    let (there, why) = verdict(Some("red-3"), None, 2);
+    assert!(there == "accept" && why.contains("SOCK_SEQPACKET"), "{there}: {why}");
     for (from, group, cid) in [(Some("red-3"), None, 3), (None, Some("red"), 2)] {
         let (verdict, why) = verdict(from, group, cid);
         assert!(verdict == "reject" && why.contains("own"), "{verdict}: {why}");

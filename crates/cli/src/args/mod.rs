@@ -6,6 +6,7 @@ mod mpi;
 
 use std::path::PathBuf;
 
+use causeway_fabric::control::SocketKind;
 use causeway_fabric::spec::{RuleAction, RuleSide};
 use causeway_fabric::{Mac, Name};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -25,6 +26,7 @@ Examples:
   causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
   causeway link add to-b --group blue --remote host-b --key KEY
   causeway trace connect --from vm1-vsock --cid 4 --port 22
+  causeway trace connect --from vm1-vsock --cid 2 --port 9999 --type seqpacket
   causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway stats --interval 1
 
@@ -529,5 +531,17 @@ Examples:
         /// Destination port number
         #[arg(long, value_name = "N")]
         port: u32,
+        /// Socket type [default: stream]
+        #[arg(long = "type", value_name = "TYPE", value_parser = socket_kind)]
+        socket_type: Option<SocketKind>,
     },
+}
+
+/// `stream` or `seqpacket`.
+fn socket_kind(text: &str) -> Result<SocketKind, String> {
+    match text {
+        "stream" => Ok(SocketKind::Stream),
+        "seqpacket" => Ok(SocketKind::Seqpacket),
+        _ => Err("expected stream or seqpacket".into()),
+    }
 }

@@ -15,8 +15,8 @@ pub fn run(cx: &Context, verb: TraceVerb) -> Result<()> {
         TraceVerb::Frame { from, to, source } => {
             TraceQuery::Frame { from, source, destination: to }
         }
-        TraceVerb::Connect { from, group, cid, port } => {
-            TraceQuery::Connect { from, group, cid, port }
+        TraceVerb::Connect { from, group, cid, port, socket_type } => {
+            TraceQuery::Connect { from, group, cid, port, socket_type }
         }
     };
     let value = cx
