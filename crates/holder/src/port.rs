@@ -146,7 +146,10 @@ impl Port {
                 }
             }
             Ok(Some(stream)) if self.seat.is_some() => {
-                self.next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
+                let next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
+                if std::mem::replace(&mut self.next, next).is_some() {
+                    self.log_turned_away();
+                }
             }
             Ok(Some(stream)) => self.seat(stream, bell),
             Err(error) => {
@@ -203,10 +206,14 @@ impl Port {
         match self.next.take() {
             Some((stream, _)) if self.seat.is_none() => self.seat(stream, bell),
             Some((stream, at)) if at > now => self.next = Some((stream, at)),
-            Some(_) if locked(&self.lines).admit() => {
-                log::warn!(port = self.name(); "a second frontend was turned away");
-            }
-            _ => {}
+            Some(_) => self.log_turned_away(),
+            None => {}
+        }
+    }
+
+    fn log_turned_away(&self) {
+        if locked(&self.lines).admit() {
+            log::warn!(port = self.name(); "a second frontend was turned away: the port has one");
         }
     }
 }
