@@ -33,6 +33,7 @@ fn add(rig: &Rig, name: &str, n: u8, memory_max: u32) {
         name: name.parse().unwrap(),
         group: "red".parse().unwrap(),
         socket: rig.path(name),
+        access: Default::default(),
         memory_max: Some(memory_max),
         kind: PortKind::Net(net(n)),
     };

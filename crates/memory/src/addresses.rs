@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn addresses_that_wait_for_unmapping_hold_back_their_peer_alone() {
-        let (one, other) = (Giver::port(u64::MAX >> 2), Giver::port(u64::MAX >> 3));
+        let (one, other) = (Giver::unique(), Giver::unique());
         let len = usize::try_from(UNMAPPING_BYTES_MAX).unwrap();
         begin(one, len);
         assert!(!is_behind(one));

@@ -85,6 +85,7 @@ impl Host {
                 group,
                 socket,
                 access: Default::default(),
+                memory_max: None,
                 kind,
             }))
             .unwrap();

@@ -157,6 +157,7 @@ impl Host {
             group,
             socket,
             access: Default::default(),
+            memory_max: None,
             kind,
         }))
     }
