@@ -125,8 +125,9 @@ fn say_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causewa
 #[test]
 fn hostile_sockets_that_hold_what_lingers() {
     let ring = RingEvent::emit(0, true);
-    // Where no socket may be.
+    // Where no socket may be, or none with anything in it.
     for (request, payload) in [
+        (R::SET_VRING_CALL, &ring[..]),
         (R::SET_VRING_KICK, &ring[..]),
         (R::SET_OWNER, &[]),
         (R::ADD_MEM_REG, &emit_region(&region())),
@@ -137,10 +138,8 @@ fn hostile_sockets_that_hold_what_lingers() {
     // Where one may be: replaced, and let go of when the frontend leaves.
     let mut bench = Bench::running();
     let start = Instant::now();
-    for (request, payload) in [(R::SET_VRING_CALL, &ring[..]), (R::SET_BACKEND_REQ_FD, &[])] {
-        for _ in 0..2 {
-            say_last(&mut bench, request, payload).unwrap();
-        }
+    for _ in 0..2 {
+        say_last(&mut bench, R::SET_BACKEND_REQ_FD, &[]).unwrap();
     }
     let none = RingEvent::emit(0, false);
     bench.say(R::SET_VRING_CALL, &none, &[]).unwrap();

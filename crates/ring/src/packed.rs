@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use causeway_memory::{Map, View};
 
 use crate::error::RingError;
-use crate::format::packed::{EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
+use crate::format::packed::{AVAIL, EVENT_BYTES, EVENT_DISABLE, EVENT_FLAGS, LEN, USED};
 use crate::format::{FLAG_NEXT, FLAG_WRITE};
 use crate::handshake::{ask_slot, look_slot, show_slot};
 use crate::inflight::{Inflight, PackedInflight};
@@ -386,6 +386,10 @@ impl PackedQueue {
             if slots == 0 {
                 continue;
             }
+            if place.at != at {
+                let own = place.at;
+                self.keep_older(at, own, slots)?;
+            }
             let (high, flags) = entry(at, id, written);
             let high = high | u64::from(flags).wrapping_shl(48);
             let stored = self.ring.store_word(at.at().wrapping_add(LEN), high);
@@ -402,8 +406,13 @@ impl PackedQueue {
     /// with the batch.
     #[inline(never)]
     fn give_hidden(&mut self, id: u16, written: u32) -> Result<(), RingError> {
-        let Some(Held { slots, entry: noted, .. }) = self.release(id) else { return Ok(()) };
+        let Some(Held { at: own, slots, entry: noted, .. }) = self.release(id) else {
+            return Ok(());
+        };
         let at = self.pushed;
+        if own != at && self.record.is_none() {
+            self.keep_older(at, own, slots)?;
+        }
         let (high, flags) = entry(at, id, written);
         if at == self.shown {
             self.gate = flags;
@@ -418,6 +427,32 @@ impl PackedQueue {
         }
         self.pass(at.advance(slots, self.setup.size));
         Ok(())
+    }
+
+    /// A chain is used before an older one, whose descriptor at `at` the used entry overwrites: that
+    /// goes to `own`, the slot of the chain that is used. So the ring has the descriptors of all
+    /// chains in flight, and a process that takes over without a record finds them
+    /// ([`Self::locate`]). Of chains that take several slots it cannot have them.
+    #[cold]
+    fn keep_older(&mut self, at: Position, own: Position, slots: u16) -> Result<(), RingError> {
+        let size = self.setup.size;
+        // What lies outside is the driver's.
+        let in_flight = own.after(at, size) < self.next.after(at, size);
+        if slots != 1 || !in_flight {
+            return Ok(());
+        }
+        let [addr, high] = self.ring.load_pair(at.at()).map_err(RingError::Lost)?;
+        let [_, _, _, _, i0, i1, f0, f1] = high.to_le_bytes();
+        let older = self.held.get_mut(usize::from(u16::from_le_bytes([i0, i1])));
+        // The driver may write here too, and may name any.
+        let Some(older) = older.filter(|held| held.slots == 1 && held.at == at) else {
+            return Ok(());
+        };
+        older.at = own;
+        let flags = u16::from_le_bytes([f0, f1]) & !(AVAIL | USED) | own.available();
+        let high = high & !(u64::from(u16::MAX) << 48) | u64::from(flags) << 48;
+        self.ring.store_word(own.at(), addr).map_err(RingError::Lost)?;
+        self.ring.store_word(own.at().wrapping_add(LEN), high).map_err(RingError::Lost)
     }
 
     /// The slots up to `at` are used: they were among those in flight.

@@ -25,16 +25,17 @@ fn born(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
     Ok((queue, moved))
 }
 
-/// A lawful driver whose chains take one slot each, and what it waits for, oldest first.
+/// A lawful driver whose chains take one slot each.
 struct Scene {
     map: Map,
     driver: Driver,
     queue: Queue,
-    /// Chains that the driver has shown and not got back.
-    open: Vec<u16>,
-    /// Of those, how many the queue has taken, and pushed.
-    taken: usize,
-    pushed: usize,
+    /// Chains that the driver has shown: not taken, or taken by a process that was killed, ...
+    waiting: Vec<u16>,
+    /// ... taken and not pushed, ...
+    taken: Vec<u16>,
+    /// ... and pushed, in that order, and not got back.
+    pushed: Vec<u16>,
     writable: bool,
 }
 
@@ -44,15 +45,16 @@ impl Scene {
         let driver = Driver::packed(LAYOUT, true, true, &map).unwrap();
         let (queue, moved) = born(&map, START).unwrap();
         assert!(!moved, "a fresh ring begins at its start");
-        Self { map, driver, queue, open: Vec::new(), taken: 0, pushed: 0, writable }
+        let (waiting, taken, pushed) = Default::default();
+        Self { map, driver, queue, waiting, taken, pushed, writable }
     }
 
     fn add(&mut self, parts: u64) {
         let spans: Vec<_> = (0..parts).map(|n| Span { addr: DATA + 64 * n, len: 64 }).collect();
-        let (readable, writable) =
-            if self.writable { (&[][..], &spans[..]) } else { (&spans[..], &[][..]) };
+        let all = &spans[..];
+        let (readable, writable) = if self.writable { (&[][..], all) } else { (all, &[][..]) };
         if let Ok(id) = self.driver.add(&self.map, readable, writable) {
-            self.open.push(id);
+            self.waiting.push(id);
         }
         self.driver.publish().unwrap();
     }
@@ -60,33 +62,27 @@ impl Scene {
     fn take(&mut self) {
         let mut chain = Chain::new();
         let got = common::pop(&mut self.queue, &self.map, &mut chain).unwrap();
-        assert_eq!(got, self.taken < self.open.len(), "no chain is lost");
+        assert_eq!(got, !self.waiting.is_empty(), "no chain is lost");
         if got {
-            assert_eq!(chain.head(), self.open[self.taken]);
-            self.taken += 1;
+            let at = self.waiting.iter().position(|id| *id == chain.head());
+            self.taken.push(self.waiting.remove(at.expect("none comes twice")));
         }
     }
 
-    fn push(&mut self) {
-        if self.pushed < self.taken {
-            self.queue.push(self.open[self.pushed], if self.writable { 9 } else { 0 }).unwrap();
-            self.pushed += 1;
+    fn push(&mut self, which: usize) {
+        if !self.taken.is_empty() {
+            let id = self.taken.remove(which % self.taken.len());
+            self.queue.push(id, if self.writable { 9 } else { 0 }).unwrap();
+            self.pushed.push(id);
         }
     }
 
     fn publish(&mut self) {
         self.queue.publish().unwrap();
-        self.reclaim(self.pushed);
-    }
-
-    /// The driver gets the oldest chains back, and no others.
-    fn reclaim(&mut self, count: usize) {
-        for id in self.open.drain(..count) {
+        for id in self.pushed.drain(..) {
             assert_eq!(self.driver.take().unwrap().map(|used| used.head), Some(id));
         }
         assert_eq!(self.driver.take().unwrap(), None);
-        (self.taken, self.pushed) =
-            (self.taken.saturating_sub(count), self.pushed.saturating_sub(count));
     }
 
     /// The process is killed, and another one begins.
@@ -96,12 +92,12 @@ impl Scene {
         // What was used may be shown now, all of it or nothing of it.
         let mut shown = 0;
         while let Some(used) = self.driver.take().unwrap() {
-            assert_eq!(used.head, self.open[shown], "in order, each once");
+            assert_eq!(used.head, self.pushed[shown], "in order, each once");
             shown += 1;
         }
-        assert!(shown == 0 || shown == self.pushed, "{shown} of {}", self.pushed);
-        self.open.drain(..shown);
-        (self.taken, self.pushed) = (0, 0);
+        assert!(shown == 0 || shown == self.pushed.len(), "{shown} of {:?}", self.pushed);
+        self.waiting.extend(self.pushed.drain(..).skip(shown));
+        self.waiting.append(&mut self.taken);
     }
 }
 
@@ -109,15 +105,15 @@ proptest! {
     #[test]
     fn packed_queue_goes_on_where_its_killed_process_stood(
         writable: bool,
-        steps in prop::collection::vec(0_u8..16, 0..200),
+        steps in prop::collection::vec((0_u8..16, 0_usize..8), 0..200),
     ) {
         let mut scene = Scene::new(writable);
-        for step in steps {
+        for (step, which) in steps {
             match step {
                 0..5 => scene.add(1),
                 5 => scene.add(3),
                 6..10 => scene.take(),
-                10..13 => scene.push(),
+                10..13 => scene.push(which),
                 13..15 => scene.publish(),
                 _ => scene.die(),
             }
@@ -127,14 +123,15 @@ proptest! {
         for _ in 0..3 * SIZE {
             scene.add(1);
             scene.take();
-            scene.push();
+            scene.push(0);
             scene.publish();
         }
-        while !scene.open.is_empty() {
+        while !scene.waiting.is_empty() {
             scene.take();
-            scene.push();
+            scene.push(0);
             scene.publish();
         }
+        prop_assert!(scene.driver.outstanding() == 0, "each came back once");
     }
 }
 

@@ -283,7 +283,14 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
             offloads: Default::default(),
         };
         let (name, kind) = (group.clone(), crate::spec::PortKind::Net(net));
-        let spec = PortSpec { name: name.clone(), group, socket: "/unused".into(), kind };
+        let spec = PortSpec {
+            name: name.clone(),
+            group,
+            socket: "/unused".into(),
+            kind,
+            access: Default::default(),
+            memory_max: None,
+        };
         shard.port_add(spec, false).unwrap();
         shard.ports.by_name(&name).map(|port| port.giver).unwrap()
     };
