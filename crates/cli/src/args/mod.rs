@@ -228,7 +228,7 @@ Examples:
   causeway port add vm3-vsock --kind vsock --group blue --cid 5
   causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
   causeway port add mx0 --kind mx --group blue")]
-    Add(PortAdd),
+    Add(Box<PortAdd>),
     /// Remove a port: its connections and its socket are closed
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
     Del {

@@ -22,7 +22,7 @@ pub fn run(cx: &Context, verb: PortVerb) -> Result<()> {
     match verb {
         PortVerb::List { group } => list(cx, group.as_ref()),
         PortVerb::Show { name, qemu, libvirt } => show(cx, &name, qemu, libvirt),
-        PortVerb::Add(args) => add(cx, args),
+        PortVerb::Add(args) => add(cx, *args),
         PortVerb::Del { name, if_exists } => del(cx, &name, if_exists),
     }
 }

@@ -87,7 +87,7 @@ pub enum Act {
     /// Insert a rule.
     RuleAdd(usize, RuleSpec),
     /// Add a port.
-    PortAdd(PortSpec),
+    PortAdd(Box<PortSpec>),
     /// Add a link.
     LinkAdd(Box<LinkSpec>),
     /// Add a route.
@@ -201,7 +201,7 @@ pub fn plan(before: &State, after: &State) -> Plan {
         &mut plan,
         &|p| no_groups.contains(&p.group),
         &|p| Act::PortDel(p.name.clone()),
-        &|p| Act::PortAdd(p.clone()),
+        &|p| Act::PortAdd(Box::new(p.clone())),
     );
     let links = Named {
         what: "link",

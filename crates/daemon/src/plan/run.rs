@@ -56,7 +56,7 @@ fn one(fabric: &dyn Fabric, act: &Act, numbers: &mut Option<Numbers>) -> Result<
         Act::GroupDel(name) => Command::GroupDel(name),
         Act::GroupAdd(spec) => Command::GroupAdd(spec),
         Act::RuleAdd(index, rule) => Command::RuleAdd { index: Some(index), rule },
-        Act::PortAdd(spec) => Command::PortAdd(spec),
+        Act::PortAdd(spec) => Command::PortAdd(*spec),
         Act::LinkAdd(spec) => Command::LinkAdd(spec),
         Act::RouteAdd(spec) => Command::RouteAdd(spec),
     };
