@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::addresses;
 use crate::fault::Guard;
@@ -138,6 +138,9 @@ impl Mapping {
             )
         }?;
         let Some(base) = NonNull::new(base.cast::<u8>()) else { return Err(range()) };
+        // A core dump must not contain guests' RAM. Only the dump suffers if the kernel refuses.
+        // SAFETY: the range was mapped above; this advice leaves its contents as they are.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), mapped, Advice::LinuxDontDump) };
         let guard = Guard::new(base.as_ptr() as usize, mapped);
         let full = guard.is_none();
         let skip = usize::try_from(skip).map_err(|_| range())?;
@@ -247,4 +250,22 @@ pub fn create(name: &str, len: u64) -> Result<OwnedFd, Errno> {
     rustix::fs::ftruncate(&file, len)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod dump_tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn mappings_are_left_out_of_core_dumps() {
+        let file = create("causeway-dump-test", 8192).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, 8192).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", mapping.base.as_ptr() as usize);
+        let own = maps.lines().skip_while(|line| !line.starts_with(&begin));
+        let flags = own.into_iter().find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
 }

@@ -14,7 +14,7 @@ use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::packet::{Packet, PacketSocket, drops, set, tag_of};
 
@@ -113,6 +113,13 @@ fn map(socket: &PacketSocket, slots: Slots) -> io::Result<NonNull<u8>> {
         )
     };
     let memory = mapped.ok().and_then(|memory| NonNull::new(memory.cast()));
+    if let Some(memory) = memory {
+        // A core dump must not contain frames of guests.
+        // SAFETY: the range was mapped above; this advice leaves its contents as they are.
+        let _ = unsafe {
+            madvise(NonNull::<u8>::as_ptr(memory).cast(), slots.ring_bytes(), Advice::LinuxDontDump)
+        };
+    }
     if memory.is_none() {
         // What came would be in a ring that nobody reads.
         request(socket, None)?;

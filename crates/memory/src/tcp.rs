@@ -16,7 +16,13 @@ pub struct Connection {
     pub sent: u32,
     /// Segments sent again since it began.
     pub sent_again: u32,
+    /// Whether it is established and the peer acknowledged all that it had to: no segment and no
+    /// keepalive probe waits for an answer after a time-out.
+    pub answers: bool,
 }
+
+/// `TCP_ESTABLISHED` of the kernel's tcp_states.h.
+const ESTABLISHED: u8 = 1;
 
 /// What stands of a connection; none for what is no TCP socket, and on a host that does not tell.
 pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
@@ -34,6 +40,9 @@ pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
         path_mtu: info.tcpi_pmtu,
         sent: info.tcpi_data_segs_out,
         sent_again: info.tcpi_total_retrans,
+        answers: info.tcpi_state == ESTABLISHED
+            && info.tcpi_retransmits == 0
+            && info.tcpi_probes == 0,
     })
 }
 
@@ -57,6 +66,12 @@ mod tests {
         // The loopback interface's.
         assert!(known.path_mtu >= 65_535, "{known:?}");
         assert!(known.sent >= 1 && known.sent_again < known.sent, "{known:?}");
+        assert!(known.answers, "{known:?}");
+        drop(peer);
+        let since = std::time::Instant::now();
+        while connection(stream.as_fd()).unwrap().answers {
+            assert!(since.elapsed() < Duration::from_secs(20), "the peer has closed it");
+        }
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(connection(other.as_fd()), None);
     }
