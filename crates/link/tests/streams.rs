@@ -146,7 +146,7 @@ fn a_link_comes_back_when_its_peer_does() {
 }
 
 #[test]
-fn links_share_a_listener_and_a_newer_connection_replaces_an_older() {
+fn links_share_a_listener_and_a_connection_that_answers_is_not_replaced() {
     let b = Host::new();
     let mut two = b.port(2, "red");
     b.link(listens("to-a", at(34), "127.0.0.1")).unwrap();
@@ -157,8 +157,14 @@ fn links_share_a_listener_and_a_newer_connection_replaces_an_older() {
     old.write_all(&framed(&unicast(7, 2, 60))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
     assert_eq!(b.link_view("to-c").state, LinkState::Down);
+    // Any user of the peer's host could open this one.
+    let mut other = TcpStream::connect(at(34)).unwrap();
+    assert_eq!(other.read(&mut [0]).unwrap(), 0, "closed");
+    old.write_all(&framed(&unicast(7, 2, 65))).unwrap();
+    assert_eq!(receive(&mut two).1, unicast(7, 2, 65));
+    assert_eq!(b.link_view("to-a").ups_total, 1);
+    drop(old);
     let mut new = TcpStream::connect(at(34)).unwrap();
-    assert_eq!(old.read(&mut [0]).unwrap(), 0, "closed");
     new.write_all(&framed(&unicast(7, 2, 70))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 70));
     assert_eq!(b.link_view("to-a").ups_total, 2);

@@ -178,6 +178,11 @@ impl StreamLink {
         for _ in 0..self.attempts.len() {
             let Some(mut attempt) = self.attempts.pop_front() else { return };
             match attempt.advance(cx.now_ns, &self.inbox) {
+                Ok(true) if self.keeps_live(&attempt) => {
+                    attempt.connection.close();
+                    let text = "closed: the peer is connected already, and that connection answers";
+                    self.missed(cx.now_ns, format!("{}: {text}", attempt.from));
+                }
                 Ok(true) => self.up(cx, attempt),
                 // Behind the others, which come before it again.
                 Ok(false) => self.attempts.push_back(attempt),
@@ -191,6 +196,19 @@ impl StreamLink {
                 }
             }
         }
+    }
+
+    /// Whether the connection that carries frames stays although another was accepted.
+    ///
+    /// Without TLS a connection is known by the peer's address alone, so any user of the peer host
+    /// can open one. It takes nothing from a connection that answers. One whose peer restarted
+    /// fails its next keepalive probe, and the peer connects again after that.
+    fn keeps_live(&self, attempt: &Attempt) -> bool {
+        let answers = |live: &Live| tcp::connection(live.socket.as_fd()).is_some_and(|c| c.answers);
+        self.security.is_none()
+            && attempt.connected
+            && !self.connects
+            && self.live.as_ref().is_some_and(answers)
     }
 
     /// Frames go by this connection from now on.
