@@ -12,8 +12,12 @@ use std::thread;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::directory::{UnsafeDir, check_dir};
 use crate::fabric::give;
 use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
+
+/// Length of the line with the pid.
+const PID_LINE_BYTES: u64 = 11;
 
 /// Why the control socket cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +49,9 @@ pub enum ClaimError {
         /// Why it failed.
         error: io::Error,
     },
+    /// Another user could replace what is in a directory.
+    #[error("{0}")]
+    Unsafe(#[from] UnsafeDir),
     /// The socket could not be handed to its group.
     #[error("control socket: {0}")]
     Permissions(String),
@@ -79,13 +86,15 @@ impl Control {
 }
 
 /// Makes a runtime directory and its parents; others may enter it, as frontends must.
+///
+/// # Errors
+/// The host refuses, or another user could replace the sockets there ([`check_dir`]).
 pub fn make_dir(dir: &Path) -> Result<(), ClaimError> {
+    let host = |what, error| ClaimError::Host { what, path: dir.to_owned(), error };
     let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-    made.map_err(|error| ClaimError::Host {
-        what: "cannot make directory",
-        path: dir.to_owned(),
-        error,
-    })
+    made.map_err(|error| host("cannot make directory", error))?;
+    let meta = std::fs::metadata(dir).map_err(|error| host("cannot look at", error))?;
+    Ok(check_dir(dir, &meta, rustix::process::geteuid().as_raw())?)
 }
 
 /// Binds so that nobody else can connect before the permissions are set.
@@ -98,6 +107,26 @@ fn bind(path: &Path) -> Result<(UnixListener, BoundPath), ClaimError> {
     let meta = std::fs::symlink_metadata(path).map_err(host)?;
     let socket = BoundPath { path: path.to_owned(), file: (meta.dev(), meta.ino()) };
     Ok((listener, socket))
+}
+
+/// Writes the pid of this process into its lock. A full file system costs only the number: what
+/// counts is the lock itself.
+fn note_pid(file: &mut File, path: &Path) -> io::Result<()> {
+    match write_pid(file) {
+        Err(error) if is_full(&error) => {
+            let path = path.display();
+            log::warn!(
+                path:% = path, error:% = error;
+                "the file system is full: the lock does not name this process"
+            );
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Removes a socket that nobody serves; refuses everything else.
@@ -187,7 +216,7 @@ impl Lock {
             if !same_file(&file, &path) {
                 continue;
             }
-            write_pid(&mut file).map_err(|e| host("cannot write the lock", e))?;
+            note_pid(&mut file, &path).map_err(|e| host("cannot write the lock", e))?;
             return Ok(Self { path, _file: file });
         }
     }
@@ -208,8 +237,9 @@ fn same_file(file: &File, path: &Path) -> bool {
 }
 
 fn write_pid(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
+    // Over the last one, which has the same length: its block is there even on a full file system.
+    file.write_all(format!("{:<10}\n", std::process::id()).as_bytes())?;
+    file.set_len(PID_LINE_BYTES)
 }
 
 /// The pid in the lock file, given its holder a moment to write it.

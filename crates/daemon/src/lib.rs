@@ -9,6 +9,7 @@ pub mod accounts;
 pub mod api;
 pub mod args;
 pub mod config;
+pub mod directory;
 pub mod draft;
 pub mod fabric;
 pub mod hold;

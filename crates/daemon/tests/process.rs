@@ -443,3 +443,51 @@ fn permissions_are_not_set_through_a_symbolic_link() {
     causeway_daemon::fabric::give(&target, Some(0o600), (None, Some(gid))).unwrap();
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+#[test]
+fn a_run_dir_that_others_can_change_is_refused_with_the_remedy() {
+    let dir = Dir::new();
+    let file = config(&dir, "");
+    std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("is writable for all users") && error.contains("chmod o-w"), "{error}");
+    assert_eq!(sockets(&dir), [""; 0]);
+}
+
+/// Runs in a namespace of its own, whose tmpfs for the sockets has no block left.
+#[test]
+fn a_full_run_dir_does_not_stop_the_start() {
+    let dir = Dir::new();
+    let file = config(&dir, "");
+    let run = dir.0.display();
+    // The configuration is copied first: the mount hides it.
+    let script = format!(
+        "exec 3< {run}/causeway.toml && mount -t tmpfs -o size=16k none {run} \
+         && (head -c 1M /dev/zero > {run}/fill; :) 2>/dev/null \
+         && exec \"$0\" --config /proc/self/fd/3"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "-r", "sh", "-c", &script, env!("CARGO_BIN_EXE_causewayd")]);
+    let mut daemon = Daemon(command.stderr(Stdio::piped()).spawn().unwrap());
+    let pid = daemon.0.id();
+    let socket = std::path::PathBuf::from(format!("/proc/{pid}/root{run}/control.sock"));
+    let until = Instant::now() + LIMIT;
+    while !socket.exists() || send(&socket, "GET", "/v1/info", "").0 != 200 {
+        if daemon.0.try_wait().unwrap().is_some() {
+            let (_, log) = daemon.end();
+            let forbidden = ["unshare failed", "permission denied", "must be superuser"];
+            if forbidden.iter().any(|word| log.contains(word)) {
+                println!("skipped: this host makes no mount namespaces for this user: {log}");
+                return;
+            }
+            panic!("{file:?}: {log}");
+        }
+        assert!(Instant::now() < until, "not ready");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    daemon.signal(rustix::process::Signal::TERM);
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("the file system is full"), "{log}");
+}

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -35,6 +35,12 @@ pub enum HoldError {
         /// Why.
         error: io::Error,
     },
+    /// Its directory is not this user's alone.
+    #[error(
+        "directory {0} must belong to the holder's user and be writable for no other; remove it, \
+         or give another run_dir"
+    )]
+    Unsafe(PathBuf),
     /// It cannot be started.
     #[error(
         "cannot start {program}: {error}; install it beside causewayd, or set hold = \"none\" in \
@@ -157,7 +163,14 @@ impl Client {
 /// Makes a holder's directory, for this user alone.
 pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| HoldError::Dir { path: dir.to_owned(), error })
+    let wrong = |error| HoldError::Dir { path: dir.to_owned(), error };
+    made.map_err(wrong)?;
+    let meta = std::fs::symlink_metadata(dir).map_err(wrong)?;
+    let own = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() || (meta.uid() != own && meta.uid() != 0) || meta.mode() & 0o022 != 0 {
+        return Err(HoldError::Unsafe(dir.to_owned()));
+    }
+    Ok(())
 }
 
 /// Starts a holder that outlives us. It makes a session of its own; its log is a file, because

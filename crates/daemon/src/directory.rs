@@ -1,0 +1,83 @@
+//! Directories in which sockets are made: which of them are safe.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The sticky bit, inode(7): only its owner removes or renames an entry.
+const STICKY: u32 = 0o1000;
+/// Others than owner and group may make and remove entries.
+const WORLD_WRITABLE: u32 = 0o002;
+
+/// Why a directory is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnsafeDir {
+    /// Its owner could replace the sockets in it.
+    #[error(
+        "directory {path} belongs to user {owner}, who could replace the sockets in it: expected \
+         root or user {own}; correct it with `chown {own} {path}`, or configure another run_dir \
+         and control socket"
+    )]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The daemon's user.
+        own: u32,
+    },
+    /// Any user could replace the sockets in it.
+    #[error(
+        "directory {path} is writable for all users, who could replace the sockets in it; correct \
+         it with `chmod o-w {path}`, or configure another run_dir and control socket"
+    )]
+    Writable {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// Checks that no user but root and `own` can replace entries of a directory.
+///
+/// # Errors
+/// Its owner is another, or it is writable for all and has no sticky bit.
+pub fn check_dir(path: &Path, meta: &Metadata, own: u32) -> Result<(), UnsafeDir> {
+    let path = path.to_owned();
+    if meta.uid() != 0 && meta.uid() != own {
+        return Err(UnsafeDir::Owner { path, owner: meta.uid(), own });
+    }
+    if meta.mode() & WORLD_WRITABLE != 0 && meta.mode() & STICKY == 0 {
+        return Err(UnsafeDir::Writable { path });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn directories_that_others_can_change_are_refused() {
+        let dir = std::env::temp_dir().join(format!("causeway-dir-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let check = |mode, own| {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+            check_dir(&dir, &std::fs::metadata(&dir).unwrap(), own)
+        };
+        for mode in [0o755, 0o700, 0o770, 0o1777] {
+            assert_eq!(check(mode, own), Ok(()), "{mode:o}");
+        }
+        let error = check(0o777, own).unwrap_err().to_string();
+        assert!(error.contains("chmod o-w"), "{error}");
+        if own == 0 {
+            std::os::unix::fs::chown(&dir, Some(4711), None).unwrap();
+            assert!(check(0o755, 4711).is_ok());
+            let error = check(0o755, 0).unwrap_err().to_string();
+            assert!(error.contains("user 4711") && error.contains("chown 0"), "{error}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
