@@ -31,6 +31,9 @@ pub struct Args {
     /// without it, only where one is
     #[arg(long)]
     pub keep: bool,
+    /// Serve without the sandbox (system call filter, Landlock, no core dumps): for debuggers
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Check the configuration and exit
     #[arg(long, group = "mode")]
     pub check_config: bool,

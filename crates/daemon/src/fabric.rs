@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::accounts::{group_id, user_id};
 use crate::config::Config;
 use crate::draft::Resolver;
+use crate::sandbox::explain;
 
 /// Whoever carries out commands: the dispatcher, or a model of it in the tests.
 pub trait Fabric: Send + Sync {
@@ -126,7 +127,7 @@ impl Fabric for SocketOwner {
             Command::PortAdd(spec) => Some(spec.clone()),
             _ => None,
         };
-        let answer = self.inner.call(command)?;
+        let answer = self.inner.call(command).map_err(explain)?;
         if let Some(spec) = added
             && let Err(text) = self.hand_over(&spec)
         {

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use causeway_fabric::Name;
 use causeway_fabric::control::{Answer, Command, CommandError, PortView};
@@ -24,12 +26,54 @@ use crate::limits::SOCKET_PATH_BYTES_MAX;
 /// The holder's program, beside causewayd's own.
 const PROGRAM: &str = "causeway-holder";
 
+/// Starts the holder's program on a thread of its own, outside the sandbox of other threads: the
+/// program would inherit it. Without held ports there is no such thread.
+#[derive(Debug)]
+pub struct Starter(Option<Mutex<Desk>>);
+
+#[derive(Debug)]
+struct Desk {
+    orders: Sender<PathBuf>,
+    answers: Receiver<Result<(), HoldError>>,
+}
+
+impl Starter {
+    /// Starts the thread, if ports are held; to be called before the sandbox is entered.
+    ///
+    /// # Errors
+    /// The host has no thread.
+    pub fn new(which: Hold) -> std::io::Result<Self> {
+        if which == Hold::None {
+            return Ok(Self(None));
+        }
+        let program = std::env::current_exe().unwrap_or_default().with_file_name(PROGRAM);
+        let ((orders, ordered), (answer, answers)) = (channel::<PathBuf>(), channel());
+        let serve = move || {
+            for dir in ordered {
+                if answer.send(causeway_holder::client::start(&dir, &program)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("holder-start".into()).spawn(serve)?;
+        Ok(Self(Some(Mutex::new(Desk { orders, answers }))))
+    }
+
+    fn start(&self, dir: &Path) -> Result<(), HoldError> {
+        let Some(desk) = &self.0 else { return Err(HoldError::Silent(dir.to_owned())) };
+        let desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = || HoldError::Silent(dir.to_owned());
+        desk.orders.send(dir.to_owned()).map_err(|_| gone())?;
+        desk.answers.recv().map_err(|_| gone())?
+    }
+}
+
 /// A fabric behind the holder.
 pub struct Holding {
     inner: Arc<dyn Fabric>,
     which: Hold,
     dir: PathBuf,
-    program: PathBuf,
+    starter: Starter,
     /// A holder ran already: guests of an earlier causewayd may be connected to it.
     found: bool,
     state: Mutex<State>,
@@ -50,17 +94,21 @@ impl std::fmt::Debug for Holding {
 impl Holding {
     /// Ports of `which` kinds are held in `run_dir`. A holder that runs there already is told
     /// of us.
-    pub fn new(inner: Arc<dyn Fabric>, which: Hold, run_dir: &Path) -> Result<Self, HoldError> {
+    pub fn new(
+        inner: Arc<dyn Fabric>,
+        which: Hold,
+        run_dir: &Path,
+        starter: Starter,
+    ) -> Result<Self, HoldError> {
         let dir = dir_of(run_dir);
         let client = match Client::connect(&dir) {
             Ok(client) => Some(client),
             Err(HoldError::System(_)) => None,
             Err(error) => return Err(error),
         };
-        let program = std::env::current_exe().unwrap_or_default().with_file_name(PROGRAM);
         let found = client.is_some();
         let state = Mutex::new(State { client, ports: BTreeMap::new() });
-        Ok(Self { inner, which, dir, program, found, state })
+        Ok(Self { inner, which, dir, starter, found, state })
     }
 
     /// Returns whether a holder ran before this process started.
@@ -108,7 +156,7 @@ impl Holding {
         let held = describe(&spec, &self.dir)?;
         let mut state = self.state();
         // Before the dispatcher listens: the directory may have to be made.
-        let client = state.reach(&self.dir, &self.program).map_err(host)?;
+        let client = state.reach(&self.dir, &self.starter).map_err(host)?;
         let inner = PortSpec { socket: held.inner.clone(), ..spec };
         let answer = self.inner.call(Command::PortAdd(inner))?;
         if let Err(error) = client.add(held.clone()) {
@@ -141,11 +189,11 @@ impl Holding {
 
 impl State {
     /// The holder; started if there is none, and told of what it must know.
-    fn reach(&mut self, dir: &Path, program: &Path) -> Result<&mut Client, HoldError> {
+    fn reach(&mut self, dir: &Path, starter: &Starter) -> Result<&mut Client, HoldError> {
         let client = match self.client.take().filter(Client::is_there) {
             Some(client) => client,
             None => {
-                let mut client = Client::reach(dir, program)?;
+                let mut client = Client::reach(dir, |dir| starter.start(dir))?;
                 for port in self.ports.values() {
                     client.add(port.clone())?;
                 }

@@ -17,7 +17,7 @@ use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
 use crate::draft::mac::warn_without_identity;
 use crate::draft::place::resolve;
 use crate::fabric::{Fabric, SocketOwner, apply, close_all, close_all_but_held, has_held_guests};
-use crate::hold::Holding;
+use crate::hold::{Holding, Starter};
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
@@ -64,7 +64,6 @@ impl Daemon {
         let socket_group = number("socket_group", &daemon.socket_group)?;
         warn_without_identity();
         raise_descriptor_limit();
-        make_dir(&daemon.run_dir)?;
         let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;
         let uid = rustix::process::geteuid().as_raw();
         Ok(Self {
@@ -85,11 +84,16 @@ impl Daemon {
     /// Where guests of held ports are connected, the process ends there with those ports as they
     /// are, and the holder keeps the frontends for the next process; with `keep`, also where none
     /// is connected. A client of the control socket may ask for their release instead.
-    pub fn serve(mut self, fabric: Arc<dyn Fabric>, keep: bool) -> Result<(), StartError> {
+    pub fn serve(
+        mut self,
+        fabric: Arc<dyn Fabric>,
+        keep: bool,
+        starter: Starter,
+    ) -> Result<(), StartError> {
         let notify = Arc::new(Notify::of_process());
         let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
         let hold = *hold;
-        let holding = Arc::new(Holding::new(fabric, hold, run_dir)?);
+        let holding = Arc::new(Holding::new(fabric, hold, run_dir, starter)?);
         if hold == Hold::None {
             holding.let_go();
         }
@@ -204,6 +208,19 @@ impl Daemon {
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
         Ok(Server::start(self.control.listener()?, self.access, handler, self.doors.clone())?)
     }
+}
+
+/// Makes the directories of the sockets. To be called before the sandbox, which opens those that are
+/// there.
+///
+/// # Errors
+/// A directory cannot be made, or is not safe.
+pub fn make_dirs(config: &Config) -> Result<(), StartError> {
+    let daemon = &config.daemon;
+    [Some(&*daemon.run_dir), daemon.control.parent()]
+        .into_iter()
+        .flatten()
+        .try_for_each(|dir| Ok(make_dir(dir)?))
 }
 
 /// A file that is not larger than any configuration.

@@ -7,10 +7,12 @@ use std::thread;
 
 use causeway_daemon::args::Args;
 use causeway_daemon::config::{Config, Surroundings};
-use causeway_daemon::life::{Daemon, StartError};
+use causeway_daemon::hold::Starter;
+use causeway_daemon::life::{Daemon, StartError, make_dirs};
 use causeway_daemon::logger;
+use causeway_daemon::sandbox::Sandbox;
 use causeway_ethernet::Ethernet;
-use causeway_fabric::{Fabric, Maker};
+use causeway_fabric::{Fabric, Maker, Options};
 use causeway_link::io::service::Links;
 use causeway_mx::Messages;
 use causeway_socket::Socket;
@@ -52,12 +54,26 @@ fn run(args: &Args) -> Result<(), StartError> {
         );
         return print(text.as_bytes());
     }
+    make_dirs(&config)?;
+    // Before the sandbox, which has no place for other programs.
+    let starter = Starter::new(config.daemon.hold)?;
+    // Before any thread that it is for.
+    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
     logger::start(config.daemon.log)?;
-    serve(config, args.keep)
+    match &sandbox {
+        Some(sandbox) => sandbox.report(),
+        None => log::warn!("started without the sandbox (--no-sandbox)"),
+    }
+    serve(config, args.keep, sandbox, starter)
 }
 
 /// Runs the dispatchers, and the rest beside them.
-fn serve(config: Config, keep: bool) -> Result<(), StartError> {
+fn serve(
+    config: Config,
+    keep: bool,
+    sandbox: Option<Sandbox>,
+    starter: Starter,
+) -> Result<(), StartError> {
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config)?;
     let services: [Maker; 4] = [
@@ -66,16 +82,33 @@ fn serve(config: Config, keep: bool) -> Result<(), StartError> {
         || Box::new(Links::new()),
         || Box::new(Messages::new()),
     ];
-    let fabric = Fabric::start(&services, options)?;
+    let fabric = start_fabric(services, options, sandbox)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
-        let served = daemon.serve(Arc::new(handle.clone()), keep);
+        let served = daemon.serve(Arc::new(handle.clone()), keep, starter);
         handle.stop();
         served
     })?;
     // Its end without a stop is an error; the lifecycle thread then ends with the process.
     fabric.wait().map_err(|error| format!("a dispatcher failed: {error}"))?;
     control.join().map_err(|_| "the lifecycle thread failed")?
+}
+
+/// Starts the dispatchers. A thread that starts another one hands its restrictions on, so a thread
+/// of its own takes on those of dispatchers and starts them.
+fn start_fabric(
+    services: [Maker; 4],
+    options: Options,
+    sandbox: Option<Sandbox>,
+) -> Result<Fabric, StartError> {
+    let start = move || -> Result<Fabric, StartError> {
+        if let Some(sandbox) = sandbox {
+            sandbox.enter_dispatcher()?;
+        }
+        Ok(Fabric::start(&services, options)?)
+    };
+    let started = thread::Builder::new().name("start".into()).spawn(start)?;
+    started.join().map_err(|_| "the thread that starts the dispatchers failed")?
 }
 
 fn print(bytes: &[u8]) -> Result<(), StartError> {

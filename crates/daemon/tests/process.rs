@@ -296,6 +296,11 @@ fn the_unit_calls_the_daemon_as_it_is() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causewayd.service");
     let unit = std::fs::read_to_string(unit).unwrap();
     assert!(unit.contains("Type=notify"));
+    // `[dispatch] cpus`, which @resources refuses.
+    let filters = || unit.lines().filter_map(|l| l.strip_prefix("SystemCallFilter="));
+    let refused = filters().position(|l| l.starts_with('~') && l.contains("@resources")).unwrap();
+    let given = filters().position(|l| l.split(' ').any(|call| call == "sched_setaffinity"));
+    assert!(given.is_some_and(|given| given > refused), "{unit}");
     let commands: Vec<_> = unit.lines().filter(|l| l.starts_with("ExecStart")).collect();
     assert_eq!(commands.len(), 2);
     for command in commands {
@@ -490,4 +495,58 @@ fn a_full_run_dir_does_not_stop_the_start() {
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("the file system is full"), "{log}");
+}
+
+/// What the kernel shows of a running daemon: the values of a key, by the threads' names.
+fn of_threads(pid: u32, key: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let all = tasks.filter_map(|task| {
+        let task = task.ok()?.path();
+        let name = std::fs::read_to_string(task.join("comm")).ok()?.trim().to_owned();
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        Some((name, line.trim().to_owned()))
+    });
+    all.collect()
+}
+
+#[test]
+fn sandbox_confines_every_thread_that_serves() {
+    let dir = Dir::new();
+    let socket = dir.file("control.sock");
+    // No port of this kind is held: every thread is confined.
+    let file = config(&dir, "hold = \"none\"");
+    let text = std::fs::read_to_string(&file).unwrap() + "[dispatch]\ncpus = \"0\"\n";
+    std::fs::write(&file, text).unwrap();
+    let daemon = Daemon::start(&file).ready(&socket);
+    let pid = daemon.0.id();
+    for (key, expected) in [("NoNewPrivs:", "1"), ("Seccomp:", "2")] {
+        for (thread, value) in of_threads(pid, key) {
+            assert_eq!(value, expected, "{key} {thread}");
+        }
+    }
+    let filters = of_threads(pid, "Seccomp_filters:");
+    let count = |thread: &str| {
+        let of = filters.iter().find(|(name, _)| name == thread);
+        of.unwrap_or_else(|| panic!("{thread} {filters:?}")).1.parse::<u32>().unwrap()
+    };
+    assert!(count("dispatcher-0") > count("control"), "{filters:?}");
+    for (thread, value) in of_threads(pid, "CapPrm:") {
+        // CAP_NET_RAW is bit 13: no interface is configured.
+        let sets = u64::from_str_radix(&value, 16).unwrap();
+        assert_eq!(sets & 1 << 13, 0, "{thread} {value}");
+    }
+    let (status, error) = send(
+        &socket,
+        "POST",
+        "/v1/links",
+        r#"{"name":"r","group":"blue","kind":"raw","interface":"lo"}"#,
+    );
+    assert!(status >= 400, "{error}");
+    if error.to_string().contains("CAP_NET_RAW") {
+        assert!(error.to_string().contains("raw_sockets = true"), "{error}");
+    }
+    daemon.signal(rustix::process::Signal::TERM);
+    let (code, log) = daemon.end();
+    assert!(code == Some(0) && !log.contains("cannot be bound"), "{log}");
 }

@@ -77,14 +77,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reaches the holder of `dir`, starting `program` if there is none.
-    pub fn reach(dir: &Path, program: &Path) -> Result<Self, HoldError> {
+    /// Reaches the holder of `dir`; if there is none, has it started by `begin` (see [`start`]).
+    pub fn reach(
+        dir: &Path,
+        begin: impl FnOnce(&Path) -> Result<(), HoldError>,
+    ) -> Result<Self, HoldError> {
         make_dir(dir)?;
         match Self::connect(dir) {
             Err(HoldError::System(Errno::NOENT | Errno::CONNREFUSED)) => {}
             other => return other,
         }
-        start(dir, program)?;
+        begin(dir)?;
         let since = Instant::now();
         while since.elapsed() < START_TIMEOUT {
             match Self::connect(dir) {
@@ -175,7 +178,10 @@ pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
 
 /// Starts a holder that outlives us. It makes a session of its own; its log is a file, because
 /// ours may be a pipe that ends with us.
-fn start(dir: &Path, program: &Path) -> Result<(), HoldError> {
+///
+/// # Errors
+/// The program or its log cannot be started or opened.
+pub fn start(dir: &Path, program: &Path) -> Result<(), HoldError> {
     let wrong = |error| HoldError::Start { program: program.to_owned(), error };
     let log = File::options()
         .write(true)

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::Name;
 use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{PortSpec, RouteSpec, RuleSpec};
+use causeway_fabric::spec::{PortKind, PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
 use crate::draft::LinkDraft;
@@ -108,6 +108,10 @@ pub struct DaemonConfig {
     pub socket_mode: Option<u32>,
     /// The group that owns the port sockets (QEMU's, say); the daemon's if none.
     pub socket_group: Option<String>,
+    /// Whether sockets on interfaces may be opened; if none, where the file has an interface.
+    pub raw_sockets: Option<bool>,
+    /// Directories that the sandbox opens for sockets and files, beside those that it knows.
+    pub sandbox_paths: Vec<PathBuf>,
 }
 
 /// Why a configuration cannot be used; the text is for the operator, line by line.
@@ -172,6 +176,16 @@ impl Config {
         read::read(source, around).map_err(|problems| {
             ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
         })
+    }
+
+    /// Whether a link or a NIC is on an interface of this host.
+    pub fn has_interface(&self) -> bool {
+        let on_interface = |port: &PortSpec| match &port.kind {
+            PortKind::Mx(mx) => mx.interface.is_some(),
+            PortKind::Net(_) | PortKind::Vsock(_) => false,
+        };
+        self.links.iter().any(|link| link.interface.is_some())
+            || self.ports.iter().any(on_interface)
     }
 
     /// The configuration as a file that says everything, defaults too.

@@ -187,6 +187,14 @@ fn daemon(out: &mut String, config: &Config) {
     if let Some(group) = &daemon.socket_group {
         let _ = writeln!(out, "socket_group = {}", quoted(group));
     }
+    if let Some(raw) = daemon.raw_sockets {
+        let _ = writeln!(out, "raw_sockets = {raw}");
+    }
+    if !daemon.sandbox_paths.is_empty() {
+        let paths = daemon.sandbox_paths.iter().map(|path| quoted(&path.to_string_lossy()));
+        let paths: Vec<String> = paths.collect();
+        let _ = writeln!(out, "sandbox_paths = [{}]", paths.join(", "));
+    }
     super::dispatch::print(out, &daemon.dispatch);
     control(out, &config.vnet);
 }

@@ -26,7 +26,7 @@ use crate::limits::SOCKET_PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
-const DAEMON_KEYS: [&str; 9] = [
+const DAEMON_KEYS: [&str; 11] = [
     "control",
     "run_dir",
     "log",
@@ -36,6 +36,8 @@ const DAEMON_KEYS: [&str; 9] = [
     "control_group",
     "socket_mode",
     "socket_group",
+    "raw_sockets",
+    "sandbox_paths",
 ];
 const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
@@ -45,21 +47,21 @@ const PORT_KEYS: [&str; 23] = [
     "kind",
     "socket",
     "memory_max",
-    "mac",
-    "mtu",
     "socket_owner",
     "socket_group",
     "socket_mode",
+    "mac",
+    "mtu",
     "queue_pairs",
     "learn",
     "offloads",
     "cid",
     "host_socket",
-    "hostname",
-    "interface",
     "host_socket_owner",
     "host_socket_group",
     "host_socket_mode",
+    "hostname",
+    "interface",
     "bypass",
     "udp",
     "peers",
@@ -190,6 +192,28 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
         control_group: section.string("control_group", problems).map(|at| at.value),
         socket_mode: section.mode("socket_mode", problems),
         socket_group: section.string("socket_group", problems).map(|at| at.value),
+        raw_sockets: section.boolean("raw_sockets", problems),
+        sandbox_paths: sandbox_paths(&section, problems),
+    }
+}
+
+fn sandbox_paths(section: &Section<'_, '_>, problems: &mut Problems) -> Vec<PathBuf> {
+    let paths: Vec<AbsolutePath> =
+        section.all_parsed("sandbox_paths", problems).unwrap_or_default();
+    paths.into_iter().map(|AbsolutePath(path)| path).collect()
+}
+
+/// A path from the root.
+struct AbsolutePath(PathBuf);
+
+impl std::str::FromStr for AbsolutePath {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let path = PathBuf::from(text);
+        if path.is_absolute() && !text.contains('\0') {
+            return Ok(Self(path));
+        }
+        Err(format!("expected an absolute path, found {text:?}"))
     }
 }
 
@@ -295,16 +319,16 @@ fn port(
     let mode = |key, problems: &mut Problems| section.mode(key, problems).map(Mode);
 
     let draft = PortDraft {
-        name: name?,
-        group: group?,
-        kind: kind?,
-        socket,
         socket_owner: account("socket_owner", problems),
         socket_group: account("socket_group", problems),
         socket_mode: mode("socket_mode", problems),
         host_socket_owner: account("host_socket_owner", problems),
         host_socket_group: account("host_socket_group", problems),
         host_socket_mode: mode("host_socket_mode", problems),
+        name: name?,
+        group: group?,
+        kind: kind?,
+        socket,
         memory_max: memory.map(|mib| mib.value),
         mac,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),

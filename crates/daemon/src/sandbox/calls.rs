@@ -1,0 +1,112 @@
+//! System calls that the daemon still makes: seccomp(2).
+//!
+//! Three answers, and the reason for each:
+//!
+//! - A call that an intruder needs and the daemon never makes ([`KILLED`]) ends the process: it
+//!   proves that a thread does not run our code any more, and the kernel logs it.
+//! - A call that is merely not in the list is answered with ENOSYS. The C library tries newer calls
+//!   first and falls back on that answer, so a newer library does no harm.
+//! - A call of the list with arguments that are never used (a raw socket, a new process, executable
+//!   memory) is answered with EPERM: name services and libraries may try.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
+    SeccompCondition, SeccompFilter, SeccompRule, apply_filter,
+};
+
+use super::Needs;
+
+#[path = "call_list.rs"]
+mod list;
+use list::{ALLOWED, KILLED, OWNERSHIP};
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+const EPERM: u32 = libc::EPERM as u32;
+const ENOSYS: u32 = libc::ENOSYS as u32;
+/// The part of a socket's type that is not a flag.
+const TYPE_MASK: u64 = 0xf;
+
+/// Restricts the calling thread and those that it starts; false where this kernel has no filters.
+pub fn restrict(needs: Needs) -> Result<bool, Error> {
+    let all = [
+        filter(numbers(KILLED), SeccompAction::Allow, SeccompAction::KillProcess)?,
+        filter(numbers(ALLOWED), SeccompAction::Errno(ENOSYS), SeccompAction::Allow)?,
+        filter(refused(needs)?, SeccompAction::Allow, SeccompAction::Errno(EPERM))?,
+    ];
+    for program in &all {
+        match apply_filter(program) {
+            Err(Error::Prctl(_)) => return Ok(false),
+            // No such call, or an outer filter that refuses it.
+            Err(Error::Seccomp(error))
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)
+                ) =>
+            {
+                return Ok(false);
+            }
+            other => other?,
+        }
+    }
+    Ok(true)
+}
+
+/// Restricts a dispatcher further: no executable memory, no change of owners and permissions.
+pub fn restrict_dispatcher() -> Result<(), Error> {
+    let executable = flag(2, libc::PROT_EXEC as u64)?;
+    let mut rules = numbers(OWNERSHIP);
+    for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
+        rules.insert(call, vec![SeccompRule::new(vec![executable.clone()])?]);
+    }
+    apply_filter(&filter(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM))?)
+}
+
+fn filter(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, Error> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, other, these, arch)?.try_into()?)
+}
+
+/// Calls, whatever their arguments.
+fn numbers(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+/// Calls with arguments that are refused.
+fn refused(needs: Needs) -> Result<Rules, BackendError> {
+    let mut families = vec![libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    families.extend(needs.raw.then_some(libc::AF_PACKET));
+    let of_family = |family| argument(0, SeccompCmpOp::Eq, family as u64);
+    let other = families.iter().map(|family| argument(0, SeccompCmpOp::Ne, *family as u64));
+    let mut sockets = vec![SeccompRule::new(other.collect::<Result<_, _>>()?)?];
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let raw = argument(1, SeccompCmpOp::MaskedEq(TYPE_MASK), libc::SOCK_RAW as u64)?;
+        sockets.push(SeccompRule::new(vec![of_family(family)?, raw])?);
+    }
+    let thread = libc::CLONE_THREAD as u64;
+    let process = argument(0, SeccompCmpOp::MaskedEq(thread), 0)?;
+    // Pushes input into a terminal.
+    let pushes = argument(1, SeccompCmpOp::Eq, libc::TIOCSTI)?;
+    // Signals go to threads of this process only.
+    let pid = u64::from(std::process::id());
+    let other_process =
+        || SeccompRule::new(vec![argument(0, SeccompCmpOp::Ne, pid)?]).map(|rule| vec![rule]);
+    Ok(BTreeMap::from([
+        (libc::SYS_kill, other_process()?),
+        (libc::SYS_tgkill, other_process()?),
+        (libc::SYS_socket, sockets),
+        (libc::SYS_clone, vec![SeccompRule::new(vec![process])?]),
+        (libc::SYS_ioctl, vec![SeccompRule::new(vec![pushes])?]),
+    ]))
+}
+
+fn argument(at: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, value)
+}
+
+/// Whether a flag of an argument is set.
+fn flag(at: u8, flag: u64) -> Result<SeccompCondition, BackendError> {
+    argument(at, SeccompCmpOp::MaskedEq(flag), flag)
+}

@@ -1,0 +1,150 @@
+//! The sandbox: what the daemon's own threads can still do once they serve.
+//!
+//! [`Sandbox::enter`] is called by the main thread before any other thread starts, because all of
+//! it is inherited by the threads that a thread starts:
+//!
+//! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user ([`privileges`]);
+//! - the capabilities that are used, and no other; CAP_NET_RAW only with raw interfaces;
+//! - Landlock: directories in which sockets are made, and those that are read ([`files`]);
+//! - seccomp: the system calls that the daemon makes ([`calls`]). Dispatchers, which read guests'
+//!   memory, get a second filter ([`Sandbox::enter_dispatcher`]).
+//!
+//! Whatever this kernel lacks is left out and reported. `--no-sandbox` leaves out everything, for
+//! debuggers and core dumps.
+
+mod calls;
+mod files;
+mod privileges;
+
+use std::sync::OnceLock;
+
+use causeway_fabric::control::CommandError;
+
+use crate::config::Config;
+
+/// The needs of the sandbox that this process is in.
+static ENTERED: OnceLock<Needs> = OnceLock::new();
+
+/// Why the sandbox cannot be entered; without it nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Privileges cannot be given up.
+    #[error("the sandbox: cannot give up {what}: {error}; try --no-sandbox")]
+    Privileges {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The system call filter is refused.
+    #[error("the sandbox: the system call filter is not accepted: {0}; try --no-sandbox")]
+    Calls(#[from] seccompiler::Error),
+    /// The file system rules are refused.
+    #[error("the sandbox: the file system rules are not accepted: {0}; try --no-sandbox")]
+    Files(#[from] landlock::RulesetError),
+}
+
+/// What the daemon still does in the sandbox, by its configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Sockets on interfaces (AF_PACKET): links of kind `raw`, NICs with an interface.
+    pub raw: bool,
+}
+
+impl Needs {
+    /// Returns the needs of a configuration.
+    pub fn of(config: &Config) -> Self {
+        let raw = config.daemon.raw_sockets.unwrap_or_else(|| config.has_interface());
+        Self { raw }
+    }
+}
+
+/// Adds the remedy to a refusal that the sandbox may have caused.
+pub fn explain(error: CommandError) -> CommandError {
+    match (error, ENTERED.get()) {
+        (CommandError::Host(text), Some(needs)) => match remedy(&text, *needs) {
+            Some(remedy) => CommandError::Host(format!("{text}; {remedy}")),
+            None => CommandError::Host(text),
+        },
+        (other, _) => other,
+    }
+}
+
+fn remedy(text: &str, needs: Needs) -> Option<&'static str> {
+    if text.contains("CAP_NET_RAW") && !needs.raw {
+        return Some(
+            "the daemon gave it up because its configuration has no interface: if it was started \
+             with it, set raw_sockets = true in [daemon] and restart",
+        );
+    }
+    text.contains("Permission denied").then_some(
+        "if users and permissions are right, the sandbox does not reach that directory: add it to \
+         sandbox_paths in [daemon] and restart",
+    )
+}
+
+/// A sandbox that the calling thread is in.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// What this kernel lacks.
+    lacks: Vec<&'static str>,
+    needs: Needs,
+}
+
+impl Sandbox {
+    /// Puts the calling thread into the sandbox, and all threads that it starts.
+    ///
+    /// # Errors
+    /// The kernel refuses a part that it has.
+    pub fn enter(config: &Config) -> Result<Self, SandboxError> {
+        let needs = Needs::of(config);
+        let mut lacks = Vec::new();
+        if !privileges::give_up(needs)? {
+            lacks.push("change of capabilities");
+        }
+        if !files::restrict(config)? {
+            lacks.push("Landlock");
+        }
+        if !calls::restrict(needs)? {
+            lacks.push("seccomp");
+        }
+        ENTERED.get_or_init(|| needs);
+        Ok(Self { lacks, needs })
+    }
+
+    /// Restricts the calling thread, and all threads that it starts, to what dispatchers do.
+    ///
+    /// # Errors
+    /// The kernel refuses the filter.
+    pub fn enter_dispatcher(&self) -> Result<(), SandboxError> {
+        if !self.lacks.contains(&"seccomp") {
+            calls::restrict_dispatcher()?;
+        }
+        Ok(())
+    }
+
+    /// Logs what this kernel lacks, or an outer sandbox forbids.
+    pub fn report(&self) {
+        for lacks in &self.lacks {
+            log::warn!(
+                "the kernel, or the sandbox around this one, allows no {lacks}: this part of the \
+                 sandbox is left out"
+            );
+        }
+        log::debug!(raw_sockets = self.needs.raw; "in the sandbox");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandbox_remedies_stand_behind_refusals_that_it_may_cause() {
+        let remedy = |text, raw| remedy(text, Needs { raw }).unwrap_or_default();
+        assert!(remedy("interface eth0: CAP_NET_RAW is needed", false).contains("raw_sockets"));
+        assert_eq!(remedy("interface eth0: CAP_NET_RAW is needed", true), "");
+        assert!(remedy("socket /x: Permission denied", true).contains("sandbox_paths"));
+        assert_eq!(remedy("address in use", false), "");
+    }
+}
