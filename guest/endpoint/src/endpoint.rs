@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Buffer, Completion, Library, Missed, Options, Step};
+use causeway_message::library::{Buffer, Completion, Library, Missed, Options, RequestId, Step};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -246,20 +246,47 @@ impl<B: Buffer> Endpoint<B> {
         self.way.hear();
     }
 
+    /// Waits until a request ends, at most so long, and returns whether it did; it is to be
+    /// collected. The caller holds the endpoint meanwhile, so this is for requests that end soon:
+    /// connects.
+    pub fn await_end(&mut self, request: RequestId, patience: Duration) -> bool {
+        let since = Instant::now();
+        while !self.library.has_ended(request) {
+            let Some(left) = patience.checked_sub(since.elapsed()) else { return false };
+            self.go_on(left);
+        }
+        true
+    }
+
+    /// As [`Self::await_end`]; collects the request, or cancels it.
+    pub fn wait_for(&mut self, request: RequestId, patience: Duration) -> Option<Completion> {
+        if !self.await_end(request, patience) {
+            let _ = self.library.cancel(&mut self.way, request);
+        }
+        self.library.test(request).ok().flatten()
+    }
+
+    /// Goes on with what came in; sleeps if there was nothing, until there is or so long.
+    fn go_on(&mut self, time: Duration) {
+        if self.library.progress(&mut self.way) == Step::Worked {
+            return;
+        }
+        if self.way.arm() {
+            let rung = self.ears.listen(self.way.awaited(), time);
+            self.hush(rung);
+        }
+        self.way.disarm();
+        self.way.hear();
+        self.look_at_clock();
+    }
+
     /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);
         while self.library.unconfirmed() > 0 || self.way.is_sending() {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
-            if self.library.progress(&mut self.way) != Step::Worked {
-                if self.way.arm() {
-                    let rung = self.ears.listen(self.way.awaited(), left);
-                    self.hush(rung);
-                }
-                self.way.disarm();
-                self.way.hear();
-            }
+            self.go_on(left);
         }
         self.way.end();
     }

@@ -11,8 +11,10 @@ pub const ENDPOINT_ANY: u8 = 255;
 pub const CONNECTS_ASKED_MAX: usize = 256;
 /// How long an answer of the daemon may take.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long an endpoint that is closed waits for messages on their way to other hosts.
-pub const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// How long an endpoint that is closed waits until the receivers of messages that were reported as
+/// sent have taken them: as long as a process computes between two calls, and not so long that a
+/// stopped process holds another up for good.
+pub const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// How often it only glances whether something comes, which it does instead of looking again where
 /// it can: some ten to forty nanoseconds each, because a processor that looks without a pause has
 /// looked ahead in vain when something is there.

@@ -239,6 +239,15 @@ impl<T> Guarded<T> {
         value
     }
 
+    /// As [`Self::with`], for a thread whose calls overlap with others' ([`Lock::claim`]).
+    pub fn claimed<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+        self.lock.claim();
+        // SAFETY: the lock is ours until `end_claim`.
+        let value = run(unsafe { &mut *self.value.get() });
+        self.lock.end_claim();
+        value
+    }
+
     /// The value, for who has the lock already.
     ///
     /// # Safety

@@ -2,6 +2,8 @@
 
 /// Length of an address.
 pub const BYTES: usize = 24;
+/// Where the service stands, to the end.
+const SERVICE_AT: usize = BYTES - size_of::<u32>();
 /// In place of an endpoint's number: any.
 pub const ANY: u8 = causeway_endpoint::limits::ENDPOINT_ANY;
 
@@ -20,6 +22,21 @@ pub fn of_board(nic: u64) -> Address {
     address
 }
 
+/// Returns the address of a service on a board: an endpoint that [`crate::rdm::service`] looks up
+/// or opens. Without a service (0) it is the board's.
+pub fn of_service(nic: u64, service: u32) -> Address {
+    let mut address = of_board(nic);
+    let (_, field) = address.split_at_mut(SERVICE_AT);
+    field.copy_from_slice(&service.to_le_bytes());
+    address
+}
+
+/// Returns the service in an address, or 0 if it has none.
+pub fn service(address: &Address) -> u32 {
+    let (_, field) = address.split_last_chunk().unwrap_or((&[], &[0; 4]));
+    u32::from_le_bytes(*field)
+}
+
 /// Whose board it is.
 pub fn board(address: &Address) -> u64 {
     let (nic, _) = address.split_first_chunk().unwrap_or((&[0; 8], &[]));
@@ -28,7 +45,15 @@ pub fn board(address: &Address) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ANY, board, of_board};
+    use super::{ANY, board, of_board, of_service, service};
+
+    #[test]
+    fn address_keeps_its_service() {
+        let address = of_service(0x0200_0000_0061, 0x1234_5678);
+        assert_eq!((board(&address), service(&address)), (0x0200_0000_0061, 0x1234_5678));
+        assert_eq!(service(&of_board(7)), 0);
+        assert_eq!(of_service(7, 0), of_board(7));
+    }
 
     #[test]
     fn an_address_says_whose_board_it_is() {

@@ -85,6 +85,28 @@ pub const LOOK: Duration = Duration::from_micros(50);
 pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How long an application makes no calls until its domain goes on without them, if it asked for that.
 pub const QUIET: Duration = Duration::from_millis(2);
+/// Endpoint numbers that an endpoint of a service may have: so many endpoints of other processes
+/// may have numbers that its hash selects.
+pub const SERVICE_PLACES: u32 = 8;
+/// How long one endpoint number is waited for when a service is looked up. A host of the same
+/// network answers in less than a millisecond.
+pub const SERVICE_ASK: Duration = Duration::from_secs(1);
+/// How long a service is looked up for an application that wants this provider by name: its server
+/// may be started at the same moment.
+pub const SERVICE_WAIT: Duration = Duration::from_secs(1);
+/// The pause between two such look-ups.
+pub const SERVICE_LOOK: Duration = Duration::from_millis(20);
+/// How long an endpoint that is closed looks without a pause whether its receivers took what was
+/// sent, and the shortest and longest pause after that.
+pub const CLOSE_LOOK: Duration = Duration::from_millis(1);
+/// See [`CLOSE_LOOK`].
+pub const CLOSE_PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
+/// How long the first operation to an endpoint waits for the connect before it leaves that to a
+/// thread. The daemon answers in some 50 us where it has a processor.
+pub const CONNECT_AT_ONCE: Duration = Duration::from_millis(2);
+/// Shortest and longest pause of that thread between two looks.
+pub const HELP_PAUSE: (Duration, Duration) =
+    (Duration::from_micros(500), Duration::from_millis(20));
 /// How long a connect may take, in ns; 10 s.
 pub const CONNECT_NS: u64 = 10_000_000_000;
 /// The same where partners are at the network themselves; an hour.

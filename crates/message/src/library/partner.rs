@@ -2,7 +2,7 @@
 
 use super::request::{Kind, Request, State};
 use super::unexpected::Content;
-use super::{Buffer, Error, Library, Partner, Refused, RequestId, Transport};
+use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport};
 use crate::split::{Address, NicId, PeerId, Token};
 use crate::status::Status;
 
@@ -172,6 +172,11 @@ impl<B: Buffer> Library<B> {
             return Some(self.options.session);
         }
         self.partners.of(partner).map(|known| known.session)
+    }
+
+    /// Returns the partner that is reached at an address with a session, whichever side connected.
+    pub fn reached(&self, source: Source) -> Option<Partner> {
+        self.partners.reached(source)
     }
 
     /// Whether messages to a partner can arrive.

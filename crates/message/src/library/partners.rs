@@ -83,6 +83,18 @@ impl Partners {
         Some(Partner { peer, epoch })
     }
 
+    /// Returns the partner that is reached at an address with a session. Linear in the partners:
+    /// for connects.
+    pub(super) fn reached(&self, source: Source) -> Option<Partner> {
+        let is_it = |known: &Option<Known>| {
+            known.as_ref().is_some_and(|known| {
+                known.alive && known.address == source.address && known.session == source.session
+            })
+        };
+        let at = self.all.iter().position(is_it)?;
+        self.current(PeerId(u32::try_from(at).ok()?))
+    }
+
     #[inline]
     pub(super) fn get(&self, peer: PeerId) -> Option<&Known> {
         self.all.get(peer.0 as usize)?.as_ref()

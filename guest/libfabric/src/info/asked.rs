@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use crate::abi::{
     FI_SOURCE, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, version,
 };
-use crate::address::{Address, BYTES};
+use crate::address::{self, Address, BYTES};
 
 /// Declares what is read of a structure. Zero is what anything fits; so no structure is all zero.
 /// Read are only fields that libfabric 1.17 had: a core may hand over no more.
@@ -79,6 +79,16 @@ pub enum Place {
     Strange,
 }
 
+impl Place {
+    /// Returns the service in the address, or 0.
+    pub fn service(&self) -> u32 {
+        match self {
+            Self::Is(address) => address::service(address),
+            _ => 0,
+        }
+    }
+}
+
 /// All that it asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
@@ -125,7 +135,7 @@ unsafe fn text(from: *const c_char) -> Option<String> {
 ///
 /// # Safety
 /// It is NULL, or has that length.
-unsafe fn place(from: *const c_void, len: usize) -> Place {
+pub unsafe fn place(from: *const c_void, len: usize) -> Place {
     if from.is_null() {
         return Place::Any;
     }

@@ -118,7 +118,7 @@ fn put_address(address: &Address) -> Result<*mut c_void, NoMemory> {
 fn fill(info: &mut FiInfo, board: &Board, offer: &Offer, version: u32) -> Result<(), NoMemory> {
     info.caps = offer.caps;
     info.addr_format = FI_FORMAT_UNSPEC;
-    info.src_addr = put_address(&address::of_board(board.nic))?;
+    info.src_addr = put_address(&address::of_service(board.nic, offer.service))?;
     info.src_addrlen = address::BYTES;
     if let Some(destination) = &offer.destination {
         info.dest_addr = put_address(destination)?;

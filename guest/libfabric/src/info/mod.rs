@@ -3,6 +3,7 @@
 
 mod asked;
 mod make;
+mod node;
 mod offer;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ use std::ffi::{c_char, c_int};
 use crate::abi::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FiInfo, failed};
 use crate::{boards, say};
 
-pub use asked::Asked;
+pub use asked::{Asked, place};
 pub use offer::{FABRIC, Offer, is_wanted};
 
 /// `fi_provider.getinfo`.
@@ -46,7 +47,7 @@ fn list(asked: &asked::Asked) -> Result<make::List, c_int> {
     if asked.is_source && asked.node.is_none() && asked.service.is_none() {
         return Err(FI_EINVAL);
     }
-    let offer = offer::offer(asked).map_err(|lack| {
+    let mut offer = offer::offer(asked).map_err(|lack| {
         say::inform(&format!("{} is not what there is here", lack.0));
         FI_ENODATA
     })?;
@@ -55,6 +56,12 @@ fn list(asked: &asked::Asked) -> Result<make::List, c_int> {
         say::warn(&why.to_string(), by_name);
         FI_ENODATA
     })?;
+    if !asked.is_source && (asked.node.is_some() || asked.service.is_some()) {
+        offer.destination = Some(node::find(asked, &boards).map_err(|why| {
+            say::inform(&why.to_string());
+            FI_ENODATA
+        })?);
+    }
     let mut list = make::List::new();
     let mut none = true;
     for board in boards.iter().filter(|board| is_wanted(asked, board)) {

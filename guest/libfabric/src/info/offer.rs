@@ -1,6 +1,7 @@
 //! What we have, and whether it is what an application asks for.
 
 use super::asked::{Asked, Domain, Ep, Place, Rx, Tx};
+use super::node;
 use crate::abi::*;
 use crate::address::{self, Address};
 use crate::boards::Board;
@@ -8,6 +9,7 @@ use crate::limits::{
     DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
     ORDERED_MAX, PIECES_MAX, REMOTE_PIECES_MAX, TAG_BITS,
 };
+use crate::rdm::service;
 
 /// The name of the fabric: whoever reaches each other is of one.
 pub const FABRIC: &str = "causeway";
@@ -75,6 +77,8 @@ pub struct Offer {
     pub control_progress: u32,
     pub data_progress: u32,
     pub av_type: u32,
+    /// Of the endpoint's own address: the service that it is opened for, or 0.
+    pub service: u32,
     pub destination: Option<Address>,
 }
 
@@ -120,7 +124,6 @@ pub fn offer(asked: &Asked) -> Result<Offer, Lack> {
         (asked.fabric_name.as_deref().is_none_or(|name| name == FABRIC), "fabric_attr->name"),
     ])?;
     let caps = expand(asked.caps);
-    names(asked)?;
     ep(&asked.ep)?;
     tx(&asked.tx, caps)?;
     rx(&asked.rx, caps)?;
@@ -135,7 +138,11 @@ pub fn offer(asked: &Asked) -> Result<Offer, Lack> {
         threading: or(asked.domain.threading, FI_THREAD_SAFE),
         control_progress: or(asked.domain.control_progress, FI_PROGRESS_AUTO),
         data_progress: or(asked.domain.data_progress, FI_PROGRESS_MANUAL),
-        av_type: or(asked.domain.av_type, FI_AV_TABLE),
+        av_type: asked.domain.av_type,
+        service: match &asked.service {
+            Some(service) if asked.is_source => service::number(service),
+            _ => asked.source.service(),
+        },
         destination: match asked.destination {
             Place::Is(address) => Some(address),
             _ => None,
@@ -145,12 +152,6 @@ pub fn offer(asked: &Asked) -> Result<Offer, Lack> {
 
 const fn or(asked: u32, otherwise: u32) -> u32 {
     if asked == 0 { otherwise } else { asked }
-}
-
-/// Nodes are boards of this host, as sources. Those of others are not looked up: an address says
-/// which endpoint is meant, and only its owner knows it.
-fn names(asked: &Asked) -> Result<(), Lack> {
-    all(&[(asked.node.is_none() || asked.is_source, "node"), (asked.service.is_none(), "service")])
 }
 
 fn ep(asked: &Ep) -> Result<(), Lack> {
@@ -239,10 +240,9 @@ fn mr_mode(asked: &Asked) -> Result<i32, Lack> {
 
 /// Whether a board is one of those that are asked for.
 pub fn is_wanted(asked: &Asked, board: &Board) -> bool {
-    let named =
-        |wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| wanted == board.name);
-    named(&asked.domain_name)
-        && named(&asked.node)
+    let source = asked.node.as_deref().filter(|_| asked.is_source);
+    asked.domain_name.as_deref().is_none_or(|domain| domain == board.name)
+        && source.is_none_or(|node| node == board.name || node::is_this_host(node))
         && match asked.source {
             Place::Is(source) => address::board(&source) == board.nic,
             _ => true,

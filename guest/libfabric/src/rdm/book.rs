@@ -23,15 +23,20 @@ pub const NOBODY: u64 = FI_ADDR_NOTAVAIL;
 /// | 9 to 12 | 0 |
 /// | 12 to 16 | session, little-endian |
 /// | 16 to 20 | `CWFI` |
-/// | 20 to 24 | 0 |
+/// | 20 to 24 | service, little-endian; 0 if the endpoint was opened without one |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name(pub Source);
+pub struct Name {
+    /// The endpoint.
+    pub source: Source,
+    /// The service that it was opened for, or 0. The key of a connect depends on it.
+    pub service: u32,
+}
 
 impl Name {
     /// As the application passes it round.
     pub fn emit(self) -> address::Address {
-        let Source { address: Address { nic, endpoint }, session } = self.0;
-        let mut bytes = address::of_board(nic.0);
+        let Source { address: Address { nic, endpoint }, session } = self.source;
+        let mut bytes = address::of_service(nic.0, self.service);
         let fields = [endpoint, 0, 0, 0].into_iter().chain(session.to_le_bytes()).chain(MAGIC);
         bytes.iter_mut().skip(8).zip(fields).for_each(|(to, from)| *to = from);
         bytes
@@ -42,12 +47,12 @@ impl Name {
         let (_, rest) = bytes.split_first_chunk::<8>()?;
         let (&[endpoint, zero @ ..], rest) = rest.split_first_chunk::<4>()?;
         let (session, rest) = rest.split_first_chunk::<4>()?;
-        let (magic, more) = rest.split_first_chunk::<4>()?;
-        if *magic != MAGIC || zero != [0; 3] || more != [0; 4] {
+        if !rest.starts_with(&MAGIC) || zero != [0; 3] {
             return None;
         }
         let address = Address { nic: NicId(address::board(bytes)), endpoint };
-        Some(Self(Source { address, session: u32::from_le_bytes(*session) }))
+        let source = Source { address, session: u32::from_le_bytes(*session) };
+        Some(Self { source, service: address::service(bytes) })
     }
 }
 
@@ -57,6 +62,8 @@ pub struct Book {
     names: Vec<Option<Source>>,
     /// The first number of each.
     numbers: HashMap<Source, u64>,
+    /// The services of those that were opened for one.
+    services: HashMap<Source, u32>,
 }
 
 impl Book {
@@ -69,8 +76,11 @@ impl Book {
             return Err(Errno(FI_ENOMEM));
         }
         let number = u64::try_from(self.names.len()).map_err(|_| Errno(FI_ENOMEM))?;
-        self.names.push(Some(name.0));
-        self.numbers.entry(name.0).or_insert(number);
+        self.names.push(Some(name.source));
+        self.numbers.entry(name.source).or_insert(number);
+        if name.service != 0 {
+            self.services.insert(name.source, name.service);
+        }
         Ok(number)
     }
 
@@ -86,6 +96,8 @@ impl Book {
             let again = self.names.iter().position(|other| *other == Some(name));
             if let Some(again) = again.and_then(|at| u64::try_from(at).ok()) {
                 self.numbers.insert(name, again);
+            } else {
+                self.services.remove(&name);
             }
         }
         Ok(())
@@ -95,6 +107,13 @@ impl Book {
     #[inline]
     pub fn get(&self, number: u64) -> Option<Source> {
         self.names.get(usize::try_from(number).ok()?).copied().flatten()
+    }
+
+    /// Returns the name of a number as it was inserted.
+    pub fn name(&self, number: u64) -> Option<Name> {
+        let source = self.get(number)?;
+        let service = self.services.get(&source).copied().unwrap_or(0);
+        Some(Name { source, service })
     }
 
     /// The first number of who has this one: what is counted of each is counted there.
@@ -114,7 +133,7 @@ impl Book {
 
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Source { address: Address { nic, endpoint }, session } = self.0;
+        let Source { address: Address { nic, endpoint }, session } = self.source;
         write!(f, "causeway://{:012x}/{endpoint}#{session:08x}", nic.0)
     }
 }

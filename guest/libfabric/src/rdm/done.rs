@@ -9,7 +9,8 @@ use crate::abi::FI_ADDR_NOTAVAIL;
 pub struct Report {
     /// The application's word for it.
     pub context: usize,
-    /// `FI_SEND`, `FI_TAGGED` and such.
+    /// `FI_SEND`, `FI_TAGGED` and such; `FI_INJECT` if the call that began it takes no context:
+    /// the application was told that it is over, and the queue gets nothing of it.
     pub flags: u64,
     /// Only errors go into the queue.
     pub quiet: bool,

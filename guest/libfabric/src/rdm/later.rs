@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use causeway_message::library::{Partner, Source, is_remote};
 use causeway_message::status::Status;
 
+use super::connect::Reach;
 use super::control::{Kind, Question};
 use super::operation::Task;
 use super::parcel::{Parcel, Place};
-use super::send::{Reach, Waiting};
-use super::tally::count;
+use super::send::Waiting;
 use super::{CONTROL, Env, Errno, Rdm};
 use crate::abi::{FI_EHOSTUNREACH, FI_EINVAL};
 use crate::errno::of_status;
@@ -153,10 +153,7 @@ impl Rdm {
     /// to another host.
     pub(super) fn look_at_lost(&mut self) {
         let Some(status) = self.endpoint.library.take_lost() else { return };
-        count(&mut self.tally.lost);
-        let why = crate::errno::describe(status as i32).to_string_lossy();
-        let text = format!("a message that was told as sent did not arrive: {why}");
-        crate::say::warn(&text, true);
+        self.tally.lose(status as u32);
     }
 
     /// Watches those of whom receives wait, or for whom something is held, and nobody else. Who is

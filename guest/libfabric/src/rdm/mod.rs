@@ -36,6 +36,7 @@
 mod atomic;
 mod book;
 mod call;
+mod connect;
 mod control;
 mod crowd;
 mod done;
@@ -48,6 +49,7 @@ mod receive;
 mod regions;
 mod send;
 mod serve;
+pub mod service;
 pub mod tally;
 #[cfg(test)]
 mod tests;
@@ -55,6 +57,7 @@ mod tests;
 pub use atomic::{Kind as AtomicKind, valid as atomic_valid};
 pub use book::{Book, Name};
 pub use call::{Atomic, Remote};
+pub use connect::Helps;
 pub use done::{Done, Report};
 pub use later::LOOK_EVERY;
 pub use parcel::Place;
@@ -63,14 +66,16 @@ pub use regions::{Region, Regions};
 pub use send::Message;
 pub use tally::Account;
 
+use std::sync::Arc;
+
 use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
 use causeway_message::library::{Missed, Partner, Source, Step};
 
 use crate::limits::{STEPS_AT_ONCE, TAG_BITS, UNEXPECTED_GRAIN};
+use connect::Peer;
 use operation::Operations;
 use parcel::Parcel;
-use send::Peer;
 use tally::Tally;
 
 /// What others of the same kind know to connect: an MX program does not.
@@ -110,6 +115,10 @@ pub struct Rdm {
     /// First: it has memory of the operations.
     pub endpoint: Endpoint<Parcel>,
     operations: Operations,
+    /// The service that it was opened for, or 0.
+    service: u32,
+    /// Makes connects progress while the application makes no calls.
+    pub helper: Option<Arc<dyn Helps>>,
     /// What is known of those whom the book names, by their number there.
     peers: Vec<Peer>,
     /// Messages that were peeked at and claimed.
@@ -126,7 +135,9 @@ pub struct Rdm {
     served: Vec<u32>,
     /// The same of all of them.
     served_all: usize,
-    /// Buffers for many messages that take none for now.
+    /// Buffers for many messages.
+    multis: multi::Multis,
+    /// Those of them that take no message for now.
     parked: Vec<u32>,
     /// It was said that more was sent than is kept for receives that are not posted.
     crowded: bool,
@@ -140,12 +151,17 @@ pub struct Rdm {
 }
 
 impl Rdm {
-    /// Opens one of a board of this host, by number.
+    /// Opens one of a board of this host, by number: with any endpoint number, or for a service.
     ///
     /// # Errors
-    /// The daemon does not answer, or refuses.
-    pub fn open(board: u32) -> Result<Self, causeway_endpoint::Error> {
-        Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, Self::OPENING)?))
+    /// The daemon does not answer, or refuses; another endpoint of the board has the service.
+    pub fn open(board: u32, service: u32) -> Result<Self, causeway_endpoint::Error> {
+        if service == 0 {
+            return Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, Self::OPENING)?));
+        }
+        let mut opened = Self::new(service::open(board, service)?);
+        opened.service = service;
+        Ok(opened)
     }
 
     /// How the engine is opened.
@@ -159,6 +175,8 @@ impl Rdm {
         Self {
             endpoint,
             operations: Operations::new(),
+            service: 0,
+            helper: None,
             peers: Vec::new(),
             claimed: Vec::new(),
             multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
@@ -167,6 +185,7 @@ impl Rdm {
             calls: 0,
             served: Vec::new(),
             served_all: 0,
+            multis: multi::Multis::default(),
             parked: Vec::new(),
             crowded: false,
             stirred: false,
@@ -180,7 +199,8 @@ impl Rdm {
     pub fn name(&self) -> Name {
         let own = self.endpoint.library.source_of(Partner::SELF);
         let address = self.endpoint.library.address();
-        Name(own.unwrap_or(Source { address, session: 0 }))
+        let source = own.unwrap_or(Source { address, session: 0 });
+        Name { source, service: self.service }
     }
 
     /// Goes on with what came in. True: something was done, and who waits elsewhere for this
@@ -270,6 +290,21 @@ impl Rdm {
     /// sent.
     pub fn waits(&self) -> bool {
         self.peers.iter().any(Peer::waits)
+    }
+
+    /// How many messages the application was told are sent that no transport has yet. Such have a
+    /// copy of their bytes.
+    pub fn unsent(&mut self) -> usize {
+        let waiting = self.peers.iter().map(Peer::unsent).fold(0_usize, usize::saturating_add);
+        let Self { operations, endpoint, .. } = self;
+        let posted = operations.all(operation::Task::sends);
+        let mut owned = 0_usize;
+        for request in posted.into_iter().filter_map(|at| operations.request(at)) {
+            endpoint.library.with_buffer(request, |parcel| {
+                owned = owned.saturating_add(usize::from(parcel.is_own()));
+            });
+        }
+        owned.saturating_add(waiting)
     }
 
     /// It is closed: what was said to be sent is waited for, but not for ever.

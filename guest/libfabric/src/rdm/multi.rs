@@ -1,7 +1,9 @@
 //! Buffers for many messages (`FI_MULTI_RECV`): each message goes behind the one before.
 //!
-//! The engine has one receive at a time of such a buffer, for what is left of it. It is posted again
-//! behind others that are posted, so two buffers take turns.
+//! The engine has one receive at a time of such a buffer, for what is left of it. A buffer takes
+//! messages until it is full; those given after it for the same messages are posted then.
+
+use std::collections::VecDeque;
 
 use causeway_message::library::{Completion, Source};
 use causeway_message::status::Status;
@@ -15,6 +17,15 @@ use super::{Env, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
 use crate::limits::{MULTI_RECEIVE_GRAIN, PARTS_MAX};
+
+/// All such buffers, by their operations.
+#[derive(Debug, Default)]
+pub(super) struct Multis {
+    /// Those that take messages.
+    first: Vec<u32>,
+    /// Those that wait until one of these is full, in their order.
+    behind: VecDeque<u32>,
+}
 
 /// See above.
 #[derive(Debug)]
@@ -36,6 +47,8 @@ pub struct Multi {
     pub posted: bool,
     /// It has none because there is no room for what would come.
     pub parked: bool,
+    /// It has none because a buffer that was given before takes the same messages.
+    pub behind: bool,
     /// Why nothing more comes into it, if not because it is full.
     ended: Option<(i32, Status)>,
 }
@@ -70,6 +83,11 @@ impl Multi {
         self.from == Some(source)
     }
 
+    /// Whether it takes the messages that another takes.
+    fn is_alike(&self, other: &Self) -> bool {
+        (self.from, self.matching) == (other.from, other.matching)
+    }
+
     fn is_full(&self) -> bool {
         self.len.saturating_sub(self.used) < self.min.max(1)
     }
@@ -100,6 +118,7 @@ impl Rdm {
             parts: 0,
             posted: true,
             parked: false,
+            behind: false,
             ended: None,
         };
         if multi.is_full() {
@@ -108,8 +127,57 @@ impl Rdm {
         if !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
+        if self.leads(&multi).is_some() {
+            let multi = Multi { posted: false, behind: true, ..multi };
+            let operation = self.begin(Task::Multi(Box::new(multi)))?;
+            self.multis.behind.push_back(operation);
+            return Ok(());
+        }
         let operation = self.begin(Task::Multi(Box::new(multi)))?;
-        self.post_receive(operation, from, wanted.matching(), place)
+        self.post_receive(operation, from, wanted.matching(), place)?;
+        self.multis.first.push(operation);
+        Ok(())
+    }
+
+    /// The buffer that takes the messages that this one would take.
+    fn leads(&mut self, multi: &Multi) -> Option<u32> {
+        let Self { multis, operations, .. } = self;
+        let alike = |at: &u32| match operations.task(*at) {
+            Some(Task::Multi(first)) => first.is_alike(multi),
+            _ => false,
+        };
+        multis.first.iter().copied().find(alike)
+    }
+
+    /// A buffer takes no more messages: the next for the same ones does.
+    fn pass_on(&mut self, at: u32) {
+        let Self { multis, operations, parked, .. } = self;
+        let Some(place) = multis.first.iter().position(|first| *first == at) else { return };
+        multis.first.swap_remove(place);
+        let Some(Task::Multi(over)) = operations.task(at) else { return };
+        let (from, matching) = (over.from, over.matching);
+        let next = multis.behind.iter().position(|next| match operations.task(*next) {
+            Some(Task::Multi(next)) => (next.from, next.matching) == (from, matching),
+            _ => false,
+        });
+        let Some(next) = next.and_then(|next| multis.behind.remove(next)) else { return };
+        if let Some(Task::Multi(multi)) = operations.task(next) {
+            (multi.behind, multi.parked) = (false, true);
+        }
+        multis.first.push(next);
+        parked.push(next);
+        self.stirred = true;
+    }
+
+    /// Takes a buffer back that waits for another, or for room. False: it does not.
+    pub(super) fn withdraw_multi(&mut self, at: u32) -> bool {
+        let Some(Task::Multi(multi)) = self.operations.task(at) else { return false };
+        let waits = std::mem::take(&mut multi.parked) | std::mem::take(&mut multi.behind);
+        if waits {
+            self.parked.retain(|parked| *parked != at);
+            self.multis.behind.retain(|behind| *behind != at);
+        }
+        waits
     }
 
     /// The next message for such a buffer is there.
@@ -206,6 +274,7 @@ impl Rdm {
 
     /// Gives the buffer back, if nothing is on its way into it.
     pub(super) fn end_multi(&mut self, at: u32) {
+        self.pass_on(at);
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
         if multi.parts > 0 {
             return;

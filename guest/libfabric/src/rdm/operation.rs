@@ -48,6 +48,13 @@ pub enum Task {
     Served(Served),
 }
 
+impl Task {
+    /// Whether it sends.
+    pub fn sends(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Quiet | Self::Ask(_) | Self::Reply(..))
+    }
+}
+
 /// A long write of another.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {

@@ -178,6 +178,11 @@ impl Parcel {
         self.head = head;
     }
 
+    /// Whether the bytes are its own.
+    pub fn is_own(&self) -> bool {
+        matches!(self.place, Place::Owned(_))
+    }
+
     /// From now on the bytes are its own.
     pub fn own(&mut self) {
         if !matches!(self.place, Place::Owned(_)) {

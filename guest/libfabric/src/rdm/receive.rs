@@ -122,14 +122,14 @@ impl Rdm {
     pub fn cancel(&mut self, context: usize) -> Result<(), Errno> {
         let found = self.operations.find(|task| match task {
             Task::Receive(report, ..) => report.context == context,
-            Task::Multi(multi) => multi.report.context == context && (multi.posted || multi.parked),
+            Task::Multi(multi) => {
+                let waits = multi.posted || multi.parked || multi.behind;
+                multi.report.context == context && waits
+            }
             _ => false,
         });
         let operation = found.ok_or(Errno(FI_ENOENT))?;
-        if let Some(Task::Multi(multi)) = self.operations.task(operation)
-            && std::mem::take(&mut multi.parked)
-        {
-            self.parked.retain(|parked| *parked != operation);
+        if self.withdraw_multi(operation) {
             self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
             return Ok(());
         }

@@ -1,20 +1,18 @@
-//! Sends, and the connects before them.
-
-use std::collections::VecDeque;
+//! Sends.
 
 use std::ptr::NonNull;
 
-use causeway_message::library::{Completion, Partner, RequestId, Source};
+use causeway_message::library::{Completion, Partner, RequestId};
 use causeway_message::status::Status;
 
 use super::done::{Done, Report};
 use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::tally::count;
-use super::{BODY, Book, Env, Errno, KEY, NAME_MASK, Name, PLAIN, Rdm, TAG_MASK, TAGGED};
-use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL, FI_EMSGSIZE, FI_TAGGED};
+use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
+use crate::abi::{FI_EAGAIN, FI_EMSGSIZE, FI_TAGGED};
 use crate::errno::of_status;
-use crate::limits::{CONNECT_NS, CONNECT_PAST_NS, MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
+use crate::limits::{MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
 /// A head's second word: the bytes come as a message of its own.
 pub const NOTICE: u64 = 1 << 63;
@@ -31,23 +29,6 @@ const UNNAMED: u64 = u64::MAX;
 #[inline]
 fn first_word(data: Option<u64>) -> u64 {
     if data.is_some() { DATA } else { 0 }
-}
-
-/// A connect failed. Where messages waited for it that is said to everybody: some applications end,
-/// or fall over, without a word of what is wrong.
-fn say_why_not(to: Source, status: Status, ours: bool, in_vain: bool) {
-    let why = crate::errno::describe(status as i32).to_string_lossy();
-    let text = format!("not connected to {}: {why}", Name(to));
-    let remedy = if ours {
-        "if it is on another host, its board has the address of ours: give each its own `mac`"
-    } else {
-        "on both hosts `causeway peer list` must show the other's board as answering"
-    };
-    if in_vain {
-        crate::say::warn(&format!("{text}; {remedy}"), true);
-    } else {
-        crate::say::inform(&text);
-    }
 }
 
 /// A message to be sent.
@@ -67,34 +48,6 @@ pub struct Message {
     pub delivered: bool,
 }
 
-/// How far it is to somebody.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Reach {
-    #[default]
-    Unknown,
-    Connecting,
-    Known(Partner),
-}
-
-/// Somebody whom the book names.
-#[derive(Debug, Default)]
-pub struct Peer {
-    /// Who that was when it was connected to.
-    source: Option<Source>,
-    reach: Reach,
-    /// What waits until it is.
-    waiting: VecDeque<Waiting>,
-    /// Reads, writes and atomic operations that it was asked for and that have not ended.
-    pub(super) calls: u32,
-}
-
-impl Peer {
-    /// Whether something waits for the connect.
-    pub fn waits(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-}
-
 /// What is handed to the engine.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -108,6 +61,11 @@ impl Waiting {
     /// Whose it is.
     pub(super) fn operation(&self) -> u32 {
         self.operation
+    }
+
+    /// Whether the application was told that it is sent.
+    pub(super) fn is_own(&self) -> bool {
+        self.parcel.is_own()
     }
 
     /// The application may use the memory again.
@@ -402,111 +360,6 @@ impl Rdm {
         Ok(())
     }
 
-    /// The partner of a number, if it is one yet; else it is connected to.
-    ///
-    /// # Errors
-    /// Nobody has the number.
-    #[inline]
-    pub(super) fn reach(&mut self, book: &Book, to: u64) -> Result<Option<Partner>, Errno> {
-        if let Some(partner) = self.known(book, to) {
-            return Ok(Some(partner));
-        }
-        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
-        self.connect(book, to, at)
-    }
-
-    /// Who has that number, if it is connected to.
-    #[inline]
-    fn known(&self, book: &Book, to: u64) -> Option<Partner> {
-        let peer = self.peers.get(usize::try_from(to).ok()?)?;
-        let Reach::Known(partner) = peer.reach else { return None };
-        let same = peer.source == book.get(to) && self.endpoint.library.is_reached(partner);
-        same.then_some(partner)
-    }
-
-    #[cold]
-    fn connect(&mut self, book: &Book, to: u64, at: usize) -> Result<Option<Partner>, Errno> {
-        let source = book.get(to).ok_or(Errno(FI_EINVAL))?;
-        if self.peers.len() <= at {
-            self.peers.resize_with(at.saturating_add(1), Peer::default);
-        }
-        let Some(peer) = self.peers.get_mut(at) else { return Err(Errno(FI_EINVAL)) };
-        if peer.reach == Reach::Connecting {
-            return Ok(None);
-        }
-        let operation = self.operations.add(Task::Connect(to)).ok_or(Errno(FI_EAGAIN))?;
-        (peer.reach, peer.source) = (Reach::Connecting, Some(source));
-        self.endpoint.tell_time();
-        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
-        let (address, context) = (source.address, u64::from(operation));
-        // Past the daemons nobody answers for a partner that computes and does not call.
-        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
-        let made = library.iconnect(way, address, KEY, 0, context, Some(patience));
-        if made.is_err() {
-            self.operations.end(operation);
-            if let Some(peer) = self.peers.get_mut(at) {
-                peer.reach = Reach::Unknown;
-            }
-            return Err(Errno(FI_EAGAIN));
-        }
-        Ok(None)
-    }
-
-    /// It waits for its connect.
-    #[cold]
-    fn queue(&mut self, to: u64, mut message: Waiting, inject: bool) -> Result<(), Errno> {
-        if inject {
-            message.parcel.own();
-        }
-        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
-        let peer = self.peers.get_mut(at).ok_or(Errno(FI_EINVAL))?;
-        peer.waiting.push_back(message);
-        Ok(())
-    }
-
-    /// A connect ended: what waited for it goes on its way.
-    #[cold]
-    pub(super) fn connected(&mut self, env: Env<'_>, to: u64, ended: &Completion) {
-        let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
-        let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
-        let Some(peer) = self.peers.get_mut(at) else { return };
-        let waiting = std::mem::take(&mut peer.waiting);
-        let right = ended.partner.filter(|_| ended.status == Status::Success);
-        if let Some(partner) = right.filter(|_| source == peer.source) {
-            peer.reach = Reach::Known(partner);
-            for message in waiting {
-                let operation = message.operation;
-                if self.hand_over(env, partner, message, false).is_err() {
-                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
-                }
-            }
-            return;
-        }
-        peer.reach = Reach::Unknown;
-        let (err, status) = match ended.status {
-            // Somebody else is there by now.
-            Status::Success => (FI_ECONNREFUSED, Status::BadSession),
-            Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
-            status => (of_status(status), status),
-        };
-        let in_vain = !waiting.is_empty();
-        for message in waiting {
-            self.fail(message.operation, err, status);
-        }
-        if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
-            let ours = source.address.nic == self.endpoint.library.address().nic;
-            say_why_not(source, status, ours, in_vain);
-            self.fail_receives(source, err, status);
-            self.fail_held(source, err, status);
-        }
-    }
-
-    /// How far it is to somebody.
-    pub(super) fn reach_of(&self, source: Source) -> Reach {
-        let found = self.peers.iter().find(|peer| peer.source == Some(source));
-        found.map_or(Reach::Unknown, |peer| peer.reach)
-    }
-
     /// An operation failed before the engine had it.
     pub(super) fn fail(&mut self, operation: u32, err: i32, status: Status) {
         self.later.ended(operation);
@@ -517,15 +370,6 @@ impl Rdm {
             }
             Some(Task::Ask(call)) => self.fail_call(call, err, status),
             _ => {}
-        }
-    }
-
-    /// Receives that wait for somebody who is not there.
-    fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
-        for operation in self.operations.waiting_for(source) {
-            if self.takes_back(operation) {
-                self.fail_receive(operation, err, status);
-            }
         }
     }
 

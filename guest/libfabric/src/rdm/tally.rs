@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::done::Done;
 use super::{Name, Rdm};
-use crate::abi::{FI_ECANCELED, FI_ETRUNC};
+use crate::abi::{FI_ECANCELED, FI_ETRUNC, FI_INJECT};
 
 /// What is told of, by its place: also the places of libfabric's counters.
 pub const SENT: usize = 0;
@@ -101,6 +101,27 @@ impl Tally {
     #[inline]
     pub fn take_quiet(&mut self) -> u64 {
         std::mem::take(&mut self.quiet)
+    }
+
+    /// Counts and reports an operation that failed though the application was told that it is over,
+    /// and returns whether it is one: an error entry of it would have no context.
+    #[cold]
+    pub fn lost_injected(&mut self, done: &Done) -> bool {
+        let Some(fault) = done.fault.filter(|_| done.report.flags & FI_INJECT != 0) else {
+            return false;
+        };
+        self.lose(fault.status);
+        true
+    }
+
+    /// Counts and reports messages that did not arrive though they were reported as sent.
+    #[cold]
+    pub fn lose(&mut self, status: u32) {
+        count(&mut self.lost);
+        let why = i32::try_from(status).map(crate::errno::describe).unwrap_or_default();
+        let why = why.to_string_lossy();
+        let text = format!("a message that was told as sent did not arrive: {why}");
+        crate::say::warn(&text, true);
     }
 
     #[cold]

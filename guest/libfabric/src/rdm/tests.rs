@@ -101,7 +101,7 @@ struct Foe {
 impl Foe {
     fn new(host: &Host, of: &mut Side) -> Self {
         let mut endpoint: Endpoint<Place> = open(host);
-        let address = of.rdm.name().0.address;
+        let address = of.rdm.name().source.address;
         let way = &mut endpoint.way;
         let connect = endpoint.library.iconnect(way, address, KEY, 0, 0, None).unwrap();
         let mut to = None;
@@ -119,7 +119,7 @@ impl Foe {
     }
 
     fn name(&self) -> Name {
-        Name(self.endpoint.library.source_of(Partner::SELF).unwrap())
+        Name { source: self.endpoint.library.source_of(Partner::SELF).unwrap(), service: 0 }
     }
 
     fn says(&mut self, info: u64, bytes: Vec<u8>) -> RequestId {

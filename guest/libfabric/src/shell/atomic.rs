@@ -85,7 +85,9 @@ fn begin(
             _ => FI_ATOMIC | FI_READ,
         };
         let report = ep.tx_report(flags, what, context, &Place::NOWHERE);
-        let report = Report { quiet: report.quiet || quiet, len: atomic.len, ..report };
+        let inject = if quiet { FI_INJECT } else { 0 };
+        let (quiet, flags) = (report.quiet || quiet, report.flags | inject);
+        let report = Report { quiet, flags, len: atomic.len, ..report };
         ep.rdm.atomic(env, remote, report, atomic)
     })
 }

@@ -179,7 +179,7 @@ fn run(shared: &Shared, fd: &OwnedFd) {
 }
 
 /// Begins a thread that is sent no signals: handlers are the application's, and run in its threads.
-fn quietly<R>(begin: impl FnOnce() -> R) -> R {
+pub fn quietly<R>(begin: impl FnOnce() -> R) -> R {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call fills the set that the second takes; that fills the other, which the

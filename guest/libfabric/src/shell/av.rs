@@ -141,9 +141,9 @@ unsafe extern "C" fn lookup(
     // SAFETY: the caller gives one that we opened.
     let object = unsafe { &*av.cast::<Vector>() };
     answer(object.shared.state.with(|state| {
-        let source = of(&mut state.books, object.at)?.get(which).ok_or(Errno(FI_EINVAL))?;
+        let name = of(&mut state.books, object.at)?.name(which).ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the caller has the room there that it says, or says where.
-        unsafe { write_address(&Name(source).emit(), addr, len) }
+        unsafe { write_address(&name.emit(), addr, len) }
     }))
 }
 

@@ -1,12 +1,13 @@
 //! Domains: a board of this host, and what is opened of it.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use causeway_endpoint::lock::Guarded;
 
 use super::auto::Auto;
+use super::helper::Helper;
 use super::state::{Shared, State};
 use super::{atomic, av, cntr, cq, endpoint, mr};
 use crate::abi::*;
@@ -66,6 +67,7 @@ pub unsafe fn open(
     super::process::begin();
     let shared = Arc::new(Shared {
         state: Guarded::new(State::default()),
+        helper: OnceLock::new(),
         board,
         children: AtomicUsize::new(0),
         basic: offer.mr_mode & FI_MR_BASIC != 0,
@@ -75,7 +77,9 @@ pub unsafe fn open(
     if offer.threading == FI_THREAD_DOMAIN && !auto {
         shared.state.lock().set_serial();
     }
-    if auto && let Err(Errno(err)) = Auto::begin(&shared) {
+    if !auto {
+        shared.helper.get_or_init(|| Arc::new(Helper::new(&shared)));
+    } else if let Err(Errno(err)) = Auto::begin(&shared) {
         return failed(err);
     }
     super::process::note(&shared);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_endpoint::limits::CLOSE_MAX;
 use libc::iovec;
@@ -16,7 +16,8 @@ use super::state::{
 use super::{atomic, av, cntr, cq, msg, rma, tagged};
 use crate::abi::*;
 use crate::errno;
-use crate::limits::{INJECT_MAX, OPERATIONS_MAX, PIECES_MAX};
+use crate::info;
+use crate::limits::{CLOSE_LOOK, CLOSE_PAUSE, INJECT_MAX, OPERATIONS_MAX, PIECES_MAX};
 use crate::rdm::{Env, Errno, Place, Rdm, Report};
 
 /// An endpoint as the application has it.
@@ -46,10 +47,11 @@ pub unsafe extern "C" fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller has what it asked for there; attributes may be NULL.
-    let (caps, tx_flags, rx_flags) = unsafe {
+    let (caps, tx_flags, rx_flags, source) = unsafe {
         let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
         let flags = (tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
-        ((*info).caps, flags.0, flags.1)
+        let source = info::place((*info).src_addr, (*info).src_addrlen);
+        ((*info).caps, flags.0, flags.1, source)
     };
     // SAFETY: as above.
     let kind = unsafe { (*info).ep_attr.as_ref() }.map_or(FI_EP_UNSPEC, |ep| ep.kind);
@@ -58,11 +60,12 @@ pub unsafe extern "C" fn open(
     }
     // SAFETY: the caller has a domain of ours.
     let shared = unsafe { usable(domain) };
-    let rdm = match Rdm::open(shared.board) {
+    let mut rdm = match Rdm::open(shared.board, source.service()) {
         Ok(rdm) => rdm,
         Err(error) => return errno::of(error).wrapping_neg(),
     };
     let (book, tx, rx, counters) = (None, None, None, [None; 6]);
+    rdm.helper = shared.helper.get().cloned();
     let opened = Ep { rdm, book, tx, rx, counters, enabled: false };
     let at = shared.state.with(|state| {
         Auto::came(state);
@@ -220,15 +223,7 @@ pub fn injectable(len: usize) -> Result<(), Errno> {
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes an endpoint that we opened; it begins with its fid.
     let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
-    // What was injected and waits for its connect is sent yet, if that does not take long.
-    let since = Instant::now();
-    let waits = |state: &mut State| {
-        state.progress(object.at);
-        of(&mut state.eps, object.at).is_ok_and(|ep| ep.rdm.waits())
-    };
-    while object.shared.state.with(waits) && since.elapsed() < CLOSE_MAX {
-        std::thread::yield_now();
-    }
+    deliver(object);
     let taken = object.shared.state.with(|state| {
         let ep = state.eps.get_mut(object.at).and_then(Option::take);
         unbind(state, object.at, ep.as_ref());
@@ -246,6 +241,42 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: it came out of a box, is closed once, and nothing has it any more.
     drop(unsafe { Box::from_raw(fid.cast::<Endpoint>()) });
     0
+}
+
+/// Before an endpoint is closed: what the application was told is sent is handed over, as its
+/// receivers take it. A receiver that does not within [`CLOSE_MAX`] gets no more.
+fn deliver(object: &Object<FidEp>) {
+    let since = Instant::now();
+    let look = |state: &mut State| {
+        // Its receivers may be other endpoints of the domain, for which nobody else calls.
+        for at in 0..state.eps.len() {
+            state.progress(at);
+        }
+        of(&mut state.eps, object.at).map_or(0, |ep| ep.rdm.unsent())
+    };
+    let mut pause = Duration::ZERO;
+    loop {
+        let unsent = object.shared.state.with(look);
+        if unsent == 0 {
+            return;
+        }
+        if since.elapsed() >= CLOSE_MAX {
+            let seconds = CLOSE_MAX.as_secs();
+            let text = format!(
+                "an endpoint is closed and {unsent} messages that were told as sent are lost: their \
+                 receivers did not take them for {seconds} s"
+            );
+            return crate::say::warn(&text, true);
+        }
+        if pause.is_zero() {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(pause);
+        }
+        if since.elapsed() >= CLOSE_LOOK {
+            pause = pause.saturating_add(CLOSE_PAUSE.0).min(CLOSE_PAUSE.1);
+        }
+    }
 }
 
 /// Queues and counters know it no more.

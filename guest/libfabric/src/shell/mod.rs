@@ -7,6 +7,7 @@ mod cntr;
 mod cq;
 pub mod domain;
 mod endpoint;
+mod helper;
 mod mr;
 mod msg;
 mod object;

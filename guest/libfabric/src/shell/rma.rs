@@ -50,7 +50,9 @@ fn put(ep: &Endpoint, place: Place, written: Written, flags: u64, injected: bool
     ep.begin(|ep, env| {
         let Written { remote, data, context } = written;
         let report = ep.tx_report(flags, FI_RMA | FI_WRITE, context, &place);
-        let report = Report { quiet: report.quiet || injected, ..report };
+        let inject = if injected { FI_INJECT } else { 0 };
+        let (quiet, flags) = (report.quiet || injected, report.flags | inject);
+        let report = Report { quiet, flags, ..report };
         // What is short goes with the question, so that the memory is free at once.
         ep.rdm.write(env, remote, report, place, data)
     })

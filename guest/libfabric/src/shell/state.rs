@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use causeway_endpoint::lock::Guarded;
 use causeway_message::library::Missed;
@@ -13,7 +14,7 @@ use super::auto::Auto;
 use super::sleep::Sleep;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
 use crate::limits::{COMPLETIONS_MAX, VAIN_FAR};
-use crate::rdm::{Book, Done, Env, Errno, Rdm, Regions};
+use crate::rdm::{Book, Done, Env, Errno, Helps, Rdm, Regions};
 
 /// What counters may count, by their place in [`Ep::counters`].
 pub use crate::rdm::tally::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
@@ -94,6 +95,8 @@ pub struct Straight {
 #[derive(Debug)]
 pub struct Shared {
     pub state: Guarded<State>,
+    /// Goes on with connects, where no other thread goes on with all.
+    pub helper: OnceLock<Arc<dyn Helps>>,
     /// Its board, by number.
     pub board: u32,
     /// What was opened from it and is not closed.
@@ -278,7 +281,7 @@ fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
                 count(cntr, u64::from(!failed), u64::from(failed));
             }
         }
-        if done.report.quiet && done.fault.is_none() {
+        if done.report.quiet && (done.fault.is_none() || rdm.tally.lost_injected(done)) {
             continue;
         }
         if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {

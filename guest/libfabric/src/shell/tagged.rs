@@ -73,7 +73,7 @@ pub fn transmit_quietly(ep: &Endpoint, place: Place, sent: Sent) -> isize {
         {
             return Ok(());
         }
-        let flags = if tag.is_some() { SENDS } else { FI_MSG | FI_SEND };
+        let flags = FI_INJECT | if tag.is_some() { SENDS } else { FI_MSG | FI_SEND };
         let (tag, len, context) = (tag.unwrap_or(0), place.len(), context.addr());
         let report = Report { context, flags, quiet: true, tag, buf: 0, len };
         ep.rdm.send(env, Message { to, report, place, data, inject: true, delivered: false })

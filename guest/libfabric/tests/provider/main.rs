@@ -218,6 +218,26 @@ fn fi_pingpong_finds_every_byte_of_all_its_lengths() {
 }
 
 #[test]
+fn provider_finds_an_endpoint_by_its_service() {
+    holds("pairs.c", &["service"]);
+}
+
+#[test]
+fn provider_delivers_injected_messages_before_it_closes() {
+    holds("pairs.c", &["close"]);
+}
+
+#[test]
+fn provider_sends_the_first_message_without_more_calls() {
+    holds("pairs.c", &["first"]);
+}
+
+#[test]
+fn provider_keeps_the_order_of_messages_by_two_numbers_of_one_endpoint() {
+    holds("pairs.c", &["twice"]);
+}
+
+#[test]
 fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_does() {
     holds("memory.c", &[""]);
 }

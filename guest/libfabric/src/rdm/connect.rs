@@ -1,0 +1,235 @@
+//! Connects: one for each pair of endpoints, however often the address vector has the other, and
+//! what waits for them.
+//!
+//! A connect is asked of the daemon, which answers within some ten microseconds where the other
+//! endpoint is on this host: the first operation waits for that. A connect that takes longer goes
+//! on by a thread ([`Helps`]), so that the messages that wait for it are sent although the
+//! application makes no more calls.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use causeway_message::library::{Completion, Partner, Source};
+use causeway_message::status::Status;
+
+use super::operation::Task;
+use super::send::Waiting;
+use super::service::key_of;
+use super::{Book, Env, Errno, Name, Rdm};
+use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL};
+use crate::errno::of_status;
+use crate::limits::{CONNECT_AT_ONCE, CONNECT_NS, CONNECT_PAST_NS};
+
+/// A connect failed. Where messages waited for it that is said to everybody: some applications end,
+/// or fall over, without a word of what is wrong.
+fn say_why_not(to: Name, status: Status, ours: bool, in_vain: bool) {
+    let why = crate::errno::describe(status as i32).to_string_lossy();
+    let text = format!("not connected to {to}: {why}");
+    let remedy = if ours {
+        "if it is on another host, its board has the address of ours: give each its own `mac`"
+    } else {
+        "on both hosts `causeway peer list` must show the other's board as answering"
+    };
+    if in_vain {
+        crate::say::warn(&format!("{text}; {remedy}"), true);
+    } else {
+        crate::say::inform(&text);
+    }
+}
+
+/// Makes connects progress while the application makes no calls.
+pub trait Helps: std::fmt::Debug + Send + Sync {
+    /// A connect of this endpoint goes on: messages wait for it, or will.
+    fn help(&self);
+}
+
+/// How far it is to somebody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Reach {
+    #[default]
+    Unknown,
+    Connecting,
+    Known(Partner),
+}
+
+/// Somebody whom the book names.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Who that was when it was connected to.
+    source: Option<Source>,
+    reach: Reach,
+    /// The first number of the same endpoint: what waits for its connect waits there.
+    first: usize,
+    /// What waits until it is.
+    waiting: VecDeque<Waiting>,
+    /// Reads, writes and atomic operations that it was asked for and that have not ended.
+    pub(super) calls: u32,
+}
+
+impl Peer {
+    /// Whether something waits for the connect.
+    pub fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// How many of these the application was told are sent.
+    pub fn unsent(&self) -> usize {
+        self.waiting.iter().filter(|message| message.is_own()).count()
+    }
+}
+
+impl Rdm {
+    /// The partner of a number, if it is one yet; else it is connected to.
+    ///
+    /// # Errors
+    /// Nobody has the number.
+    #[inline]
+    pub(super) fn reach(&mut self, book: &Book, to: u64) -> Result<Option<Partner>, Errno> {
+        if let Some(partner) = self.known(book, to) {
+            return Ok(Some(partner));
+        }
+        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
+        self.connect(book, to, at)
+    }
+
+    /// Who has that number, if it is connected to.
+    #[inline]
+    pub(super) fn known(&self, book: &Book, to: u64) -> Option<Partner> {
+        let peer = self.peers.get(usize::try_from(to).ok()?)?;
+        let Reach::Known(partner) = peer.reach else { return None };
+        let same = peer.source == book.get(to) && self.endpoint.library.is_reached(partner);
+        same.then_some(partner)
+    }
+
+    /// Connects to whom a number names, unless a connect to the same endpoint is under way or it is
+    /// connected to by another number: then its messages go the same way, in their order.
+    #[cold]
+    fn connect(&mut self, book: &Book, to: u64, at: usize) -> Result<Option<Partner>, Errno> {
+        let Name { source, service } = book.name(to).ok_or(Errno(FI_EINVAL))?;
+        let number = book.first(to);
+        let first = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
+        let end = at.max(first).saturating_add(1);
+        if self.peers.len() < end {
+            self.peers.resize_with(end, Peer::default);
+        }
+        // Messages that wait for a connect are sent before those that come later.
+        if !self.peers.get(first).is_some_and(Peer::waits)
+            && let Some(partner) = self.endpoint.library.reached(source)
+        {
+            self.know(at, source, partner);
+            return Ok(Some(partner));
+        }
+        if let Some(peer) = self.peers.get_mut(at) {
+            peer.first = first;
+        }
+        let Some(peer) = self.peers.get_mut(first) else { return Err(Errno(FI_EINVAL)) };
+        if peer.reach == Reach::Connecting {
+            return Ok(None);
+        }
+        let operation = self.operations.add(Task::Connect(number)).ok_or(Errno(FI_EAGAIN))?;
+        (peer.reach, peer.source) = (Reach::Connecting, Some(source));
+        self.endpoint.tell_time();
+        let others = self.endpoint.way.connecting();
+        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
+        let (address, context) = (source.address, u64::from(operation));
+        // Past the daemons nobody answers for a partner that computes and does not call.
+        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
+        let made = library.iconnect(way, address, key_of(service), 0, context, Some(patience));
+        let Ok(made) = made else {
+            self.operations.end(operation);
+            if let Some(peer) = self.peers.get_mut(first) {
+                peer.reach = Reach::Unknown;
+            }
+            return Err(Errno(FI_EAGAIN));
+        };
+        // Of many connects at a time the daemon answers the last after all others.
+        let at_once = if others { Duration::ZERO } else { CONNECT_AT_ONCE };
+        if self.endpoint.await_end(made, at_once)
+            && let Some(partner) = self.endpoint.library.reached(source)
+        {
+            self.know(at, source, partner);
+            return Ok(Some(partner));
+        }
+        if let Some(helper) = &self.helper {
+            helper.help();
+        }
+        Ok(None)
+    }
+
+    /// A number is that of a partner.
+    fn know(&mut self, at: usize, source: Source, partner: Partner) {
+        if let Some(peer) = self.peers.get_mut(at) {
+            (peer.reach, peer.source) = (Reach::Known(partner), Some(source));
+        }
+    }
+
+    /// It waits for its connect.
+    #[cold]
+    pub(super) fn queue(
+        &mut self,
+        to: u64,
+        mut message: Waiting,
+        inject: bool,
+    ) -> Result<(), Errno> {
+        if inject {
+            message.own();
+        }
+        let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
+        let first = self.peers.get(at).map(|peer| peer.first).ok_or(Errno(FI_EINVAL))?;
+        let peer = self.peers.get_mut(first).ok_or(Errno(FI_EINVAL))?;
+        peer.waiting.push_back(message);
+        Ok(())
+    }
+
+    /// A connect ended: what waited for it goes on its way.
+    #[cold]
+    pub(super) fn connected(&mut self, env: Env<'_>, to: u64, ended: &Completion) {
+        let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
+        let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let waiting = std::mem::take(&mut peer.waiting);
+        let right = ended.partner.filter(|_| ended.status == Status::Success);
+        if let Some(partner) = right.filter(|_| source == peer.source) {
+            peer.reach = Reach::Known(partner);
+            for message in waiting {
+                let operation = message.operation();
+                if self.hand_over(env, partner, message, false).is_err() {
+                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
+                }
+            }
+            return;
+        }
+        peer.reach = Reach::Unknown;
+        let (err, status) = match ended.status {
+            // Somebody else is there by now.
+            Status::Success => (FI_ECONNREFUSED, Status::BadSession),
+            Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
+            status => (of_status(status), status),
+        };
+        let in_vain = !waiting.is_empty();
+        for message in waiting {
+            self.fail(message.operation(), err, status);
+        }
+        if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
+            let ours = source.address.nic == self.endpoint.library.address().nic;
+            say_why_not(Name { source, service: 0 }, status, ours, in_vain);
+            self.fail_receives(source, err, status);
+            self.fail_held(source, err, status);
+        }
+    }
+
+    /// How far it is to somebody.
+    pub(super) fn reach_of(&self, source: Source) -> Reach {
+        let found = self.peers.iter().find(|peer| peer.source == Some(source));
+        found.map_or(Reach::Unknown, |peer| peer.reach)
+    }
+
+    /// Receives that wait for somebody who is not there.
+    fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
+        for operation in self.operations.waiting_for(source) {
+            if self.takes_back(operation) {
+                self.fail_receive(operation, err, status);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Endpoints that are opened for a service, as `fi_getinfo` takes one beside a node, and how they
+//! are found.
+//!
+//! MX has endpoint numbers of 8 bits and no services. A service is therefore hashed to 32 bits.
+//! Its endpoint takes the first free of [`SERVICE_PLACES`] endpoint numbers that the hash selects,
+//! and is opened with a key that depends on the hash. A client connects to these numbers in turn:
+//! an endpoint of another service, or of none, refuses the key. So services of other hosts are
+//! found without a directory.
+
+use std::time::{Duration, Instant};
+
+use causeway_endpoint::limits::ENDPOINT_ANY;
+use causeway_endpoint::{Endpoint, Error, Opening};
+use causeway_message::library::Source;
+use causeway_message::split::{Address, NicId};
+use causeway_message::status::Status;
+
+use super::parcel::Parcel;
+use super::{KEY, Name, Rdm};
+use crate::limits::{SERVICE_ASK, SERVICE_LOOK, SERVICE_PLACES};
+
+/// Returns the number of a service, never 0: the FNV-1a hash of its text, or of its value where it
+/// is a decimal port. A port of 0 is no service.
+pub fn number(service: &str) -> u32 {
+    let value = service.trim().parse::<u32>();
+    let text = match value {
+        Ok(0) => return 0,
+        Ok(value) => value.to_string(),
+        Err(_) => service.to_owned(),
+    };
+    let hash = text
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
+/// Returns the key of an endpoint that was opened for a service, or for none (0).
+pub fn key_of(service: u32) -> u32 {
+    KEY ^ service
+}
+
+/// The endpoint numbers of a service, in the order in which they are tried.
+fn places(service: u32) -> impl Iterator<Item = u8> {
+    let within = |number: u32| number.checked_rem(u32::from(ENDPOINT_ANY)).unwrap_or(0);
+    let first = within(service);
+    (0..SERVICE_PLACES).filter_map(move |at| u8::try_from(within(first.wrapping_add(at))).ok())
+}
+
+/// Opens the endpoint of a service.
+///
+/// # Errors
+/// As of [`Endpoint::open`]; [`Error::Taken`] if an endpoint of the board has the service, or all
+/// of its numbers are in use.
+pub fn open(board: u32, service: u32) -> Result<Endpoint<Parcel>, Error> {
+    let opening = Opening { key: key_of(service), ..Rdm::OPENING };
+    for place in places(service) {
+        let mut opened = match Endpoint::open(board, place, opening) {
+            Ok(opened) => opened,
+            Err(Error::Taken) => continue,
+            Err(error) => return Err(error),
+        };
+        let own = opened.library.address();
+        let others = places(service).filter(|other| *other != place);
+        let twin = look(&mut opened, own.nic, service, others);
+        if twin.is_none() {
+            return Ok(opened);
+        }
+        opened.finish();
+        return Err(Error::Taken);
+    }
+    Err(Error::Taken)
+}
+
+/// Looks up a service on a board, from a board of this host. With `patience` the search is repeated
+/// until the service is there: a client may be started before its server.
+///
+/// # Errors
+/// As of [`Endpoint::open`].
+pub fn find(board: u32, nic: u64, service: u32, patience: Duration) -> Result<Option<Name>, Error> {
+    let mut asks = Endpoint::open(board, ENDPOINT_ANY, Rdm::OPENING)?;
+    let since = Instant::now();
+    let found = loop {
+        let found = look(&mut asks, NicId(nic), service, places(service));
+        if found.is_some() || since.elapsed() >= patience {
+            break found;
+        }
+        std::thread::sleep(SERVICE_LOOK);
+    };
+    asks.finish();
+    Ok(found.map(|source| Name { source, service }))
+}
+
+/// Connects to the endpoint numbers of a service until one accepts its key.
+fn look(
+    asks: &mut Endpoint<Parcel>,
+    nic: NicId,
+    service: u32,
+    places: impl Iterator<Item = u8>,
+) -> Option<Source> {
+    let patience = u64::try_from(SERVICE_ASK.as_nanos()).ok();
+    for endpoint in places {
+        asks.tell_time();
+        let (address, key) = (Address { nic, endpoint }, key_of(service));
+        let asked = asks.library.iconnect(&mut asks.way, address, key, 0, 0, patience).ok()?;
+        let ended = asks.wait_for(asked, SERVICE_ASK)?;
+        match (ended.status, ended.partner) {
+            (Status::Success, Some(partner)) => return asks.library.source_of(partner),
+            // Nobody answers for the board: its other numbers would take as long.
+            (Status::Timeout | Status::EndpointUnreachable | Status::EndpointUnknown, _) => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SERVICE_PLACES, key_of, number, places};
+    use crate::rdm::KEY;
+
+    #[test]
+    fn service_numbers_differ_and_ports_are_read_as_numbers() {
+        assert_eq!((number("0"), number("9228")), (0, number("09228")));
+        assert_ne!(number("9228"), number("9229"));
+        assert_ne!((number("http"), number("")), (0, 0));
+        assert_eq!(key_of(0), KEY);
+        assert_ne!(key_of(number("9228")), KEY);
+        let numbers: std::collections::BTreeSet<u8> = places(u32::MAX).collect();
+        assert_eq!(numbers.len(), SERVICE_PLACES as usize);
+        assert!(!numbers.contains(&255));
+    }
+}
