@@ -50,7 +50,14 @@ impl Messages {
                 let (nic, host) = (board.nic.0, host());
                 self.tell(value, &Tell::Welcome { version: VERSION, nic, host, name }, vec![]);
             }
-            Ask::Open { tag, endpoint, key } => self.open(cx, (value, port), tag, endpoint, key),
+            Ask::Open { tag, endpoint, key } => {
+                let vacant = board.vacant(endpoint);
+                self.open(cx, (value, port), tag, (endpoint, vacant), (key, random()));
+            }
+            Ask::Resume { tag, endpoint, key, session } => {
+                let vacant = Some(endpoint).filter(|endpoint| board.is_resumable(*endpoint));
+                self.open(cx, (value, port), tag, (endpoint, vacant), (key, session));
+            }
             Ask::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
             Ask::Connect { endpoint, to, key, token, nic } => {
                 let to = Address { nic: NicId(nic), endpoint: to };
@@ -129,23 +136,25 @@ impl Messages {
         cx: &mut Context<'_>,
         (value, port): (u32, PortId),
         tag: u32,
-        wanted: u8,
-        key: u32,
+        (wanted, vacant): (u8, Option<u8>),
+        (key, session): (u32, u32),
     ) {
         let source = self.vacancy();
         let its = self.of_same_user(value);
         let Some(board) = self.boards.get_mut(&port) else { return };
         let its = board.endpoints.values().filter(|endpoint| its(endpoint.client)).count();
-        let vacant = board.vacant(wanted).ok_or(BUSY);
-        let vacant = vacant.and_then(|endpoint| match its >= ENDPOINTS_PER_USER_MAX {
+        let vacant = vacant.ok_or(BUSY).and_then(|endpoint| match its >= ENDPOINTS_PER_USER_MAX {
             true => Err(NO_RESOURCES),
             false => Ok(endpoint),
         });
-        let session = random();
         let opened = vacant.and_then(|endpoint| {
             let Some(network) = &mut board.network else {
                 return Ok((endpoint, 0, Vec::new()));
             };
+            // Its process has all that it needs at the network from the daemon before.
+            if network.is_outlived(endpoint) {
+                return Ok((endpoint, 1, Vec::new()));
+            }
             if let Some(fds) = network.open_bypass(endpoint) {
                 return Ok((endpoint, 1, fds));
             }

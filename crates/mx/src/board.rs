@@ -74,6 +74,12 @@ impl Board {
         self.endpoints.get(&endpoint).is_some_and(|e| e.client == client)
     }
 
+    /// Whether a process may have the number that it had from a daemon before: nobody else has it
+    /// from this one. At the network it still is, where its process is there itself.
+    pub fn is_resumable(&self, number: u8) -> bool {
+        number != ENDPOINT_ANY && !self.endpoints.contains_key(&number)
+    }
+
     /// The number that is wanted, if it is free.
     pub fn vacant(&self, wanted: u8) -> Option<u8> {
         let outlived = |number: u8| self.network.as_ref().is_some_and(|n| n.is_outlived(number));

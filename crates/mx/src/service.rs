@@ -323,7 +323,11 @@ fn in_turn(mut all: BTreeSet<u32>, last: u32) -> impl Iterator<Item = u32> {
 fn is_work(ask: &Ask) -> bool {
     matches!(
         ask,
-        Ask::Open { .. } | Ask::Connect { .. } | Ask::Region { .. } | Ask::Unregion { .. }
+        Ask::Open { .. }
+            | Ask::Resume { .. }
+            | Ask::Connect { .. }
+            | Ask::Region { .. }
+            | Ask::Unregion { .. }
     )
 }
 

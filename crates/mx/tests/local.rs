@@ -134,6 +134,26 @@ fn hostile_connects_to_strangers_and_with_wrong_keys_are_refused() {
 }
 
 #[test]
+fn process_resumes_its_endpoint_with_number_and_session() {
+    let host = Host::new();
+    let (mut one, mut two) = (host.attach("a"), host.attach("b"));
+    let resume = Ask::Resume { tag: 5, endpoint: 9, key: 77, session: 0x1234 };
+    one.ask(resume);
+    let opened = Tell::Opened { tag: 5, code: 0, session: 0x1234, endpoint: 9, bypass: 0 };
+    assert_eq!(one.hear().0, opened);
+    two.open(1, 2);
+    two.ask(Ask::Connect { endpoint: 1, to: 9, key: 77, token: 3, nic: nic("a") });
+    let (tell, _) = two.hear();
+    assert!(matches!(tell, Tell::Channel { of: 9, session: 0x1234, .. }), "{tell:?}");
+    // Nobody resumes what somebody has, nor any number.
+    let mut third = host.attach("a");
+    third.ask(resume);
+    assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
+    third.ask(Ask::Resume { tag: 5, endpoint: 255, key: 77, session: 1 });
+    assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
+}
+
+#[test]
 fn boards_are_found_by_name_in_their_group_alone() {
     let host = Host::new();
     let mut one = host.attach("a");

@@ -84,6 +84,9 @@ pub enum Ask {
     Hello { version: u16, direct: u8 },
     /// An endpoint, this or (255) any that is free. Answered by [`Tell::Opened`].
     Open { tag: u32, endpoint: u8, key: u32 },
+    /// An endpoint that it has from a daemon that is gone: with that number, key and session, by
+    /// which others know it. Answered by [`Tell::Opened`].
+    Resume { tag: u32, endpoint: u8, key: u32, session: u32 },
     /// One that it has is to be closed.
     Close { endpoint: u8 },
     /// A way from one of its endpoints to another endpoint. Answered by [`Tell::Channel`] or
@@ -185,6 +188,12 @@ impl Ask {
                 w.put(len.to_le_bytes());
             }),
             Self::Unregion { endpoint, region } => message(9, |w| w.put([endpoint, region])),
+            Self::Resume { tag, endpoint, key, session } => message(10, |w| {
+                w.put(tag.to_le_bytes());
+                w.put([endpoint]);
+                w.put(key.to_le_bytes());
+                w.put(session.to_le_bytes());
+            }),
         }
     }
 
@@ -212,6 +221,12 @@ impl Ask {
             7 => Self::Name { tag: r.u32_le(), nic: r.u64_le() },
             8 => Self::Region { tag: r.u32_le(), endpoint: r.u8(), len: r.u64_le() },
             9 => Self::Unregion { endpoint: r.u8(), region: r.u8() },
+            10 => Self::Resume {
+                tag: r.u32_le(),
+                endpoint: r.u8(),
+                key: r.u32_le(),
+                session: r.u32_le(),
+            },
             other => return Err(Error::Kind(other)),
         })
     }
@@ -355,6 +370,9 @@ mod tests {
                 len
             }),
             any::<(u8, u8)>().prop_map(|(endpoint, region)| Ask::Unregion { endpoint, region }),
+            any::<(u32, u8, u32, u32)>().prop_map(|(tag, endpoint, key, session)| {
+                Ask::Resume { tag, endpoint, key, session }
+            }),
             (any::<u32>(), name()).prop_map(|(tag, name)| Ask::Find { tag, name }),
             any::<(u32, u64)>().prop_map(|(tag, nic)| Ask::Name { tag, nic }),
         ]

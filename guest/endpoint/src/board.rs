@@ -9,6 +9,7 @@ use causeway_attach::local::{Ended, Local, Received};
 use causeway_memory::Handed;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::direct;
 use crate::ears::Awaited;
@@ -78,6 +79,8 @@ fn look() -> Vec<PathBuf> {
 #[derive(Debug)]
 pub struct Conversation {
     local: Local,
+    /// The socket of the board.
+    path: Option<PathBuf>,
     /// Whose it is.
     pub board: Board,
 }
@@ -100,9 +103,9 @@ impl Conversation {
     /// By the socket of a board.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Board { nic: 0, name: String::new() };
-        let mut conversation = Self { local: Local::new(stream.into()), board };
-        let direct = u8::from(direct::is_wanted());
-        conversation.ask(Ask::Hello { version: VERSION, direct })?;
+        let path = sockets().get(number as usize).cloned();
+        let mut conversation = Self { local: Local::new(stream.into()), path, board };
+        conversation.greet()?;
         let (Tell::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
             return Err(Error::NoDaemon);
         };
@@ -120,6 +123,29 @@ impl Conversation {
             }
         });
         Ok(conversation)
+    }
+
+    fn greet(&mut self) -> Result<(), Error> {
+        self.ask(Ask::Hello { version: VERSION, direct: u8::from(direct::is_wanted()) })
+    }
+
+    /// Begins a conversation with the daemon that listens at the same socket now, without waiting
+    /// for it: its [`Tell::Welcome`] is heard first.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn again(&self) -> Result<Self, Error> {
+        let path = self.path.clone().ok_or(Error::NoDaemon)?;
+        let failed = |_: rustix::io::Errno| Error::NoDaemon;
+        let address = SocketAddrUnix::new(&path).map_err(failed)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        let local = Local::new(socket);
+        let mut again = Self { local, path: Some(path), board: self.board.clone() };
+        again.greet()?;
+        Ok(again)
     }
 
     /// Asks. The answer is heard.

@@ -2,10 +2,10 @@
 //! ring, those that its partners ring, and what the daemon says.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::limits::STUCK_MAX;
+use crate::limits::{RESUME_PAUSE, STUCK_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 /// Doorbells of partners that are heard at a time.
@@ -44,7 +44,9 @@ impl Awaited {
         match self {
             Self::Room => (PollFlags::IN | PollFlags::OUT, time),
             Self::Descriptors => (PollFlags::IN, time.min(STUCK_MAX)),
-            Self::Nothing | Self::Words => (PollFlags::IN, time),
+            // The next daemon is looked for.
+            Self::Nothing => (PollFlags::IN, time.min(RESUME_PAUSE.1)),
+            Self::Words => (PollFlags::IN, time),
         }
     }
 }
@@ -55,7 +57,8 @@ pub struct Ears {
     bell: OwnedFd,
     /// All doorbells that partners ring, watched by their edges.
     bells: OwnedFd,
-    daemon: OwnedFd,
+    /// The daemon's socket: another once the endpoint went on by the next daemon.
+    daemon: Mutex<Arc<OwnedFd>>,
 }
 
 impl Ears {
@@ -67,14 +70,25 @@ impl Ears {
         Ok(Self {
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             bells: bells.try_clone_to_owned()?,
-            daemon: daemon.as_fd().try_clone_to_owned()?,
+            daemon: Mutex::new(Arc::new(daemon.as_fd().try_clone_to_owned()?)),
         })
+    }
+
+    /// The endpoint goes on by another daemon.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn set_daemon(&self, daemon: impl AsFd) -> std::io::Result<()> {
+        let daemon = Arc::new(daemon.as_fd().try_clone_to_owned()?);
+        *self.daemon.lock().unwrap_or_else(PoisonError::into_inner) = daemon;
+        Ok(())
     }
 
     /// Sleeps until there is something, at most so long; says what rang, to be hushed.
     pub fn listen(&self, awaited: Awaited, time: Duration) -> Rung {
         let (of_daemon, time) = awaited.poll(time);
-        let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon, of_daemon));
+        let socket = Arc::clone(&self.daemon.lock().unwrap_or_else(PoisonError::into_inner));
+        let (rung, daemon) = (PollFlags::IN, PollFd::new(&socket, of_daemon));
         let mut all = [PollFd::new(&self.bell, rung), PollFd::new(&self.bells, rung), daemon];
         let gone = awaited == Awaited::Nothing;
         let heard = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };

@@ -39,6 +39,8 @@ pub struct Endpoint<B> {
     pub ears: Arc<Ears>,
     calls: u32,
     looked: u64,
+    /// How often it was seen to go on by another daemon.
+    resumed: u32,
 }
 
 /// Nanoseconds since whenever.
@@ -94,7 +96,9 @@ impl<B: Buffer> Endpoint<B> {
         }
         let nic = NicId(conversation.board.nic);
         let secrets = (bypass == 1).then_some((opening.key, session));
-        let way = Way::new(endpoint, secrets, conversation, fds).map_err(|_| Error::NoResources)?;
+        let way = Way::new(endpoint, secrets, conversation, fds);
+        let mut way = way.map_err(|_| Error::NoResources)?;
+        way.set_secrets((opening.key, session));
         let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
         let mut library = Library::new(Options {
             address: Address { nic, endpoint },
@@ -104,7 +108,7 @@ impl<B: Buffer> Endpoint<B> {
             context_shift: opening.context_shift,
         })?;
         library.set_raises(opening.raises);
-        Ok(Self { library, way, ears: Arc::new(ears), calls: 0, looked: 0 })
+        Ok(Self { library, way, ears: Arc::new(ears), calls: 0, looked: 0, resumed: 0 })
     }
 
     /// Goes on with what came in. Also says whether others that wait for this endpoint are to look
@@ -210,7 +214,19 @@ impl<B: Buffer> Endpoint<B> {
     /// Looks at the daemon's socket and the clock. Says whether there was something.
     #[cold]
     pub fn look(&mut self) -> bool {
-        self.way.hear() | self.look_at_clock()
+        self.hear() | self.look_at_clock()
+    }
+
+    /// Hears the daemon, or looks for the next. Says whether there was something.
+    pub fn hear(&mut self) -> bool {
+        let heard = self.way.hear();
+        if self.resumed != self.way.resumed() {
+            // Without a descriptor now: when it is looked next.
+            if self.ears.set_daemon(&self.way.conversation).is_ok() {
+                self.resumed = self.way.resumed();
+            }
+        }
+        heard
     }
 
     /// Looks at the clock. Says whether anything was due.
@@ -243,7 +259,7 @@ impl<B: Buffer> Endpoint<B> {
     /// After somebody else slept for this endpoint: hears whatever may have rung.
     pub fn hear_all(&mut self) {
         self.hush(Rung::ANY);
-        self.way.hear();
+        self.hear();
     }
 
     /// Waits until a request ends, at most so long, and returns whether it did; it is to be
@@ -276,8 +292,7 @@ impl<B: Buffer> Endpoint<B> {
             self.hush(rung);
         }
         self.way.disarm();
-        self.way.hear();
-        self.look_at_clock();
+        self.look();
     }
 
     /// It is closed: waits until what was said to be sent is known to be there, but not for ever.

@@ -15,6 +15,15 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// sent have taken them: as long as a process computes between two calls, and not so long that a
 /// stopped process holds another up for good.
 pub const CLOSE_MAX: Duration = Duration::from_secs(30);
+/// How long connects wait for the next daemon after one went, and fail then: longer than a service
+/// manager takes to start it again.
+pub const RESUME_WAIT: Duration = Duration::from_secs(5);
+/// How long after that a connect to an endpoint that the next daemon does not know is asked for
+/// again, until it takes too long: its process goes on by that daemon with its next call.
+pub const RESUME_PEERS: Duration = Duration::from_secs(60);
+/// Shortest and longest pause between two looks whether the next daemon is there.
+pub const RESUME_PAUSE: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(200));
 /// How often it only glances whether something comes, which it does instead of looking again where
 /// it can: some ten to forty nanoseconds each, because a processor that looks without a pause has
 /// looked ahead in vain when something is there.

@@ -1,6 +1,7 @@
 //! The way to partners: of this host by channels, which the daemon sets up when it is asked; of
 //! other hosts by the rings to the daemon, where the board has a network.
 
+mod resume;
 mod transport;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ use crate::direct::Memory;
 use crate::ears::Awaited;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::staging::{Slabs, Staged};
+use resume::Resume;
 
 /// The doorbell between us and a partner.
 #[derive(Debug, Clone)]
@@ -98,6 +100,7 @@ pub struct Way {
     rung: Vec<PeerId>,
     /// The daemon is gone: channels go on, nothing new comes.
     pub parted: bool,
+    resume: Resume,
     connects: BTreeMap<u64, Wish>,
     /// Of them, those that the rings had no room for.
     remote: VecDeque<u64>,
@@ -185,6 +188,7 @@ impl Way {
             bells,
             rung: Vec::new(),
             parted: false,
+            resume: Resume::new(),
             connects: BTreeMap::new(),
             remote: VecDeque::new(),
             notes: VecDeque::new(),
@@ -213,6 +217,13 @@ impl Way {
     /// Takes what the daemon told. True: it told something.
     #[cold]
     pub fn hear(&mut self) -> bool {
+        if self.parted {
+            return self.look_for_daemon();
+        }
+        if self.resume.count > 0 {
+            self.renew_rings();
+            self.ask_again();
+        }
         let mut heard = false;
         while !self.parted {
             match self.conversation.hear() {
@@ -228,6 +239,7 @@ impl Way {
     /// As [`Self::hear`], one thing that is known to be there: who sleeps is woken by the next.
     pub fn hear_one(&mut self) {
         if self.parted {
+            self.look_for_daemon();
             return;
         }
         match self.conversation.hear() {
@@ -239,19 +251,11 @@ impl Way {
 
     /// What is waited for of the daemon.
     pub fn awaited(&self) -> Awaited {
-        if self.parted { Awaited::Nothing } else { self.conversation.awaited() }
-    }
-
-    fn part(&mut self) {
-        self.parted = true;
-        // What goes past the daemon goes on.
-        if self.bypass.is_none()
-            && let Some(rings) = &mut self.rings
-        {
-            rings.end();
-        }
-        for (token, _) in std::mem::take(&mut self.connects) {
-            self.note(token, Status::EndpointUnreachable, PeerId::NONE);
+        match self.parted {
+            true => Awaited::Nothing,
+            // Nothing tells when it is time for them.
+            false if self.has_later() => Awaited::Descriptors,
+            false => self.conversation.awaited(),
         }
     }
 
@@ -275,6 +279,7 @@ impl Way {
                     }
                 }
             }
+            Tell::Refused { status, token, .. } if self.asks_later(token, status) => {}
             Tell::Refused { status, token, .. } => {
                 let Some(wish) = self.connects.remove(&token) else { return };
                 let known = self.by_address.get(&wish.to).copied();
@@ -325,6 +330,13 @@ impl Way {
 
     /// Hands connects to other hosts over.
     fn connect_remote(&mut self) {
+        // The rings of the next daemon are not used yet.
+        if self.rings.as_ref().is_some_and(Rings::has_ended) && self.bypass.is_none() {
+            self.renew_rings();
+            if self.rings.as_ref().is_some_and(Rings::has_ended) && self.awaits_rings() {
+                return;
+            }
+        }
         while let Some(token) = self.remote.front().copied() {
             let gone = Err(Refused::Never(Status::EndpointUnreachable));
             let handed = match (self.connects.get(&token), &mut self.rings) {

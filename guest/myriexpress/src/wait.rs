@@ -237,6 +237,10 @@ fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
         if rung.daemon || awaited == causeway_endpoint::ears::Awaited::Descriptors {
             endpoint.core.way.hear_one();
         }
+        // The next daemon is looked for.
+        if awaited == causeway_endpoint::ears::Awaited::Nothing {
+            endpoint.core.hear();
+        }
     }
     let endpoint = locked.endpoint();
     endpoint.core.way.disarm();

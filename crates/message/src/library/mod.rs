@@ -113,6 +113,10 @@ pub struct Library<B> {
     early: usize,
     /// How the last of them failed that nobody is told of.
     lost: Option<Status>,
+    /// Partners of other hosts that are not reached any more, where receives from them stay.
+    departed: Option<Vec<Source>>,
+    /// Partners to which a message was lost that had ended early; noted where those are.
+    broken: Vec<Source>,
     now: u64,
     deadline: u64,
     send_timeout: Option<u64>,
@@ -143,6 +147,8 @@ impl<B: Buffer> Library<B> {
             asked: None,
             early: 0,
             lost: None,
+            departed: None,
+            broken: Vec::new(),
             now: 0,
             deadline: u64::MAX,
             send_timeout: None,
@@ -196,6 +202,24 @@ impl<B: Buffer> Library<B> {
     /// Whether unexpected messages are put to the application.
     pub fn set_handler(&mut self, handler: bool) {
         self.handler = handler;
+    }
+
+    /// Receives from one endpoint of another host stay posted when it is not reached any more: the
+    /// daemon in between may have begun anew. [`Self::take_departed`] names such endpoints, and
+    /// the caller connects to them, or cancels the receives.
+    pub fn keep_directed(&mut self) {
+        self.departed.get_or_insert_default();
+    }
+
+    /// Returns the endpoints of other hosts that were lost since the last call.
+    pub fn take_departed(&mut self) -> Vec<Source> {
+        self.departed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Returns the endpoints to which messages were lost since the last call that had ended early: what
+    /// is sent to them from now on would arrive behind a gap. Empty without [`Self::keep_directed`].
+    pub fn take_broken(&mut self) -> Vec<Source> {
+        std::mem::take(&mut self.broken)
     }
 
     /// Adds a request.

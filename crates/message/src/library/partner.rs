@@ -2,7 +2,7 @@
 
 use super::request::{Kind, Request, State};
 use super::unexpected::Content;
-use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport};
+use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
 use crate::split::{Address, NicId, PeerId, Token};
 use crate::status::Status;
 
@@ -93,11 +93,20 @@ impl<B: Buffer> Library<B> {
 
     /// Ends all that waits for a partner, which is not reached any more.
     pub(super) fn part(&mut self, peer: PeerId, status: Status) {
+        let was_alive = self.partners.get(peer).is_some_and(|known| known.alive);
         if let Some(known) = self.partners.get_mut(peer) {
             known.alive = false;
         }
         self.end_all(peer, status);
-        self.end_directed(peer, status);
+        let source = self.partners.source(peer);
+        match (&mut self.departed, source) {
+            (Some(departed), Some(source)) if is_remote(peer) => {
+                if was_alive && !departed.contains(&source) {
+                    departed.push(source);
+                }
+            }
+            _ => self.end_directed(peer, status),
+        }
     }
 
     /// Ends all that waits for a partner; what it sent is still taken, if it is not gone.
@@ -149,9 +158,17 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.unacked = false;
         self.early = self.early.saturating_sub(1);
+        let partner = request.partner();
         if status != Status::Success {
             self.lost = Some(status);
+            if self.departed.is_some()
+                && let Some(source) = partner.and_then(|partner| self.source_of(partner))
+                && !self.broken.contains(&source)
+            {
+                self.broken.push(source);
+            }
         }
+        let Some(request) = self.requests.get_mut(at) else { return };
         if request.state == State::Detached {
             self.requests.discard(at);
         }

@@ -217,20 +217,32 @@ impl<B: Buffer> Transport<B> for Way {
         key: u32,
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused> {
-        if self.parted {
+        let wish = Wish { to, key, timeout_ns };
+        if self.parted && !self.awaits_daemon() {
             return Err(Refused::Never(Status::EndpointUnreachable));
         }
         if self.connects.len() >= CONNECTS_ASKED_MAX {
             return Err(Refused::Full);
+        }
+        if self.parted {
+            self.connects.insert(token.0, wish);
+            return Ok(());
+        }
+        // A channel that the daemon before made is one that this daemon does not know.
+        if let Some(peer) = self.survivor(to) {
+            self.note(token.0, Status::Success, peer);
+            return Ok(());
         }
         let Address { nic, endpoint } = to;
         let ask =
             Ask::Connect { endpoint: self.own, to: endpoint, key, token: token.0, nic: nic.0 };
         if self.conversation.ask(ask).is_err() {
             self.part();
-            return Err(Refused::Never(Status::EndpointUnreachable));
+            if !self.awaits_daemon() {
+                return Err(Refused::Never(Status::EndpointUnreachable));
+            }
         }
-        self.connects.insert(token.0, Wish { to, key, timeout_ns });
+        self.connects.insert(token.0, wish);
         Ok(())
     }
 

@@ -9,16 +9,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use causeway_message::library::{Completion, Partner, Source};
+use causeway_message::library::{Completion, Partner, RequestId, Source};
 use causeway_message::status::Status;
 
+use super::control::{Kind, Question};
 use super::operation::Task;
+use super::parcel::{Parcel, Place};
 use super::send::Waiting;
 use super::service::key_of;
-use super::{Book, Env, Errno, Name, Rdm};
-use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_EHOSTUNREACH, FI_EINVAL};
+use super::{Book, CONTROL, Env, Errno, Name, Rdm};
+use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EINVAL};
 use crate::errno::of_status;
-use crate::limits::{CONNECT_AT_ONCE, CONNECT_NS, CONNECT_PAST_NS};
+use crate::limits::{CONNECT_AT_ONCE, CONNECT_NS, CONNECT_PAST_NS, CONNECT_TRIES};
 
 /// A connect failed. Where messages waited for it that is said to everybody: some applications end,
 /// or fall over, without a word of what is wrong.
@@ -60,6 +62,8 @@ pub struct Peer {
     reach: Reach,
     /// The first number of the same endpoint: what waits for its connect waits there.
     first: usize,
+    /// How often in a row the connect failed because the daemon went.
+    tries: u8,
     /// What waits until it is.
     waiting: VecDeque<Waiting>,
     /// Reads, writes and atomic operations that it was asked for and that have not ended.
@@ -106,11 +110,18 @@ impl Rdm {
     #[cold]
     fn connect(&mut self, book: &Book, to: u64, at: usize) -> Result<Option<Partner>, Errno> {
         let Name { source, service } = book.name(to).ok_or(Errno(FI_EINVAL))?;
+        self.note_broken();
         let number = book.first(to);
         let first = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         let end = at.max(first).saturating_add(1);
         if self.peers.len() < end {
             self.peers.resize_with(end, Peer::default);
+        }
+        if self.broken.contains(&source) {
+            if let Some(peer) = self.peers.get_mut(at) {
+                (peer.source, peer.first) = (Some(source), at);
+            }
+            return Ok(None);
         }
         // Messages that wait for a connect are sent before those that come later.
         if !self.peers.get(first).is_some_and(Peer::waits)
@@ -122,25 +133,9 @@ impl Rdm {
         if let Some(peer) = self.peers.get_mut(at) {
             peer.first = first;
         }
-        let Some(peer) = self.peers.get_mut(first) else { return Err(Errno(FI_EINVAL)) };
-        if peer.reach == Reach::Connecting {
-            return Ok(None);
-        }
-        let operation = self.operations.add(Task::Connect(number)).ok_or(Errno(FI_EAGAIN))?;
-        (peer.reach, peer.source) = (Reach::Connecting, Some(source));
-        self.endpoint.tell_time();
         let others = self.endpoint.way.connecting();
-        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
-        let (address, context) = (source.address, u64::from(operation));
-        // Past the daemons nobody answers for a partner that computes and does not call.
-        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
-        let made = library.iconnect(way, address, key_of(service), 0, context, Some(patience));
-        let Ok(made) = made else {
-            self.operations.end(operation);
-            if let Some(peer) = self.peers.get_mut(first) {
-                peer.reach = Reach::Unknown;
-            }
-            return Err(Errno(FI_EAGAIN));
+        let Some(made) = self.dial(Name { source, service }, number, first)? else {
+            return Ok(None);
         };
         // Of many connects at a time the daemon answers the last after all others.
         let at_once = if others { Duration::ZERO } else { CONNECT_AT_ONCE };
@@ -154,6 +149,122 @@ impl Rdm {
             helper.help();
         }
         Ok(None)
+    }
+
+    /// Connects again to endpoints of other hosts from which receives wait, and which are not
+    /// reached any more: if they are gone, the receives fail with the connect.
+    pub(super) fn find_departed(&mut self, env: Env<'_>) {
+        self.note_broken();
+        if !self.untold.is_empty() {
+            self.tell_broken(env);
+        }
+        for source in self.endpoint.library.take_departed() {
+            let waited_for = !self.operations.waiting_for(source).is_empty();
+            if !waited_for || self.endpoint.library.reached(source).is_some() {
+                continue;
+            }
+            let number = env.book.find(source);
+            if self.reach(env.book, number).is_err() {
+                let status = Status::EndpointUnreachable;
+                self.fail_receives(source, of_status(status), status);
+            }
+        }
+    }
+
+    /// Takes note of endpoints to which messages were lost.
+    fn note_broken(&mut self) {
+        for source in self.endpoint.library.take_broken() {
+            self.break_with(source);
+        }
+    }
+
+    /// A message to an endpoint was lost that was reported as sent. Later ones would be received in its
+    /// place: nothing is sent there any more, and what is to come from there fails.
+    #[cold]
+    pub(super) fn break_with(&mut self, source: Source) {
+        if !self.broken.insert(source) {
+            return;
+        }
+        for peer in self.peers.iter_mut().filter(|peer| peer.source == Some(source)) {
+            if peer.reach != Reach::Connecting {
+                peer.reach = Reach::Unknown;
+            }
+        }
+        self.untold.push(source);
+        self.fail_receives(source, FI_ECONNRESET, Status::EndpointUnreachable);
+    }
+
+    /// Tells endpoints to which a message was lost that none of what they wait for from here comes.
+    fn tell_broken(&mut self, env: Env<'_>) {
+        for source in std::mem::take(&mut self.untold) {
+            let number = env.book.find(source);
+            let Some(first) = usize::try_from(number).ok().filter(|at| *at < self.peers.len())
+            else {
+                continue;
+            };
+            let question = Question::blank(Kind::Lost);
+            let parcel = Parcel::bare(Place::Owned(question.emit(0).into()));
+            if let Some(partner) = self.endpoint.library.reached(source) {
+                let _ = self.send_near(partner, CONTROL, Task::Quiet, parcel);
+                continue;
+            }
+            let Some(name) = env.book.name(number) else { continue };
+            if self.dial(name, number, first).is_ok()
+                && let Ok(operation) = self.begin(Task::Quiet)
+                && let Some(peer) = self.peers.get_mut(first)
+            {
+                peer.waiting.push_back(Waiting::of(operation, CONTROL, parcel));
+            }
+        }
+    }
+
+    /// Whether a connect that failed is tried again: the daemon went in the middle of it.
+    fn tries_again(&mut self, at: usize, status: Status) -> bool {
+        let way = &self.endpoint.way;
+        let renewed = way.awaits_daemon() || way.resumed() > 0;
+        let Some(peer) = self.peers.get_mut(at) else { return false };
+        if peer.source.is_some_and(|source| self.broken.contains(&source)) {
+            return false;
+        }
+        peer.tries = peer.tries.saturating_add(1);
+        renewed && status == Status::EndpointUnreachable && peer.tries < CONNECT_TRIES
+    }
+
+    /// To an endpoint to which a message was lost nothing is sent but that it was.
+    fn part_again(&mut self, at: usize) {
+        if let Some(peer) = self.peers.get_mut(at)
+            && peer.source.is_some_and(|source| self.broken.contains(&source))
+        {
+            peer.reach = Reach::Unknown;
+        }
+    }
+
+    /// Begins the connect to an endpoint. None: one is under way.
+    fn dial(
+        &mut self,
+        Name { source, service }: Name,
+        number: u64,
+        first: usize,
+    ) -> Result<Option<RequestId>, Errno> {
+        let Some(peer) = self.peers.get_mut(first) else { return Err(Errno(FI_EINVAL)) };
+        if peer.reach == Reach::Connecting {
+            return Ok(None);
+        }
+        let operation = self.operations.add(Task::Connect(number)).ok_or(Errno(FI_EAGAIN))?;
+        (peer.reach, peer.source, peer.first) = (Reach::Connecting, Some(source), first);
+        self.endpoint.tell_time();
+        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
+        let (address, context) = (source.address, u64::from(operation));
+        // Past the daemons nobody answers for a partner that computes and does not call.
+        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
+        let made = library.iconnect(way, address, key_of(service), 0, context, Some(patience));
+        made.map(Some).map_err(|_| {
+            self.operations.end(operation);
+            if let Some(peer) = self.peers.get_mut(first) {
+                peer.reach = Reach::Unknown;
+            }
+            Errno(FI_EAGAIN)
+        })
     }
 
     /// A number is that of a partner.
@@ -175,7 +286,17 @@ impl Rdm {
             message.own();
         }
         let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
-        let first = self.peers.get(at).map(|peer| peer.first).ok_or(Errno(FI_EINVAL))?;
+        let (first, source) =
+            self.peers.get(at).map(|peer| (peer.first, peer.source)).ok_or(Errno(FI_EINVAL))?;
+        if source.is_some_and(|source| self.broken.contains(&source)) {
+            // The application hears of an inject by its call alone.
+            if self.operations.is_injected(message.operation()) {
+                self.drop_operation(message.operation());
+                return Err(Errno(FI_ECONNRESET));
+            }
+            self.fail(message.operation(), FI_ECONNRESET, Status::EndpointUnreachable);
+            return Ok(());
+        }
         let peer = self.peers.get_mut(first).ok_or(Errno(FI_EINVAL))?;
         peer.waiting.push_back(message);
         Ok(())
@@ -186,7 +307,16 @@ impl Rdm {
     pub(super) fn connected(&mut self, env: Env<'_>, to: u64, ended: &Completion) {
         let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
         let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
+        if self.tries_again(at, ended.status) {
+            if let Some(peer) = self.peers.get_mut(at) {
+                peer.reach = Reach::Unknown;
+            }
+            if self.connect(env.book, to, at).is_ok() {
+                return;
+            }
+        }
         let Some(peer) = self.peers.get_mut(at) else { return };
+        peer.tries = 0;
         let waiting = std::mem::take(&mut peer.waiting);
         let right = ended.partner.filter(|_| ended.status == Status::Success);
         if let Some(partner) = right.filter(|_| source == peer.source) {
@@ -197,6 +327,7 @@ impl Rdm {
                     self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
                 }
             }
+            self.part_again(at);
             return;
         }
         peer.reach = Reach::Unknown;
@@ -207,11 +338,15 @@ impl Rdm {
             status => (of_status(status), status),
         };
         let in_vain = !waiting.is_empty();
+        let lost = waiting.iter().any(|message| self.operations.is_injected(message.operation()));
         for message in waiting {
             self.fail(message.operation(), err, status);
         }
         if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
             let ours = source.address.nic == self.endpoint.library.address().nic;
+            if lost {
+                self.break_with(source);
+            }
             say_why_not(Name { source, service: 0 }, status, ours, in_vain);
             self.fail_receives(source, err, status);
             self.fail_held(source, err, status);

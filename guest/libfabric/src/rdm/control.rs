@@ -37,6 +37,8 @@ pub enum Kind {
     Compare = 6,
     /// Send the long message of that name, which was told of; no memory is asked about.
     Want = 7,
+    /// A message to whom this is sent was lost that its sender took for sent; no memory is asked about.
+    Lost = 8,
 }
 
 /// A question.
@@ -87,6 +89,7 @@ impl Question {
             5 => Kind::Fetch,
             6 => Kind::Compare,
             7 => Kind::Want,
+            8 => Kind::Lost,
             _ => return None,
         };
         let data = match data {

@@ -66,6 +66,7 @@ pub use regions::{Region, Regions};
 pub use send::Message;
 pub use tally::Account;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
@@ -117,6 +118,10 @@ pub struct Rdm {
     operations: Operations,
     /// The service that it was opened for, or 0.
     service: u32,
+    /// Endpoints to which a message was lost that was reported as sent.
+    broken: HashSet<Source>,
+    /// Those of them that are to be told.
+    untold: Vec<Source>,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn Helps>>,
     /// What is known of those whom the book names, by their number there.
@@ -172,10 +177,13 @@ impl Rdm {
     pub fn new(mut endpoint: Endpoint<Parcel>) -> Self {
         let bytes = crowd::bytes_max();
         endpoint.library.set_unexpected_max(bytes / UNEXPECTED_GRAIN, bytes);
+        endpoint.library.keep_directed();
         Self {
             endpoint,
             operations: Operations::new(),
             service: 0,
+            broken: HashSet::new(),
+            untold: Vec::new(),
             helper: None,
             peers: Vec::new(),
             claimed: Vec::new(),
@@ -226,6 +234,7 @@ impl Rdm {
         }
         if self.later.seen != self.endpoint.looked() {
             self.look_after_partners();
+            self.find_departed(env);
         }
         worked
     }

@@ -10,6 +10,7 @@ use super::done::Report;
 use super::multi::Multi;
 use super::parcel::{HEAD_BYTES, Head, Place};
 use super::receive::Told;
+use crate::abi::FI_INJECT;
 use crate::limits::NUMBERS_MAX;
 
 /// Heads that are allocated at a time.
@@ -160,6 +161,15 @@ impl Operations {
     #[inline]
     pub fn task(&mut self, at: u32) -> Option<&mut Task> {
         self.entries.get_mut(at as usize).map(|entry| &mut entry.task)
+    }
+
+    /// Whether it sends a message that the application was told is sent.
+    pub fn is_injected(&self, at: u32) -> bool {
+        let entry = self.entries.get(at as usize);
+        entry.is_some_and(|entry| match &entry.task {
+            Task::Send(report) => report.flags & FI_INJECT != 0,
+            _ => false,
+        })
     }
 
     /// The engine's request for it.

@@ -62,7 +62,9 @@ impl Rdm {
             return Ok(None);
         }
         let source = env.book.get(from).ok_or(Errno(FI_EINVAL))?;
-        self.reach(env.book, from)?;
+        if self.reach(env.book, from)?.is_none() && self.broken.contains(&source) {
+            return Err(Errno(FI_ECONNRESET));
+        }
         Ok(Some(source))
     }
 

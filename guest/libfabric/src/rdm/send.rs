@@ -10,7 +10,7 @@ use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::tally::count;
 use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
-use crate::abi::{FI_EAGAIN, FI_EMSGSIZE, FI_TAGGED};
+use crate::abi::{FI_EAGAIN, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
 use crate::errno::of_status;
 use crate::limits::{MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
@@ -58,6 +58,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// Something of ours.
+    pub(super) fn of(operation: u32, info: u64, parcel: Parcel) -> Self {
+        Self { operation, info, parcel, delivered: false }
+    }
+
     /// Whose it is.
     pub(super) fn operation(&self) -> u32 {
         self.operation
@@ -301,7 +306,7 @@ impl Rdm {
     }
 
     /// An operation that was not begun.
-    fn drop_operation(&mut self, at: u32) {
+    pub(super) fn drop_operation(&mut self, at: u32) {
         self.later.ended(at);
         if let Some(Task::Send(_)) = self.operations.end(at) {
             self.sending = self.sending.saturating_sub(1);
@@ -394,9 +399,21 @@ impl Rdm {
     pub(super) fn sent(&mut self, report: Report, ended: &Completion) {
         self.sending = self.sending.saturating_sub(1);
         // What found no room is the receiver's affair.
-        self.done.push(match ended.status {
-            Status::Success | Status::Truncated => Done::well(report),
-            status => Done::failed(report, of_status(status), status),
-        });
+        if matches!(ended.status, Status::Success | Status::Truncated) {
+            self.done.push(Done::well(report));
+        } else {
+            self.not_sent(report, ended);
+        }
+    }
+
+    #[cold]
+    fn not_sent(&mut self, report: Report, ended: &Completion) {
+        self.done.push(Done::failed(report, of_status(ended.status), ended.status));
+        let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
+        if report.flags & FI_INJECT != 0
+            && let Some(source) = source
+        {
+            self.break_with(source);
+        }
     }
 }

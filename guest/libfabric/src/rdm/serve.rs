@@ -36,6 +36,11 @@ impl Rdm {
                 Some((Question { kind: Kind::Want, name, .. }, _)) => {
                     self.asked(env, probed.partner, name);
                 }
+                Some((Question { kind: Kind::Lost, .. }, _)) => {
+                    if let Some(source) = self.endpoint.library.source_of(probed.partner) {
+                        self.break_with(source);
+                    }
+                }
                 Some((question, more)) if self.serves(probed.partner) => {
                     self.serve(env, probed.partner, question, more);
                 }
@@ -82,7 +87,7 @@ impl Rdm {
                 self.receive_here(env, partner, &question);
                 return;
             }
-            Kind::Want => return,
+            Kind::Want | Kind::Lost => return,
             Kind::Read => reached(env, &question, FI_REMOTE_READ),
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };

@@ -47,6 +47,13 @@ pub trait Sleeper {
 pub fn arm(state: &mut State, of: &impl Sleeper) -> bool {
     let mut idle = true;
     for at in of.eps(state).cloned().unwrap_or_default() {
+        // The socket of the next daemon is another.
+        if let Some(Some(ep)) = state.eps.get(at)
+            && ep.rdm.endpoint.way.resumed() > 0
+            && let Some(sleep) = of.sleep(state)
+        {
+            let _ = sleep.watch(ep);
+        }
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
         ep.rdm.look_after_partners();
         idle &= ep.rdm.endpoint.way.arm();
@@ -127,8 +134,10 @@ pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
         if let Some(left) = endpoint.time_left() {
             longest = longest.min(left);
         }
-        if !matches!(endpoint.way.awaited(), Awaited::Nothing | Awaited::Words) {
-            longest = longest.min(causeway_endpoint::limits::STUCK_MAX);
+        match endpoint.way.awaited() {
+            Awaited::Words => {}
+            Awaited::Nothing => longest = longest.min(causeway_endpoint::limits::RESUME_PAUSE.1),
+            _ => longest = longest.min(causeway_endpoint::limits::STUCK_MAX),
         }
     }
     longest

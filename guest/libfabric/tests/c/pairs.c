@@ -59,9 +59,16 @@ static void service(void) {
     close_domain();
 }
 
+/* Says what is to be done with the daemon, and waits until it is. */
+static void told(const char *what) {
+    char line[20];
+    puts(what);
+    CHECK(fgets(line, sizeof line, stdin));
+}
+
 /* A child with an endpoint of its own, which knows the parent's, sends `count` messages; then it
    closes its endpoint, or makes no more calls. */
-static pid_t child_sends(int count, bool closes) {
+static pid_t child_sends(int count, bool closes, bool slow) {
     pid_t child = fork();
     if (child)
         return child;
@@ -72,8 +79,12 @@ static pid_t child_sends(int count, bool closes) {
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&a, FI_WAIT_NONE, 0);
     CHECK(fi_av_insert(av, parent, 1, &b.addr, 0, NULL) == 1);
+    if (slow)
+        told("stop");
     for (int i = 0; i < count; i++)
         WELL(fi_tinject(a.ep, &i, sizeof i, b.addr, i));
+    if (slow)
+        told("continue");
     if (!closes)
         for (;;)
             pause();
@@ -82,14 +93,14 @@ static pid_t child_sends(int count, bool closes) {
     _exit(0);
 }
 
-static void receive(int count, int pause_ms) {
+static void receive(int count, int pause_ms, bool slow) {
     int got = -1, status;
     pid_t child;
     bool closes = count > 1;
     open_domain(0, FI_PROGRESS_MANUAL);
     open_end(&b, FI_WAIT_NONE, 0);
     a = b;
-    child = child_sends(count, closes);
+    child = child_sends(count, closes, slow);
     usleep(pause_ms * 1000);
     for (int i = 0; i < count; i++) {
         WELL(fi_trecv(b.ep, &got, sizeof got, NULL, FI_ADDR_UNSPEC, i, 0, &words[1]));
@@ -126,15 +137,61 @@ static void twice(void) {
     close_domain();
 }
 
+static void there(struct end *from, struct end *to, int context) {
+    int got = -1;
+    WELL(fi_trecv(to->ep, &got, sizeof got, NULL, from->addr, 1, 0, &words[context]));
+    WELL(fi_tinject(from->ep, &context, sizeof context, to->addr, 1));
+    CHECK(well(to, &words[context]).len == sizeof got && got == context);
+}
+
+/* Endpoints of a daemon that is killed connect by the next one; so do those that are opened then. */
+static void restart(void) {
+    struct end c = {0};
+    int early = 5, got = -1;
+    open_domain(0, FI_PROGRESS_MANUAL);
+    open_end(&a, FI_WAIT_NONE, 0);
+    open_end(&b, FI_WAIT_UNSPEC, 0);
+    open_end(&c, FI_WAIT_NONE, 0);
+    there(&a, &b, 1);
+    told("kill");
+    /* Channels go on without a daemon; a connect waits for the next. */
+    there(&b, &a, 2);
+    WELL(fi_tinject(a.ep, &early, sizeof early, c.addr, 1));
+    told("start");
+    for (double since = now(); got != early;) {
+        CHECK(now() - since < 20);
+        if (got == -1) {
+            WELL(fi_trecv(c.ep, &got, sizeof got, NULL, FI_ADDR_UNSPEC, 1, 0, &words[3]));
+            got = -2;
+        }
+        go_on();
+        fi_cq_read(c.cq, NULL, 0);
+    }
+    there(&a, &b, 4);
+    there(&c, &a, 5);
+    close_end(&c);
+    memset(&c, 0, sizeof c);
+    open_end(&c, FI_WAIT_NONE, 0);
+    there(&b, &c, 7);
+    close_end(&c);
+    close_end(&a);
+    close_end(&b);
+    close_domain();
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     setvbuf(stdout, NULL, _IONBF, 0);
     if (!strcmp(what, "service"))
         service();
     else if (!strcmp(what, "close"))
-        receive(MANY, 2000);
+        receive(MANY, 2000, false);
     else if (!strcmp(what, "first"))
-        receive(1, 0);
+        receive(1, 0, false);
+    else if (!strcmp(what, "slow"))
+        receive(1, 0, true);
+    else if (!strcmp(what, "restart"))
+        restart();
     else
         twice();
     puts("ok");

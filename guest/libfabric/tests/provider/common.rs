@@ -37,9 +37,20 @@ impl Host {
         Self::with(&[board], |local| MxSpec { interface: interface.clone(), bypass, ..local })
     }
 
+    /// With its sockets in a folder that stays, where those of another may have been.
+    #[allow(dead_code, reason = "for tests of daemons that are killed")]
+    pub fn at(dir: &Path, boards: &[&str]) -> Self {
+        boards.iter().for_each(|board| drop(std::fs::remove_file(dir.join(board))));
+        Self::over(Folder::lent(dir), boards, |local| local)
+    }
+
     fn with(boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {
+        Self::over(Folder::new(), boards, make)
+    }
+
+    fn over(dir: Folder, boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
-        let host = Self { handle: fabric.handle(), _fabric: fabric, dir: Folder::new() };
+        let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         let group: causeway_fabric::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.into())).unwrap();
         for board in boards {
@@ -75,7 +86,7 @@ impl Drop for Host {
 }
 
 /// A folder of a test's own.
-pub struct Folder(pub PathBuf);
+pub struct Folder(pub PathBuf, bool);
 
 impl Folder {
     pub fn new() -> Self {
@@ -84,13 +95,21 @@ impl Folder {
         let name = format!("causeway-fi-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(path, true)
+    }
+
+    /// One of another, which stays.
+    #[allow(dead_code, reason = "for tests of daemons that are killed")]
+    fn lent(path: &Path) -> Self {
+        Self(path.to_owned(), false)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if self.1 {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }
 

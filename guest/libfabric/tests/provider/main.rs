@@ -1,6 +1,7 @@
 //! The provider as libfabric's users see it.
 
 mod common;
+mod restart;
 
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;

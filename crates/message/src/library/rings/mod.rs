@@ -189,6 +189,16 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         }
     }
 
+    /// Whether nobody is at the other end, and all that was asked or sent there has ended.
+    pub fn is_over(&self) -> bool {
+        self.ended()
+            && self.current == Current::Nothing
+            && self.aside.is_empty()
+            && self.refused.is_empty()
+            && self.peers.is_empty()
+            && self.underway.is_empty()
+    }
+
     /// How a partner is named at the other end, if nothing waits to be said there: what is sent
     /// past the rings is not to be before what was asked earlier.
     #[inline]
@@ -211,6 +221,11 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             && self.refused.is_empty()
             && self.aside.is_empty()
             && !self.ended()
+    }
+
+    /// Whether nobody is at the other end.
+    pub fn has_ended(&self) -> bool {
+        self.ended()
     }
 
     fn ended(&self) -> bool {
