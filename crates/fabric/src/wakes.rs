@@ -16,8 +16,8 @@
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::limits::{
-    WAKE_BURST_NS, WAKE_MEASURED, WAKE_PAUSE_NS, WAKE_SHARE, WAKE_STRIKES_MAX, WAKE_STRIKES_NS,
-    WAKE_USUAL_NS,
+    BARRED_NS, WAKE_BURST_NS, WAKE_MEASURED, WAKE_PAUSE_NS, WAKE_SHARE, WAKE_STRIKES_MAX,
+    WAKE_STRIKES_NS, WAKE_USUAL_NS,
 };
 
 /// What follows from a wake-up.
@@ -77,6 +77,13 @@ impl Wakes {
         let result = wake();
         let took_ns = read(ClockId::ThreadCPUTime).saturating_sub(since);
         (result, self.settle(now_ns, took_ns.saturating_sub(usual_ns)))
+    }
+
+    /// Returns whether the owner was to be closed within the last [`BARRED_NS`]: it is not served
+    /// again before.
+    pub fn is_barred(&self) -> bool {
+        let since = read(ClockId::Monotonic).saturating_sub(self.struck_ns);
+        self.strikes >= WAKE_STRIKES_MAX && since < BARRED_NS
     }
 
     /// Counts a call that took so much more of this thread's own time than usual.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_attach::local::{Ended, Local, Received};
@@ -37,8 +38,8 @@ pub struct Client {
     gone: VecDeque<Tell>,
     /// Why it is to be parted from.
     ended: Option<Ended>,
-    /// What messages to it cost.
-    wakes: Wakes,
+    /// What messages to the processes of its user cost.
+    wakes: Arc<Mutex<Wakes>>,
     /// Nothing is sent to it before.
     paused_until: Option<Instant>,
 }
@@ -50,6 +51,7 @@ impl Client {
         watch: ServiceWatch,
         group: Name,
         (uid, process): (Option<u32>, Option<OwnedFd>),
+        wakes: Arc<Mutex<Wakes>>,
     ) -> Self {
         let gone = VecDeque::new();
         let (room, lent) = (None, Lent::nothing(group, uid));
@@ -65,7 +67,7 @@ impl Client {
             paid_ns: 0,
             gone,
             ended: None,
-            wakes: Wakes::default(),
+            wakes,
             paused_until: None,
         }
     }
@@ -160,7 +162,9 @@ impl Client {
             return;
         }
         self.paused_until = None;
-        let (sent, verdict) = self.wakes.charge(|| self.local.flush());
+        let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sent, verdict) = wakes.charge(|| self.local.flush());
+        drop(wakes);
         if let Err(ended) = sent {
             self.end(ended);
         }

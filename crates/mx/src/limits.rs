@@ -74,3 +74,5 @@ pub const OUTLIVED_LOOK_NS: u64 = 250_000_000;
 pub const REQUEST_NS: u64 = 5_000;
 /// Estimated time of a frame that came, in nanoseconds.
 pub const FRAME_NS: u64 = 3_000;
+/// Users whose accounts of wake-ups are kept after their processes are gone.
+pub const USERS_MAX: usize = 4096;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
@@ -11,7 +11,7 @@ use causeway_backend::random;
 use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
-use causeway_fabric::{Context, PortId, Progress, Served, Service};
+use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
 use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
@@ -22,7 +22,7 @@ use crate::board::{Board, Endpoint};
 use crate::client::Client;
 use crate::limits::{
     ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, REQUEST_NS, REST_NS,
-    UNREAD_BYTES, WORK_NS, WORK_OF_USER_NS,
+    UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
 };
 use crate::network::{By, Locks, Network, Note, Wiring};
 use crate::process;
@@ -47,6 +47,8 @@ pub struct Messages {
     pub(crate) clients: BTreeMap<u32, Client>,
     pub(crate) sources: BTreeMap<u32, Source>,
     pub(crate) ways: Ways,
+    /// What messages to users' processes cost.
+    wakes: BTreeMap<Option<u32>, Arc<Mutex<Wakes>>>,
     /// What users' processes asked for is paid by then.
     paid_ns: BTreeMap<Option<u32>, u64>,
     /// Processes that rest, and when they have their turn again.
@@ -350,6 +352,9 @@ impl Service for Messages {
 
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
         let value = self.vacancy();
+        if self.wakes.len() >= USERS_MAX {
+            self.wakes.retain(|_, wakes| Arc::strong_count(wakes) > 1);
+        }
         let Some(board) = self.boards.get_mut(&port) else { return };
         let Some(of) = cx.ports.get(port) else { return };
         let (group, account) = (of.spec.group.clone(), of.giver);
@@ -357,6 +362,8 @@ impl Service for Messages {
         let uid = cred.map(|cred| cred.uid.as_raw());
         let giver = uid.map_or(account, |uid| account.of_user(uid));
         let stream = stream.given_by(giver);
+        let wakes = self.wakes.entry(uid).or_default().clone();
+        let barred = wakes.lock().unwrap_or_else(PoisonError::into_inner).is_barred();
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
             true => Some(format!("its user has {CLIENTS_PER_USER_MAX} here")),
@@ -366,6 +373,7 @@ impl Service for Messages {
             false if giver.is_behind() => {
                 Some(format!("{UNCLOSED_MAX} descriptors of its user are yet to be closed"))
             }
+            false if barred => Some("waking those of its user took too long".to_owned()),
             false => None,
         };
         if let Some(most) = most {
@@ -381,7 +389,7 @@ impl Service for Messages {
                 let process = cred
                     .and_then(|cred| process::open(stream.as_fd(), cred.pid, cred.uid.as_raw()));
                 let local = Local::accepted(stream);
-                let client = Client::new(port, local, watch, group, (uid, process));
+                let client = Client::new(port, local, watch, group, (uid, process), wakes);
                 self.clients.insert(value, client);
                 self.sources.insert(value, Source::Client);
             }

@@ -367,6 +367,9 @@ fn hostile_processes_whose_wake_ups_take_long_are_delayed_and_parted_from() {
     drop(watchers);
     honest.open(8, 0);
     host.wait("a", "processes", 1);
+    // Its user's next one could do it again at once.
+    let _next = host.connect("a");
+    host.wait("a", "refused_total", 1);
 }
 
 #[test]

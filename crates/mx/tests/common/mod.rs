@@ -152,10 +152,13 @@ impl Host {
         self.attach_as(board, 0)
     }
 
+    pub fn connect(&self, board: &str) -> UnixStream {
+        UnixStream::connect(self.dir.join(board)).unwrap()
+    }
+
     /// `direct`: whether it takes descriptors of processes.
     pub fn attach_as(&self, board: &str, direct: u8) -> Process {
-        let stream = UnixStream::connect(self.dir.join(board)).unwrap();
-        let mut process = Process(Local::new(stream.into()));
+        let mut process = Process(Local::new(self.connect(board).into()));
         process.ask(Ask::Hello { version: VERSION, direct });
         let (tell, _) = process.hear();
         let Tell::Welcome { version, nic: its, name, .. } = tell else { panic!("{tell:?}") };
