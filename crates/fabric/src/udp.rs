@@ -3,16 +3,17 @@
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and one in
-//! vain when all has come. Nothing but GRO is asked of the kernel: where addresses, times or classes
-//! are told with each datagram, they cost as much as the datagram. A polled socket costs no call for
+//! vain when all has come. Nothing but GRO is asked of the kernel, and on hosts with several addresses to
+//! which one a datagram came: times or classes that are told with each cost as much as the datagram. A polled socket costs no call for
 //! [`UDP_REST_TURNS`] after it gave all it had, in which that is delivered and often answered; where
 //! datagrams come one at a time, as answers do, the call in vain is saved too.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use causeway_memory::gather::{Frame, send_together};
+use nix::libc;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
     sockopt as more,
@@ -33,6 +34,8 @@ pub struct Udp {
     socket: UdpSocket,
     /// Datagrams that the host cuts from one call.
     batch: usize,
+    /// It is of IPv6 and takes datagrams of IPv4 as well.
+    both: bool,
 }
 
 /// Whether the kernel may cut what it sends.
@@ -50,15 +53,42 @@ impl Udp {
     /// # Errors
     /// The address is taken, or not this host's.
     pub fn bind(local: SocketAddr, cut: Cut) -> io::Result<Self> {
+        Self::bind_as(local, cut, false)
+    }
+
+    /// Binds a socket to a port of all addresses, of IPv6 and IPv4; of IPv4 alone on a host without
+    /// IPv6.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`].
+    pub fn bind_both(port: u16, cut: Cut) -> io::Result<Self> {
+        let all = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+        match Self::bind_as(all, cut, true) {
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+                ) =>
+            {
+                Self::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port), cut)
+            }
+            bound => bound,
+        }
+    }
+
+    fn bind_as(local: SocketAddr, cut: Cut, both: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
         if local.is_ipv6() {
-            socket.set_only_v6(true)?;
+            socket.set_only_v6(!both)?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&local.into())?;
         let socket = UdpSocket::from(socket);
         may_cut(&socket, local.ip(), cut)?;
+        if both {
+            may_cut(&socket, IpAddr::V4(Ipv4Addr::UNSPECIFIED), cut)?;
+        }
         // Where the kernel knows neither, datagrams come and leave one by one.
         let _ = setsockopt(&socket, more::UdpGroSegment, &true);
         // Tried for any length: 0 leaves it to each call.
@@ -66,7 +96,7 @@ impl Udp {
             .and_then(|()| setsockopt(&socket, more::UdpGsoSegment, &0));
         hold_received(&socket, UDP_SOCKET_BYTES);
         hold_sent(&socket, UDP_SOCKET_BYTES);
-        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 } })
+        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, both })
     }
 
     /// Binds a socket, to any port, that only sends.
@@ -88,6 +118,24 @@ impl Udp {
         self.socket.local_addr()
     }
 
+    /// Takes datagrams over IPv6 that have no checksum.
+    ///
+    /// # Errors
+    /// The host fails us.
+    pub fn accept_unchecked(&self) -> io::Result<()> {
+        causeway_memory::udp::accept_unchecked(self.as_fd())
+    }
+
+    /// An address as the socket's family writes it.
+    fn native(&self, to: SocketAddr) -> SocketAddr {
+        match to {
+            SocketAddr::V4(v4) if self.both => {
+                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+            }
+            _ => to,
+        }
+    }
+
     /// How many datagrams may go out in one call.
     pub fn batch(&self) -> usize {
         self.batch
@@ -99,15 +147,56 @@ impl Udp {
     /// # Errors
     /// The kernel has no room, or refuses the address or the length. Then none was sent.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
-        if bytes.len() <= segment {
+        self.send_from(to, None, bytes, segment)
+    }
+
+    /// As [`Self::send`], from one of this host's addresses.
+    ///
+    /// # Errors
+    /// As for [`Self::send`], or the address is not this host's.
+    pub fn send_from(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        bytes: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
+        let to = self.native(to);
+        let cut = bytes.len() > segment;
+        if !cut && from.is_none() {
             rustix::net::sendto(&self.socket, bytes, SendFlags::DONTWAIT, &to)?;
             return Ok(());
         }
-        let segment = u16::try_from(segment).map_err(|_| Errno::MSGSIZE)?;
-        let cut = [ControlMessage::UdpGsoSegments(&segment)];
+        let segment = u16::try_from(segment).or(if cut { Err(Errno::MSGSIZE) } else { Ok(0) })?;
+        let (v4, v6) = (from_v4(from), from_v6(from));
+        let origin = v4.as_ref().map(ControlMessage::Ipv4PacketInfo);
+        let origin = origin.or(v6.as_ref().map(ControlMessage::Ipv6PacketInfo));
+        let pieces = cut.then_some(ControlMessage::UdpGsoSegments(&segment));
         let (iov, to) = ([IoSlice::new(bytes)], SockaddrStorage::from(to));
-        sendmsg(self.socket.as_raw_fd(), &iov, &cut, MsgFlags::MSG_DONTWAIT, Some(&to))?;
+        let fd = self.socket.as_raw_fd();
+        let send = |asked: &[ControlMessage<'_>]| {
+            sendmsg(fd, &iov, asked, MsgFlags::MSG_DONTWAIT, Some(&to))
+        };
+        match (origin, pieces) {
+            (Some(origin), Some(pieces)) => send(&[origin, pieces]),
+            (Some(only), None) | (None, Some(only)) => send(&[only]),
+            (None, None) => send(&[]),
+        }?;
         Ok(())
+    }
+
+    /// Has the host tell to which of its addresses datagrams come, if the socket is bound to any and
+    /// the host has several.
+    pub fn tell_destinations(&self) {
+        let Ok(local) = self.local() else { return };
+        if !local.ip().is_unspecified() || !has_several(local.is_ipv4()) {
+            return;
+        }
+        // Where the host does not tell, it decides by itself.
+        let _ = match local {
+            SocketAddr::V4(_) => setsockopt(&self.socket, more::Ipv4PacketInfo, &true),
+            SocketAddr::V6(_) => setsockopt(&self.socket, more::Ipv6RecvPacketInfo, &true),
+        };
     }
 
     /// As [`Self::send`], frames from where they lie, each of the first one's length but the last,
@@ -120,22 +209,65 @@ impl Udp {
         to: SocketAddr,
         frames: impl Iterator<Item = Frame<'a>> + Clone,
     ) -> io::Result<()> {
-        send_together(self.as_fd(), &to, frames)
+        send_together(self.as_fd(), &self.native(to), frames)
     }
 
     /// Receives what came from one flow, as far as it is there, into `room`, with `space` for what
     /// the kernel tells of it: from where it is, its bytes, and the length of each datagram.
-    fn receive(&self, room: &mut [u8], space: &mut [u8]) -> io::Result<(SocketAddr, usize, usize)> {
+    fn receive(&self, room: &mut [u8], space: &mut [u8]) -> io::Result<Received> {
         let (mut iov, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
         let fd = self.socket.as_raw_fd();
         let got = recvmsg::<SockaddrStorage>(fd, &mut iov, Some(space), flags)?;
-        let stride = got.cmsgs()?.find_map(|told| match told {
-            ControlMessageOwned::UdpGroSegments(stride) => usize::try_from(stride).ok(),
-            _ => None,
-        });
+        let (mut stride, mut to) = (None, None);
+        for told in got.cmsgs()? {
+            match told {
+                ControlMessageOwned::UdpGroSegments(bytes) => stride = usize::try_from(bytes).ok(),
+                ControlMessageOwned::Ipv4PacketInfo(info) => {
+                    to = Some(Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr)).into());
+                }
+                ControlMessageOwned::Ipv6PacketInfo(info) => {
+                    let called = IpAddr::from(info.ipi6_addr.s6_addr);
+                    to = Some(called).filter(|ip| !ip.is_multicast());
+                }
+                _ => {}
+            }
+        }
         let from = got.address.as_ref().and_then(address).ok_or(Errno::AFNOSUPPORT)?;
-        Ok((from, got.bytes, stride.unwrap_or(got.bytes)))
+        Ok(Received { from, to, len: got.bytes, stride: stride.unwrap_or(got.bytes) })
     }
+}
+
+/// What was received in one call.
+struct Received {
+    from: SocketAddr,
+    to: Option<IpAddr>,
+    len: usize,
+    stride: usize,
+}
+
+fn from_v4(from: Option<IpAddr>) -> Option<libc::in_pktinfo> {
+    let Some(IpAddr::V4(ip)) = from else { return None };
+    let address = libc::in_addr { s_addr: u32::from(ip).to_be() };
+    let any = libc::in_addr { s_addr: 0 };
+    Some(libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: any })
+}
+
+fn from_v6(from: Option<IpAddr>) -> Option<libc::in6_pktinfo> {
+    let Some(IpAddr::V6(ip)) = from else { return None };
+    let address = libc::in6_addr { s6_addr: ip.octets() };
+    Some(libc::in6_pktinfo { ipi6_addr: address, ipi6_ifindex: 0 })
+}
+
+/// Whether the host has several addresses of a family at which others may reach it. One that gets
+/// another later has its links opened anew.
+fn has_several(is_ipv4: bool) -> bool {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return true };
+    let ours = all.filter_map(|one| one.address.as_ref().and_then(address)).map(|at| at.ip());
+    let fits = |ip: &IpAddr| match ip {
+        IpAddr::V4(_) => is_ipv4,
+        IpAddr::V6(ip) => !is_ipv4 && !ip.is_unicast_link_local(),
+    };
+    ours.filter(|ip| fits(ip) && !ip.is_loopback()).nth(1).is_some()
 }
 
 /// Says to the kernel whether it may cut what a socket bound to `local` sends.
@@ -175,6 +307,8 @@ impl AsFd for Udp {
 pub struct Burst {
     /// From where.
     pub from: SocketAddr,
+    /// To which address of this host, where that is told ([`Udp::tell_destinations`]).
+    pub to: Option<IpAddr>,
     /// Where they lie, from the start.
     pub buffer: Buffer,
     /// How many bytes came.
@@ -207,7 +341,13 @@ pub struct Receiver {
 impl Receiver {
     /// Takes its buffers from `pool`.
     pub fn new(pool: Pool) -> Self {
-        Self { pool, buffer: None, space: nix::cmsg_space!(i32), rest: 0, thin: false }
+        Self {
+            pool,
+            buffer: None,
+            space: nix::cmsg_space!(i32, libc::in6_pktinfo),
+            rest: 0,
+            thin: false,
+        }
     }
 
     /// Receives what is there, `most` bursts at most (and [`UDP_RECEIVES_MAX`]), behind what is in `out`. Says
@@ -233,7 +373,7 @@ impl Receiver {
             let mut buffer =
                 self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
             let received = udp.receive(buffer.as_mut_slice(), &mut self.space);
-            let (from, len, stride) = match received {
+            let Received { from, to, len, stride } = match received {
                 Ok(received) => received,
                 Err(error) => {
                     self.buffer = Some(buffer);
@@ -246,7 +386,7 @@ impl Receiver {
                 }
             };
             let len = len.min(buffer.len());
-            out.push(Burst { from: canonical(from), buffer, len, stride });
+            out.push(Burst { from: canonical(from), to, buffer, len, stride });
             if alone && len <= stride {
                 self.rest = UDP_REST_TURNS;
                 return Ok(false);
@@ -281,6 +421,37 @@ mod tests {
         let mut fds = [rustix::event::PollFd::new(udp, rustix::event::PollFlags::IN)];
         let second = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
         assert_eq!(rustix::event::poll(&mut fds, Some(&second)).unwrap(), 1);
+    }
+
+    #[test]
+    fn udp_tells_which_address_was_called_and_answers_from_it() {
+        for (any, called) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "::1")] {
+            let udp = Udp::bind(any.parse().unwrap(), Cut::Allowed).unwrap();
+            let called: IpAddr = called.parse().unwrap();
+            match called {
+                IpAddr::V4(_) => setsockopt(&udp.socket, more::Ipv4PacketInfo, &true).unwrap(),
+                IpAddr::V6(_) => setsockopt(&udp.socket, more::Ipv6RecvPacketInfo, &true).unwrap(),
+            }
+            let port = udp.local().unwrap().port();
+            let peer = UdpSocket::bind(any).unwrap();
+            peer.send_to(b"hello", (called, port)).unwrap();
+            let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+            while bursts.is_empty() {
+                receiver.receive(&udp, &mut bursts, false).unwrap();
+            }
+            assert_eq!(bursts[0].to, Some(called));
+            let mut from = bursts[0].from;
+            from.set_ip(if called.is_ipv4() { "127.0.0.1".parse().unwrap() } else { called });
+            udp.send_from(from, Some(called), &[7; 300], 100).unwrap();
+            for _ in 0..3 {
+                let (len, origin) = peer.recv_from(&mut [0; 500]).unwrap();
+                assert_eq!((len, origin.ip()), (100, called));
+            }
+            let none = Some("192.0.2.7".parse().unwrap());
+            if called.is_ipv4() {
+                udp.send_from(from, none, b"x", 1).unwrap_err();
+            }
+        }
     }
 
     #[test]

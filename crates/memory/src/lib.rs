@@ -50,6 +50,7 @@ pub mod slot;
 mod substitute;
 pub mod tcp;
 pub mod trace;
+pub mod udp;
 mod unmap;
 mod view;
 

@@ -19,6 +19,8 @@ pub struct Connection {
     /// Whether it is established and the peer acknowledged all that it had to: no segment and no
     /// keepalive probe waits for an answer after a time-out.
     pub answers: bool,
+    /// How fast the peer took data last, in bytes a second; 0 before that was measured.
+    pub delivery_rate: u64,
 }
 
 /// `TCP_ESTABLISHED` of the kernel's tcp_states.h.
@@ -35,6 +37,7 @@ pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, room, &raw mut len) };
     // The last field that is read here; older kernels know fewer.
     let told = offset_of!(libc::tcp_info, tcpi_data_segs_out).saturating_add(size_of::<u32>());
+    let rated = offset_of!(libc::tcp_info, tcpi_delivery_rate).saturating_add(size_of::<u64>());
     (done == 0 && len as usize >= told).then(|| Connection {
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into())),
         path_mtu: info.tcpi_pmtu,
@@ -43,7 +46,21 @@ pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
         answers: info.tcpi_state == ESTABLISHED
             && info.tcpi_retransmits == 0
             && info.tcpi_probes == 0,
+        delivery_rate: if len as usize >= rated { info.tcpi_delivery_rate } else { 0 },
     })
+}
+
+/// Bounds what the kernel takes of a connection and has not sent yet, in bytes (TCP_NOTSENT_LOWAT).
+///
+/// # Errors
+/// The socket is not one of TCP.
+pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> std::io::Result<()> {
+    let (fd, value) = (socket.as_raw_fd(), (&raw const bytes).cast());
+    let len = libc::socklen_t::try_from(size_of::<u32>()).unwrap_or(4);
+    // SAFETY: `value` points to `len` readable bytes, which the call only reads.
+    let done =
+        unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, len) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
