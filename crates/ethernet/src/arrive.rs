@@ -7,10 +7,12 @@
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
 use causeway_fabric::{Context, Mac, Progress, Served, cost};
 use causeway_wire::ethernet::{self, is_group};
+use causeway_wire::hello::is_hello;
 use causeway_wire::pcapng::Direction;
 
 use crate::counters::DropReason;
 use crate::depart::depart;
+use crate::echo::Known;
 use crate::flood::Seen;
 use crate::forward::{Origin, Route, attempt};
 use crate::job::Taken;
@@ -19,6 +21,7 @@ use crate::port::{Directory, NetPort};
 use crate::resume::Rest;
 use crate::route::Place;
 use crate::run::{Offer, Run, Way};
+use crate::segment::Turns;
 use crate::service::Ethernet;
 use crate::source::Source;
 use crate::table::Learnt;
@@ -157,14 +160,11 @@ impl Ethernet {
                     self.arrive(cx, arrivals, 0);
                 }
                 Message::Standing(id, standing) => {
-                    let directory = &mut self.directory;
-                    if let Some(place) = directory.uplinks.stands(id, standing) {
-                        if !directory.uplinks.is_up(place) {
-                            directory.table.doubt(place);
-                        }
-                        directory.table.touch();
-                    }
+                    let changed = self.directory.uplinks.stands(id, standing);
+                    self.turned_over(changed);
+                    self.elect(cx.now_ns);
                 }
+                Message::Carrier(id, carrier) => self.replace(id, carrier),
                 Message::Here(id, macs) => self.told(cx, id, &macs, true),
                 Message::Gone(id, macs) => self.told(cx, id, &macs, false),
             }
@@ -178,6 +178,46 @@ impl Ethernet {
             false => Progress::Worked,
         };
         Served { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
+    }
+
+    /// A place carries frames now, or no longer does.
+    fn turned_over(&mut self, changed: Option<Place>) {
+        let directory = &mut self.directory;
+        let Some(place) = changed else { return };
+        if !directory.uplinks.is_up(place) {
+            directory.table.doubt(place);
+        }
+        directory.table.touch();
+    }
+
+    /// Links came, went, or changed: which of them forward for their segments is decided anew.
+    pub(crate) fn elect(&mut self, now_ns: u64) {
+        let Directory { segments, uplinks, .. } = &mut self.directory;
+        let turns = segments.changed(uplinks, now_ns);
+        self.stand_by(turns, now_ns);
+        self.say_hello(now_ns);
+    }
+
+    /// Says hello if it is time.
+    pub(crate) fn say_hello(&mut self, now_ns: u64) {
+        let Directory { segments, uplinks, .. } = &mut self.directory;
+        let turns = segments.tick(uplinks, now_ns);
+        self.stand_by(turns, now_ns);
+    }
+
+    fn stand_by(&mut self, turns: Turns, now_ns: u64) {
+        for (id, standby) in turns {
+            let changed = self.directory.uplinks.stand_by(id, standby);
+            self.turned_over(changed);
+            let Directory { segments, uplinks, .. } = &mut self.directory;
+            let member = uplinks.members().find(|(_, known)| known.id == id);
+            if let Some((_, known)) = member
+                && let Some(more) = segments.log.admit(now_ns)
+            {
+                let link = known.name.as_str();
+                log::info!(link, standby, suppressed = more; "a link to a segment stands by where it would close a loop");
+            }
+        }
     }
 
     /// Where a peer says that addresses are, or are no more.
@@ -210,6 +250,9 @@ impl Ethernet {
     /// few for many are as much work as many. What is too much for this turn is left to the next.
     fn arrive(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
         let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
+        if self.directory.uplinks.is_standby(arrivals.link) {
+            return self.listen(cx.now_ns, place, &arrivals);
+        }
         while let Some(some) = arrivals.frames.get(at..).filter(|frames| !frames.is_empty()) {
             let over = !self.late.is_empty() || (self.spent > 1 && cx.is_over());
             if over || self.spent >= ARRIVALS_PER_TURN_MAX {
@@ -220,6 +263,22 @@ impl Ethernet {
             let some = fitting(some, cx.left_ns());
             self.arrive_at_once(cx, place, &arrivals, some);
             at = at.saturating_add(some.len());
+        }
+    }
+
+    /// Of the frames of a link that stands by only hellos count.
+    fn listen(&mut self, now_ns: u64, place: Place, arrivals: &Arrivals) {
+        for arrival in &arrivals.frames {
+            self.spent = self.spent.saturating_add(1);
+            let frame = arrivals.bytes.get(arrival.at.clone()).unwrap_or(&[]);
+            let to_all = ethernet::numbers(frame);
+            if to_all.is_some_and(|(destination, ..)| is_hello(destination)) {
+                let Directory { segments, uplinks, .. } = &mut self.directory;
+                let turns = segments.heard(uplinks, arrivals.link, frame, now_ns);
+                self.stand_by(turns, now_ns);
+            } else {
+                self.directory.dropped(place, DropReason::Standby);
+            }
         }
     }
 
@@ -238,7 +297,7 @@ impl Ethernet {
         let mut runs = std::mem::take(&mut self.runs);
         runs.0.clear();
         for (taken, arrival) in landed.iter_mut().zip(frames) {
-            let way = self.land(cx, place, taken, arrival, &arrivals.bytes);
+            let way = self.land(cx, (place, arrivals.link), taken, arrival, &arrivals.bytes);
             let way = way.unwrap_or_else(|why| {
                 self.directory.dropped(place, why);
                 Way::Done
@@ -263,7 +322,7 @@ impl Ethernet {
     fn land(
         &mut self,
         cx: &mut Context<'_>,
-        place: Place,
+        (place, link): (Place, LinkId),
         taken: &mut Taken,
         arrival: &Arrival,
         bytes: &[u8],
@@ -272,6 +331,12 @@ impl Ethernet {
         taken.at = arrival.at.start;
         (taken.hops, taken.flood) = (arrival.hops, arrival.flood);
         taken.job.arrive(frame, &arrival.offload)?;
+        if is_hello(taken.job.destination) {
+            let Directory { segments, uplinks, .. } = &mut self.directory;
+            let turns = segments.heard(uplinks, link, frame, cx.now_ns);
+            self.stand_by(turns, cx.now_ns);
+            return Ok(Way::Done);
+        }
         let transit = self.directory.uplinks.is_transit(place);
         let mut print = None;
         if let Some(number) = arrival.flood {
@@ -294,7 +359,10 @@ impl Ethernet {
             && self.directory.goes_to_many(place, (source, destination), cx.now_ns)
         {
             let known_by = self.directory.echoes.look(frame, place, cx.now_ns);
-            echo = Some(known_by.ok_or(DropReason::Duplicate)?);
+            echo = Some(known_by.map_err(|known| match known {
+                Known::Copy => DropReason::Duplicate,
+                Known::Storm => DropReason::Storm,
+            })?);
         }
         let way = self.directory.find_from_link(place, taken, cx.now_ns)?;
         self.directory.count_traffic(place, &taken.job, cx.now_ns);

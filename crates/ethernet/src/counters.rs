@@ -45,11 +45,15 @@ pub enum DropReason {
     /// A frame of the link layer's own protocols, which a bridge does not forward. Counted at the
     /// sender.
     LinkLocal,
+    /// A frame for many that came by the same link again and again, as in a loop.
+    Storm,
+    /// It came by a link that stands by: another daemon forwards for its segment.
+    Standby,
 }
 
 impl DropReason {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::BadHeader,
         Self::Runt,
         Self::TooBig,
@@ -67,6 +71,8 @@ impl DropReason {
         Self::NoTransit,
         Self::Duplicate,
         Self::LinkLocal,
+        Self::Storm,
+        Self::Standby,
     ];
 
     /// Whether the sender broke a rule: nothing that others do makes such a frame right.
@@ -94,6 +100,8 @@ impl DropReason {
             Self::NoTransit => "no_transit",
             Self::Duplicate => "duplicate",
             Self::LinkLocal => "link_local",
+            Self::Storm => "storm",
+            Self::Standby => "standby",
         }
     }
 }

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use causeway_wire::frame::Frame;
 
-use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES};
+use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES, REPEATS_MAX};
 use crate::route::Place;
 
 /// See the module.
@@ -32,6 +32,18 @@ struct Heard {
     print: u64,
     place: Place,
     at_ns: u64,
+    /// Since when equal ones are counted, and how many there were.
+    since_ns: u64,
+    count: u8,
+}
+
+/// Why a frame is not new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It came by another way a moment ago.
+    Copy,
+    /// It comes by one link again and again.
+    Storm,
 }
 
 impl Echoes {
@@ -47,14 +59,25 @@ impl Echoes {
         self.key.hash_one((len, before, behind.get(skipped..).unwrap_or(&[])))
     }
 
-    /// What a frame is known by; none if it came by another way just now.
-    pub fn look(&self, frame: &[u8], place: Place, now_ns: u64) -> Option<u64> {
+    /// What a frame that came by a link is known by.
+    ///
+    /// # Errors
+    /// It came by another way just now, or by this one too often. The latter ends when it has not
+    /// come for [`ECHO_NS`].
+    pub fn look(&mut self, frame: &[u8], place: Place, now_ns: u64) -> Result<u64, Known> {
         let print = self.print(frame.len(), frame);
-        let echo = self.last.get(Self::at(print)).is_some_and(|last| {
-            let recent = now_ns < last.at_ns.saturating_add(ECHO_NS);
-            recent && last.print == print && last.place != place
-        });
-        (!echo).then_some(print)
+        let Some(last) = self.last.get_mut(Self::at(print)) else { return Ok(print) };
+        if last.print != print || now_ns >= last.at_ns.saturating_add(ECHO_NS) {
+            return Ok(print);
+        }
+        if last.place != place {
+            return Err(Known::Copy);
+        }
+        if last.count < REPEATS_MAX {
+            return Ok(print);
+        }
+        last.at_ns = now_ns;
+        Err(Known::Storm)
     }
 
     /// A frame that is no copy is accepted.
@@ -63,7 +86,12 @@ impl Echoes {
             self.last = vec![Heard::default(); ECHO_PLACES].into();
         }
         if let Some(last) = self.last.get_mut(Self::at(print)) {
-            *last = Heard { print, place, at_ns: now_ns };
+            let again = last.print == print
+                && last.place == place
+                && now_ns < last.since_ns.saturating_add(ECHO_NS);
+            let (since_ns, count) =
+                if again { (last.since_ns, last.count.saturating_add(1)) } else { (now_ns, 1) };
+            *last = Heard { print, place, at_ns: now_ns, since_ns, count };
         }
     }
 
@@ -79,14 +107,14 @@ mod tests {
     impl Echoes {
         fn is_echo(&mut self, frame: &[u8], place: Place, now_ns: u64) -> bool {
             let found = self.look(frame, place, now_ns);
-            found.map(|print| self.note(print, place, now_ns)).is_none()
+            found.map(|print| self.note(print, place, now_ns)).is_err()
         }
     }
 
     #[test]
     fn what_was_not_accepted_hides_no_copy() {
-        let echoes = Echoes::default();
-        assert!(echoes.look(b"frame", 1, 5).is_some() && echoes.look(b"frame", 2, 6).is_some());
+        let mut echoes = Echoes::default();
+        assert!(echoes.look(b"frame", 1, 5).is_ok() && echoes.look(b"frame", 2, 6).is_ok());
     }
 
     #[test]
@@ -98,6 +126,18 @@ mod tests {
         assert!(!echoes.is_echo(b"frame\0", 2, 8), "another one");
         assert!(!echoes.is_echo(b"frame", 2, 6 + ECHO_NS), "long ago");
         assert!(echoes.is_echo(b"frame", 1, 7 + ECHO_NS), "it has moved");
+    }
+
+    #[test]
+    fn echo_ends_a_loop_by_one_link_and_forgets_it() {
+        let mut echoes = Echoes::default();
+        let passed = (0..10_000).filter(|n| !echoes.is_echo(b"frame", 1, n * 100_000)).count();
+        assert_eq!(passed, usize::from(REPEATS_MAX));
+        assert_eq!(echoes.look(b"frame", 1, 1_000_000_000), Err(Known::Storm));
+        assert!(echoes.look(b"frame", 1, 1_000_000_000 + ECHO_NS).is_ok(), "the loop is gone");
+        // A host that repeats itself every 100 ms is heard for ever.
+        let said = (1..1_000_u64).filter(|n| echoes.is_echo(b"again", 1, 5 + n * 100_000_000));
+        assert_eq!(said.count(), 0);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use causeway_fabric::{Context, Mac, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
+use causeway_wire::hello;
 use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::Offload;
 
@@ -152,6 +153,10 @@ impl Directory {
     /// The same, and until when, where the table says so.
     fn route_until(&self, from: u32, destination: [u8; 6], now_ns: u64) -> (Route, Option<u64>) {
         if is_group(destination) {
+            // Those of daemons do not come here, and others may not say them.
+            if destination == hello::ADDRESS {
+                return (Route::Drop(DropReason::UnknownDestination), None);
+            }
             return (Route::All, None);
         }
         let away = || self.moved_to(ethernet::number(destination));
@@ -502,7 +507,7 @@ impl Directory {
         if self.is_link_local(taken.job.destination) {
             return Some(Err(DropReason::LinkLocal));
         }
-        if self.routes.is_empty() {
+        if self.routes.is_empty() || hello::is_hello(taken.job.destination) {
             return None;
         }
         match self.routes.look_up(place, taken.job.source, taken.job.destination) {

@@ -40,6 +40,7 @@ mod port;
 mod resume;
 pub mod route;
 mod run;
+mod segment;
 mod service;
 mod source;
 pub mod table;

@@ -80,3 +80,18 @@ pub const ECHO_PLACES: usize = 4_096;
 /// ... and for how long a copy by another way is known; 500 ms. Longer than any round, and shorter
 /// than it takes hosts to say again what nobody answered.
 pub const ECHO_NS: u64 = 500_000_000;
+/// Equal frames for many that one link may bring within [`ECHO_NS`]; a loop brings more. Hosts repeat
+/// a request about once a second, and a flood of equal frames is no use to any host.
+pub const REPEATS_MAX: u8 = 16;
+
+/// Time between the hellos of a daemon that forwards between a segment and other links: 300 ms. A
+/// segment without a forwarder gets one within [`HELLO_HOLD_NS`].
+pub const HELLO_NS: u64 = 300_000_000;
+/// Least time between hellos that are sent because something changed: 20 ms.
+pub const HELLO_SOON_NS: u64 = 20_000_000;
+/// How long a daemon counts that was heard once: four hellos, of which three may be lost.
+pub const HELLO_HOLD_NS: u64 = 1_200_000_000;
+/// How long a link to a segment stands by before it forwards: 700 ms, two hellos of the others.
+pub const HELLO_LISTEN_NS: u64 = 700_000_000;
+/// Attachments of others that are known by their hellos; of more the others are not known.
+pub const ATTACHMENTS_MAX: usize = 256;

@@ -15,6 +15,7 @@ use crate::echo::Echoes;
 use crate::flood::Floods;
 use crate::resume::Unfinished;
 use crate::route::{Place, Routes};
+use crate::segment::Segments;
 use crate::table::{Table, Taken};
 use crate::tap::Taps;
 use crate::traffic::Traffic;
@@ -122,6 +123,7 @@ pub(crate) struct Directory {
     pub uplinks: Uplinks,
     pub floods: Floods,
     pub echoes: Echoes,
+    pub segments: Segments,
     pub routes: Routes,
     /// Whether frames of the link layer's own protocols are forwarded.
     pub kind: GroupKind,

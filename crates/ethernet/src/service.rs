@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::{CaptureSpec, Recording};
-use causeway_fabric::carrier::{Arrivals, LinkId, Membership, Message};
+use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Membership, Message};
 use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
@@ -110,7 +110,14 @@ impl Ethernet {
         Ok(())
     }
 
-    fn leave(&mut self, id: LinkId) {
+    /// A link sends by another carrier from now on; its peer may know none of our addresses.
+    pub(crate) fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
+        self.directory.uplinks.replace(id, carrier);
+        let running = self.directory.iter().filter(|port| !port.receive.is_empty());
+        self.directory.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+    }
+
+    fn leave(&mut self, now_ns: u64, id: LinkId) {
         let directory = &mut self.directory;
         let at = directory.uplinks.place_of(id);
         if let Some(place) = directory.uplinks.leave(id) {
@@ -125,6 +132,7 @@ impl Ethernet {
             }
         }
         self.resolve();
+        self.elect(now_ns);
     }
 
     /// Ports or links have come or gone: routes may lead elsewhere.
@@ -242,7 +250,7 @@ impl Service for Ethernet {
             Order::Inbox => self.inbox(cx).map(Outcome::Inbox),
             Order::Join(member) => self.join(member).map(|()| Outcome::Done),
             Order::Leave(id) => {
-                self.leave(id);
+                self.leave(cx.now_ns, id);
                 Ok(Outcome::Done)
             }
             Order::Routes(routes, forwarding, kind) => {
@@ -279,11 +287,12 @@ impl Service for Ethernet {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.deadline_ns
+        [self.deadline_ns, self.directory.segments.deadline_ns()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.expire(cx);
+        self.say_hello(cx.now_ns);
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {

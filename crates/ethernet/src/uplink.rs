@@ -33,6 +33,10 @@ pub(crate) const fn is_link(place: Place) -> bool {
 struct Seat {
     member: Membership,
     up: bool,
+    /// Much is lost on it.
+    poor: bool,
+    /// Another daemon forwards between its segment and the overlay.
+    standby: bool,
 }
 
 /// The links to one peer.
@@ -50,8 +54,8 @@ struct Bundle {
 
 impl Bundle {
     fn choose(&mut self) {
-        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.up);
-        let best = seats.min_by_key(|(_, seat)| (seat.member.metric, seat.member.id));
+        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.up && !seat.standby);
+        let best = seats.min_by_key(|(_, seat)| (seat.poor, seat.member.metric, seat.member.id));
         self.active = best.map(|(at, _)| at);
     }
 
@@ -81,6 +85,20 @@ pub(crate) struct Uplinks {
     /// The bundles that carry frames now, and whether one of them is for transit.
     up: Vec<Place>,
     transit: bool,
+    /// Links that stand by.
+    standbys: usize,
+}
+
+/// What there is to know of a link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub id: LinkId,
+    pub name: &'a Name,
+    pub up: bool,
+    pub transit: bool,
+    /// It leads to a segment that others are on as well.
+    pub segment: bool,
+    pub standby: bool,
 }
 
 fn place(at: usize) -> Place {
@@ -133,11 +151,21 @@ impl Uplinks {
                 counters: Counters::default(),
             });
             bundle.flush();
-            bundle.seats.push(Seat { member, up: false });
+            bundle.seats.push(Seat { member, up: false, poor: false, standby: false });
             bundle.choose();
         }
         self.list();
         Ok(place(at))
+    }
+
+    /// Sends the frames of a link by another carrier from now on.
+    pub fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
+        let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
+        let Some(bundle) = bundle else { return };
+        bundle.flush();
+        if let Some(seat) = bundle.seats.iter_mut().find(|seat| seat.member.id == id) {
+            seat.member.carrier = carrier;
+        }
     }
 
     /// Removes a link. Says which place is no more, if it was the last to its peer.
@@ -163,7 +191,7 @@ impl Uplinks {
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
         let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
-        seat.up = standing.up;
+        (seat.up, seat.poor) = (standing.up, standing.poor);
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
@@ -171,7 +199,61 @@ impl Uplinks {
         changed.then(|| place(at))
     }
 
+    /// Has a link stand by, or no longer. Says which place it is, if that place now carries frames or
+    /// no longer does.
+    pub fn stand_by(&mut self, id: LinkId, standby: bool) -> Option<Place> {
+        let at = *self.links.get(&id)?;
+        let bundle = self.bundles.get_mut(at)?.as_mut()?;
+        bundle.flush();
+        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
+        seat.standby = standby;
+        let before = bundle.active.is_some();
+        bundle.choose();
+        let changed = bundle.active.is_some() != before;
+        self.list();
+        changed.then(|| place(at))
+    }
+
+    /// Every link, with its place.
+    pub fn members(&self) -> impl Iterator<Item = (Place, Known<'_>)> {
+        self.bundles.iter().enumerate().flat_map(|(at, bundle)| {
+            let seats = bundle.iter().flat_map(|bundle| &bundle.seats);
+            seats.map(move |Seat { member, up, standby, .. }| {
+                let Membership { id, transit, segment, .. } = member;
+                let known = Known {
+                    id: *id,
+                    name: &member.name,
+                    up: *up,
+                    transit: *transit,
+                    segment: *segment,
+                    standby: *standby,
+                };
+                (place(at), known)
+            })
+        })
+    }
+
+    /// Whether a link stands by.
+    #[inline]
+    pub fn is_standby(&self, id: LinkId) -> bool {
+        self.standbys > 0 && self.members().any(|(_, known)| known.id == id && known.standby)
+    }
+
+    /// Sends one frame of ours by a link, whether it carries the group's frames or not.
+    pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
+        let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
+        let Some(bundle) = bundle else { return };
+        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id && seat.up);
+        if let Some(seat) = seat {
+            // One that does not leave is counted at the link; the next follows soon.
+            let _ = seat.member.carrier.push(frame);
+            seat.member.carrier.flush();
+        }
+    }
+
     fn list(&mut self) {
+        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats);
+        self.standbys = standbys.filter(|seat| seat.standby).count();
         let up = self.bundles.iter().enumerate();
         let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
         self.up = up.map(|(at, _)| place(at)).collect();
@@ -247,7 +329,8 @@ impl Uplinks {
             let seat = bundle.active().or(bundle.seats.first())?;
             let drops = bundle.counters.by_name().into_iter();
             let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
-            Some((seat.member.id, drops.collect()))
+            let standby = ("standby".to_owned(), u64::from(seat.standby));
+            Some((seat.member.id, drops.chain([standby]).collect()))
         };
         self.bundles.iter().flatten().filter_map(of).collect()
     }
@@ -338,6 +421,7 @@ mod tests {
             peer: peer.into(),
             metric,
             transit: id == 9,
+            segment: false,
             notices: None,
             carrier: Box::new(Nowhere),
         }
@@ -350,8 +434,8 @@ mod tests {
     #[test]
     fn links_to_one_peer_stand_in_for_each_other() {
         let mut uplinks = Uplinks::default();
-        let up = Standing { up: true, rtt_ns: None };
-        let down = Standing { up: false, rtt_ns: None };
+        let up = Standing { up: true, poor: false, rtt_ns: None };
+        let down = Standing { up: false, poor: false, rtt_ns: None };
         let a = uplinks.join(member(1, "a", 100)).unwrap();
         assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
         let b = uplinks.join(member(3, "b", 100)).unwrap();
@@ -372,7 +456,7 @@ mod tests {
     #[test]
     fn frames_pass_between_links_only_where_that_is_allowed() {
         let mut uplinks = Uplinks::default();
-        let up = Standing { up: true, rtt_ns: None };
+        let up = Standing { up: true, poor: false, rtt_ns: None };
         let places: Vec<Place> = [(1, "a"), (2, "b"), (9, "c")]
             .map(|(id, peer)| {
                 let place = uplinks.join(member(id, peer, 1)).unwrap();

@@ -177,6 +177,8 @@ pub struct Arrivals {
 pub struct Standing {
     /// Whether it does.
     pub up: bool,
+    /// Whether much is lost on it: of several links to a peer the others are preferred.
+    pub poor: bool,
     /// Round trip in nanoseconds, where it is known.
     pub rtt_ns: Option<u64>,
 }
@@ -193,6 +195,9 @@ pub enum Message {
     Here(LinkId, Vec<Mac>),
     /// It does not have them any more.
     Gone(LinkId, Vec<Mac>),
+    /// The link sends in another way from now on: it was opened after its group had joined it, or
+    /// opened anew.
+    Carrier(LinkId, Box<dyn Carrier>),
 }
 
 /// What the shard of a group tells the peer behind a link.
@@ -217,6 +222,8 @@ pub struct Membership {
     pub metric: u16,
     /// Whether frames of other links may leave by it.
     pub transit: bool,
+    /// Whether it leads to a network segment that others are on as well, rather than to one peer.
+    pub segment: bool,
     /// Where to tell our own addresses, if the peer wants to know them.
     pub notices: Option<Sender<Notice>>,
     /// The way out.

@@ -21,6 +21,7 @@ pub mod checksum;
 pub mod ethernet;
 mod field;
 pub mod frame;
+pub mod hello;
 pub mod ipv4;
 pub mod ipv6;
 pub mod local;

@@ -216,6 +216,7 @@ impl Host {
                 peer: format!("h{peer}"),
                 metric: under as u16,
                 transit,
+                segment: false,
                 notices: Some(self.notices.0.clone()),
                 carrier: Box::new(carrier),
             };
@@ -355,7 +356,7 @@ fn happened(
         What::Up | What::Down => {
             seat.up = event.what == What::Up;
             for id in seat.links.values() {
-                let standing = Standing { up: seat.up, rtt_ns: None };
+                let standing = Standing { up: seat.up, poor: false, rtt_ns: None };
                 if let Some(group) = room_of(id) {
                     let _ = rooms[group].inbox.insist(Message::Standing(*id, standing));
                     let changes = rooms[group].directory.stands(place(*id), seat.up);

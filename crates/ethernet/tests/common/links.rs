@@ -46,6 +46,7 @@ pub struct Group {
     shard: Shard,
     inbox: Sender<Message>,
     wires: BTreeMap<u32, Wire>,
+    now: u64,
 }
 
 impl Group {
@@ -56,11 +57,17 @@ impl Group {
 
     /// As [`Self::new`]; with links that carry no unfinished frames if `finished`.
     pub fn of(links: &[bool], finished: bool) -> Self {
+        let links: Vec<_> = links.iter().map(|transit| (*transit, false)).collect();
+        Self::with_segments(&links, finished)
+    }
+
+    /// With links, each for transit or not, and to a segment or not.
+    pub fn with_segments(links: &[(bool, bool)], finished: bool) -> Self {
         let service = Box::new(Ethernet::new());
         let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
         let Ok(Outcome::Inbox(inbox)) = shard.order(Order::Inbox) else { panic!("no inbox") };
         let mut wires = BTreeMap::new();
-        for (at, &transit) in links.iter().enumerate() {
+        for (at, &(transit, segment)) in links.iter().enumerate() {
             let wire = Wire { finished, ..Wire::default() };
             let id = LinkId(at as u32);
             let member = Membership {
@@ -69,14 +76,17 @@ impl Group {
                 peer: format!("h{at}"),
                 metric: 1,
                 transit,
+                segment,
                 notices: None,
                 carrier: Box::new(wire.clone()),
             };
             shard.order(Order::Join(member)).unwrap();
-            inbox.insist(Message::Standing(id, Standing { up: true, rtt_ns: None })).unwrap();
+            inbox
+                .insist(Message::Standing(id, Standing { up: true, poor: false, rtt_ns: None }))
+                .unwrap();
             wires.insert(id.0, wire);
         }
-        Self { shard, inbox, wires }
+        Self { shard, inbox, wires, now: 1 }
     }
 
     /// A frame comes by a link.
@@ -96,7 +106,13 @@ impl Group {
         let arrival = Arrival { at: 0..frame.len(), offload, hops: 1, flood: number };
         let arrivals = Arrivals { link: LinkId(link), bytes, frames: vec![arrival] };
         self.inbox.push(Message::Arrivals(arrivals)).unwrap();
-        self.shard.step(1, 8).unwrap();
+        self.shard.step(self.now, 8).unwrap();
+    }
+
+    /// Does what is due at a time, in nanoseconds.
+    pub fn step(&mut self, now: u64) {
+        self.now = now;
+        self.shard.step(now, 8).unwrap();
     }
 
     /// By which links frames left since the last call, with their numbers.

@@ -134,6 +134,7 @@ impl Links {
             peer: spec.peer_label(),
             metric: spec.metric,
             transit: spec.transit,
+            segment: matches!(spec.kind, LinkKind::Raw(_)),
             notices: tells.then_some(notices),
             carrier,
         };
@@ -173,7 +174,7 @@ impl Links {
             }
             (Some(Receives::Stream(stream)), _) => stream.start(cx),
             (Some(Receives::Raw(raw)), _) => raw.start(),
-            _ => link.inbox.stands(Standing { up: true, rtt_ns: None }),
+            _ => link.inbox.stands(Standing { up: true, poor: false, rtt_ns: None }),
         }
         self.hear();
     }

@@ -169,7 +169,7 @@ impl TunnelSocket {
         if let Some(seat) = seat.filter(|seat| seat.up)
             && let Some(inbox) = seat.links.get(&vni)
         {
-            inbox.stands(Standing { up: true, rtt_ns: None });
+            inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
         }
         self.tick(moment);
     }
@@ -339,7 +339,7 @@ impl TunnelSocket {
                 seat.up = event.what == What::Up;
                 seat.ups = seat.ups.saturating_add(u64::from(seat.up));
                 for inbox in seat.links.values() {
-                    inbox.stands(Standing { up: seat.up, rtt_ns: None });
+                    inbox.stands(Standing { up: seat.up, poor: false, rtt_ns: None });
                     self.turned.push((inbox.id, seat.up));
                     let state = if seat.up { "up" } else { "down" };
                     log::info!(link = inbox.name.as_str(), state; "link");

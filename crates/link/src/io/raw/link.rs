@@ -147,7 +147,7 @@ impl RawLink {
 
     fn stands(&self) {
         if self.started {
-            self.inbox.stands(Standing { up: self.socket.is_some(), rtt_ns: None });
+            self.inbox.stands(Standing { up: self.socket.is_some(), poor: false, rtt_ns: None });
         }
     }
 

@@ -111,7 +111,7 @@ impl StreamLink {
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
         if self.live.is_some() {
-            self.inbox.stands(Standing { up: true, rtt_ns: None });
+            self.inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
         } else if self.connects {
             self.connect(cx);
         }
@@ -225,7 +225,7 @@ impl StreamLink {
         *self.pipe.now() = Some(attempt.connection);
         self.ups = self.ups.saturating_add(1);
         if self.started && !was_up {
-            self.inbox.stands(Standing { up: true, rtt_ns: None });
+            self.inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
         }
         if let Some(more) = self.log.admit(cx.now_ns) {
             let (link, from) = (self.inbox.name.as_str(), attempt.from);
@@ -264,7 +264,7 @@ impl StreamLink {
         self.say(now_ns, &reason);
         self.reason = reason;
         if self.started {
-            self.inbox.stands(Standing { up: false, rtt_ns: None });
+            self.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
         }
         self.later(now_ns);
     }

@@ -1,0 +1,189 @@
+//! Rings of daemons by links of every kind, some of them to network segments: what is for many ends.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::links::Group;
+
+const MS: u64 = 1_000_000;
+
+/// How two neighbours in a ring are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// By a link that carries numbers, as tunnels do.
+    Numbered,
+    /// By a link that carries none.
+    Bare,
+    /// By a segment on which both are, and a station.
+    Segment,
+    /// By a segment on which the first does not hear.
+    Deaf,
+}
+
+const KINDS: [Kind; 4] = [Kind::Numbered, Kind::Bare, Kind::Segment, Kind::Deaf];
+
+/// A frame under way: the daemon and link that it comes to, its number, its bytes.
+type UnderWay = (usize, u32, Option<u64>, Vec<u8>);
+
+/// Link 0 of each daemon leads to a station of its own, 1 to the next daemon, 2 to the one before.
+struct Ring {
+    kinds: Vec<Kind>,
+    groups: Vec<Group>,
+    now: u64,
+    /// By when they arrive.
+    wire: BTreeMap<(u64, u64), UnderWay>,
+    sent: u64,
+    /// How many frames each daemon's station, and each segment's, got.
+    stations: Vec<u64>,
+    segments: Vec<u64>,
+}
+
+fn is_hello(frame: &[u8]) -> bool {
+    frame[..6] == causeway_wire::hello::ADDRESS
+}
+
+impl Ring {
+    fn new(kinds: &[Kind]) -> Self {
+        let count = kinds.len();
+        let segment = |at: usize| matches!(kinds[at % count], Kind::Segment | Kind::Deaf);
+        let groups = (0..count).map(|at| {
+            let before = segment(at + count - 1);
+            Group::with_segments(&[(true, false), (true, segment(at)), (true, before)], false)
+        });
+        Self {
+            groups: groups.collect(),
+            kinds: kinds.to_vec(),
+            now: 1,
+            wire: BTreeMap::new(),
+            sent: 0,
+            stations: vec![0; count],
+            segments: vec![0; count],
+        }
+    }
+
+    /// What left by the links of a daemon is under way.
+    fn post(&mut self, at: usize) {
+        let count = self.groups.len();
+        for (link, number, frame) in self.groups[at].frames() {
+            // Each link has a delay of its own.
+            let delay = (1 + at as u64 * 3 + u64::from(link) * 2) * MS;
+            let (to, back, edge) = match link {
+                0 => {
+                    self.stations[at] += u64::from(!is_hello(&frame));
+                    continue;
+                }
+                1 => ((at + 1) % count, 2, at),
+                _ => ((at + count - 1) % count, 1, (at + count - 1) % count),
+            };
+            let kind = self.kinds[edge];
+            if matches!(kind, Kind::Segment | Kind::Deaf) {
+                self.segments[edge] += u64::from(!is_hello(&frame));
+            }
+            // The end of an edge that its daemon has as its next hears nothing.
+            if kind == Kind::Deaf && back == 1 {
+                continue;
+            }
+            let number = number.filter(|_| kind == Kind::Numbered);
+            self.sent += 1;
+            self.wire.insert((self.now + delay, self.sent), (to, back, number, frame));
+        }
+    }
+
+    fn run(&mut self, ns: u64) {
+        let end = self.now + ns;
+        while self.now < end {
+            self.now += MS;
+            while let Some(first) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
+                let (to, link, number, frame) = first.remove();
+                self.groups[to].bring(link, number, &frame);
+                self.post(to);
+            }
+            for at in 0..self.groups.len() {
+                self.groups[at].step(self.now);
+                self.post(at);
+            }
+        }
+    }
+
+    /// The station of a daemon says something to all, or the one on an edge's segment. Gives how many
+    /// frames stations and segments got, without hellos.
+    fn say(&mut self, from: Result<usize, usize>, text: &str) -> (Vec<u64>, Vec<u64>) {
+        self.stations.fill(0);
+        self.segments.fill(0);
+        let (Ok(at) | Err(at)) = from;
+        let source = [2, 0, 0, 0, u8::from(from.is_ok()), at as u8];
+        let frame = [&[0xff; 6][..], &source, &[0x88, 0xb5], text.as_bytes()].concat();
+        let hear = match from {
+            Ok(at) => vec![(at, 0)],
+            Err(edge) => {
+                let next = ((edge + 1) % self.groups.len(), 2);
+                let deaf = self.kinds[edge] == Kind::Deaf;
+                if deaf { vec![next] } else { vec![(edge, 1), next] }
+            }
+        };
+        for (at, link) in hear {
+            self.groups[at].bring(link, None, &frame);
+            self.post(at);
+        }
+        self.run(400 * MS);
+        if self.under_way() > 0 {
+            // What is left to the brake: it ends then.
+            assert!(self.deaf() > 1, "{:?}: what {from:?} said goes round and round", self.kinds);
+            self.run(2_000 * MS);
+            assert_eq!(self.under_way(), 0, "{:?}: {from:?} is not braked", self.kinds);
+        }
+        (self.stations.clone(), self.segments.clone())
+    }
+
+    fn under_way(&self) -> usize {
+        self.wire.values().filter(|(.., frame)| !is_hello(frame)).count()
+    }
+
+    fn deaf(&self) -> usize {
+        self.kinds.iter().filter(|kind| **kind == Kind::Deaf).count()
+    }
+}
+
+fn rings() -> Vec<Vec<Kind>> {
+    let mut all = Vec::new();
+    for count in 2..=4_u32 {
+        for mut code in 0..4_usize.pow(count) {
+            let mut kinds = Vec::new();
+            for _ in 0..count {
+                kinds.push(KINDS[code % 4]);
+                code /= 4;
+            }
+            all.push(kinds);
+        }
+    }
+    all
+}
+
+#[test]
+fn in_every_ring_of_kinds_a_broadcast_ends_and_each_station_hears_it_once() {
+    for kinds in rings() {
+        let mut ring = Ring::new(&kinds);
+        // Until all know which links stand by.
+        ring.run(1_500 * MS);
+        let is_segment = |edge: &usize| matches!(kinds[*edge], Kind::Segment | Kind::Deaf);
+        let stations = (0..kinds.len()).map(Ok);
+        let all: Vec<_> = stations.chain((0..kinds.len()).filter(is_segment).map(Err)).collect();
+        for from in all {
+            let (stations, segments) = ring.say(from, &format!("said by {from:?}"));
+            let context = format!("{kinds:?}: {from:?}: {stations:?} {segments:?}");
+            if ring.deaf() > 1 {
+                // A way there may have none back, by which to hear of it: only the end is sure.
+                continue;
+            }
+            for (at, count) in stations.iter().enumerate() {
+                // Where a segment has a deaf end, there may be one way only.
+                let least = u64::from(ring.deaf() == 0 && from != Ok(at));
+                assert!((least..=1).contains(count), "{context}");
+            }
+            for (edge, count) in segments.iter().enumerate() {
+                assert!(*count <= u64::from(from != Err(edge)), "{context}");
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Hellos: Ethernet frames by which daemons find out which of their links to network segments close a
+//! loop.
+//!
+//! A frame to a group address of our own, of IEEE's type for local experiments: magic and version,
+//! flags, hops, a count, the attachment that it speaks for, the hello's number, the largest attachment
+//! that it crossed, and the rivals of the attachment. An attachment is one link of one daemon to a
+//! segment.
+
+use crate::ethernet;
+use crate::field::{Reader, Truncated, Writer};
+
+/// Where hellos go: a locally administered group address.
+pub const ADDRESS: [u8; 6] = [0x03, 0x43, 0x57, 0x53, 0x45, 0x47];
+/// Their type: IEEE 802 local experimental 1.
+const TYPE: [u8; 2] = [0x88, 0xb5];
+/// Magic and version.
+const MAGIC: [u8; 4] = *b"CWS\x01";
+/// Length of what stands before the rivals, in bytes.
+const HEAD_LEN: usize = 14 + 36;
+/// Length of an attachment, in bytes.
+const ATTACHMENT_LEN: usize = 12;
+/// Most rivals of one hello.
+pub const RIVALS_MAX: usize = 32;
+/// Length of the longest hello, in bytes.
+pub const LEN_MAX: usize = HEAD_LEN + RIVALS_MAX * ATTACHMENT_LEN;
+/// Shortest Ethernet frame without its check sequence, in bytes.
+const LEN_MIN: usize = 60;
+
+/// The flag of a hello that leaves by the link that it speaks for, and is not passed on.
+const FLAG_NEAR: u8 = 1;
+
+/// One link of one daemon to a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Attachment {
+    /// The daemon's number, drawn at random for each group.
+    pub daemon: u64,
+    /// The link's number there.
+    pub link: u32,
+}
+
+/// A hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Whether it left by the link that it speaks for.
+    pub near: bool,
+    /// How many daemons have passed it on.
+    pub hops: u8,
+    /// For which link it speaks.
+    pub from: Attachment,
+    /// Counts the hellos of that link.
+    pub serial: u32,
+    /// The largest attachment that it crossed, both ends of each segment counted; zero for none.
+    pub crossed: Attachment,
+}
+
+/// Why a frame is no hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Cut off.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// Of another type, or version.
+    #[error("hello: another type or version")]
+    Foreign,
+}
+
+/// Whether a destination address, as a number, is that of hellos.
+pub const fn is_hello(destination: u64) -> bool {
+    destination == ethernet::number(ADDRESS)
+}
+
+fn attachment(bytes: [u8; ATTACHMENT_LEN]) -> Attachment {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
+    Attachment {
+        daemon: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        link: u32::from_be_bytes([i, j, k, l]),
+    }
+}
+
+fn put(w: &mut Writer<'_>, attachment: Attachment) {
+    w.put(attachment.daemon.to_be_bytes());
+    w.put(attachment.link.to_be_bytes());
+}
+
+/// Reads a frame: the hello, and the rivals that the attachment knows on its segment.
+///
+/// # Errors
+/// [`Error`] says what is wrong.
+pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = Attachment> + '_), Error> {
+    let mut r = Reader::new("hello", HEAD_LEN, frame)?;
+    let _addresses: [u8; 12] = r.take();
+    let (kind, magic): ([u8; 2], [u8; 4]) = (r.take(), r.take());
+    if kind != TYPE || magic != MAGIC {
+        return Err(Error::Foreign);
+    }
+    let [flags, hops, a, b] = r.take();
+    let count = usize::from(u16::from_be_bytes([a, b])).min(RIVALS_MAX);
+    let from = attachment(r.take());
+    let serial = r.u32_be();
+    let crossed = attachment(r.take());
+    let rest = frame.get(HEAD_LEN..).unwrap_or(&[]);
+    Truncated::check("rivals of a hello", count.saturating_mul(ATTACHMENT_LEN), rest.len())?;
+    let rivals = rest.as_chunks().0.iter().take(count).map(|bytes| attachment(*bytes));
+    let near = flags & FLAG_NEAR != 0;
+    Ok((Hello { near, hops, from, serial, crossed }, rivals))
+}
+
+/// Writes a frame and says how long it is; of the rivals the first [`RIVALS_MAX`].
+pub fn emit(hello: &Hello, rivals: &[Attachment], frame: &mut [u8; LEN_MAX]) -> usize {
+    let rivals = rivals.get(..RIVALS_MAX).unwrap_or(rivals);
+    let count = u16::try_from(rivals.len()).unwrap_or(0);
+    *frame = [0; LEN_MAX];
+    let mut w = Writer::new(frame);
+    w.put(ADDRESS);
+    // A locally administered address of the sender's own.
+    let [_, _, _, a, b, c, d, e] = hello.from.daemon.to_be_bytes();
+    w.put([0x02, a, b, c, d, e]);
+    w.put(TYPE);
+    w.put(MAGIC);
+    w.put([if hello.near { FLAG_NEAR } else { 0 }, hello.hops]);
+    w.put(count.to_be_bytes());
+    put(&mut w, hello.from);
+    w.put(hello.serial.to_be_bytes());
+    put(&mut w, hello.crossed);
+    for rival in rivals {
+        put(&mut w, *rival);
+    }
+    LEN_MIN.max(HEAD_LEN.saturating_add(rivals.len().saturating_mul(ATTACHMENT_LEN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(daemon: u64, link: u32) -> Attachment {
+        Attachment { daemon, link }
+    }
+
+    fn hello(near: bool) -> Hello {
+        Hello { near, hops: 3, from: at(9, 2), serial: 4, crossed: at(u64::MAX, 7) }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for count in [0, 1, RIVALS_MAX] {
+            let rivals: Vec<_> = (0..count as u64).map(|n| at(n, 5)).collect();
+            let mut frame = [0; LEN_MAX];
+            let len = emit(&hello(count == 1), &rivals, &mut frame);
+            assert!((LEN_MIN..=LEN_MAX).contains(&len));
+            let (read, others) = parse(&frame[..len]).unwrap();
+            assert_eq!((read, others.collect()), (hello(count == 1), rivals));
+        }
+    }
+
+    #[test]
+    fn hostile_frames_are_no_hellos() {
+        let mut frame = [0; LEN_MAX];
+        let len = emit(&hello(true), &[at(7, 7); 20], &mut frame);
+        for len in 0..len {
+            assert!(parse(&frame[..len]).is_err(), "{len}");
+        }
+        frame[14] ^= 1;
+        assert!(matches!(parse(&frame[..len]), Err(Error::Foreign)));
+    }
+}
