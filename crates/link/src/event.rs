@@ -18,6 +18,12 @@ pub enum What {
     Up,
     /// The peer no longer answers.
     Down,
+    /// The path to the peer became poor, or good again: of several the good ones are preferred.
+    Poor(bool),
+    /// Another host at this address uses the peer's private key.
+    Clone(SocketAddr),
+    /// The peer's time of day is so many ns behind what it was.
+    Behind(u64),
     /// A session was agreed on.
     Session,
     /// The longest datagram that gets to the peer has changed, in bytes of UDP payload.

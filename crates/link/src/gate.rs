@@ -10,7 +10,10 @@ use causeway_fabric::rate::Bucket;
 use zeroize::Zeroizing;
 
 use crate::handshake::{COOKIE_LEN, mac};
-use crate::limits::{COOKIE_NS, INITIATIONS_ALL, INITIATIONS_PROVEN, INITIATIONS_SOURCE, SOURCES};
+use crate::limits::{
+    COOKIE_NS, INITIATIONS_ADDRESS, INITIATIONS_ALL, INITIATIONS_KNOWN, INITIATIONS_PROVEN,
+    INITIATIONS_SOURCE, SOURCES,
+};
 use crate::moment::Moment;
 use crate::refusal::Refusal;
 
@@ -33,8 +36,12 @@ pub struct Gate {
     rotated: u64,
     all: Bucket,
     proven: Bucket,
+    /// Of addresses where peers are known to be.
+    known: Bucket,
     /// By source: without and with a cookie.
     sources: Box<[(Bucket, Bucket)]>,
+    /// By source and port, with a cookie: peers behind one address translator have a port each.
+    ports: Box<[Bucket]>,
 }
 
 impl Gate {
@@ -45,16 +52,20 @@ impl Gate {
             rotated: moment.now,
             all: Bucket::default(),
             proven: Bucket::default(),
+            known: Bucket::default(),
+            ports: vec![Bucket::default(); SOURCES].into(),
             sources: vec![(Bucket::default(), Bucket::default()); SOURCES].into(),
         }
     }
 
-    /// What to do with an initiation from `from` that has this cookie; all zero for none.
+    /// What to do with an initiation from `from` that has this cookie; all zero for none. `known` says
+    /// whether a peer is known to be there; it is asked of proven addresses only.
     pub fn admit(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
         cookie: &[u8; COOKIE_LEN],
+        known: impl FnOnce() -> bool,
     ) -> Verdict {
         let now = moment.now;
         self.rotate(moment);
@@ -66,8 +77,13 @@ impl Gate {
             return Verdict::Refuse(Refusal::Rate);
         };
         if proven {
-            let pass =
-                with.take(now, INITIATIONS_SOURCE) && self.proven.take(now, INITIATIONS_PROVEN);
+            let port = self.ports.get_mut(port_place_of(secret, from));
+            let pass = port.is_some_and(|port| port.take(now, INITIATIONS_SOURCE))
+                && if known() {
+                    self.known.take(now, INITIATIONS_KNOWN)
+                } else {
+                    with.take(now, INITIATIONS_ADDRESS) && self.proven.take(now, INITIATIONS_PROVEN)
+                };
             return if pass { Verdict::Pass } else { Verdict::Refuse(Refusal::Rate) };
         }
         if without.take(now, INITIATIONS_SOURCE) && self.all.take(now, INITIATIONS_ALL) {
@@ -106,6 +122,12 @@ fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
     cookie
 }
 
+/// Where a source is counted by its address and port.
+fn port_place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
+    let [a, b, ..] = cookie_of(secret, from);
+    usize::from(u16::from_be_bytes([a, b])) % SOURCES
+}
+
 /// Where a source is counted: by its IPv4 address, or the first half of its IPv6 address.
 fn place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
     let sum = match from.ip().to_canonical() {
@@ -137,7 +159,7 @@ mod tests {
             for i in 0..100_000_u32 {
                 m.now += 10_000;
                 let from = SocketAddr::from((i.to_be_bytes(), 9));
-                passed += u64::from(gate.admit(m, from, &[0; 16]) == Verdict::Pass);
+                passed += u64::from(gate.admit(m, from, &[0; 16], || false) == Verdict::Pass);
             }
             // One second, and the first burst.
             assert!(passed <= 2 * INITIATIONS_ALL + 1, "{passed}");
@@ -150,19 +172,62 @@ mod tests {
             let mut gate = Gate::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
             let cookie = loop {
-                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16]) {
+                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
             };
-            assert_eq!(gate.admit(m, from, &cookie), Verdict::Pass);
+            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Pass);
             let other = SocketAddr::from(([192, 0, 2, 1], 10));
-            assert!(matches!(gate.admit(m, other, &cookie), Verdict::Ask(_)));
+            assert!(matches!(gate.admit(m, other, &cookie, || false), Verdict::Ask(_)));
             let mut wrong = cookie;
             wrong[15] ^= 1;
-            assert!(matches!(gate.admit(m, from, &wrong), Verdict::Ask(_)));
-            let passed = (0..100).filter(|_| gate.admit(m, from, &cookie) == Verdict::Pass).count();
+            assert!(matches!(gate.admit(m, from, &wrong, || false), Verdict::Ask(_)));
+            let passed = (0..100)
+                .filter(|_| gate.admit(m, from, &cookie, || false) == Verdict::Pass)
+                .count();
             assert_eq!(passed as u64, INITIATIONS_SOURCE - 1);
-            assert_eq!(gate.admit(m, from, &cookie), Verdict::Refuse(Refusal::Rate));
+            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Refuse(Refusal::Rate));
+        });
+    }
+
+    #[test]
+    fn peers_behind_one_address_are_admitted_within_two_seconds() {
+        moment(0, |m| {
+            let mut gate = Gate::new(m);
+            let peers = (0..60).map(|n| SocketAddr::from(([192, 0, 2, 1], 1_000 + n)));
+            let mut waiting: Vec<_> = peers.map(|from| (from, [0; 16])).collect();
+            for _ in 0..20 {
+                waiting.retain_mut(|(from, cookie)| match gate.admit(m, *from, cookie, || false) {
+                    Verdict::Pass => false,
+                    Verdict::Ask(new) => {
+                        *cookie = new;
+                        true
+                    }
+                    Verdict::Refuse(_) => true,
+                });
+                m.now += 100_000_000;
+            }
+            assert_eq!(waiting.len(), 0);
+        });
+    }
+
+    #[test]
+    fn known_peers_pass_while_others_use_up_what_is_for_strangers() {
+        moment(0, |m| {
+            let mut gate = Gate::new(m);
+            let prove = |gate: &mut Gate, m: &mut Moment<'_>, from| loop {
+                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
+                    break cookie;
+                }
+            };
+            let peer = SocketAddr::from(([192, 0, 2, 1], 9));
+            let cookie = prove(&mut gate, m, peer);
+            for n in 0..2_000_u32 {
+                let from = SocketAddr::from((n.to_be_bytes(), 9));
+                let cookie = cookie_of(&gate.secrets[0], from);
+                gate.admit(m, from, &cookie, || false);
+            }
+            assert_eq!(gate.admit(m, peer, &cookie, || true), Verdict::Pass);
         });
     }
 
@@ -176,7 +241,7 @@ mod tests {
                 m.now += passed;
                 // Drains what others used up, so that only the cookie decides.
                 gate.all = Bucket::emptied(m.now);
-                assert_eq!(gate.admit(m, from, &cookie) == Verdict::Pass, expected);
+                assert_eq!(gate.admit(m, from, &cookie, || false) == Verdict::Pass, expected);
             }
         });
     }

@@ -3,21 +3,24 @@
 //! Heartbeats leave in steady time; the peer answers each at once. Some are padded to the length
 //! of the longest datagram in use, or to one that might be: the longest that is answered is used.
 //! When long ones are no longer answered while short ones are, datagrams become short at once and
-//! the search begins anew.
+//! the search begins anew. Where not even those of 1280 bytes get there, which every path of IPv6 has to
+//! carry, the longest that does is used, down to what IPv4 asks of every host.
 
 use std::collections::VecDeque;
 
 use crate::limits::{
-    DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_SAFE, HEARTBEAT_NS, HEARTBEATS_KEPT, HEARTBEATS_MISSED,
-    LENGTH_CHECK_NS, LENGTH_CHECKS_MISSED, SEARCH_NS, VOLLEY_NS, VOLLEYS,
+    ANSWER_NS_MAX, CLEAN_NS, CLEAN_OF_10000, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN,
+    DATAGRAM_BYTES_SAFE, FLAP_NS, HEARTBEAT_NS, HEARTBEATS_GOOD, HEARTBEATS_GOOD_MAX,
+    HEARTBEATS_KEPT, HEARTBEATS_MISSED, HEARTBEATS_POOR, LENGTH_CHECK_NS, LENGTH_CHECKS_MISSED,
+    LOSS_SAMPLE, LOSSY_OF_10000, SEARCH_NS, SHORTER_NS, VOLLEY_NS, VOLLEYS,
 };
 
-/// Lengths that are common on the way, in bytes of UDP payload: MTUs of 1280, 1400, 1420, 1440,
+/// Lengths that are common on the way, in bytes of UDP payload: every hundred bytes up to 1200, MTUs of 1280, 1400, 1420, 1440,
 /// 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's headers, and
 /// of 1500 and 9000 less IPv4's.
-const LENGTHS: [usize; 17] = [
-    1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444, 1_452, 1_472, 3_952, 7_952, 8_952,
-    8_972, 16_336, 32_720, 65_488,
+const LENGTHS: [usize; 24] = [
+    548, 652, 752, 852, 952, 1_052, 1_152, 1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444,
+    1_452, 1_472, 3_952, 7_952, 8_952, 8_972, 16_336, 32_720, 65_488,
 ];
 
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +36,8 @@ pub struct Changes {
     pub up: Option<bool>,
     /// The longest datagram is another.
     pub datagram: Option<usize>,
+    /// The path became poor, or good again.
+    pub poor: Option<bool>,
 }
 
 /// The health of one tunnel.
@@ -43,10 +48,30 @@ pub struct Health {
     beats: VecDeque<Beat>,
     next_beat: u64,
     rtt: Option<u64>,
+    /// How much round trips differ from the smoothed one, smoothed.
+    variation: u64,
+    /// When the peer last proved that it receives from us: by an answer, or by a frame, which it
+    /// sends only while we are up to it.
+    proven: u64,
+    /// Whether another path to the peer is to be preferred.
+    poor: bool,
+    /// How often the path became poor, and since when it has been good.
+    flaps: u32,
+    good_since: u64,
     /// The longest datagram that gets there.
     datagram: usize,
+    /// Whether one of that length was answered.
+    verified: bool,
+    /// The longest that was answered since the search began, and when a shorter one is used than
+    /// that in use.
+    answered: usize,
+    decide: u64,
     /// The longest that leaves this host.
     longest: usize,
+    /// Datagrams that the peer reported on since loss was last looked at: sent, and lost.
+    reported: (u64, u64),
+    /// Whether so much is lost that segments are cut, and until when at least.
+    lossy: Option<u64>,
     next_check: u64,
     /// The last look whether long datagrams get there, and how many before it were missed.
     check: Option<u64>,
@@ -58,14 +83,24 @@ pub struct Health {
 impl Health {
     /// Of a tunnel whose datagrams may be `longest` bytes when they leave this host.
     pub fn new(longest: usize) -> Self {
-        let longest = longest.clamp(DATAGRAM_BYTES_SAFE, DATAGRAM_BYTES_MAX);
+        let longest = longest.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX);
         Self {
             up: false,
             beats: VecDeque::with_capacity(HEARTBEATS_KEPT),
             next_beat: 0,
             rtt: None,
-            datagram: DATAGRAM_BYTES_SAFE,
+            variation: 0,
+            proven: 0,
+            poor: false,
+            flaps: 0,
+            good_since: 0,
+            datagram: DATAGRAM_BYTES_SAFE.min(longest),
+            verified: false,
+            answered: 0,
+            decide: u64::MAX,
             longest,
+            reported: (0, 0),
+            lossy: None,
             next_check: 0,
             check: None,
             missed: 0,
@@ -84,11 +119,34 @@ impl Health {
         self.rtt
     }
 
+    /// Whether much is lost on the path, or was a short while ago.
+    pub const fn is_poor(&self) -> bool {
+        self.poor
+    }
+
+    /// How long an answer takes at most: four deviations above the smoothed round trip, as TCP waits
+    /// (RFC 6298), in ns.
+    fn patience(&self) -> u64 {
+        let rtt = self.rtt.unwrap_or(0);
+        rtt.saturating_add(self.variation.saturating_mul(4)).min(ANSWER_NS_MAX)
+    }
+
+    /// The peer sent a frame: it deems us up.
+    pub const fn prove(&mut self, now: u64) {
+        self.proven = now;
+    }
+
     /// Of the last heartbeats that should have been answered by `now`: how many, and how many
     /// were not.
     pub fn loss(&self, now: u64) -> (usize, usize) {
-        let due =
-            self.beats.iter().filter(|b| b.answered || b.time.saturating_add(HEARTBEAT_NS) <= now);
+        self.loss_since(0, now)
+    }
+
+    /// The same of those from a time on.
+    fn loss_since(&self, since: u64, now: u64) -> (usize, usize) {
+        let wait = self.patience().max(HEARTBEAT_NS);
+        let all = self.beats.iter().filter(|beat| beat.time >= since);
+        let due = all.filter(|beat| beat.answered || beat.time.saturating_add(wait) <= now);
         due.fold((0, 0), |(all, lost): (usize, usize), beat| {
             (all.saturating_add(1), lost.saturating_add(usize::from(!beat.answered)))
         })
@@ -111,7 +169,8 @@ impl Health {
 
     /// When [`Health::tick`] has something to do.
     pub fn deadline(&self) -> u64 {
-        let long = if self.up { self.next_volley.min(self.next_check) } else { u64::MAX };
+        let long = self.next_volley.min(self.next_check).min(self.decide);
+        let long = if self.up { long } else { u64::MAX };
         self.next_beat.min(long)
     }
 
@@ -120,14 +179,13 @@ impl Health {
     pub fn tick(&mut self, now: u64, mut send: impl FnMut(usize)) -> Changes {
         let mut changes = Changes::default();
         if now >= self.next_beat {
-            let last = self.beats.iter().rev().take(HEARTBEATS_MISSED);
-            if self.up
-                && last.clone().count() == HEARTBEATS_MISSED
-                && last.clone().all(|b| !b.answered)
-            {
+            let silence = HEARTBEAT_NS.saturating_mul(HEARTBEATS_MISSED);
+            let silence = silence.saturating_add(self.patience());
+            if self.up && self.proven.saturating_add(silence) <= now {
                 self.up = false;
                 changes.up = Some(false);
             }
+            changes.poor = self.judge(now);
             if self.beats.len() >= HEARTBEATS_KEPT {
                 self.beats.pop_front();
             }
@@ -141,6 +199,36 @@ impl Health {
         changes
     }
 
+    /// Whether the path is poor; says so where that is new.
+    fn judge(&mut self, now: u64) -> Option<bool> {
+        let wait = self.patience().max(HEARTBEAT_NS);
+        if !self.poor {
+            if now.saturating_sub(self.good_since) >= FLAP_NS {
+                self.flaps = 0;
+            }
+            // Those lost before it was good do not count again.
+            let (_, lost) = self.loss_since(self.good_since, now);
+            let lossy = lost >= HEARTBEATS_POOR;
+            let fell = !self.up && self.rtt.is_some();
+            if !lossy && !fell {
+                return None;
+            }
+            self.poor = true;
+            self.flaps = self.flaps.saturating_add(1);
+            return Some(true);
+        }
+        let due =
+            self.beats.iter().rev().filter(|b| b.answered || b.time.saturating_add(wait) <= now);
+        let steady = due.take_while(|beat| beat.answered).count();
+        let doublings = self.flaps.saturating_sub(1).min(8);
+        let needed = (HEARTBEATS_GOOD << doublings).min(HEARTBEATS_GOOD_MAX);
+        if !self.up || steady < needed {
+            return None;
+        }
+        (self.poor, self.good_since) = (false, now);
+        Some(false)
+    }
+
     fn tick_lengths(&mut self, now: u64, send: &mut impl FnMut(usize)) -> Option<usize> {
         if now >= self.next_check {
             self.next_check = now.saturating_add(LENGTH_CHECK_NS);
@@ -150,9 +238,15 @@ impl Health {
                     return self.shrink(now);
                 }
             }
-            if self.datagram > DATAGRAM_BYTES_SAFE {
+            if self.verified {
                 self.check = Some(now);
                 send(self.datagram);
+            }
+        }
+        if now >= self.decide {
+            self.decide = u64::MAX;
+            if !self.verified {
+                return self.shorten();
             }
         }
         if now >= self.next_volley {
@@ -162,10 +256,15 @@ impl Health {
             self.volleys_left = self.volleys_left.saturating_sub(1);
             let pause = if self.volleys_left == 0 { SEARCH_NS } else { VOLLEY_NS };
             self.next_volley = now.saturating_add(pause);
-            let may =
-                |length: &usize| (self.datagram.saturating_add(1)..self.longest).contains(length);
+            if self.decide == u64::MAX && !self.verified {
+                let wait = SHORTER_NS.saturating_add(self.patience());
+                self.decide = now.saturating_add(wait);
+            }
+            // Down to the shortest, where nothing is known of the one in use.
+            let least = if self.verified { self.datagram.saturating_add(1) } else { 0 };
+            let may = |length: &usize| (least..self.longest).contains(length);
             LENGTHS.iter().copied().filter(may).for_each(&mut *send);
-            if self.datagram < self.longest {
+            if self.datagram < self.longest || !self.verified {
                 send(self.longest);
             }
         }
@@ -182,12 +281,8 @@ impl Health {
             if std::mem::replace(&mut beat.answered, true) {
                 return changes;
             }
-            let trip = now.saturating_sub(time);
-            // Seven parts of what was, one of what is.
-            self.rtt = Some(match self.rtt {
-                Some(rtt) => rtt.saturating_sub(rtt / 8).saturating_add(trip / 8),
-                None => trip,
-            });
+            self.measure(now.saturating_sub(time));
+            self.proven = now;
             if !self.up {
                 self.up = true;
                 changes.up = Some(true);
@@ -199,6 +294,10 @@ impl Health {
             }
             // Late answers do not count: the path may have changed since.
             let fresh = now.saturating_sub(time) < SEARCH_NS;
+            if fresh && self.up && length <= self.longest {
+                self.answered = self.answered.max(length);
+                self.verified |= length >= self.datagram;
+            }
             if fresh && length > self.datagram && length <= self.longest && self.up {
                 self.datagram = length;
                 (self.check, self.missed) = (None, 0);
@@ -208,17 +307,70 @@ impl Health {
         changes
     }
 
+    fn measure(&mut self, trip: u64) {
+        let Some(rtt) = self.rtt else {
+            (self.rtt, self.variation) = (Some(trip), trip / 2);
+            return;
+        };
+        let differs = rtt.abs_diff(trip);
+        let variation = self.variation;
+        self.variation = variation.saturating_sub(variation / 4).saturating_add(differs / 4);
+        // Seven parts of what was, one of what is.
+        self.rtt = Some(rtt.saturating_sub(rtt / 8).saturating_add(trip / 8));
+    }
+
+    /// The peer reports how many datagrams came of those that were sent. Says whether segments are to
+    /// be cut, where that is new.
+    pub fn delivered(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
+        let (all, lost) = self.reported;
+        let (all, lost) =
+            (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(came)));
+        self.reported = (all, lost);
+        if all < LOSS_SAMPLE {
+            return None;
+        }
+        self.reported = (0, 0);
+        let of_10000 = lost.saturating_mul(10_000).checked_div(all)?;
+        let was = self.lossy.is_some();
+        if of_10000 >= LOSSY_OF_10000 || (was && of_10000 > CLEAN_OF_10000) {
+            self.lossy = Some(now.saturating_add(CLEAN_NS));
+        } else if self.lossy.is_some_and(|until| until <= now) {
+            self.lossy = None;
+        }
+        (self.lossy.is_some() != was).then_some(!was)
+    }
+
+    /// Whether segments are to be cut.
+    pub const fn is_lossy(&self) -> bool {
+        self.lossy.is_some()
+    }
+
     /// Long datagrams do not get there, as was found here or said by the underlay. Says the new
     /// length, where it is new.
     pub fn shrink(&mut self, now: u64) -> Option<usize> {
         self.search(now.saturating_add(VOLLEY_NS));
-        let changed = self.datagram != DATAGRAM_BYTES_SAFE;
-        self.datagram = DATAGRAM_BYTES_SAFE;
-        changed.then_some(self.datagram)
+        let before = self.datagram;
+        // Once those of 1280 bytes do not get there, only the shortest are sure to.
+        let short =
+            if before > DATAGRAM_BYTES_SAFE { DATAGRAM_BYTES_SAFE } else { DATAGRAM_BYTES_MIN };
+        self.datagram = short.min(self.longest);
+        (before != self.datagram).then_some(self.datagram)
+    }
+
+    /// The length in use is answered by none, so the longest counts that was answered.
+    fn shorten(&mut self) -> Option<usize> {
+        let before = self.datagram;
+        self.datagram = self.answered.clamp(DATAGRAM_BYTES_MIN, self.longest);
+        self.verified = self.answered >= self.datagram;
+        if !self.verified {
+            self.search(self.next_check.min(self.next_beat));
+        }
+        (before != self.datagram).then_some(self.datagram)
     }
 
     fn search(&mut self, at: u64) {
         (self.check, self.missed) = (None, 0);
+        (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);
         self.next_volley = at;
         self.volleys_left = 0;
     }
@@ -255,6 +407,81 @@ mod tests {
         assert_eq!(health.loss(4_000_000_000), (8, 4));
     }
 
+    /// Plays a path whose answers come `rtt` ms later, or never where `lost` says so. Gives the changes.
+    fn delayed(health: &mut Health, ms: u64, rtt: u64, lost: impl Fn(u64) -> bool) -> Vec<Changes> {
+        let (mut all, mut answers) = (Vec::new(), VecDeque::new());
+        for now in 0..ms {
+            let mut sent = Vec::new();
+            all.push(health.tick(now * 1_000_000, |length| sent.push(length)));
+            for length in sent.into_iter().filter(|_| !lost(now)) {
+                answers.push_back((now + rtt, now, length));
+            }
+            while answers.front().is_some_and(|(at, ..)| *at <= now) {
+                let (at, time, length) = answers.pop_front().unwrap();
+                all.push(health.answered(at * 1_000_000, time * 1_000_000, length));
+            }
+        }
+        all.retain(|changes| *changes != Changes::default());
+        all
+    }
+
+    #[test]
+    fn a_long_round_trip_is_no_silence() {
+        for rtt in [1_400, 1_600, 3_000, 6_000] {
+            let mut health = Health::new(1_472);
+            let changes = delayed(&mut health, 60_000, rtt, |_| false);
+            let ups: Vec<_> = changes.iter().filter_map(|changes| changes.up).collect();
+            assert_eq!(ups, [true], "round trip of {rtt} ms");
+            assert_eq!(health.loss(60_000_000_000).1, 0, "round trip of {rtt} ms");
+        }
+    }
+
+    #[test]
+    fn frames_of_the_peer_prove_it_alive_while_heartbeats_are_lost() {
+        let mut health = Health::new(1_472);
+        play(&mut health, 0, 1_000, |_| 1_472);
+        for second in 1..20 {
+            health.prove(second * 1_000_000_000);
+            let changes = play(&mut health, second * 1_000, 1_000, |_| 0);
+            assert!(changes.iter().all(|changes| changes.up.is_none()), "second {second}");
+        }
+        assert!(health.is_poor(), "another path is better");
+        let changes = play(&mut health, 20_000, 3_000, |_| 0);
+        assert!(changes.iter().any(|changes| changes.up == Some(false)), "neither comes");
+    }
+
+    #[test]
+    fn segments_are_cut_while_the_path_loses_more_than_they_bear() {
+        let mut health = Health::new(1_472);
+        let second = |n: u64| n * 1_000_000_000;
+        assert_eq!(health.delivered(second(1), 100_000, 99_990), None, "clean");
+        assert_eq!(health.delivered(second(2), 1_000, 900), None, "too few");
+        assert_eq!(health.delivered(second(3), 5_000, 5_000), Some(true));
+        // Less, but not clean.
+        assert_eq!(health.delivered(second(20), 10_000, 9_990), None);
+        assert_eq!(health.delivered(second(25), 10_000, 10_000), None, "not for long enough");
+        assert_eq!(health.delivered(second(31), 10_000, 10_000), Some(false));
+        assert_eq!(health.delivered(second(32), 10_000, u64::MAX), None, "nonsense");
+    }
+
+    #[test]
+    fn a_lossy_path_does_not_come_and_go() {
+        let mut health = Health::new(1_472);
+        // Four of five heartbeats are lost, after a good start.
+        let changes = delayed(&mut health, 120_000, 10, |ms| ms > 5_000 && ms / 500 % 5 != 0);
+        let poor: Vec<_> = changes.iter().filter_map(|changes| changes.poor).collect();
+        assert_eq!(poor, [true]);
+        // One that fails once is good again after two seconds, one that keeps failing later.
+        let mut health = Health::new(1_472);
+        let changes = delayed(&mut health, 60_000, 10, |ms| ms / 1_000 % 10 > 6);
+        let flips = changes.iter().filter(|changes| changes.poor.is_some()).count();
+        assert!(flips <= 8, "{flips}");
+        let mut health = Health::new(1_472);
+        let changes = delayed(&mut health, 12_000, 10, |ms| (3_000..6_000).contains(&ms));
+        let poor: Vec<_> = changes.iter().filter_map(|changes| changes.poor).collect();
+        assert_eq!(poor, [true, false]);
+    }
+
     #[test]
     fn the_longest_datagram_is_found_at_once() {
         for (longest, path, found) in [
@@ -262,12 +489,27 @@ mod tests {
             (1_472, 1_412, 1_412),
             (8_972, 1_472, 1_472),
             (65_507, 65_507, 65_507),
-            (1_000, 1_472, 1_232),
+            (1_000, 1_472, 1_000),
         ] {
             let mut health = Health::new(longest);
             play(&mut health, 0, 100, |_| path);
             assert_eq!(health.datagram(), found);
         }
+    }
+
+    #[test]
+    fn a_path_below_what_ipv6_asks_for_is_found_and_left_again() {
+        for (path, found) in [(1_172, 1_152), (1_000, 952), (548, 548)] {
+            let mut health = Health::new(1_472);
+            play(&mut health, 0, 4_000, |_| path);
+            assert_eq!((health.datagram(), health.is_up()), (found, true), "{path}");
+            play(&mut health, 4_000, 180_000, |_| 1_472);
+            assert_eq!(health.datagram(), 1_472, "{path}");
+        }
+        // One that becomes so narrow later.
+        let mut health = Health::new(1_472);
+        play(&mut health, 0, 30_000, |ms| if ms < 5_000 { 1_472 } else { 700 });
+        assert_eq!((health.datagram(), health.is_up()), (652, true));
     }
 
     #[test]

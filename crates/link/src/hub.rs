@@ -74,7 +74,9 @@ impl Hub {
             (Some((_, peer)), remote) => {
                 let others = self.by_key.get(peer).into_iter().flatten();
                 let mut others = others.filter_map(|other| self.tunnel(*other));
-                if others.any(|other| other.remote() == remote) {
+                if others.any(|other| {
+                    other.remote() == remote || remote.is_some_and(|at| other.is_configured(at))
+                }) {
                     return Err(AddError::Twice);
                 }
                 self.by_key.entry(*peer).or_default().push(number);
@@ -191,7 +193,12 @@ impl Hub {
     ) -> Result<(u16, Call), Refusal> {
         let own = self.own.clone().ok_or(Refusal::Peer)?;
         let (cookie, message) = split_init(body)?;
-        match self.gate.admit(moment, from, &cookie) {
+        let tunnels = &self.tunnels;
+        let known = || {
+            let at = |tunnel: &Tunnel| tunnel.remote() == Some(from) || tunnel.is_configured(from);
+            tunnels.iter().flatten().any(|tunnel| at(tunnel))
+        };
+        match self.gate.admit(moment, from, &cookie, known) {
             Verdict::Pass => {}
             Verdict::Ask(cookie) => {
                 sink.datagrams.push((from, cookie_reply(outer, message, &cookie)));
@@ -203,7 +210,10 @@ impl Hub {
         let all = self.by_key.get(call.peer()).map_or(&[][..], Vec::as_slice);
         let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
         // Where a peer has several addresses, the one that it calls from decides.
+        let configured =
+            |number: &u16| self.tunnel(*number).is_some_and(|tunnel| tunnel.is_configured(from));
         let number = all.iter().find(|number| remote(number) == Some(from));
+        let number = number.or_else(|| all.iter().find(|number| configured(number)));
         let number = number.or_else(|| all.iter().find(|number| remote(number).is_none()));
         let number = *number.or_else(|| all.first()).ok_or(Refusal::Peer)?;
         Ok((number, call))

@@ -22,6 +22,7 @@
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
+//! | [`mss`] | the largest segments that TCP endpoints here take |
 //! | [`unfinished`] | what the far end's kernel left to hardware |
 //! | `rate` | how often something may happen |
 //! | [`refusal`] | why something was not taken, counted |
@@ -51,6 +52,7 @@ pub mod io;
 pub mod keys;
 pub mod limits;
 pub mod moment;
+pub mod mss;
 pub mod outlet;
 pub mod pack;
 pub mod refusal;
@@ -68,5 +70,5 @@ pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};
 pub use refusal::{Refusal, Refusals};
 pub use session::Session;
-pub use tunnel::{Config, State, Tunnel};
+pub use tunnel::{Config, State, Trouble, Tunnel};
 pub use unpack::{Arrived, Sink};

@@ -5,7 +5,7 @@
 //! when it has changed.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::session::Session;
@@ -26,6 +26,8 @@ pub struct Path {
 pub struct Outlet {
     version: AtomicU64,
     frames: AtomicU32,
+    /// So much is lost that segments are cut before they leave.
+    lossy: AtomicBool,
     path: Mutex<Option<Arc<Path>>>,
 }
 
@@ -38,6 +40,18 @@ impl Outlet {
     /// The path; None while the tunnel has no session or no address.
     pub fn path(&self) -> Option<Arc<Path>> {
         self.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether segments of TCP are to be cut before they leave: of one that goes in many datagrams all
+    /// is lost with one of them.
+    #[inline]
+    pub fn is_lossy(&self) -> bool {
+        self.lossy.load(Ordering::Relaxed)
+    }
+
+    /// Says whether segments are to be cut.
+    pub fn set_lossy(&self, lossy: bool) {
+        self.lossy.store(lossy, Ordering::Relaxed);
     }
 
     /// A number for a frame that goes in pieces.

@@ -90,6 +90,12 @@ pub struct Packer {
 }
 
 impl Packer {
+    /// Whether segments are to be cut before they come here ([`Outlet::is_lossy`]).
+    #[inline]
+    pub fn is_lossy(&self) -> bool {
+        self.outlet.is_lossy()
+    }
+
     /// A packer of its own for the caller's thread.
     pub fn new(outlet: Arc<Outlet>) -> Self {
         let batch = Batch {

@@ -44,6 +44,8 @@ refusals! {
     Vni, "refused_vni_total", "the virtual network is not one of this link's";
     /// An initiation older than the last.
     Timestamp, "refused_timestamp_total", "the initiation is not newer than the last one";
+    /// An initiation from elsewhere while the peer is heard where it is.
+    Clone, "refused_clone_total", "another host uses the peer's private key";
     /// Initiations come too fast.
     Rate, "refused_rate_total", "initiations come too fast";
     /// An initiation without a right cookie while there are many.

@@ -21,6 +21,11 @@ impl Default for Replay {
 }
 
 impl Replay {
+    /// One more than the largest counter so far.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Whether `counter` is new; it is not from now on.
     pub fn take(&mut self, counter: u64) -> bool {
         if counter == u64::MAX {

@@ -14,17 +14,29 @@ use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};
 use causeway_wire::virtio_net::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, HDR_F_NEEDS_CSUM, Header};
 
 use crate::limits::{PACKET_BYTES_ETHERNET, PACKET_BYTES_VXLAN};
+use crate::mss::SegmentSizes;
 
 /// TCP's flag CWR, and where it stands in the header.
 const CWR: (usize, u8) = (13, 0x80);
 
-/// What is left to do for a frame, as an offload; all zeroes for a finished one.
+/// What is left to do for a frame, as an offload; all zeroes for a finished one. TCP is cut to what
+/// VXLAN over IPv4 leaves of an ordinary Ethernet.
 pub fn left_to_do(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
-    let [offload @ .., _, _] = find(frame).unwrap_or_default().emit();
+    left_to_do_within(frame, PACKET_BYTES_VXLAN, None)
+}
+
+/// As [`left_to_do`]; TCP is cut to the segments that its receiver takes, or to packets of `packet`
+/// bytes where these are not known.
+pub fn left_to_do_within(
+    frame: &[u8],
+    packet: usize,
+    sizes: Option<&SegmentSizes>,
+) -> [u8; OFFLOAD_BYTES] {
+    let [offload @ .., _, _] = find(frame, packet, sizes).unwrap_or_default().emit();
     offload
 }
 
-fn find(frame: &[u8]) -> Option<Header> {
+fn find(frame: &[u8], most: usize, sizes: Option<&SegmentSizes>) -> Option<Header> {
     let network = Frame::parse(frame).ok()?.network?;
     let transport = network.transport.filter(|_| network.end == frame.len())?;
     let offset = transport.protocol.checksum_offset();
@@ -40,9 +52,15 @@ fn find(frame: &[u8]) -> Option<Header> {
         ..Header::default()
     };
     let packet = frame.len().saturating_sub(network.offset);
-    if transport.protocol == Protocol::Tcp && packet > PACKET_BYTES_ETHERNET {
-        let headers = transport.payload.saturating_sub(network.offset);
-        header.gso_size = u16::try_from(PACKET_BYTES_VXLAN.checked_sub(headers)?).ok()?;
+    if transport.protocol != Protocol::Tcp {
+        return Some(header);
+    }
+    let headers = transport.payload.saturating_sub(network.offset);
+    let taken = sizes.and_then(|sizes| sizes.payload(frame, &network, &transport));
+    let uncut = taken.map_or(PACKET_BYTES_ETHERNET, |taken| taken.saturating_add(headers));
+    if packet > uncut {
+        let payload = taken.or_else(|| most.checked_sub(headers))?;
+        header.gso_size = u16::try_from(payload).ok().filter(|size| *size > 0)?;
         header.hdr_len = u16::try_from(transport.payload).ok()?;
         header.gso_type = match network.version {
             Version::V4 => GSO_TCPV4,
@@ -152,6 +170,33 @@ mod tests {
         frame[34 + CWR.0] |= CWR.1;
         assert_eq!(header(&frame).gso_type, GSO_TCPV4 | GSO_ECN);
         assert_eq!(header(&unfinish(tcp(1460, false))).gso_type, 0);
+    }
+
+    #[test]
+    fn tcp_is_cut_to_what_its_receiver_takes_and_the_link_carries() {
+        let payload = |frame: &[u8], sizes: &SegmentSizes| {
+            let mut bytes = [0; 12];
+            bytes[..OFFLOAD_BYTES].copy_from_slice(&left_to_do_within(frame, 1_430, Some(sizes)));
+            usize::from(Header::parse(&bytes).unwrap().gso_size)
+        };
+        let sizes = SegmentSizes::default();
+        let superframe = unfinish(tcp(20_000, false));
+        assert_eq!(payload(&superframe, &sizes), 1_430 - 40);
+        // The receiver's SYN leaves.
+        let builder =
+            PacketBuilder::ethernet2([4; 6], [2; 6]).ipv4([10, 0, 0, 2], [10, 0, 0, 1], 64);
+        let builder = builder.tcp(2000, 1000, 7, 512).syn();
+        let option = etherparse::TcpOptionElement::MaximumSegmentSize(1_220);
+        let mut syn = Vec::new();
+        builder.options(&[option]).unwrap().write(&mut syn, &[]).unwrap();
+        sizes.note(&syn, &Frame::parse(&syn).unwrap().network.unwrap());
+        assert_eq!(payload(&superframe, &sizes), 1_220);
+        assert_eq!(
+            payload(&unfinish(tcp(1_300, false)), &sizes),
+            1_220,
+            "shorter than an Ethernet's"
+        );
+        assert_eq!(payload(&unfinish(tcp(1_220, false)), &sizes), 0, "as it is");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_link::{Config, PrivateKey, Refusal, What};
+use causeway_link::{Config, PrivateKey, Refusal, Trouble, What};
 use causeway_wire::tunnel::{Kind, Outer};
 use common::*;
 
@@ -268,4 +268,55 @@ fn a_late_datagram_does_not_move_the_peer_back() {
         assert_eq!(world.tunnel(1).remote(), Some(address(5)));
     }
     assert_eq!(world.hosts[1].got, [small(2), small(1)]);
+}
+
+#[test]
+fn two_ends_that_both_moved_and_came_back_find_each_other_by_their_configured_addresses() {
+    let mut world = World::pair(31, false, 1_472);
+    for host in [0, 1] {
+        world.hosts[host].address = address(5 + host);
+        world.send(host, &[small(1)]);
+        world.run(100 * MS);
+    }
+    assert_eq!(world.tunnel(0).remote(), Some(address(6)));
+    assert_eq!(world.tunnel(1).remote(), Some(address(5)));
+    for host in [0, 1] {
+        world.hosts[host].address = address(host);
+    }
+    world.run(20 * SECOND);
+    assert!(world.tunnel(0).is_up() && world.tunnel(1).is_up());
+    assert_eq!(world.tunnel(0).remote(), Some(address(1)));
+}
+
+#[test]
+fn a_clone_of_a_peer_is_refused_and_named() {
+    let mut world = World::pair(32, false, 1_472);
+    // A third host has the key of the second.
+    let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
+    world.clone_host(1);
+    world.add(2, &Config { keys, remote: Some(address(0)), longest: 1_472 });
+    world.run(30 * SECOND);
+    assert_eq!(world.seen(0, |what| *what == What::Down), 0);
+    assert_eq!(world.seen(1, |what| *what == What::Down), 0);
+    assert_eq!(world.tunnel(0).remote(), Some(address(1)));
+    assert!(world.refusals(0, Refusal::Clone) > 3);
+    assert_eq!(world.seen(0, |what| *what == What::Clone(address(2))), 1, "told once a minute");
+    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(Trouble::Clone(address(2))));
+}
+
+#[test]
+fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
+    let mut world = World::pair(34, false, 1_472);
+    let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
+    world.restart(1);
+    world.add(1, &Config { keys, remote: Some(address(0)), longest: 1_472 });
+    let day = 86_400 * SECOND;
+    // Only its own clock: the other end begins nothing itself any more, as behind a translator.
+    world.hosts[1].address = address(9);
+    world.wall -= day;
+    world.run(60 * SECOND);
+    let trouble = world.tunnel(0).state(world.now).trouble;
+    assert!(matches!(trouble, Some(Trouble::Behind(ns)) if ns > day / 2), "{trouble:?}");
+    world.run(300 * SECOND);
+    assert!(world.tunnel(1).is_up() && world.tunnel(0).is_up());
 }

@@ -380,6 +380,11 @@ fn happened(
             let change = directory.gone(place(*id), (0, mac));
             rooms[group].change(change);
         }
-        What::Session | What::Datagram(_) | What::Roamed(_) => {}
+        What::Session
+        | What::Datagram(_)
+        | What::Roamed(_)
+        | What::Poor(_)
+        | What::Clone(_)
+        | What::Behind(_) => {}
     }
 }

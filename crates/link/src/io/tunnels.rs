@@ -45,6 +45,7 @@ struct Seat {
     /// Set by those who send when the host finds a datagram too long.
     too_long: Arc<AtomicBool>,
     up: bool,
+    poor: bool,
     ups: u64,
     /// The peer was not told of an address, because there were too many.
     untold: bool,
@@ -144,6 +145,7 @@ impl TunnelSocket {
                     remote,
                     too_long: Arc::default(),
                     up: false,
+                    poor: false,
                     ups: 0,
                     untold: false,
                     log: LogLimit::default(),
@@ -169,7 +171,7 @@ impl TunnelSocket {
         if let Some(seat) = seat.filter(|seat| seat.up)
             && let Some(inbox) = seat.links.get(&vni)
         {
-            inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
+            inbox.stands(Standing { up: true, poor: seat.poor, rtt_ns: None });
         }
         self.tick(moment);
     }
@@ -339,7 +341,7 @@ impl TunnelSocket {
                 seat.up = event.what == What::Up;
                 seat.ups = seat.ups.saturating_add(u64::from(seat.up));
                 for inbox in seat.links.values() {
-                    inbox.stands(Standing { up: seat.up, poor: false, rtt_ns: None });
+                    inbox.stands(Standing { up: seat.up, poor: seat.poor, rtt_ns: None });
                     self.turned.push((inbox.id, seat.up));
                     let state = if seat.up { "up" } else { "down" };
                     log::info!(link = inbox.name.as_str(), state; "link");
@@ -349,6 +351,25 @@ impl TunnelSocket {
                 let here = matches!(event.what, What::Here { .. });
                 if let Some(inbox) = seat.links.get(&vni) {
                     self.told.push(Told { link: inbox.id, mac, epoch, here });
+                }
+            }
+            What::Poor(poor) => {
+                seat.poor = poor;
+                for inbox in seat.links.values() {
+                    inbox.stands(Standing { up: seat.up, poor, rtt_ns: None });
+                }
+            }
+            What::Clone(at) => {
+                for inbox in seat.links.values() {
+                    let link = inbox.name.as_str();
+                    log::warn!(link, other:% = at; "another host uses the peer's private key: it is refused; make each host a key of its own with `causeway key generate`");
+                }
+            }
+            What::Behind(ns) => {
+                let behind_s = ns / 1_000_000_000;
+                for inbox in seat.links.values() {
+                    let link = inbox.name.as_str();
+                    log::warn!(link, behind_s; "the peer's clock was set back: its handshakes are refused until its last session has ended, five minutes at most");
                 }
             }
             What::Session | What::Datagram(_) | What::Roamed(_) => {}
@@ -445,7 +466,7 @@ impl Carrier for TunnelCarrier {
     }
 
     fn takes_offloads(&self) -> bool {
-        true
+        !self.packer.is_lossy()
     }
 
     fn longest(&self) -> usize {

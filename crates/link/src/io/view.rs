@@ -8,7 +8,8 @@ use super::path;
 use super::raw::RawLink;
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
-use crate::tunnel::State;
+use crate::limits::TROUBLE_NS;
+use crate::tunnel::{State, Trouble};
 
 fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
@@ -120,13 +121,31 @@ fn raw(view: &mut LinkView, link: &RawLink) {
 
 fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
     (view.state, view.reason) = match (state.up, state.remote, state.handshakes) {
+        (true, ..) if state.poor => {
+            let text = "the peer answers, but much is lost: another link to it is preferred";
+            (LinkState::Up, text.to_owned())
+        }
         (true, ..) => (LinkState::Up, "the peer answers".to_owned()),
         (false, None, _) => (LinkState::Down, "the peer has not called yet".to_owned()),
         (false, Some(_), 0) if state.peer.is_some() => {
-            (LinkState::Down, "the peer has not answered: address, keys, firewall?".to_owned())
+            (LinkState::Down, "the peer has not answered: address, keys, clock, firewall?".to_owned())
         }
         (false, Some(_), _) => (LinkState::Down, "the peer does not answer".to_owned()),
     };
+    match state.trouble {
+        Some(Trouble::Clone(at)) => {
+            let text = format!("; another host, at {at}, uses its private key and is refused");
+            view.reason.push_str(&text);
+        }
+        Some(Trouble::Behind(ns)) if !state.up && ns >= TROUBLE_NS => {
+            let hours = ns as f64 / 3.6e12;
+            view.reason = format!(
+                "the peer's clock was set back by {hours:.1} h: its handshakes are refused until its \
+                 last session has ended"
+            );
+        }
+        _ => {}
+    }
     view.endpoint = state.remote;
     view.rtt_us = state.rtt.map(|ns| ns as f64 / 1000.0);
     let (of, lost) = state.loss;
@@ -141,6 +160,7 @@ fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
         ("addresses_told", state.addresses.0 as u64),
         ("addresses_heard", state.addresses.1 as u64),
         ("fragmented_frames", state.fragments.0 as u64),
+        ("segments_cut", u64::from(state.lossy)),
     ] {
         view.counters.insert(name.to_owned(), count);
     }

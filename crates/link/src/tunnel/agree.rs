@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use causeway_wire::tunnel::Outer;
 
-use super::{Slot, Tunnel};
+use super::{Slot, Trouble, Tunnel};
 use crate::event::What;
 use crate::handshake::{Call, Initiation};
 use crate::health::Changes;
 use crate::limits::{
-    CONFIRM_NS_MAX, CROSSED_MAX, INITIATION_JITTER_NS, INITIATION_NS_MAX, INITIATION_NS_MIN,
-    REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS, SESSION_NS_MAX,
+    CONFIRM_NS_MAX, CROSSED_MAX, HEARD_NS, INITIATION_JITTER_NS, INITIATION_NS_MAX,
+    INITIATION_NS_MIN, REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS, SESSION_NS_MAX, TROUBLE_NS,
 };
 use crate::moment::Moment;
 use crate::refusal::Refusal;
@@ -48,22 +48,59 @@ impl Tunnel {
         if self.peer() != Some(call.peer()) {
             return Err(Refusal::Peer);
         }
+        let aged = call.time() < self.peer_time;
         if call.time() <= self.peer_time {
-            return Err(Refusal::Timestamp);
+            // A peer whose clock was set back is answered once there is no session to lose. Only the
+            // peer can use the answer, so that an initiation played again changes nothing.
+            if !aged || self.current.is_some() {
+                let behind = self.peer_time.saturating_sub(call.time());
+                self.troubled(moment.now, Trouble::Behind(behind), sink);
+                return Err(Refusal::Timestamp);
+            }
         }
-        self.peer_time = call.time();
-        if self.pending.is_some() && self.first && self.tries <= CROSSED_MAX {
+        let heard = moment.now < self.heard_at.saturating_add(HEARD_NS);
+        if heard && self.current.is_some() && self.remote != Some(from) {
+            self.troubled(moment.now, Trouble::Clone(from), sink);
+            return Err(Refusal::Clone);
+        }
+        if !aged {
+            self.peer_time = call.time();
+        }
+        if !aged && self.pending.is_some() && self.first && self.tries <= CROSSED_MAX {
             return Err(Refusal::Crossed);
         }
         let index = self.new_index(moment);
+        let time = call.time();
         let (session, datagram) = call.answer(index)?;
-        self.pending = None;
-        self.next = Some(Self::slot(moment.now, session, false));
+        self.next = Some(Self::slot(moment.now, session, time, false));
         sink.datagrams.push((from, datagram));
+        if aged {
+            return Ok(());
+        }
+        self.pending = None;
         if self.initiate_at != u64::MAX {
             self.put_off(moment);
         }
         Ok(())
+    }
+
+    /// Notes what is wrong with initiations that have the peer's key; tells it once in a while.
+    fn troubled(&mut self, now: u64, what: Trouble, sink: &mut Sink) {
+        let same = |(known, at): &(Trouble, u64)| {
+            std::mem::discriminant(known) == std::mem::discriminant(&what)
+                && now < at.saturating_add(TROUBLE_NS)
+        };
+        let since = self.trouble.filter(same).map(|(_, at)| at);
+        self.trouble = Some((what, since.unwrap_or(now)));
+        // Played again, or doubled by the network.
+        if since.is_some() || matches!(what, Trouble::Behind(ns) if ns < TROUBLE_NS) {
+            return;
+        }
+        let what = match what {
+            Trouble::Clone(at) => What::Clone(at),
+            Trouble::Behind(ns) => What::Behind(ns),
+        };
+        self.event(what, sink);
     }
 
     /// The answer to our initiation.
@@ -81,7 +118,7 @@ impl Tunnel {
         let remote = pending.read(body)?;
         let Some(pending) = self.pending.take() else { return Err(Refusal::Unasked) };
         let session = pending.finish(remote)?;
-        let slot = Self::slot(moment.now, session, true);
+        let slot = Self::slot(moment.now, session, 0, true);
         self.next = None;
         self.settle(moment, from, slot, sink);
         Ok(())
@@ -98,7 +135,7 @@ impl Tunnel {
         let Some(pending) = self.pending.as_mut().filter(|p| p.index() == outer.receiver) else {
             return Err(Refusal::Unasked);
         };
-        if self.remote != Some(from) {
+        if self.called != Some(from) {
             return Err(Refusal::Peer);
         }
         pending.take_cookie(body)?;
@@ -116,11 +153,15 @@ impl Tunnel {
     /// Makes a session the current one.
     fn settle(&mut self, moment: &mut Moment<'_>, from: SocketAddr, slot: Slot, sink: &mut Sink) {
         let wait = if slot.ours { REKEY_NS } else { REKEY_NS.saturating_add(REKEY_LATE_NS) };
+        if !slot.ours {
+            self.peer_time = slot.peer_time;
+        }
         self.previous = self.current.take();
         if let Some(previous) = &mut self.previous {
             previous.since = moment.now;
         }
         self.current = Some(Slot { since: moment.now, ..slot });
+        self.heard_at = moment.now;
         self.handshakes = self.handshakes.saturating_add(1);
         (self.pending, self.tries) = (None, 0);
         self.initiate_at = moment.now.saturating_add(wait);
@@ -135,8 +176,17 @@ impl Tunnel {
         self.beat(moment, sink);
     }
 
-    fn slot(now: u64, session: Session, ours: bool) -> Slot {
-        Slot { session: Arc::new(session), replay: Replay::default(), since: now, ours }
+    fn slot(now: u64, session: Session, peer_time: u64, ours: bool) -> Slot {
+        let session = Arc::new(session);
+        Slot {
+            session,
+            replay: Replay::default(),
+            since: now,
+            came: 0,
+            reported: (0, 0),
+            peer_time,
+            ours,
+        }
     }
 
     /// A number for a session: the tunnel's own above, below it one that no session has.
@@ -162,7 +212,7 @@ impl Tunnel {
 
     /// Begins a handshake.
     fn initiate(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
-        let (Some((own, peer)), Some(to)) = (self.keys.clone(), self.remote) else {
+        let (Some((own, peer)), Some(to)) = (self.keys.clone(), self.candidate()) else {
             self.initiate_at = u64::MAX;
             return;
         };
@@ -172,8 +222,18 @@ impl Tunnel {
         if let Some(pending) = &self.pending {
             sink.datagrams.push((to, pending.datagram().to_vec()));
         }
+        self.called = Some(to);
         self.tries = self.tries.saturating_add(1);
         self.put_off(moment);
+    }
+
+    /// Where the next initiation goes: to where the peer was seen last, then to its configured
+    /// addresses, in turn.
+    fn candidate(&self) -> Option<SocketAddr> {
+        let others = self.configured.iter().copied().filter(|at| Some(*at) != self.remote);
+        let all: Vec<SocketAddr> = self.remote.into_iter().chain(others).collect();
+        let turn = usize::try_from(self.tries).unwrap_or(0).checked_rem(all.len())?;
+        all.get(turn).copied()
     }
 
     /// The next initiation is due after a while that grows with each.
@@ -210,7 +270,7 @@ impl Tunnel {
             self.publish();
             if self.health.is_up() {
                 self.health.give_up();
-                self.changed(Changes { up: Some(false), datagram: None }, sink);
+                self.changed(Changes { up: Some(false), ..Changes::default() }, sink);
             }
         }
         let worn = self.current.as_ref().is_some_and(|slot| slot.session.is_worn());

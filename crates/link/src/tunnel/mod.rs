@@ -20,7 +20,7 @@ use crate::fragment::Fragments;
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
 use crate::keys::{PrivateKey, PublicKey};
-use crate::limits::{ADDRESSES_MAX, VNIS_MAX};
+use crate::limits::{ADDRESSES_MAX, TROUBLE_NS, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
 use crate::refusal::{Refusal, Refusals};
@@ -46,6 +46,11 @@ struct Slot {
     session: Arc<Session>,
     replay: Replay,
     since: u64,
+    /// Datagrams that came, and up to which counter and how many were reported.
+    came: u64,
+    reported: (u64, u64),
+    /// The time in the peer's initiation; 0 of ours.
+    peer_time: u64,
     /// Whether we began its handshake.
     ours: bool,
 }
@@ -74,6 +79,11 @@ pub struct Tunnel {
     /// Whether our initiation goes first where both ends begin one.
     first: bool,
     remote: Option<SocketAddr>,
+    /// Where the peer is by the configuration, the preferred address first. Initiations go there as
+    /// well as to where it was seen last, in turn.
+    configured: Vec<SocketAddr>,
+    /// Where the pending initiation was sent.
+    called: Option<SocketAddr>,
     outlet: Arc<Outlet>,
     vnis: BTreeSet<u32>,
 
@@ -87,6 +97,10 @@ pub struct Tunnel {
     handshakes: u64,
     own_time: u64,
     peer_time: u64,
+    /// When the peer was last heard on the current session.
+    heard_at: u64,
+    /// What is wrong with the peer's handshakes, and when that was noticed.
+    trouble: Option<(Trouble, u64)>,
 
     health: Health,
     fragments: Fragments,
@@ -101,6 +115,15 @@ pub struct Tunnel {
     frames: u64,
 }
 
+/// What is wrong with initiations that have the peer's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Another host at this address uses the same key.
+    Clone(SocketAddr),
+    /// They are older than the last one by so many ns.
+    Behind(u64),
+}
+
 /// What there is to show.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -108,12 +131,16 @@ pub struct State {
     pub up: bool,
     /// The peer's key; None without secrets.
     pub peer: Option<PublicKey>,
+    /// What is wrong with the peer's handshakes, or was within the last minute.
+    pub trouble: Option<Trouble>,
     /// The peer's address, as last proven.
     pub remote: Option<SocketAddr>,
     /// How old the session is, in ns; None where there is none.
     pub session_age: Option<u64>,
     /// Handshakes completed.
     pub handshakes: u64,
+    /// Whether much is lost on the path.
+    pub poor: bool,
     /// The smoothed round trip, in ns.
     pub rtt: Option<u64>,
     /// Of the last heartbeats: how many, and how many were not answered.
@@ -122,6 +149,8 @@ pub struct State {
     pub datagram: usize,
     /// Addresses that we told the peer, and that it told us.
     pub addresses: (usize, usize),
+    /// Whether segments are cut, because much is lost.
+    pub lossy: bool,
     /// Incomplete frames, and the bytes that they take up.
     pub fragments: (usize, usize),
     /// Datagrams and frames taken.
@@ -141,6 +170,8 @@ impl Tunnel {
             keys: config.keys.clone(),
             first,
             remote: config.remote,
+            configured: config.remote.into_iter().collect(),
+            called: None,
             outlet: Arc::default(),
             vnis: BTreeSet::new(),
             current: None,
@@ -152,6 +183,8 @@ impl Tunnel {
             handshakes: 0,
             own_time: 0,
             peer_time: 0,
+            heard_at: 0,
+            trouble: None,
             health: Health::new(config.longest),
             fragments: Fragments::default(),
             own: Told::default(),
@@ -165,8 +198,15 @@ impl Tunnel {
         };
         if tunnel.keys.is_none() {
             let session = Arc::new(Session::plain());
-            tunnel.current =
-                Some(Slot { session, replay: Replay::default(), since: moment.now, ours: true });
+            tunnel.current = Some(Slot {
+                session,
+                replay: Replay::default(),
+                since: moment.now,
+                came: 0,
+                reported: (0, 0),
+                peer_time: 0,
+                ours: true,
+            });
             tunnel.publish();
         }
         tunnel
@@ -190,6 +230,18 @@ impl Tunnel {
     /// The peer's address.
     pub const fn remote(&self) -> Option<SocketAddr> {
         self.remote
+    }
+
+    /// Whether the peer may be at that address, by the configuration.
+    pub fn is_configured(&self, at: SocketAddr) -> bool {
+        self.configured.contains(&at)
+    }
+
+    /// The peer may be at these addresses from now on, the preferred one first.
+    pub fn configure(&mut self, addresses: Vec<SocketAddr>) {
+        if self.keys.is_some() && !addresses.is_empty() {
+            self.configured = addresses;
+        }
     }
 
     /// Whether the peer answers.
@@ -235,13 +287,19 @@ impl Tunnel {
         State {
             up: self.health.is_up(),
             peer: self.peer().copied(),
+            trouble: self
+                .trouble
+                .filter(|(_, at)| now < at.saturating_add(TROUBLE_NS))
+                .map(|(what, _)| what),
             remote: self.remote,
             session_age: self.current.as_ref().map(|slot| now.saturating_sub(slot.since)),
             handshakes: self.handshakes,
+            poor: self.health.is_poor(),
             rtt: self.health.rtt(),
             loss: self.health.loss(now),
             datagram: self.health.datagram(),
             addresses: (self.own.len(), self.heard.len()),
+            lossy: self.health.is_lossy(),
             fragments: self.fragments.held(),
             received: (self.datagrams, self.frames),
             refusals: self.refusals.clone(),
@@ -307,7 +365,7 @@ impl Tunnel {
     /// longer ones are found to get there.
     pub fn too_long(&mut self, now: u64, sink: &mut Sink) {
         let datagram = self.health.shrink(now);
-        self.changed(Changes { up: None, datagram }, sink);
+        self.changed(Changes { datagram, ..Changes::default() }, sink);
     }
 
     /// Changes what senders find.
@@ -336,6 +394,9 @@ impl Tunnel {
             Some(true) => self.event(What::Up, sink),
             Some(false) => self.event(What::Down, sink),
             None => {}
+        }
+        if let Some(poor) = changes.poor {
+            self.event(What::Poor(poor), sink);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use causeway_wire::tunnel::record::{self, EchoReply, Entry, Fragment};
+use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment};
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
 use super::{Slot, Tunnel};
@@ -48,6 +48,10 @@ impl Tunnel {
         let newest = slot.replay.is_newest(outer.counter);
         if !slot.replay.take(outer.counter) {
             return Err(Refusal::Replayed);
+        }
+        slot.came = slot.came.saturating_add(1);
+        if which == Which::Current {
+            self.heard_at = moment.now;
         }
         match which {
             Which::Next => self.confirm(moment, from, sink),
@@ -107,11 +111,16 @@ impl Tunnel {
         let inner = Inner::parse(sink.part(text.clone())).map_err(|_| Refusal::Truncated)?;
         let mut at = text.start.saturating_add(INNER_LEN);
         let mut echoed = false;
+        let mut carries = false;
         while let Some(record) = next(&mut at, text.end, sink)? {
             match record.header.kind {
-                record::FRAME => self.frame(inner.vni, &record, text.end, sink)?,
+                record::FRAME => {
+                    carries = true;
+                    self.frame(inner.vni, &record, text.end, sink)?;
+                }
                 record::FRAGMENT => {
-                    self.fragment(moment.now, inner.vni, &record, text.end, sink)?
+                    carries = true;
+                    self.fragment(moment.now, inner.vni, &record, text.end, sink)?;
                 }
                 // One answer to a datagram, so that nobody can have more sent than was spent.
                 record::ECHO if !echoed => {
@@ -125,6 +134,14 @@ impl Tunnel {
                     let changes = self.health.answered(moment.now, reply.time, length);
                     self.changed(changes, sink);
                 }
+                record::DELIVERED => {
+                    let report =
+                        Delivered::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
+                    let (sent, came) = (report.sent.into(), report.came.into());
+                    if let Some(lossy) = self.health.delivered(moment.now, sent, came) {
+                        self.outlet.set_lossy(lossy);
+                    }
+                }
                 record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
                 record::SYNC => {
                     let told =
@@ -137,6 +154,9 @@ impl Tunnel {
                 // Of a newer version: what we know we take.
                 _ => {}
             }
+        }
+        if carries {
+            self.health.prove(moment.now);
         }
         Ok(())
     }

@@ -1,17 +1,14 @@
 //! What a tunnel says by itself: heartbeats, their answers, and the directory.
 
-use causeway_wire::tunnel::record::{self, Echo, EchoReply, Entry};
+use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
 use causeway_wire::tunnel::{INNER_LEN, Inner};
 
 use super::{Again, Tunnel};
 use crate::directory::{Full, Key};
 use crate::event::What;
-use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, SAID_AGAIN_NS, SYNC_NS};
+use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, SAID_AGAIN_NS, SYNC_NS};
 use crate::moment::Moment;
 use crate::unpack::Sink;
-
-/// Entries of the directory in one datagram, which gets there on any path.
-const ENTRIES: usize = (DATAGRAM_BYTES_SAFE - 64) / record::ENTRY_LEN;
 
 /// The bytes of one record.
 fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -80,9 +77,27 @@ impl Tunnel {
     }
 
     /// Answers a heartbeat.
-    pub(super) fn reply(&self, echo: &Echo, sink: &mut Sink) {
+    pub(super) fn reply(&mut self, echo: &Echo, sink: &mut Sink) {
         let reply = EchoReply { time: echo.time, size: echo.size };
-        self.speak(0, &record_of(record::ECHO_REPLY, &reply.emit()), 0, sink);
+        let mut records = record_of(record::ECHO_REPLY, &reply.emit());
+        if let Some(report) = self.report() {
+            records.extend(record_of(record::DELIVERED, &report.emit()));
+        }
+        self.speak(0, &records, 0, sink);
+    }
+
+    /// How many datagrams came on the current session since the report before, if that is enough.
+    fn report(&mut self) -> Option<Delivered> {
+        let slot = self.current.as_mut().filter(|slot| !slot.session.is_plain())?;
+        let (next, came) = (slot.replay.next(), slot.came);
+        let sent = next.saturating_sub(slot.reported.0);
+        if sent < DELIVERED_MIN {
+            return None;
+        }
+        let arrived = came.saturating_sub(slot.reported.1).min(sent);
+        slot.reported = (next, came);
+        let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Some(Delivered { sent: short(sent), came: short(arrived) })
     }
 
     /// The peer's digest is this: asks for everything where ours of what it told is another.
@@ -149,8 +164,11 @@ impl Tunnel {
     /// Says entries that are ordered by virtual network, in as many datagrams as they need.
     fn tell(&self, kind: u8, entries: impl Iterator<Item = (Key, u64)>, sink: &mut Sink) {
         let (mut of, mut body) = (0, Vec::new());
+        // Such a datagram gets there on any path, and on this one.
+        let text = self.health.datagram().min(DATAGRAM_BYTES_SAFE).saturating_sub(64);
+        let most = text.saturating_sub(text % record::ENTRY_LEN);
         for ((vni, mac), epoch) in entries {
-            let full = body.len() >= ENTRIES.saturating_mul(record::ENTRY_LEN);
+            let full = body.len() >= most;
             if !body.is_empty() && (vni != of || full) {
                 self.speak(of, &record_of(kind, &body), 0, sink);
                 body.clear();

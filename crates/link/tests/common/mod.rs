@@ -171,6 +171,13 @@ impl World {
         self.hosts[host] = self.host(address, key);
     }
 
+    /// One host more, with the key of another.
+    pub fn clone_host(&mut self, of: usize) {
+        let key = PrivateKey::clone(&self.hosts[of].key);
+        let host = self.host(address(self.hosts.len()), key);
+        self.hosts.push(host);
+    }
+
     pub fn moment<R>(&mut self, with: impl FnOnce(&mut Moment<'_>) -> R) -> R {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);

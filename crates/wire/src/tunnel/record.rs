@@ -38,6 +38,10 @@ pub const HERE: u8 = 5;
 pub const GONE: u8 = 6;
 /// Type: tell me all addresses behind you.
 pub const SYNC: u8 = 7;
+/// How many datagrams came of those that were sent: [`Delivered`].
+pub const DELIVERED: u8 = 8;
+/// Length of a report of deliveries, in bytes.
+pub const DELIVERED_LEN: usize = 8;
 /// Bit of the type: the frame has no metadata.
 pub const BARE: u8 = 0x80;
 
@@ -215,6 +219,35 @@ impl EchoReply {
         let mut w = Writer::new(&mut bytes);
         w.put(self.time.to_be_bytes());
         w.put(self.size.to_be_bytes());
+        bytes
+    }
+}
+
+/// How many datagrams came since the report before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// How many were sent, by their counters.
+    pub sent: u32,
+    /// How many of them came.
+    pub came: u32,
+}
+
+impl Delivered {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// [`Truncated`] when there are fewer than 8 bytes.
+    pub fn parse(body: &[u8]) -> Result<Self, Truncated> {
+        let mut r = Reader::new("report of deliveries", DELIVERED_LEN, body)?;
+        Ok(Self { sent: r.u32_be(), came: r.u32_be() })
+    }
+
+    /// The report's bytes.
+    pub fn emit(&self) -> [u8; DELIVERED_LEN] {
+        let mut bytes = [0; DELIVERED_LEN];
+        let mut w = Writer::new(&mut bytes);
+        w.put(self.sent.to_be_bytes());
+        w.put(self.came.to_be_bytes());
         bytes
     }
 }

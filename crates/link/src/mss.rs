@@ -1,0 +1,177 @@
+//! The largest segments that TCP endpoints here take, as they say it in their SYNs (RFC 9293, 3.7.1):
+//! to these a superframe from a far kernel is cut.
+//!
+//! The sender's shard notes them, the links' shard looks them up. A fixed table, without locks: a flow
+//! that another pushed out is cut as the link's MTU says.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_wire::frame::{Network, Protocol, Transport, Version};
+use causeway_wire::tcp;
+
+use crate::limits::{MSS_FLOWS, MSS_MIN};
+
+/// Where the flags of TCP stand in its header.
+const FLAGS_AT: usize = 13;
+/// The option that ends the list, the one that does nothing, and that of the segment size.
+const END: u8 = 0;
+const NOTHING: u8 = 1;
+const MAXIMUM: u8 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub struct SegmentSizes {
+    /// Keyed anew in every process: guests choose the flows.
+    key: RandomState,
+    /// By a part of the flow's print: the rest of it above, the size in the lower 16 bits.
+    flows: Box<[AtomicU64]>,
+}
+
+impl Default for SegmentSizes {
+    fn default() -> Self {
+        let flows = std::iter::repeat_with(AtomicU64::default).take(MSS_FLOWS);
+        Self { key: RandomState::new(), flows: flows.collect() }
+    }
+}
+
+impl SegmentSizes {
+    fn print(
+        &self,
+        bytes: &[u8],
+        network: &Network,
+        transport: &Transport,
+        from: bool,
+    ) -> Option<u64> {
+        let (at, len) = match network.version {
+            Version::V4 => (12, 4),
+            Version::V6 => (8, 16),
+        };
+        let first = network.offset.checked_add(at)?;
+        let second = first.checked_add(len)?;
+        let source = bytes.get(first..second)?;
+        let destination = bytes.get(second..second.checked_add(len)?)?;
+        let ports: [u8; 4] = *bytes.get(transport.offset..)?.first_chunk()?;
+        let [a, b, c, d] = ports;
+        Some(match from {
+            true => self.key.hash_one((source, [a, b], destination, [c, d])),
+            false => self.key.hash_one((destination, [c, d], source, [a, b])),
+        })
+    }
+
+    fn cell(&self, print: u64) -> Option<&AtomicU64> {
+        let at = usize::try_from(print).unwrap_or(0) & (MSS_FLOWS - 1);
+        self.flows.get(at)
+    }
+
+    /// A frame leaves: what it says of segments, if it is a SYN, is noted.
+    pub fn note(&self, head: &[u8], network: &Network) {
+        let Some(transport) = network.transport.filter(|t| t.protocol == Protocol::Tcp) else {
+            return;
+        };
+        let flags = head.get(transport.offset.saturating_add(FLAGS_AT)).copied().unwrap_or(0);
+        if u16::from(flags) & tcp::SYN == 0 {
+            return;
+        }
+        let options =
+            head.get(transport.offset..).and_then(|header| tcp::Header::parse(header).ok());
+        let size = options.and_then(|header| size(header.options));
+        let print = self.print(head, network, &transport, true);
+        if let (Some(size), Some(print)) = (size, print)
+            && let Some(cell) = self.cell(print)
+        {
+            cell.store(print & !0xffff | u64::from(size), Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of payload that a segment may have, for the receiver of a frame; `None` if its SYN was
+    /// not seen.
+    pub fn payload(&self, frame: &[u8], network: &Network, transport: &Transport) -> Option<usize> {
+        let print = self.print(frame, network, transport, false)?;
+        let value = self.cell(print)?.load(Ordering::Relaxed);
+        let size = usize::try_from(value & 0xffff).ok().filter(|size| *size > 0)?;
+        if value & !0xffff != print & !0xffff {
+            return None;
+        }
+        // Options of TCP go off it (RFC 6691).
+        let header = transport.payload.checked_sub(transport.offset)?;
+        size.checked_sub(header.saturating_sub(tcp::HEADER_LEN)).filter(|payload| *payload > 0)
+    }
+}
+
+/// The segment size among a SYN's options.
+fn size(mut options: &[u8]) -> Option<u16> {
+    loop {
+        match options {
+            [] | [END, ..] => return None,
+            [NOTHING, rest @ ..] => options = rest,
+            [MAXIMUM, 4, a, b, ..] => {
+                return Some(u16::from_be_bytes([*a, *b])).filter(|size| *size >= MSS_MIN);
+            }
+            [_, len, ..] => options = options.get(usize::from(*len).max(2)..)?,
+            [_] => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_wire::frame::Frame;
+    use etherparse::{PacketBuilder, TcpOptionElement};
+
+    use super::*;
+
+    fn frame(from: [u8; 4], to: [u8; 4], syn: Option<u16>) -> Vec<u8> {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4(from, to, 64);
+        let (a, b) = if from[3] == 1 { (1000, 2000) } else { (2000, 1000) };
+        let builder = builder.tcp(a, b, 7, 512);
+        let builder = match syn {
+            Some(size) => builder
+                .syn()
+                .options(&[
+                    TcpOptionElement::Noop,
+                    TcpOptionElement::WindowScale(7),
+                    TcpOptionElement::MaximumSegmentSize(size),
+                ])
+                .unwrap(),
+            None => builder,
+        };
+        let mut bytes = Vec::new();
+        builder.write(&mut bytes, &[]).unwrap();
+        bytes
+    }
+
+    const ONE: [u8; 4] = [10, 0, 0, 1];
+    const TWO: [u8; 4] = [10, 0, 0, 2];
+
+    fn look(sizes: &SegmentSizes, bytes: &[u8]) -> Option<usize> {
+        let network = Frame::parse(bytes).unwrap().network.unwrap();
+        sizes.payload(bytes, &network, &network.transport.unwrap())
+    }
+
+    #[test]
+    fn segment_sizes_are_those_of_the_receiver() {
+        let sizes = SegmentSizes::default();
+        let note = |bytes: &[u8]| {
+            sizes.note(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
+        };
+        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None);
+        note(&frame(ONE, TWO, None));
+        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None, "no SYN");
+        note(&frame(ONE, TWO, Some(1_200)));
+        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), Some(1_200));
+        assert_eq!(look(&sizes, &frame(ONE, TWO, None)), None, "the other way");
+        note(&frame(ONE, TWO, Some(3)));
+        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), Some(1_200), "nonsense");
+    }
+
+    #[test]
+    fn hostile_options_end() {
+        for options in
+            [&[2_u8][..], &[2, 4, 5], &[3, 0, 0, 0], &[9, 255, 1], &[1, 1, 1], &[5, 1, 2, 4]]
+        {
+            size(options);
+        }
+        assert_eq!(size(&[1, 3, 3, 7, 2, 4, 5, 180, 0]), Some(1_460));
+    }
+}
