@@ -64,7 +64,15 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
     };
     let name = "far".parse().expect("a name");
     let group = GROUP.parse().expect("a name");
-    LinkSpec { name, group, peer: None, metric: metric_default(), transit: false, kind }
+    LinkSpec {
+        name,
+        group,
+        peer: None,
+        metric: metric_default(),
+        transit: false,
+        remote_host: None,
+        kind,
+    }
 }
 
 /// As text.

@@ -16,7 +16,9 @@ Examples:
 
 Signals: SIGTERM and SIGINT stop the daemon and remove its sockets, except those of
 held ports whose guests are connected: causeway-holder keeps these guests for the next
-causewayd (`causeway shutdown --release` disconnects them). SIGHUP only logs: what is served is changed while it runs by causeway(1), `causeway apply` too.
+causewayd (`causeway shutdown --release` disconnects them). SIGHUP has keys and
+certificates of links read again; what is served is changed while it runs by
+causeway(1), `causeway apply` too.
 
 Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
 use crate::config::Config;
-use crate::draft::Resolver;
+use crate::draft::place;
 use crate::sandbox::explain;
 
 /// Whoever carries out commands: the dispatcher, or a model of it in the tests.
@@ -32,15 +32,18 @@ pub trait Fabric: Send + Sync {
     }
 }
 
-/// Puts what a configuration says into a fabric that has nothing yet; hosts of links are looked up
-/// with `resolve`.
+/// Puts what a configuration says into a fabric that has nothing yet, until `stops` says yes. Links
+/// that cannot be opened yet stay down and are opened later; names of peers are resolved meanwhile.
 ///
 /// # Errors
 /// The first refusal; what was done before it stays done.
-pub fn apply(fabric: &dyn Fabric, config: &Config, resolve: Resolver) -> Result<(), CommandError> {
+pub fn apply(
+    fabric: &dyn Fabric,
+    config: &Config,
+    stops: &dyn Fn() -> bool,
+) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
-    // Before anything changes: a host that is not known ends it here.
-    let links = config.links.iter().map(|link| link.clone().into_spec(key_file, resolve));
+    let links = config.links.iter().map(|link| link.clone().into_spec(key_file, place::later));
     let links: Result<Vec<_>, _> = links.collect();
     let links = links.map_err(|error| CommandError::Invalid(error.to_string()))?;
     for group in &config.groups {
@@ -51,10 +54,16 @@ pub fn apply(fabric: &dyn Fabric, config: &Config, resolve: Resolver) -> Result<
         fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
     }
     for port in &config.ports {
+        if stops() {
+            return Ok(());
+        }
         fabric.call(Command::PortAdd(port.clone()))?;
     }
     for link in links {
-        fabric.call(Command::LinkAdd(Box::new(link)))?;
+        if stops() {
+            return Ok(());
+        }
+        fabric.call(Command::LinkKeep(Box::new(link)))?;
     }
     for route in &config.routes {
         fabric.call(Command::RouteAdd(route.clone()))?;

@@ -3,13 +3,15 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
+
+use causeway_fabric::control::Command;
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
@@ -45,6 +47,8 @@ pub struct Daemon {
     access: Access,
     socket_group: Option<u32>,
     signals: Signals,
+    /// Set by the first signal that stops the daemon.
+    stopping: Arc<AtomicBool>,
     started: Instant,
     doors: Arc<Doors>,
     stop: Arc<StopRequest>,
@@ -66,10 +70,12 @@ impl Daemon {
         raise_descriptor_limit();
         let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;
         let uid = rustix::process::geteuid().as_raw();
+        let (signals, stopping) = catch_signals()?;
         Ok(Self {
             access: Access { uid, group: control_group },
             socket_group,
-            signals: catch_signals()?,
+            signals,
+            stopping,
             started: Instant::now(),
             control,
             config,
@@ -134,7 +140,7 @@ impl Daemon {
         let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
         log::info!(version = env!("CARGO_PKG_VERSION"), ports, control:% = control; "ready");
         notify.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
-        wait(&mut self.signals);
+        wait(&mut self.signals, &*fabric);
         notify.send("STOPPING=1");
         server.stop();
         if self.stop.is_asked() {
@@ -162,7 +168,11 @@ impl Daemon {
 
     /// Puts what the configuration and its VNET file say into the fabric.
     fn fill(&self, fabric: &dyn Fabric) -> Result<(), StartError> {
-        apply(fabric, &self.config, resolve)?;
+        let stops = || self.stopping.load(Ordering::Relaxed);
+        apply(fabric, &self.config, &stops)?;
+        if stops() {
+            return Ok(());
+        }
         let VnetConfig { file: Some(path), group: Some(group), .. } = &self.config.vnet else {
             return Ok(());
         };
@@ -246,21 +256,26 @@ pub fn raise_descriptor_limit() {
 }
 
 /// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
-fn catch_signals() -> std::io::Result<Signals> {
+fn catch_signals() -> std::io::Result<(Signals, Arc<AtomicBool>)> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // In this order: the first signal finds the flag down and then raises it.
         register_conditional_shutdown(signal, 1, stopping.clone())?;
         register(signal, stopping.clone())?;
     }
-    Signals::new([SIGTERM, SIGINT, SIGHUP])
+    Ok((Signals::new([SIGTERM, SIGINT, SIGHUP])?, stopping))
 }
 
 /// Waits for SIGTERM or SIGINT.
-fn wait(signals: &mut Signals) {
+fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
     for signal in signals.forever() {
         if signal == SIGHUP {
-            log::info!("SIGHUP: nothing is reloaded; change what is served with causeway apply");
+            log::info!(
+                "SIGHUP: keys and certificates of links are read again; change what is served with causeway apply"
+            );
+            if let Err(error) = fabric.call(Command::LinkReload) {
+                log::warn!(error:% = error; "keys and certificates were not read again");
+            }
             continue;
         }
         log::info!(signal; "stopping");

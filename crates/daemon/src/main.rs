@@ -74,6 +74,8 @@ fn serve(
     sandbox: Option<Sandbox>,
     starter: Starter,
 ) -> Result<(), StartError> {
+    // Before the dispatchers, whose restrictions their own threads inherit.
+    causeway_link::io::names::start();
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config)?;
     let services: [Maker; 4] = [

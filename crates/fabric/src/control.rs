@@ -48,6 +48,11 @@ pub enum Command {
     LinkShow(Name),
     /// Add a link. Its group must exist.
     LinkAdd(Box<LinkSpec>),
+    /// As [`Self::LinkAdd`], but a link that cannot be opened now is kept: it is down, with the
+    /// reason, until opening it works.
+    LinkKeep(Box<LinkSpec>),
+    /// Read keys and certificates of links again, and open at once links that could not be opened.
+    LinkReload,
     /// Close a link, and delete the routes that name it.
     LinkDel(Name),
     /// The routes, newest first.
@@ -363,6 +368,9 @@ pub struct LinkView {
     /// that were sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_percent: Option<u8>,
+    /// When our certificate expires, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_expires: Option<i64>,
     /// The largest IP packet that crosses uncut, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u16>,

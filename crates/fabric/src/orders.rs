@@ -17,19 +17,30 @@ pub const LINKS: &str = "link";
 /// The service of boards of MX endpoints.
 pub const MESSAGES: &str = "mx";
 
+/// What becomes of a link that cannot be opened now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The command is refused.
+    Refuse,
+    /// The link stays down, with the reason, and is opened as soon as that works.
+    Retry,
+}
+
 /// One order to a service.
 #[derive(Debug)]
 pub enum Order {
     /// To the frames' service: where do links put what came?
     Inbox,
     /// To the links' service: open a link, and put there what comes.
-    LinkOpen(Box<LinkSpec>, Sender<Message>),
+    LinkOpen(Box<LinkSpec>, Sender<Message>, OnFailure),
     /// To the links' service: the link's group uses it now, so let it come up.
     LinkStart(LinkId),
     /// To the links' service: close a link.
     LinkClose(LinkId),
-    /// To the links' service: show all.
-    LinkViews,
+    /// To the links' service: read keys and certificates again.
+    LinkReload,
+    /// To the links' service: show one link, or all.
+    LinkViews(Option<LinkId>),
     /// To the frames' service: use a link.
     Join(Membership),
     /// To the frames' service: use it no more.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use causeway_wire::vnet_stream::{Error, HEADER_LEN, emit, parse};
 
-use crate::limits::{BACKLOG_BYTES_MAX, FRAME_BYTES_MAX, STREAM_BYTES};
+use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREAM_BYTES};
 
 /// Takes frames off a stream.
 #[derive(Debug)]
@@ -120,15 +120,28 @@ pub enum FrameError<E> {
 }
 
 /// Puts frames on a stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
     sent: usize,
     /// Where the first frame begins in `bytes`; what is before is the end of another one.
     first: usize,
+    /// How much may wait.
+    most: usize,
+}
+
+impl Default for Framer {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), sent: 0, first: 0, most: BACKLOG_BYTES_MAX }
+    }
 }
 
 impl Framer {
+    /// Lets so many bytes wait from now on, within [`BACKLOG_BYTES_MIN`] and [`BACKLOG_BYTES_MAX`].
+    pub fn bound(&mut self, bytes: usize) {
+        self.most = bytes.clamp(BACKLOG_BYTES_MIN, BACKLOG_BYTES_MAX);
+    }
+
     /// Adds a frame of `len` bytes, which `read` writes: all of it or nothing.
     ///
     /// # Errors
@@ -141,7 +154,7 @@ impl Framer {
         let header = emit(len).map_err(|_| FrameError::Len(len))?;
         parse(&header, FRAME_BYTES_MAX).map_err(|_| FrameError::Len(len))?;
         let waiting = self.waiting().len();
-        if waiting.saturating_add(HEADER_LEN).saturating_add(len) > BACKLOG_BYTES_MAX {
+        if waiting.saturating_add(HEADER_LEN).saturating_add(len) > self.most {
             return Err(FrameError::Backlog(waiting));
         }
         if self.sent >= BACKLOG_BYTES_MAX {
@@ -226,6 +239,14 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(deframer.take(), Err(Error::Type(*b"GE")));
         }
+    }
+
+    #[test]
+    fn a_slow_stream_holds_little() {
+        let mut framer = Framer::default();
+        framer.bound(1);
+        let pushed = (0..100).filter(|_| push(&mut framer, &[7; 60_000]).is_ok()).count();
+        assert_eq!(pushed, BACKLOG_BYTES_MIN / 60_006);
     }
 
     #[test]

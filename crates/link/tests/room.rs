@@ -23,7 +23,7 @@ fn addresses_that_were_too_many_are_told_when_others_go() {
     let (id, name, tally) = (LinkId(1), "l".parse().unwrap(), Arc::default());
     let inbox = Inbox { id, name, to, tally, pool: Pool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
-    let tunnel = at(0, |moment| socket.add(None, remote, 7, inbox, moment)).unwrap();
+    let tunnel = at(0, |moment| socket.add(None, (remote, None), 7, inbox, moment)).unwrap();
     let mac = |number: usize| {
         let [.., a, b, c] = number.to_be_bytes();
         [2, 0, 0, a, b, c]

@@ -343,3 +343,20 @@ fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
     let error = a.link(link("bad", 49, false, "not a name", &good)).unwrap_err().to_string();
     assert!(error.contains("peer name"), "{error}");
 }
+
+#[test]
+fn a_renewed_certificate_is_used_and_its_expiry_shown() {
+    let (a, b, ca) = (Host::new(), Host::new(), authority());
+    let old = files(&a, "a.example", &ca, &ca, true);
+    let of_b = files(&b, "b.example", &ca, &ca, false);
+    b.link(link("to-a", 67, true, "a.example", &of_b)).unwrap();
+    a.link(link("to-b", 67, false, "b.example", &old)).unwrap();
+    wait_reason(&a, "to-b", "expired");
+    let expired = a.link_view("to-b").certificate_expires.unwrap();
+    // Written over in place, as tools that renew certificates do.
+    files(&a, "a.example", &ca, &ca, false);
+    wait_up(&a, "to-b");
+    wait_up(&b, "to-a");
+    let renewed = || a.link_view("to-b").certificate_expires.unwrap() > expired;
+    wait(renewed, || format!("{:?}", a.link_view("to-b")));
+}

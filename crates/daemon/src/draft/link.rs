@@ -196,7 +196,7 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
 
 impl LinkDraft {
     /// As [`causeway_fabric::spec::LinkKind::mtu`], before the peer's address is looked up: a host
-    /// by name is taken to have an IPv4 one. `underlay` says how long packets may be on the way of
+    /// by name is taken to have an IPv6 one, whose headers are longer, unless our end is of IPv4. `underlay` says how long packets may be on the way of
     /// a draft, where it knows.
     pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
         let encapsulation = match self.kind {
@@ -206,8 +206,10 @@ impl LinkDraft {
             _ => return u16::MAX,
         };
         let underlay = underlay(self).unwrap_or(UNDERLAY_MTU);
-        let is_ipv6 = self.remote.as_ref().is_some_and(|at| at.matches(':').count() > 1);
-        encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, !is_ipv6, bytes))
+        let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+        let known = address(&self.remote).or(address(&self.local));
+        let is_ipv4 = known.is_some_and(|address| address.is_ipv4());
+        encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, is_ipv4, bytes))
     }
 
     /// How long packets may be on its way, as this host knows it now: by its interface, or by the
@@ -365,6 +367,13 @@ impl LinkDraft {
         Place { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
     }
 
+    /// `HOST:PORT` of a peer that is given by name.
+    fn remote_host(&self) -> Option<String> {
+        let place: Place = self.remote.as_ref()?.parse().ok()?;
+        let named = place.address().is_none() && self.kind != LinkWord::Raw;
+        named.then(|| self.with_port(&place).to_string())
+    }
+
     /// Where the peer is, of the family that our end is of.
     fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, LinkProblem> {
         let Some(text) = &self.remote else { return Ok(None) };
@@ -443,6 +452,7 @@ impl LinkDraft {
             peer: self.peer.clone(),
             metric: self.metric.unwrap_or_else(metric_default),
             transit: self.transit.unwrap_or(false),
+            remote_host: self.remote_host(),
             kind,
         })
     }

@@ -99,6 +99,18 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if found.is_empty() { Err(format!("host {host:?} has no address")) } else { Ok(found) }
 }
 
+/// Stands in for a resolver at the start, when a name may not be known yet: a name has an unspecified
+/// address, which [`causeway_fabric::spec::LinkSpec::is_unresolved`] knows.
+///
+/// # Errors
+/// None.
+pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let all = host.parse::<IpAddr>().map_or(vec![v6, v4], |one| vec![one]);
+    Ok(all.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+}
+
 /// Stands in for a resolver where a draft is only checked: any name has an address of each family.
 ///
 /// # Errors

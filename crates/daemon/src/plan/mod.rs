@@ -181,6 +181,7 @@ impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
 /// What leads from `before` to `after`; nothing if they are the same.
 pub fn plan(before: &State, after: &State) -> Plan {
     let mut plan = Plan::default();
+    let after = &with_known_addresses(before, after);
     let groups = Named {
         what: "group",
         name: |g: &GroupSpec| &g.name,
@@ -226,6 +227,21 @@ pub fn plan(before: &State, after: &State) -> Plan {
     // Stable: rules keep the order in which their indices hold.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan
+}
+
+/// The state to come, where a link to the same host name keeps the address that the running link
+/// has: links follow their names by themselves.
+fn with_known_addresses(before: &State, after: &State) -> State {
+    let mut after = after.clone();
+    let known: HashMap<&Name, &LinkSpec> = before.links.iter().map(|l| (&l.name, l)).collect();
+    for link in after.links.iter_mut().filter(|link| link.remote_host.is_some()) {
+        let Some(old) = known.get(&link.name) else { continue };
+        let same = old.remote().map(|remote| link.with_remote(remote));
+        if let Some(same) = same.filter(|same| same == *old) {
+            *link = same;
+        }
+    }
+    after
 }
 
 fn note_routes(plan: &mut Plan, before: &State, after: &State, drags: &dyn Fn(&RouteSpec) -> bool) {

@@ -181,7 +181,7 @@ impl State {
                 Ok(Answer::Done)
             }
             Command::RuleDel { index } => Err(missing("rule", index)),
-            Command::LinkAdd(spec) => self.link_add(*spec),
+            Command::LinkAdd(spec) | Command::LinkKeep(spec) => self.link_add(*spec),
             Command::LinkDel(name) => {
                 self.links.remove(&name).ok_or(missing("link", &name))?;
                 self.forget(&RouteEnd::Edge(name));
@@ -309,6 +309,7 @@ fn link(spec: &LinkSpec) -> LinkView {
         endpoint: None,
         rtt_us: Some(61.5),
         loss_percent: Some(0),
+        certificate_expires: None,
         path_mtu: Some(1500),
         mtu: 65_535,
         ups_total: 1,

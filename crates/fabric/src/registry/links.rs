@@ -1,11 +1,13 @@
 //! Links and routes: between the service that carries frames and the one that reaches peers.
 
+use std::collections::HashMap;
+
 use super::{HOST, Registry, Reply, lost};
 use crate::carrier::LinkId;
 use crate::control::{Answer, CommandError, LinkView, PeerView, RouteView};
 use crate::dispatcher::Key;
 use crate::limits::{LINKS_MAX, ROUTES_MAX};
-use crate::orders::{FRAMES, GroupSpec, LINKS, MESSAGES, Order, Outcome};
+use crate::orders::{FRAMES, GroupSpec, LINKS, MESSAGES, OnFailure, Order, Outcome};
 use crate::shard::ports::no_port;
 use crate::spec::{LinkSpec, Name, RouteEnd, RouteSpec};
 
@@ -50,7 +52,7 @@ impl Registry {
         }
     }
 
-    pub(super) fn link_add(&mut self, spec: LinkSpec) -> Reply {
+    pub(super) fn link_add(&mut self, spec: LinkSpec, on_failure: OnFailure) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         self.has_group(&spec.group)?;
         if self.links.contains_key(&spec.name) {
@@ -61,7 +63,7 @@ impl Registry {
         }
         let (frames, links) = (Self::frames_key(&spec.group), Self::links_key()?);
         self.ensure_service(&frames)?;
-        let opened = self.ensure_service(&links).and_then(|()| self.open_link(&spec));
+        let opened = self.ensure_service(&links).and_then(|()| self.open_link(&spec, on_failure));
         match opened {
             Ok(id) => {
                 let name = spec.name.clone();
@@ -78,13 +80,13 @@ impl Registry {
     }
 
     /// Opens a link and has its group use it.
-    fn open_link(&self, spec: &LinkSpec) -> Result<LinkId, CommandError> {
+    fn open_link(&self, spec: &LinkSpec, on_failure: OnFailure) -> Result<LinkId, CommandError> {
         let (frames, links) = (Self::frames_key(&spec.group), Self::links_key()?);
         let inbox = match self.order(&frames, Order::Inbox)? {
             Outcome::Inbox(inbox) => inbox,
             other => return Err(unexpected(&other)),
         };
-        let open = Order::LinkOpen(Box::new(spec.clone()), inbox);
+        let open = Order::LinkOpen(Box::new(spec.clone()), inbox, on_failure);
         let membership = match self.order(&links, open)? {
             Outcome::Opened(membership) => membership,
             other => return Err(unexpected(&other)),
@@ -98,6 +100,13 @@ impl Registry {
             return Err(error);
         }
         Ok(id)
+    }
+
+    pub(super) fn link_reload(&self) -> Reply {
+        if self.links.is_empty() {
+            return Ok(Answer::Done);
+        }
+        self.order(&Self::links_key()?, Order::LinkReload).map(|_| Answer::Done)
     }
 
     pub(super) fn link_delete(&mut self, name: &Name) -> Reply {
@@ -130,19 +139,34 @@ impl Registry {
         if self.links.is_empty() {
             return Ok(Vec::new());
         }
-        match self.order(&Self::links_key()?, Order::LinkViews)? {
+        let all: Vec<&Name> = self.links.values().map(|(spec, _)| &spec.group).collect();
+        self.views_of(None, all)
+    }
+
+    /// Views of one link, or of all, with what `groups` dropped of what came by them.
+    fn views_of(
+        &self,
+        id: Option<LinkId>,
+        groups: Vec<&Name>,
+    ) -> Result<Vec<LinkView>, CommandError> {
+        match self.order(&Self::links_key()?, Order::LinkViews(id))? {
             Outcome::Links(mut views) => {
-                self.add_drops(&mut views)?;
                 views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+                self.add_drops(&mut views, groups)?;
                 Ok(views)
             }
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Adds what groups dropped of what came by links.
-    fn add_drops(&self, views: &mut [LinkView]) -> Result<(), CommandError> {
-        let mut groups: Vec<&Name> = self.links.values().map(|(spec, _)| &spec.group).collect();
+    /// Adds what groups dropped of what came by links; `views` are in the order of their names.
+    fn add_drops(
+        &self,
+        views: &mut [LinkView],
+        mut groups: Vec<&Name>,
+    ) -> Result<(), CommandError> {
+        let names: HashMap<LinkId, &Name> =
+            self.links.iter().map(|(name, (_, id))| (*id, name)).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
@@ -151,9 +175,9 @@ impl Registry {
                 other => return Err(unexpected(&other)),
             };
             for (id, counts) in drops {
-                let name = self.links.iter().find(|(_, (_, of))| *of == id).map(|(name, _)| name);
-                let view = views.iter_mut().find(|view| Some(&view.spec.name) == name);
-                let Some(view) = view else { continue };
+                let Some(name) = names.get(&id) else { continue };
+                let at = views.binary_search_by(|view| view.spec.name.cmp(name));
+                let Some(view) = at.ok().and_then(|at| views.get_mut(at)) else { continue };
                 for (counter, count) in counts {
                     let sum = view.counters.entry(counter).or_insert(0);
                     *sum = sum.saturating_add(count);
@@ -164,8 +188,8 @@ impl Registry {
     }
 
     pub(super) fn link_view(&self, name: &Name) -> Reply {
-        let views = self.link_views()?;
-        let view = views.into_iter().find(|view| view.spec.name == *name);
+        let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
+        let view = self.views_of(Some(*id), vec![&spec.group])?.pop();
         view.map(|view| Answer::Link(Box::new(view))).ok_or_else(|| no_link(name))
     }
 

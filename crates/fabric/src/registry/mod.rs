@@ -21,7 +21,7 @@ use crate::dispatcher::{Key, Worker};
 use crate::fabric::Maker;
 use crate::limits::{GROUPS_MAX, PORTS_MAX, WEIGHT_MAX};
 use crate::load::Load;
-use crate::orders::{FRAMES, GroupSpec, weight_default};
+use crate::orders::{FRAMES, GroupSpec, OnFailure, weight_default};
 use crate::pace::Pacing;
 use crate::roster::Roster;
 use crate::rules::Rules;
@@ -111,7 +111,9 @@ impl Registry {
             Command::RuleDel { index } => self.rule_delete(index),
             Command::LinkList => self.link_views().map(Answer::Links),
             Command::LinkShow(name) => self.link_view(&name),
-            Command::LinkAdd(spec) => self.link_add(*spec),
+            Command::LinkAdd(spec) => self.link_add(*spec, OnFailure::Refuse),
+            Command::LinkKeep(spec) => self.link_add(*spec, OnFailure::Retry),
+            Command::LinkReload => self.link_reload(),
             Command::LinkDel(name) => self.link_delete(&name),
             Command::RouteList => self.route_views().map(Answer::Routes),
             Command::RouteAdd(spec) => self.route_add(spec),

@@ -1,7 +1,7 @@
 //! Links and routes as the operator asks for them.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct LinkSpec {
     /// Whose frames it carries.
     pub group: Name,
     /// Who is at the other end: links of one group with the same peer stand in for each other.
-    /// Without a name, the peer is known by its key or its address.
+    /// Without a name, the peer is known by its key, or by its host as it was given: a name or an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Name>,
     /// Of several links to one peer, the one with the lowest metric that is up carries the frames.
@@ -27,6 +27,10 @@ pub struct LinkSpec {
     /// Off where all daemons have links to each other, or frames would come twice.
     #[serde(default)]
     pub transit: bool,
+    /// `HOST:PORT` of the peer, where it was given by name. The address in [`Self::kind`] is then
+    /// the last one that the name resolved to, or unspecified before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_host: Option<String>,
     /// How frames cross.
     #[serde(flatten)]
     pub kind: LinkKind,
@@ -227,6 +231,9 @@ impl LinkSpec {
         if vni > VNI_MAX {
             return fail(format!("vni {vni}: expected 0 to {VNI_MAX}"));
         }
+        if self.is_unresolved() {
+            return Ok(());
+        }
         if let Some((local, Some(remote))) = self.ends() {
             if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
                 return fail(format!("remote {remote}: expected the address of one peer"));
@@ -241,6 +248,54 @@ impl LinkSpec {
             return fail(format!("interface {why}"));
         }
         Ok(())
+    }
+
+    /// Whether the peer was given by a name that has not been resolved to an address yet.
+    pub fn is_unresolved(&self) -> bool {
+        self.remote_host.is_some() && self.remote().is_some_and(|at| at.ip().is_unspecified())
+    }
+
+    /// The peer's address; `None` for links without one.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.ends().and_then(|(_, remote)| remote)
+    }
+
+    /// Our own end; `None` for links that bind no address.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.ends().and_then(|(local, _)| local)
+    }
+
+    /// The same link to a peer at another address. An end of ours that is any address follows the
+    /// address family of the peer's.
+    #[must_use]
+    pub fn with_remote(&self, to: SocketAddr) -> Self {
+        let follow = |local: &mut SocketAddr| {
+            if local.ip().is_unspecified() && local.is_ipv4() != to.is_ipv4() {
+                let any = if to.is_ipv4() {
+                    IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+                } else {
+                    IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+                };
+                local.set_ip(any);
+            }
+        };
+        let mut spec = self.clone();
+        match &mut spec.kind {
+            LinkKind::Causeway(tunnel) => {
+                tunnel.remote = Some(to);
+                follow(&mut tunnel.local);
+            }
+            LinkKind::CausewayPlain(udp) | LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
+                udp.remote = to;
+                follow(&mut udp.local);
+            }
+            LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => {
+                stream.remote = to;
+                stream.listen.iter_mut().for_each(follow);
+            }
+            LinkKind::Raw(_) => {}
+        }
+        spec
     }
 
     /// Our end and the peer's.
@@ -261,6 +316,11 @@ impl LinkSpec {
     pub fn peer_label(&self) -> String {
         if let Some(peer) = &self.peer {
             return peer.to_string();
+        }
+        // The address behind a name may change while the link is in its bundle.
+        if let (Some(host), false) = (&self.remote_host, matches!(self.kind, LinkKind::Causeway(_)))
+        {
+            return host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host).to_owned();
         }
         match &self.kind {
             LinkKind::Causeway(tunnel) => tunnel.key.as_str().to_owned(),
@@ -391,6 +451,7 @@ mod tests {
             peer: None,
             metric: 100,
             transit: false,
+            remote_host: None,
             kind: LinkKind::Vxlan(UdpSpec { remote, local, vni }),
         }
     }

@@ -26,11 +26,13 @@ use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
 
+use super::called::{Caller, Listener};
 use super::inbox::Inbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
 use super::tally::{Loss, Tally};
 use super::together::Together;
-use crate::unfinished::left_to_do;
+use crate::mss::SegmentSizes;
+use crate::unfinished::left_to_do_within;
 
 /// What stands before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +54,20 @@ pub struct BareSocket {
     receiver: Receiver,
     bursts: Vec<Burst>,
     /// By the peer's address, and the network.
-    peers: HashMap<(IpAddr, u32), Inbox>,
+    peers: HashMap<(IpAddr, u32), Peer>,
+    /// What TCP endpoints here take; of VXLAN only.
+    sizes: Option<Arc<SegmentSizes>>,
     /// Datagrams that were of no link, by why.
     pub strays: Strays,
+}
+
+/// A peer of one link.
+#[derive(Debug)]
+struct Peer {
+    inbox: Inbox,
+    /// The longest packet that the link carries, in bytes.
+    packet: usize,
+    called: Listener,
 }
 
 /// Sockets to send from, one of which each flow has.
@@ -96,11 +109,18 @@ pub struct Strays {
     pub wrong_vni: u64,
     /// Without a whole header.
     pub truncated: u64,
+    /// From where the last one came that no link is for.
+    pub last: Option<IpAddr>,
 }
 
 impl BareSocket {
     /// On a socket that is bound.
     pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
+        // RFC 7348, section 5, where hosts would drop them: not all do as RFC 6935 has it.
+        if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_unchecked()) {
+            log::warn!(error:% = error; "datagrams over IPv6 without a checksum are dropped");
+        }
+        udp.tell_destinations();
         let udp = Arc::new(udp);
         Self {
             senders: Arc::new(Senders::new(&udp, encapsulation)),
@@ -109,6 +129,7 @@ impl BareSocket {
             receiver: Receiver::new(pool),
             bursts: Vec::new(),
             peers: HashMap::new(),
+            sizes: (encapsulation == Encapsulation::Vxlan).then(Arc::default),
             strays: Strays::default(),
         }
     }
@@ -120,32 +141,42 @@ impl BareSocket {
         }
     }
 
-    /// Adds a link to a peer; says who has it if another has.
-    pub fn add(&mut self, remote: SocketAddr, vni: u32, inbox: Inbox) -> Result<(), LinkId> {
+    /// Adds a link to a peer, which carries packets of `packet` bytes; says who has it if another has.
+    pub fn add(
+        &mut self,
+        remote: SocketAddr,
+        vni: u32,
+        inbox: Inbox,
+        packet: usize,
+    ) -> Result<(), LinkId> {
         let key = (remote.ip().to_canonical(), self.network(vni));
         if let Some(other) = self.peers.get(&key) {
-            return Err(other.id);
+            return Err(other.inbox.id);
         }
-        self.peers.insert(key, inbox);
+        self.peers.insert(key, Peer { inbox, packet, called: Listener::default() });
         Ok(())
     }
 
     /// Removes a link.
     pub fn remove(&mut self, id: LinkId) {
-        self.peers.retain(|_, inbox| inbox.id != id);
+        self.peers.retain(|_, peer| peer.inbox.id != id);
     }
 
     /// The way out for a link.
     pub fn carrier(&self, remote: SocketAddr, vni: u32, tally: Arc<Tally>) -> BareCarrier {
+        let key = (remote.ip().to_canonical(), self.network(vni));
+        let called = self.peers.get(&key).map(|peer| peer.called.caller());
         let header = match self.encapsulation {
             Encapsulation::Vnet => None,
             Encapsulation::Vxlan => Some(vxlan::emit(vni)),
         };
         BareCarrier {
             senders: self.senders.clone(),
+            sizes: self.sizes.clone(),
             at: 0,
             flow: (FlowKey::default(), 0),
             remote,
+            called: called.unwrap_or_else(|| Listener::default().caller()),
             header,
             bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
             used: 0,
@@ -194,13 +225,16 @@ impl BareSocket {
                 self.strays.truncated = self.strays.truncated.wrapping_add(1);
                 continue;
             };
-            let Some(inbox) = self.peers.get(&(ip, vni)) else {
+            let Some(peer) = self.peers.get_mut(&(ip, vni)) else {
                 let known = self.peers.keys().any(|(peer, _)| *peer == ip);
                 let strays = &mut self.strays;
                 let count = if known { &mut strays.wrong_vni } else { &mut strays.unknown_peer };
                 *count = count.wrapping_add(1);
+                strays.last = Some(ip);
                 continue;
             };
+            peer.called.note(burst.to);
+            let Peer { inbox, packet, .. } = &*peer;
             let at = datagram.start.saturating_add(start)..datagram.end;
             if at.len() < FRAME_MIN {
                 inbox.tally.lost(Loss::Runt, 1);
@@ -208,7 +242,10 @@ impl BareSocket {
             }
             let offload = match self.encapsulation {
                 Encapsulation::Vnet => [0; OFFLOAD_BYTES],
-                Encapsulation::Vxlan => left_to_do(bytes.get(start..).unwrap_or(&[])),
+                Encapsulation::Vxlan => {
+                    let frame = bytes.get(start..).unwrap_or(&[]);
+                    left_to_do_within(frame, *packet, self.sizes.as_deref())
+                }
             };
             let arrival = Arrival { at, offload, hops: 1, flood: None };
             match of {
@@ -223,7 +260,7 @@ impl BareSocket {
             }
             frames.push(arrival);
         }
-        if let Some(inbox) = of.and_then(|key| self.peers.get(&key)) {
+        if let Some(Peer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
             inbox.put(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
         }
         total
@@ -244,11 +281,13 @@ impl BareSocket {
 #[derive(Debug)]
 pub struct BareCarrier {
     senders: Arc<Senders>,
+    sizes: Option<Arc<SegmentSizes>>,
     /// Which of them the datagrams leave from.
     at: usize,
     /// The flow of the last frame, and which of them it has.
     flow: (FlowKey, usize),
     remote: SocketAddr,
+    called: Caller,
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
     bytes: Vec<u8>,
@@ -266,10 +305,13 @@ pub struct BareCarrier {
 impl BareCarrier {
     /// From which socket a frame leaves.
     fn sender(&mut self, frame: &Outgoing<'_>) -> usize {
-        if self.senders.sockets.len() < 2 {
+        if self.senders.sockets.len() < 2 && self.sizes.is_none() {
             return 0;
         }
         let Ok(known) = Frame::parse(frame.head) else { return 0 };
+        if let (Some(sizes), Some(network)) = (&self.sizes, &known.network) {
+            sizes.note(frame.head, network);
+        }
         let flow = known.flow_key(frame.head);
         // Most frames are of the flow of those before.
         if flow != self.flow.0 {
@@ -298,7 +340,12 @@ impl BareCarrier {
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
         let tally = &self.tally;
         let refused = |error: &io::Error, count| tally.lost(loss(error), count);
-        self.together.send(&udp, self.remote, (bytes, self.segment), refused)
+        let from = self.called.from();
+        let lost = self.together.send(&udp, self.remote, from, (bytes, self.segment), refused);
+        if lost > 0 && from.is_some() {
+            self.called.forget();
+        }
+        lost
     }
 }
 

@@ -44,6 +44,10 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub const KEEPALIVE_TRIES: u32 = 3;
 /// How long sent bytes wait for the peer to take them before it is given up, in milliseconds; 8 s.
 pub const UNTAKEN_MS_MAX: u32 = 8_000;
+/// What the kernel holds of a connection and has not sent, in bytes: frames behind it wait that long.
+pub const UNSENT_BYTES_MAX: u32 = 128 << 10;
+/// How long frames may wait for a connection, by how fast the peer takes them; 100 ms, as a ring's.
+pub const BACKLOG_MS_MAX: u64 = 100;
 /// Connections that are taken from a listener in one go.
 pub const ACCEPTS_PER_TURN_MAX: usize = 16;
 /// Connections a second that are taken from one peer, and as many at once: more than a peer makes
@@ -53,6 +57,11 @@ pub const ACCEPTS_PER_SECOND_MAX: u64 = 20;
 pub const SEALED_BYTES_MAX: usize = 128 << 10;
 /// Frames that came together and are copied rather than handed on where they lie, in bytes.
 pub const COPIED_BYTES_MAX: usize = 16 << 10;
+/// Time between two looks whether files of certificates have changed, beside those at each connection;
+/// 1 h. As often an expiry is logged.
+pub const RENEW_NS: u64 = 3_600_000_000_000;
+/// From so many days on before it does is logged and shown that a certificate expires.
+pub const EXPIRY_DAYS: i64 = 14;
 /// Longest file of certificates, in bytes; 1 MiB.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
@@ -70,3 +79,22 @@ pub const RAW_AGAIN_NS: u64 = 1_000_000_000;
 pub const TAG_BYTES: usize = 4;
 /// Length of the addresses and a tag, in bytes.
 pub const TAGGED_HEADER: usize = 16;
+
+/// Time until a link that could not be opened is opened again, in nanoseconds; 1 s. Twice that each
+/// time...
+pub const OPEN_AGAIN_NS_MIN: u64 = 1_000_000_000;
+/// ... and at most this; 30 s.
+pub const OPEN_AGAIN_NS_MAX: u64 = 30_000_000_000;
+/// Links that are opened again in one go: each takes system calls, on the dispatcher.
+pub const OPENS_PER_TICK_MAX: usize = 8;
+/// Time until the name of a peer that does not answer is resolved again, in nanoseconds; 5 s. Twice
+/// that each time...
+pub const LOOKUP_NS_MIN: u64 = 5_000_000_000;
+/// ... and at most this; 5 min. Kinds that do not show whether the peer is there keep to it.
+pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
+/// Lookups that may wait at a time, of the whole process: one for each link.
+pub const LOOKUPS_WAITING_MAX: usize = causeway_fabric::limits::LINKS_MAX;
+/// Threads that resolve names: as many names may be slow at a time without delaying others.
+pub const RESOLVER_THREADS: usize = 4;
+/// Addresses of one name that are tried.
+pub const RESOLVED_MAX: usize = 8;

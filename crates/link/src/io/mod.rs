@@ -13,16 +13,22 @@
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
 //! | [`raw`] | the local network behind an interface |
 //! | [`tls`] | certificates on both sides |
+//! | [`names`] | host names of peers, resolved in threads of their own |
+//! | `pending` | links that could not be opened, and names to be resolved anew |
+//! | `called` | which of our addresses a peer calls |
 //! | [`path`] | how long packets may be below us |
 //! | [`inbox`] | to a group's mailbox |
 //! | [`tally`] | what is counted |
 
 mod addresses;
 pub mod bare;
+mod called;
 pub mod inbox;
 pub mod limits;
+pub mod names;
 mod open;
 pub mod path;
+mod pending;
 pub mod raw;
 pub mod service;
 pub mod stream;

@@ -1,12 +1,13 @@
 //! Links of each kind, opened: on the socket that they share with others like them, or a new one.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{Carrier, LinkId};
 use causeway_fabric::control::CommandError;
+use causeway_fabric::limits::UNDERLAY_MTU;
 use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TunnelSpec, UdpSpec};
 use causeway_fabric::udp::{Cut, Udp};
 use zeroize::Zeroizing;
@@ -14,12 +15,14 @@ use zeroize::Zeroizing;
 use super::bare::{BareSocket, Encapsulation};
 use super::inbox::Inbox;
 use super::limits::KEY_FILE_BYTES_MAX;
+use super::path;
 use super::raw::RawLink;
-use super::service::{Links, Receives, Source, at_moment};
+use super::service::{Links, NO_SOURCE, Receives, Source, at_moment};
 use super::stream::{Listener, StreamLink};
-use super::tls::Security;
+use super::tls::Renewable;
 use super::tunnels::{Taken, TunnelSocket};
 use crate::keys::{PrivateKey, PublicKey};
+use crate::limits::PACKET_BYTES_VXLAN;
 
 /// What links that share a socket have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +72,7 @@ impl Links {
             }
             LinkKind::Tcp(stream) => self.open_stream(cx, spec, stream, None, inbox),
             LinkKind::Tls(tls) => {
-                let security = Security::read(tls).map_err(|text| host(spec, text))?;
+                let security = Renewable::read(tls).map_err(|text| host(spec, text))?;
                 self.open_stream(cx, spec, &tls.stream, Some(security), inbox)
             }
             LinkKind::Raw(raw) => {
@@ -92,7 +95,11 @@ impl Links {
 
     /// A number for a source that none has.
     fn vacancy(&self) -> u32 {
-        (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
+        let next = self.sources.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        if next < NO_SOURCE {
+            return next;
+        }
+        (0..NO_SOURCE).find(|value| !self.sources.contains_key(value)).unwrap_or(NO_SOURCE)
     }
 
     /// Binds a socket, and makes a source of what `make` makes of it.
@@ -104,12 +111,37 @@ impl Links {
         local: Local,
         make: impl FnOnce(&Self, Udp) -> Receives,
     ) -> Result<u32, CommandError> {
-        let udp = Udp::bind(at, cut).map_err(|e| host(spec, format_args!("local {at}: {e}")))?;
+        // A peer that finds us may come by either family, and one port takes one socket.
+        let bound = match local {
+            Local::Tunnels(_, Some(_)) if at.ip().is_unspecified() => {
+                Udp::bind_both(at.port(), cut)
+            }
+            _ => Udp::bind(at, cut),
+        };
+        let udp = bound.map_err(|error| {
+            let other = self
+                .has_port(spec, at.port())
+                .map(|other| format!(": link {other} has UDP port {} in another way", at.port()));
+            host(spec, format_args!("local {at}: {error}{}", other.unwrap_or_default()))
+        })?;
         let value = self.vacancy();
         let watch = cx.watch_source(udp.as_fd(), value).map_err(|e| host(spec, e))?;
         let receives = make(self, udp);
         self.sources.insert(value, Source { local, receives, watch: Some(watch) });
         Ok(value)
+    }
+
+    /// Another open link that has a UDP port.
+    fn has_port(&self, spec: &LinkSpec, port: u16) -> Option<&str> {
+        let datagrams = |kind: &LinkKind| {
+            !matches!(kind, LinkKind::Tcp(_) | LinkKind::Tls(_) | LinkKind::Raw(_))
+        };
+        let other = self.links.values().map(|link| &link.spec).find(|other| {
+            other.name != spec.name
+                && datagrams(&other.kind)
+                && other.local().is_some_and(|local| local.port() == port)
+        });
+        other.map(|other| other.name.as_str())
     }
 
     fn name_of(&self, id: LinkId) -> &str {
@@ -137,11 +169,23 @@ impl Links {
         else {
             return Err(host(spec, "its socket is gone"));
         };
-        let added = socket.add(udp.remote, udp.vni, inbox.clone());
+        let route = path::packet_to(udp.local.ip(), udp.remote.ip());
+        let packet = spec.kind.mtu(route.unwrap_or(UNDERLAY_MTU));
+        // However long packets are below: guests have an ordinary MTU unless they say otherwise.
+        let packet = usize::from(packet).min(PACKET_BYTES_VXLAN);
+        let added = socket.add(udp.remote, udp.vni, inbox.clone(), packet);
         let carrier = socket.carrier(udp.remote, udp.vni, inbox.tally.clone());
         if let Err(other) = added {
             let (name, other) = (&spec.name, self.name_of(other));
-            let text = format!("link {name}: link {other} goes to {} already", udp.remote);
+            let (peer, local) = (udp.remote.ip(), udp.local);
+            let network = match encapsulation {
+                Encapsulation::Vnet => String::new(),
+                Encapsulation::Vxlan => format!(" of vni {}", udp.vni),
+            };
+            let text = format!(
+                "link {name}: link {other} takes the datagrams{network} that come from {peer} to \
+                 {local} already"
+            );
             return Err(CommandError::Conflict(text));
         }
         Ok((value, None, Box::new(carrier)))
@@ -153,7 +197,7 @@ impl Links {
         cx: &Context<'_>,
         spec: &LinkSpec,
         stream: &StreamSpec,
-        security: Option<Security>,
+        security: Option<Renewable>,
         inbox: &Inbox,
     ) -> Result<Opened, CommandError> {
         let listener = stream.listen.map(|at| self.listener(cx, spec, at)).transpose()?;
@@ -212,7 +256,9 @@ impl Links {
         inbox: &Inbox,
     ) -> Result<Opened, CommandError> {
         let (own, peer) = keys.unzip();
-        let local = Local::Tunnels(at, own.as_ref().map(PrivateKey::public));
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, at.port()));
+        let shared = if own.is_some() && at.ip().is_unspecified() { any } else { at };
+        let local = Local::Tunnels(shared, own.as_ref().map(PrivateKey::public));
         let value = match self.shared(local) {
             Some(value) => value,
             None => self.bind(cx, spec, (at, Cut::Refused), local, |links, socket| {
@@ -226,8 +272,10 @@ impl Links {
         else {
             return Err(host(spec, "its socket is gone"));
         };
-        let added =
-            at_moment(cx.now_ns, |moment| socket.add(peer, remote, vni, inbox.clone(), moment));
+        let added = at_moment(cx.now_ns, |moment| {
+            let host = spec.remote_host.clone();
+            socket.add(peer, (remote, host), vni, inbox.clone(), moment)
+        });
         let carrier =
             added.map(|number| (number, socket.carrier(number, vni, inbox.tally.clone())));
         match carrier {
@@ -248,7 +296,7 @@ impl Links {
 }
 
 /// Reads our private key. Says what is wrong in words, never what is in the file.
-fn read_key(path: &Path) -> Result<PrivateKey, String> {
+pub(super) fn read_key(path: &Path) -> Result<PrivateKey, String> {
     let shown = path.display();
     let wrong = |text: String| format!("private key {shown}: {text}");
     let file = std::fs::metadata(path)

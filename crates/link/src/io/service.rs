@@ -1,15 +1,15 @@
 //! The service of links: opened, closed, shown, served.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::carrier::{LinkId, Membership, Message, Notice, Pool, Standing};
+use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::control::CommandError;
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::orders::{LINKS, Order, Outcome};
+use causeway_fabric::orders::{LINKS, OnFailure, Order, Outcome};
 use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
 
@@ -17,7 +17,9 @@ use super::addresses::{News, place};
 use super::bare::BareSocket;
 use super::inbox::Inbox;
 use super::limits::TELL_AGAIN_NS;
+use super::names::{self, Answer, Resolver};
 use super::open::Local;
+use super::pending::{Closed, Lookup, Unopened, log_unopened};
 use super::raw::RawLink;
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
@@ -27,6 +29,10 @@ use crate::moment::Moment;
 
 /// The source value of the mailbox that groups write to.
 const NOTICES: u32 = u32::MAX;
+/// The source value of the mailbox of the resolver's answers.
+pub(super) const NAMES: u32 = u32::MAX - 1;
+/// The source of a link that is not open.
+pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 
 /// One link.
 #[derive(Debug)]
@@ -37,6 +43,10 @@ pub(crate) struct Link {
     pub source: u32,
     /// Its tunnel there, where it has one, and its network.
     pub tunnel: Option<(u16, u32)>,
+    /// It could not be opened yet.
+    pub unopened: Option<Unopened>,
+    /// Its peer was given by name.
+    pub lookup: Option<Lookup>,
 }
 
 /// Something that receives, for one link or many.
@@ -65,8 +75,15 @@ pub(super) struct Notices {
     pub mailbox: Mailbox<Notice>,
 }
 
+/// Where the resolver puts its answers.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub sender: Sender<(LinkId, Answer)>,
+    pub mailbox: Mailbox<(LinkId, Answer)>,
+}
+
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Links {
     pub(crate) pool: Pool,
     pub(crate) links: BTreeMap<LinkId, Link>,
@@ -80,6 +97,16 @@ pub struct Links {
     /// What groups had no room for, and when they were told last.
     pub(super) news: News,
     heard_ns: u64,
+    pub(super) names: Option<Names>,
+    pub(super) resolver: Resolver,
+    /// No link is to be opened, and no name to be resolved, before.
+    pub(super) pending_ns: u64,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self::with_resolver(names::system)
+    }
 }
 
 /// The time of day, in nanoseconds since 1970.
@@ -108,22 +135,59 @@ impl Links {
         Self::default()
     }
 
+    /// A service without links, which resolves names of peers with `resolver`.
+    pub fn with_resolver(resolver: Resolver) -> Self {
+        Self {
+            pool: Pool::default(),
+            links: BTreeMap::new(),
+            last: 0,
+            sources: BTreeMap::new(),
+            notices: None,
+            directories: BTreeMap::new(),
+            look_ns: 0,
+            news: News::default(),
+            heard_ns: 0,
+            names: None,
+            resolver,
+            pending_ns: u64::MAX,
+        }
+    }
+
     fn open(
         &mut self,
         cx: &mut Context<'_>,
         spec: LinkSpec,
         to: Sender<Message>,
+        on_failure: OnFailure,
     ) -> Result<Outcome, CommandError> {
         let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
         let (name, tally, pool) = (spec.name.clone(), Arc::<Tally>::default(), self.pool.clone());
         let inbox = Inbox { id, name, to, tally, pool };
-        let opened = self.open_kind(cx, &spec, &inbox);
-        if opened.is_err() {
-            self.forget_unused();
-        }
-        let (source, tunnel, carrier) = opened?;
+        let mut unopened = None;
+        let opened = if spec.is_unresolved() {
+            let host = spec.remote_host.as_deref().unwrap_or_default();
+            Err(CommandError::Host(format!("link {}: {host} is being resolved", spec.name)))
+        } else {
+            self.open_kind(cx, &spec, &inbox)
+        };
+        let (source, tunnel, carrier) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.forget_unused();
+                if on_failure == OnFailure::Refuse {
+                    return Err(error);
+                }
+                if !spec.is_unresolved() {
+                    log_unopened(&spec, &error);
+                }
+                unopened = Some(Unopened::new(error.to_string(), cx.now_ns));
+                (NO_SOURCE, None, Box::new(Closed) as Box<dyn Carrier>)
+            }
+        };
+        let named = spec.remote_host.is_some();
+        let lookup = named.then(|| Lookup::new(spec.is_unresolved(), cx.now_ns));
         let tells = matches!(
             spec.kind,
             LinkKind::Causeway(_) | LinkKind::CausewayPlain(_) | LinkKind::Raw(_)
@@ -138,7 +202,8 @@ impl Links {
             notices: tells.then_some(notices),
             carrier,
         };
-        self.links.insert(id, Link { spec, inbox, source, tunnel });
+        self.links.insert(id, Link { spec, inbox, source, tunnel, unopened, lookup });
+        self.pending_ns = self.pending_ns.min(self.pending_deadline());
         Ok(Outcome::Opened(membership))
     }
 
@@ -154,9 +219,9 @@ impl Links {
     }
 
     /// Closes sockets that no link uses.
-    fn forget_unused(&mut self) {
-        let links = &self.links;
-        let used = |value: u32| links.values().any(|link| link.source == value);
+    pub(super) fn forget_unused(&mut self) {
+        let sources: HashSet<u32> = self.links.values().map(|link| link.source).collect();
+        let used = |value: u32| sources.contains(&value);
         self.sources.retain(|value, source| match &mut source.receives {
             Receives::Listener(listener) => listener.keep(used),
             _ => used(*value),
@@ -164,9 +229,9 @@ impl Links {
     }
 
     /// The group hears of the link from now on.
-    fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
         let now_ns = cx.now_ns;
-        let Some(link) = self.links.get(&id) else { return };
+        let Some(link) = self.links.get(&id).filter(|link| link.unopened.is_none()) else { return };
         let receives = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
         match (receives, link.tunnel) {
             (Some(Receives::Tunnels(socket)), Some((number, vni))) => {
@@ -179,8 +244,9 @@ impl Links {
         self.hear();
     }
 
-    fn close(&mut self, now_ns: u64, id: LinkId) {
-        let Some(link) = self.links.remove(&id) else { return };
+    /// Takes a link off the socket that it shares.
+    pub(super) fn shut(&mut self, now_ns: u64, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
         match self.sources.get_mut(&link.source).map(|source| &mut source.receives) {
             Some(Receives::Bare(socket)) => socket.remove(id),
             Some(Receives::Tunnels(socket)) => {
@@ -189,6 +255,11 @@ impl Links {
             // They go with their links.
             Some(Receives::Listener(_) | Receives::Stream(_) | Receives::Raw(_)) | None => {}
         }
+    }
+
+    fn close(&mut self, now_ns: u64, id: LinkId) {
+        self.shut(now_ns, id);
+        let Some(link) = self.links.remove(&id) else { return };
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
             let changes = directory.lost(place(id));
@@ -223,6 +294,9 @@ impl Service for Links {
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
         if value == NOTICES {
             return self.take_notices(cx);
+        }
+        if value == NAMES {
+            return self.take_names(cx);
         }
         let Some(source) = self.sources.get_mut(&value) else {
             return Served { progress: Progress::Parked, count: 0 };
@@ -261,7 +335,7 @@ impl Service for Links {
 
     fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
         match order {
-            Order::LinkOpen(spec, to) => self.open(cx, *spec, to),
+            Order::LinkOpen(spec, to, on_failure) => self.open(cx, *spec, to, on_failure),
             Order::LinkStart(id) => {
                 self.start(cx, id);
                 Ok(Outcome::Done)
@@ -270,9 +344,14 @@ impl Service for Links {
                 self.close(cx.now_ns, id);
                 Ok(Outcome::Done)
             }
-            Order::LinkViews => {
-                let view = |link| self.view(link, cx.now_ns);
-                Ok(Outcome::Links(self.links.values().map(view).collect()))
+            Order::LinkReload => {
+                self.reload(cx);
+                Ok(Outcome::Done)
+            }
+            Order::LinkViews(id) => {
+                let shown = self.links.iter().filter(|(of, _)| id.is_none_or(|id| id == **of));
+                let views = shown.map(|(_, link)| self.view(link, cx.now_ns));
+                Ok(Outcome::Links(views.collect()))
             }
             other => Err(CommandError::Invalid(format!("links do not know {other:?}"))),
         }
@@ -286,7 +365,7 @@ impl Service for Links {
             Receives::Raw(raw) => Some(raw.deadline()),
             Receives::Bare(_) | Receives::Listener(_) => None,
         });
-        all.chain(untold).min().filter(|at| *at != u64::MAX)
+        all.chain(untold).chain([self.pending_ns]).min().filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -298,6 +377,7 @@ impl Service for Links {
                 _ => {}
             }
         }
+        self.tick_pending(cx);
         self.hear_missed(cx.now_ns);
         self.heard_ns = cx.now_ns;
         self.hear();

@@ -21,6 +21,7 @@ use rustls::{
 use zeroize::Zeroizing;
 
 use super::limits::{CERTIFICATE_BYTES_MAX, SEALED_BYTES_MAX};
+use super::service::wall_ns;
 
 /// What one side of a link needs to secure its connections.
 #[derive(Clone)]
@@ -38,6 +39,70 @@ impl std::fmt::Debug for Security {
             Self::Listens(_) => f.write_str("Listens"),
         }
     }
+}
+
+/// What says whether a file was replaced: where it is, its length, and when it was written.
+type Print = Option<(u64, u64, i64, i64)>;
+
+/// The security of a link, read again when one of its files changes.
+#[derive(Debug)]
+pub struct Renewable {
+    spec: TlsSpec,
+    prints: [Print; 3],
+    security: Security,
+    /// When our certificate expires, in seconds since 1970.
+    pub expires: Option<i64>,
+}
+
+impl Renewable {
+    /// Reads the files of a link.
+    ///
+    /// # Errors
+    /// As for [`Security::read`].
+    pub fn read(spec: &TlsSpec) -> Result<Self, String> {
+        let prints = prints(spec);
+        let security = Security::read(spec)?;
+        let expires = expiry(&spec.certificate);
+        Ok(Self { spec: spec.clone(), prints, security, expires })
+    }
+
+    /// What connections are begun with.
+    pub const fn security(&self) -> &Security {
+        &self.security
+    }
+
+    /// Reads the files again if one of them changed. Says whether anything was read.
+    ///
+    /// # Errors
+    /// They cannot be used: what was read before is used until they can.
+    pub fn renew(&mut self) -> Result<bool, String> {
+        if prints(&self.spec) == self.prints {
+            return Ok(false);
+        }
+        *self = Self::read(&self.spec)?;
+        Ok(true)
+    }
+}
+
+/// How many days are left until a time in seconds since 1970; fewer than none if it has passed.
+pub fn days_until(seconds: i64) -> i64 {
+    let now = i64::try_from(wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+    seconds.saturating_sub(now).div_euclid(86_400)
+}
+
+fn prints(spec: &TlsSpec) -> [Print; 3] {
+    use std::os::unix::fs::MetadataExt as _;
+    [&spec.certificate, &spec.private_key, &spec.authorities].map(|path| {
+        let file = std::fs::metadata(path).ok()?;
+        Some((file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+    })
+}
+
+/// When the first certificate of a file expires, in seconds since 1970.
+fn expiry(path: &Path) -> Option<i64> {
+    let all = certificates(path, "certificate").ok()?;
+    let (_, known) = x509_parser::parse_x509_certificate(all.first()?).ok()?;
+    Some(known.validity().not_after.timestamp())
 }
 
 impl Security {

@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
-use causeway_fabric::udp::{Burst, Receiver, Udp};
+use causeway_fabric::udp::{Burst, Receiver, Udp, canonical};
 use causeway_fabric::{Context, Progress, Served, cost};
 
+use super::called::{Caller, Listener};
 use super::inbox::Inbox;
 use super::service::at_moment;
 use super::tally::{Loss, Tally};
@@ -42,8 +43,12 @@ struct Seat {
     links: BTreeMap<u32, Inbox>,
     peer: Option<PublicKey>,
     remote: Option<SocketAddr>,
+    /// The name of the peer's host, where it was given by name.
+    host: Option<String>,
     /// Set by those who send when the host finds a datagram too long.
     too_long: Arc<AtomicBool>,
+    /// Of peers that know us by our address.
+    called: Listener,
     up: bool,
     poor: bool,
     ups: u64,
@@ -97,6 +102,9 @@ impl TunnelSocket {
     /// On a socket that is bound. Without a key there are only tunnels without secrets.
     pub fn new(udp: Udp, own: Option<PrivateKey>, pool: Pool, moment: &mut Moment<'_>) -> Self {
         let own = own.map(Arc::new);
+        if own.is_none() {
+            udp.tell_destinations();
+        }
         Self {
             udp: Arc::new(udp),
             hub: Hub::new(own.clone(), moment),
@@ -123,12 +131,15 @@ impl TunnelSocket {
     pub fn add(
         &mut self,
         peer: Option<PublicKey>,
-        remote: Option<SocketAddr>,
+        (remote, host): (Option<SocketAddr>, Option<String>),
         vni: u32,
         inbox: Inbox,
         moment: &Moment<'_>,
     ) -> Result<u16, Taken> {
-        let same = |seat: &Seat| (seat.peer, seat.remote) == (peer, remote);
+        let same = |seat: &Seat| {
+            let named = host.is_some() && seat.host == host;
+            seat.peer == peer && (named || seat.remote == remote)
+        };
         let shared = self.seats.iter().find(|(_, seat)| same(seat)).map(|(number, _)| *number);
         if let Some(other) = shared.and_then(|number| self.seats.get(&number)?.links.get(&vni)) {
             return Err(Taken::By(other.id));
@@ -143,7 +154,9 @@ impl TunnelSocket {
                     links: BTreeMap::new(),
                     peer,
                     remote,
+                    host,
                     too_long: Arc::default(),
+                    called: Listener::default(),
                     up: false,
                     poor: false,
                     ups: 0,
@@ -176,6 +189,14 @@ impl TunnelSocket {
         self.tick(moment);
     }
 
+    /// The peer of a tunnel may be at these addresses, the preferred one first.
+    pub fn candidates(&mut self, number: u16, found: &[SocketAddr]) {
+        let found = found.iter().copied().map(canonical).collect();
+        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+            tunnel.configure(found);
+        }
+    }
+
     /// The tunnel of a link, and its network there.
     fn whose(&self, id: LinkId) -> Option<(u16, u32)> {
         self.seats.iter().find_map(|(number, seat)| {
@@ -202,9 +223,10 @@ impl TunnelSocket {
     /// The way out for a link.
     pub fn carrier(&self, number: u16, vni: u32, tally: Arc<Tally>) -> Option<TunnelCarrier> {
         let outlet = self.hub.tunnel(number)?.outlet().clone();
-        let too_long = self.seats.get(&number)?.too_long.clone();
+        let seat = self.seats.get(&number)?;
+        let (too_long, called) = (seat.too_long.clone(), seat.called.caller());
         let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
-        let out = Out { udp, tally, too_long, together: Together::default(), lost: 0 };
+        let out = Out { udp, tally, too_long, called, together: Together::default(), lost: 0 };
         Some(TunnelCarrier { packer, out, vni })
     }
 
@@ -308,6 +330,12 @@ impl TunnelSocket {
     /// Gives datagrams to the core. Says how many there were.
     fn take(&mut self, burst: &Burst, moment: &mut Moment<'_>) -> u32 {
         let mut count = 0_u32;
+        if burst.to.is_some() {
+            let mut seats = self.seats.values_mut();
+            if let Some(seat) = seats.find(|seat| seat.remote == Some(burst.from)) {
+                seat.called.note(burst.to);
+            }
+        }
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
             // A refusal was counted.
@@ -320,8 +348,11 @@ impl TunnelSocket {
     /// Carries out what the core gave.
     fn empty(&mut self) {
         for (to, datagram) in self.sink.datagrams.drain(..) {
+            let mut seats = self.seats.values().filter(|_| self.own.is_none());
+            let from =
+                seats.find(|seat| seat.remote == Some(to)).and_then(|seat| seat.called.last());
             // Lost ones are said again; too long ones were a try.
-            let _ = self.udp.send(to, &datagram, datagram.len());
+            let _ = self.udp.send_from(to, from, &datagram, datagram.len());
         }
         for index in 0..self.sink.events.len() {
             if let Some(event) = self.sink.events.get(index).copied() {
@@ -405,6 +436,7 @@ struct Out {
     udp: Arc<Udp>,
     tally: Arc<Tally>,
     too_long: Arc<AtomicBool>,
+    called: Caller,
     together: Together,
     /// Datagrams that the kernel did not take.
     lost: u64,
@@ -426,7 +458,11 @@ impl Out {
             };
             tally.lost(why, count);
         };
-        let lost = self.together.send(&self.udp, to, (batch.bytes(), batch.segment()), refused);
+        let (from, bytes) = (self.called.from(), (batch.bytes(), batch.segment()));
+        let lost = self.together.send(&self.udp, to, from, bytes, refused);
+        if lost > 0 && from.is_some() {
+            self.called.forget();
+        }
         self.tally.transmitted(0, 0, count.saturating_sub(lost));
         self.lost = self.lost.saturating_add(lost);
     }

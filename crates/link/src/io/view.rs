@@ -4,10 +4,12 @@ use causeway_fabric::control::{LinkState, LinkView};
 use causeway_fabric::limits::UNDERLAY_MTU;
 use causeway_fabric::spec::{LinkKind, udp_headers};
 
+use super::limits::EXPIRY_DAYS;
 use super::path;
 use super::raw::RawLink;
 use super::service::{Link, Links, Receives};
 use super::stream::StreamLink;
+use super::tls::days_until;
 use crate::limits::TROUBLE_NS;
 use crate::tunnel::{State, Trouble};
 
@@ -25,6 +27,7 @@ impl Links {
     /// One link, as shown.
     pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
         let path_mtu = match &link.spec.kind {
+            _ if link.spec.is_unresolved() => None,
             LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
                 path::packet_to(udp.local.ip(), udp.remote.ip())
             }
@@ -37,16 +40,27 @@ impl Links {
             endpoint: None,
             rtt_us: None,
             loss_percent: None,
+            certificate_expires: None,
             path_mtu,
             mtu: link.spec.kind.mtu(path_mtu.unwrap_or(UNDERLAY_MTU)),
             ups_total: 0,
             counters: link.inbox.tally.by_name(),
         };
+        if let Some(unopened) = &link.unopened {
+            let own = format!("link {}: ", link.spec.name);
+            let reason = unopened.reason.strip_prefix(&own).unwrap_or(&unopened.reason);
+            view.reason = reason.to_owned();
+        }
         match self.sources.get(&link.source).map(|source| &source.receives) {
             Some(Receives::Bare(socket)) => {
                 view.state = LinkState::Open;
                 view.reason = "this kind does not tell whether the peer is there".into();
                 let strays = socket.strays;
+                if let Some(last) = strays.last {
+                    let text =
+                        format!("; datagrams of no link came to its socket, the last from {last}");
+                    view.reason.push_str(&text);
+                }
                 for (name, count) in [
                     ("unknown_peer", strays.unknown_peer),
                     ("wrong_vni", strays.wrong_vni),
@@ -77,6 +91,14 @@ impl Links {
             Some(reason) => (LinkState::Down, reason.to_owned()),
         };
         view.endpoint = stream.endpoint();
+        view.certificate_expires = stream.expires();
+        if let Some(days) = stream.expires().map(days_until).filter(|days| *days < EXPIRY_DAYS) {
+            let text = match days {
+                ..0 => "; our certificate has expired".to_owned(),
+                days => format!("; our certificate expires in {days} days"),
+            };
+            view.reason.push_str(&text);
+        }
         if let Some(known) = stream.connection() {
             view.rtt_us = known.round_trip.map(|rtt| rtt.as_secs_f64() * 1e6);
             view.loss_percent = percent(known.sent_again as usize, known.sent as usize);
@@ -127,9 +149,10 @@ fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
         }
         (true, ..) => (LinkState::Up, "the peer answers".to_owned()),
         (false, None, _) => (LinkState::Down, "the peer has not called yet".to_owned()),
-        (false, Some(_), 0) if state.peer.is_some() => {
-            (LinkState::Down, "the peer has not answered: address, keys, clock, firewall?".to_owned())
-        }
+        (false, Some(_), 0) if state.peer.is_some() => (
+            LinkState::Down,
+            "the peer has not answered: address, keys, clock, firewall?".to_owned(),
+        ),
         (false, Some(_), _) => (LinkState::Down, "the peer does not answer".to_owned()),
     };
     match state.trouble {

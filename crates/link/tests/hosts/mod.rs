@@ -47,6 +47,11 @@ pub fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
 
 impl Host {
     pub fn new() -> Self {
+        Self::with_links(|| Box::new(Links::new()))
+    }
+
+    /// With a service of links of its own making.
+    pub fn with_links(links: causeway_fabric::Maker) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir =
@@ -54,8 +59,7 @@ impl Host {
         std::fs::create_dir_all(&dir).unwrap();
         // Two dispatchers, so that links and groups are served by different ones.
         let options = Options { dispatchers: 2, ..Options::default() };
-        let fabric =
-            Fabric::start(&[|| Box::new(Ethernet::new()), || Box::new(Links::new())], options);
+        let fabric = Fabric::start(&[|| Box::new(Ethernet::new()), links], options);
         let fabric = fabric.unwrap();
         let host = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
@@ -183,6 +187,7 @@ pub fn spec(link: &str, group: &str, kind: LinkKind) -> LinkSpec {
         peer: None,
         metric: metric_default(),
         transit: false,
+        remote_host: None,
         kind,
     }
 }

@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
 use causeway_fabric::{Context, ServiceWatch};
+use causeway_memory::tcp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::super::inbox::Inbox;
 use super::super::limits::{
     CONNECT_NS_MAX, FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES,
-    UNTAKEN_MS_MAX,
+    UNSENT_BYTES_MAX, UNTAKEN_MS_MAX,
 };
 use super::super::tls::{Security, is_settled};
 use super::pipe::{Connection, Ended, Layer};
@@ -47,6 +48,7 @@ fn prepare(socket: &TcpStream) {
     let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
     let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_TRIES);
     let _ = sockopt::set_tcp_user_timeout(socket, UNTAKEN_MS_MAX);
+    let _ = tcp::bound_unsent(socket.as_fd(), UNSENT_BYTES_MAX);
 }
 
 /// What a failure to connect means.

@@ -12,10 +12,11 @@ use causeway_memory::tcp;
 
 use super::super::inbox::Inbox;
 use super::super::limits::{
-    ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX,
+    ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX, EXPIRY_DAYS,
+    RENEW_NS,
 };
 use super::super::tally::Loss;
-use super::super::tls::Security;
+use super::super::tls::{Renewable, days_until};
 use super::attempt::{Attempt, begin, explain};
 use super::pipe::{Connection, Ended, Pipe, StreamCarrier, read_bare};
 use crate::framing::Deframer;
@@ -38,10 +39,13 @@ pub struct StreamLink {
     inbox: Inbox,
     /// What its descriptors are watched as.
     source: u32,
-    remote: SocketAddr,
+    /// Where the peer may be, the address that is tried now first.
+    remotes: VecDeque<SocketAddr>,
     /// It connects; else it is connected to.
     connects: bool,
-    security: Option<Security>,
+    security: Option<Renewable>,
+    /// When files of certificates are looked at again.
+    renew_ns: Option<u64>,
     pipe: Arc<Pipe>,
     live: Option<Live>,
     /// Connections that are under way, the oldest first.
@@ -65,14 +69,15 @@ impl StreamLink {
         source: u32,
         remote: SocketAddr,
         connects: bool,
-        security: Option<Security>,
+        security: Option<Renewable>,
     ) -> Self {
         let waits = if connects { "it connects" } else { "the peer has not connected yet" };
         Self {
             inbox,
             source,
-            remote,
+            remotes: VecDeque::from([remote]),
             connects,
+            renew_ns: security.as_ref().map(|_| 0),
             security,
             pipe: Arc::default(),
             live: None,
@@ -85,6 +90,51 @@ impl StreamLink {
             ups: 0,
             refused: 0,
         }
+    }
+
+    /// Whether it connects, rather than being connected to.
+    pub const fn connects(&self) -> bool {
+        self.connects
+    }
+
+    /// Tries these addresses in turn from now on.
+    pub fn candidates(&mut self, found: Vec<SocketAddr>) {
+        if !found.is_empty() {
+            self.remotes = found.into();
+        }
+    }
+
+    /// When our certificate expires, in seconds since 1970.
+    pub fn expires(&self) -> Option<i64> {
+        self.security.as_ref()?.expires
+    }
+
+    /// Reads certificates and keys again if their files changed; says so if ours expires soon.
+    pub fn renew(&mut self, now_ns: u64) {
+        let Some(security) = &mut self.security else { return };
+        let link = self.inbox.name.as_str();
+        match security.renew() {
+            Ok(true) => log::info!(link; "certificates were read again"),
+            Ok(false) => {}
+            Err(error) => {
+                if let Some(suppressed) = self.log.admit(now_ns) {
+                    log::warn!(link, error, suppressed; "certificates cannot be read again: those before are used");
+                }
+            }
+        }
+        let due = self.renew_ns.is_none_or(|at| at <= now_ns);
+        if due && let Some(days) = security.expires.map(days_until).filter(|d| *d < EXPIRY_DAYS) {
+            log::warn!(link, days; "our certificate expires soon, or has expired: renew it, the file is read again by itself");
+        }
+        if due {
+            self.renew_ns = Some(now_ns.saturating_add(RENEW_NS));
+        }
+    }
+
+    /// The address that is tried now.
+    fn remote(&self) -> SocketAddr {
+        let none = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.remotes.front().copied().unwrap_or(none)
     }
 
     /// The way out.
@@ -119,10 +169,11 @@ impl StreamLink {
 
     fn connect(&mut self, cx: &mut Context<'_>) {
         self.again_ns = None;
-        match begin(self.remote) {
-            Ok(socket) => self.attempt(cx, socket, self.remote, false),
+        let remote = self.remote();
+        match begin(remote) {
+            Ok(socket) => self.attempt(cx, socket, remote, false),
             Err(error) => {
-                let reason = explain(&error, self.remote);
+                let reason = explain(&error, remote);
                 self.missed(cx.now_ns, reason);
             }
         }
@@ -144,7 +195,8 @@ impl StreamLink {
         from: SocketAddr,
         connected: bool,
     ) {
-        let security = self.security.as_ref();
+        self.renew(cx.now_ns);
+        let security = self.security.as_ref().map(Renewable::security);
         match Attempt::new(cx, self.source, security, (socket, from, connected)) {
             Ok(attempt) => {
                 self.attempts.push_back(attempt);
@@ -189,7 +241,7 @@ impl StreamLink {
                 Err(ended) => {
                     attempt.connection.close();
                     let reason = match ended {
-                        Ended::Host(error) if !attempt.connected => explain(&error, self.remote),
+                        Ended::Host(error) if !attempt.connected => explain(&error, attempt.from),
                         other => format!("{}: {other}", attempt.from),
                     };
                     self.missed(cx.now_ns, reason);
@@ -250,6 +302,8 @@ impl StreamLink {
         self.say(now_ns, &reason);
         if self.live.is_none() {
             self.reason = reason;
+            // The next try goes to the next address.
+            self.remotes.rotate_left(usize::from(self.remotes.len() > 1));
             self.later(now_ns);
         }
     }
@@ -287,13 +341,16 @@ impl StreamLink {
     /// When [`Self::tick`] is to be called.
     pub fn deadline(&self) -> u64 {
         let attempts = self.attempts.iter().map(Attempt::deadline);
-        attempts.chain(self.again_ns).min().unwrap_or(u64::MAX)
+        attempts.chain(self.again_ns).chain(self.renew_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Does what is due.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.attempts.iter().any(|attempt| attempt.deadline() <= cx.now_ns) {
             self.advance(cx);
+        }
+        if self.renew_ns.is_some_and(|at| at <= cx.now_ns) {
+            self.renew(cx.now_ns);
         }
         if self.again_ns.is_some_and(|at| at <= cx.now_ns) {
             self.connect(cx);

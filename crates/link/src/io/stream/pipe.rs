@@ -9,11 +9,13 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
+use causeway_memory::tcp;
 
-use super::super::limits::SEND_BYTES;
+use super::super::limits::{BACKLOG_MS_MAX, SEND_BYTES};
 use super::super::tally::{Loss, Tally};
 use crate::framing::{FrameError, Framer};
 use crate::limits::FRAME_BYTES_MAX;
@@ -119,6 +121,11 @@ impl Connection {
     /// The socket may have room again.
     pub fn writable(&mut self, tally: &Tally) {
         self.blocked = false;
+        // It was full: the rate is the path's, not the guests'.
+        if let Some(known) = tcp::connection(self.socket.as_fd()) {
+            let bytes = known.delivery_rate.saturating_mul(BACKLOG_MS_MAX) / 1_000;
+            self.framer.bound(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
         self.flush(tally);
     }
 

@@ -1,0 +1,329 @@
+//! Links that could not be opened, and names of peers that have to be resolved anew.
+//!
+//! A link that cannot be opened stays down with the reason and is opened again at growing
+//! intervals. The name of a peer is resolved again at growing intervals for as long as its link
+//! does not prove that the peer answers at the address known.
+
+use std::net::SocketAddr;
+
+use causeway_fabric::carrier::{Carrier, LinkId, Message, Outgoing, Refusal, Standing};
+use causeway_fabric::control::CommandError;
+use causeway_fabric::spec::{LinkKind, LinkSpec};
+use causeway_fabric::{Context, Progress, Served};
+
+use super::limits::{
+    LOOKUP_NS_MAX, LOOKUP_NS_MIN, LOOKUPS_WAITING_MAX, OPEN_AGAIN_NS_MAX, OPEN_AGAIN_NS_MIN,
+    OPENS_PER_TICK_MAX,
+};
+use super::names::{self, Answer};
+use super::open::read_key;
+use super::service::{Links, NAMES, NO_SOURCE, Names, Receives};
+use crate::limits::FRAME_BYTES_MAX;
+
+/// A link that is not open.
+#[derive(Debug)]
+pub(crate) struct Unopened {
+    /// Why it is not.
+    pub reason: String,
+    /// When it is opened again.
+    again_ns: u64,
+    pause_ns: u64,
+}
+
+impl Unopened {
+    pub fn new(reason: String, now_ns: u64) -> Self {
+        let again_ns = now_ns.saturating_add(OPEN_AGAIN_NS_MIN);
+        Self { reason, again_ns, pause_ns: OPEN_AGAIN_NS_MIN }
+    }
+
+    fn failed(&mut self, reason: String, now_ns: u64) {
+        self.reason = reason;
+        self.pause_ns = self.pause_ns.saturating_mul(2).min(OPEN_AGAIN_NS_MAX);
+        self.again_ns = now_ns.saturating_add(self.pause_ns);
+    }
+}
+
+/// The lookups of one peer's name.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    /// When the name is resolved again.
+    again_ns: u64,
+    pause_ns: u64,
+    /// A lookup is under way.
+    asked: bool,
+}
+
+impl Lookup {
+    /// Of a name that is resolved at once, or after the shortest pause.
+    pub fn new(at_once: bool, now_ns: u64) -> Self {
+        let again_ns = if at_once { now_ns } else { now_ns.saturating_add(LOOKUP_NS_MIN) };
+        Self { again_ns, pause_ns: LOOKUP_NS_MIN, asked: false }
+    }
+
+    fn answered(&mut self, now_ns: u64) {
+        self.asked = false;
+        self.again_ns = now_ns.saturating_add(self.pause_ns);
+        self.pause_ns = self.pause_ns.saturating_mul(2).min(LOOKUP_NS_MAX);
+    }
+}
+
+/// The way out of a link that is not open.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl Carrier for Closed {
+    fn push(&mut self, _: &Outgoing<'_>) -> Result<(), Refusal> {
+        Err(Refusal::Down)
+    }
+
+    fn flush(&mut self) -> u64 {
+        0
+    }
+
+    fn takes_offloads(&self) -> bool {
+        true
+    }
+
+    fn longest(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+}
+
+/// The found addresses in the order in which a link tries them: those of our end's family first,
+/// where our end is a certain address or IPv4 only.
+pub(crate) fn in_order(spec: &LinkSpec, found: &[SocketAddr]) -> Vec<SocketAddr> {
+    let (fit, others): (Vec<SocketAddr>, Vec<SocketAddr>) = match spec.local() {
+        Some(local) if local.is_ipv4() || !local.ip().is_unspecified() => {
+            let (fit, others): (Vec<_>, Vec<_>) =
+                found.iter().partition(|at| at.is_ipv4() == local.is_ipv4());
+            // An end of ours that is one address reaches its own family only.
+            if local.ip().is_unspecified() { (fit, others) } else { (fit, Vec::new()) }
+        }
+        _ => (found.to_vec(), Vec::new()),
+    };
+    fit.into_iter().chain(others).collect()
+}
+
+impl Links {
+    /// When something is due for links that are not open, or for names.
+    pub(super) fn pending_deadline(&self) -> u64 {
+        let links = self.links.values();
+        let due = links.flat_map(|link| {
+            let opens = link.unopened.as_ref().filter(|_| !link.spec.is_unresolved());
+            let asks = link.lookup.as_ref().filter(|lookup| !lookup.asked);
+            [opens.map(|unopened| unopened.again_ns), asks.map(|lookup| lookup.again_ns)]
+        });
+        due.flatten().min().unwrap_or(u64::MAX)
+    }
+
+    /// Opens links and resolves names that are due.
+    pub(super) fn tick_pending(&mut self, cx: &mut Context<'_>) {
+        if cx.now_ns < self.pending_ns {
+            return;
+        }
+        let now_ns = cx.now_ns;
+        let due = |link: &super::service::Link| {
+            let unopened = link.unopened.as_ref().filter(|_| !link.spec.is_unresolved());
+            unopened.is_some_and(|unopened| unopened.again_ns <= now_ns)
+        };
+        let all = self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id);
+        for id in all.take(OPENS_PER_TICK_MAX).collect::<Vec<_>>() {
+            self.open_late(cx, id);
+        }
+        self.look_up_due(cx);
+        self.pending_ns = self.pending_deadline();
+    }
+
+    /// Opens a link that its group has joined already.
+    fn open_late(&mut self, cx: &mut Context<'_>, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
+        let (spec, inbox) = (link.spec.clone(), link.inbox.clone());
+        let opened = self.open_kind(cx, &spec, &inbox);
+        if opened.is_err() {
+            self.forget_unused();
+        }
+        let Some(link) = self.links.get_mut(&id) else { return };
+        match opened {
+            Ok((source, tunnel, carrier)) => {
+                (link.source, link.tunnel, link.unopened) = (source, tunnel, None);
+                if link.inbox.to.demand(Message::Carrier(id, carrier)).is_err() {
+                    log::error!(link = spec.name.as_str(); "its group takes no messages");
+                }
+                log::info!(link = spec.name.as_str(); "link opened");
+                self.start(cx, id);
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if let Some(unopened) = &mut link.unopened {
+                    if unopened.reason != reason {
+                        log_unopened(&spec, &error);
+                    }
+                    unopened.failed(reason, cx.now_ns);
+                }
+            }
+        }
+    }
+
+    fn look_up_due(&mut self, cx: &mut Context<'_>) {
+        let now_ns = cx.now_ns;
+        let due = |link: &super::service::Link| {
+            link.lookup.as_ref().is_some_and(|lookup| !lookup.asked && lookup.again_ns <= now_ns)
+        };
+        let all: Vec<LinkId> =
+            self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id).collect();
+        for id in all {
+            let answers = self.is_answered(id, now_ns);
+            let Some(sender) = self.names(cx) else { return };
+            let resolver = self.resolver;
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            let Some(lookup) = &mut link.lookup else { continue };
+            if answers {
+                // As soon as it is down the name is resolved at the fastest rate again.
+                *lookup = Lookup::new(false, now_ns);
+                continue;
+            }
+            lookup.asked = true;
+            let place = link.spec.remote_host.clone().unwrap_or_default();
+            names::look_up(&place, resolver, move |answer| drop(sender.push((id, answer))));
+        }
+    }
+
+    /// Whether the peer of a link answers at the address that is known.
+    fn is_answered(&self, id: LinkId, now_ns: u64) -> bool {
+        let Some(link) = self.links.get(&id) else { return false };
+        match self.sources.get(&link.source).map(|source| &source.receives) {
+            Some(Receives::Tunnels(socket)) => link
+                .tunnel
+                .and_then(|(number, _)| socket.state(number, now_ns))
+                .is_some_and(|(state, _)| state.up),
+            Some(Receives::Stream(stream)) => stream.trouble().is_none(),
+            _ => false,
+        }
+    }
+
+    /// Where answers of the resolver come.
+    fn names(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Option<causeway_fabric::mailbox::Sender<(LinkId, Answer)>> {
+        if self.names.is_none() {
+            match cx.mailbox(LOOKUPS_WAITING_MAX, NAMES) {
+                Ok((sender, mailbox)) => self.names = Some(Names { sender, mailbox }),
+                Err(error) => {
+                    log::error!(error:% = error; "no descriptor for a mailbox: names of peers are not resolved");
+                }
+            }
+        }
+        self.names.as_ref().map(|names| names.sender.clone())
+    }
+
+    /// Takes the answers of the resolver.
+    pub(super) fn take_names(&mut self, cx: &mut Context<'_>) -> Served {
+        let mut all = Vec::new();
+        let more = self.names.as_ref().is_some_and(|names| {
+            names.mailbox.take(LOOKUPS_WAITING_MAX, &mut all) > 0 || !names.mailbox.arm()
+        });
+        for (id, answer) in all {
+            self.resolved(cx, id, answer);
+        }
+        self.pending_ns = self.pending_deadline();
+        Served { progress: if more { Progress::Worked } else { Progress::Parked }, count: 0 }
+    }
+
+    fn resolved(&mut self, cx: &mut Context<'_>, id: LinkId, answer: Answer) {
+        let now_ns = cx.now_ns;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if let Some(lookup) = &mut link.lookup {
+            lookup.answered(now_ns);
+        }
+        let found = match answer {
+            Ok(found) => in_order(&link.spec, &found),
+            Err(reason) => {
+                let unresolved = link.spec.is_unresolved();
+                if let Some(unopened) = link.unopened.as_mut().filter(|_| unresolved)
+                    && unopened.reason != reason
+                {
+                    let (link, error) = (link.spec.name.as_str(), reason.as_str());
+                    log::warn!(link, error; "a link cannot be opened: it is down until that works");
+                    unopened.reason = reason;
+                }
+                return;
+            }
+        };
+        let Some(first) = found.first().copied() else { return };
+        if link.unopened.is_some() {
+            link.spec = link.spec.with_remote(first);
+            return self.open_late(cx, id);
+        }
+        let known = link.spec.remote().is_some_and(|remote| found.contains(&remote));
+        let (source, tunnel) = (link.source, link.tunnel);
+        match self.sources.get_mut(&source).map(|source| &mut source.receives) {
+            Some(Receives::Tunnels(socket)) if matches!(link.spec.kind, LinkKind::Causeway(_)) => {
+                if let Some((number, _)) = tunnel {
+                    socket.candidates(number, &found);
+                }
+            }
+            Some(Receives::Stream(stream)) if stream.connects() => stream.candidates(found),
+            _ if !known => {
+                let link = link.spec.name.as_str();
+                log::info!(link, remote:% = first; "the name of the peer has another address: the link is opened anew");
+                self.reopen(cx, id, Some(first));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads keys and certificates again, and opens at once links that could not be opened.
+    pub(super) fn reload(&mut self, cx: &mut Context<'_>) {
+        let all: Vec<LinkId> = self.links.keys().copied().collect();
+        for id in all {
+            let Some(link) = self.links.get(&id) else { continue };
+            if link.unopened.is_some() {
+                if !link.spec.is_unresolved() {
+                    self.open_late(cx, id);
+                }
+                continue;
+            }
+            let (name, kind) = (link.spec.name.clone(), link.spec.kind.clone());
+            let source = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
+            match (source, kind) {
+                (Some(Receives::Stream(stream)), _) => stream.renew(cx.now_ns),
+                (Some(Receives::Tunnels(socket)), LinkKind::Causeway(tunnel)) => {
+                    match read_key(&tunnel.private_key) {
+                        Ok(own) if Some(own.public()) == socket.key() => {}
+                        Ok(_) => {
+                            log::info!(link = name.as_str(); "its private key is another: the link is opened anew");
+                            self.reopen(cx, id, None);
+                        }
+                        Err(error) => {
+                            log::warn!(link = name.as_str(), error; "its private key cannot be read again: that before is used");
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.pending_ns = self.pending_deadline();
+    }
+
+    /// Opens a link anew, to a peer at another address if one is given.
+    fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
+        self.shut(cx.now_ns, id);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if let Some(to) = to {
+            link.spec = link.spec.with_remote(to);
+        }
+        (link.source, link.tunnel) = (NO_SOURCE, None);
+        link.unopened = Some(Unopened::new(String::new(), cx.now_ns));
+        self.forget_unused();
+        self.open_late(cx, id);
+    }
+}
+
+/// Logs that a link cannot be opened.
+pub(super) fn log_unopened(spec: &LinkSpec, error: &CommandError) {
+    let link = spec.name.as_str();
+    log::warn!(link, error:% = error; "a link cannot be opened: it is down until that works");
+}
