@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use causeway_daemon::args::Args;
+use causeway_daemon::config::environment::Findings;
 use causeway_daemon::config::{Config, Surroundings};
 use causeway_daemon::hold::Starter;
 use causeway_daemon::life::{Daemon, StartError, make_dirs};
@@ -48,6 +49,14 @@ fn run(args: &Args) -> Result<(), StartError> {
         let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
         let (links, routes) = (links.len(), routes.len());
         let file = args.config.display();
+        let Findings { errors, warnings } = config.look_around();
+        for warning in warnings {
+            eprintln!("causewayd: {file}: {warning}: the link is down until that is there");
+        }
+        if !errors.is_empty() {
+            let text = errors.join("\n");
+            return Err(format!("the configuration cannot be used on this host\n{text}").into());
+        }
         let text = format!(
             "{file}: ok: {groups} groups, {ports} ports, {rules} rules, {links} links, {routes} \
              routes\n"

@@ -281,6 +281,61 @@ fn duplicates_name_both_lines() {
 }
 
 #[test]
+fn links_that_cannot_be_open_together_are_named_both() {
+    let two = |a: &str, b: &str| {
+        format!(
+            "[[group]]\nname=\"g\"\n[[link]]\ngroup=\"g\"\nname=\"a\"\n{a}\n[[link]]\ngroup=\"g\"\nname=\"b\"\n{b}\n"
+        )
+    };
+    let key = format!("key=\"{}=\"", "A".repeat(43));
+    let vxlan = "kind=\"vxlan\"\nremote=\"10.0.0.2\"\nvni=7";
+    refused(&two(vxlan, vxlan), "13:8", "link a (kind \"vxlan\") on line 3");
+    let vnet = "kind=\"vnet\"\nremote=\"10.0.0.2\"";
+    refused(&two(vnet, vnet), "12:8", "expected one link to a peer");
+    let causeway = format!("remote=\"10.0.0.2\"\n{key}");
+    let plain = "kind=\"causeway-plain\"\nremote=\"10.0.0.3\"";
+    refused(&two(&causeway, plain), "8:1", "another port than 51871");
+    refused(&two(&causeway, &causeway), "11:8", "expected another vni");
+    refused(
+        &two(&causeway, "kind=\"vxlan\"\nremote=\"h.example\"\nvni=1\nlocal=\":51871\""),
+        "14:7",
+        "another port than 51871",
+    );
+    for (a, b) in [
+        (vxlan, "kind=\"vxlan\"\nremote=\"10.0.0.2\"\nvni=8"),
+        (vxlan, "kind=\"vxlan\"\nremote=\"10.0.0.3\"\nvni=7"),
+        (vxlan, vnet),
+        (vxlan, "kind=\"vxlan\"\nremote=\"[fd00::2]\"\nvni=7"),
+        (&causeway, &format!("remote=\"10.0.0.3\"\n{key}")),
+        (&causeway, &format!("vni=1\n{key}")),
+        (&causeway, "kind=\"causeway-plain\"\nremote=\"10.0.0.3\"\nlocal=\":51872\""),
+        ("kind=\"tcp\"\nremote=\"10.0.0.2\"", "kind=\"tcp\"\nremote=\"10.0.0.2\""),
+    ] {
+        assert!(parse(&two(a, b)).is_ok(), "{a}\n{b}");
+    }
+}
+
+#[test]
+fn what_a_configuration_needs_of_the_host_is_looked_for() {
+    let text = format!(
+        "{HEAD}[daemon]\ncontrol_group = \"no-such-group-here\"\n[dispatch]\ncpus = \"8000\"\n\
+         [control]\nvnet_listen = \"127.0.0.1:9\"\nvnet_password_file = \"/nonexistent/password\"\n\
+         vnet_group = \"blue\"\n\
+         [[link]]\nname = \"l\"\ngroup = \"blue\"\nkind = \"raw\"\ninterface = \"no-such-if\"\n\
+         [[link]]\nname = \"m\"\ngroup = \"blue\"\nprivate_key = \"/nonexistent/key\"\nkey = \"{}=\"\n",
+        "A".repeat(43)
+    );
+    let found = parse(&text).unwrap().look_around();
+    for expected in ["control_group", "no CPU 8000", "/nonexistent/password"] {
+        assert!(found.errors.iter().any(|error| error.contains(expected)), "{found:?}");
+    }
+    assert_eq!(found.errors.len(), 3, "{found:?}");
+    for expected in ["link l: key \"interface\"", "link m: key \"private_key\""] {
+        assert!(found.warnings.iter().any(|text| text.contains(expected)), "{found:?}");
+    }
+}
+
+#[test]
 fn the_same_mac_and_cid_may_be_in_two_groups() {
     let text = format!(
         "{HEAD}[[port]]\nname=\"a\"\ngroup=\"blue\"\nkind=\"vsock\"\ncid=3\n\

@@ -11,6 +11,7 @@ use causeway_fabric::orders::GroupSpec;
 use causeway_fabric::spec::{PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 use super::problem::{Problems, line_of, nearest};
+use super::sockets;
 use super::{DaemonConfig, VnetConfig};
 use crate::draft::LinkDraft;
 
@@ -77,6 +78,7 @@ pub fn check(source: &str, found: &Found, problems: &mut Problems) {
         names.once("name", name, at, problems, |n| format!("link {n}"));
         known_group(&link.value.group, link.span("group"), "group", &defined, problems);
     }
+    sockets::check(source, links, problems);
     check_routes(source, found, &defined, problems);
     if let Some(group) = &vnet.value.group {
         known_group(group, vnet.span("vnet_group"), "vnet_group", &defined, problems);

@@ -2,11 +2,13 @@
 
 mod check;
 mod dispatch;
+pub mod environment;
 mod links;
 mod print;
 mod problem;
 mod read;
 mod section;
+mod sockets;
 
 use std::collections::BTreeSet;
 use std::io::Read as _;

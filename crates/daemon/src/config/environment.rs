@@ -1,0 +1,84 @@
+//! What a configuration needs of the host, as far as that can be seen without doing anything.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::Config;
+use crate::accounts::group_id;
+use crate::draft::{LinkDraft, LinkWord};
+use crate::vnet::password::Password;
+
+/// What was found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// The daemon does not start.
+    pub errors: Vec<String>,
+    /// A link is down until that is there.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Looks at what the configuration needs of this host.
+    pub fn look_around(&self) -> Findings {
+        let mut found = Findings::default();
+        let daemon = &self.daemon;
+        for (key, name) in
+            [("control_group", &daemon.control_group), ("socket_group", &daemon.socket_group)]
+        {
+            if let Some(Err(text)) = name.as_deref().map(group_id) {
+                found.errors.push(format!("[daemon]: key {key:?}: {text}"));
+            }
+        }
+        let present = present_cpus();
+        let absent = daemon
+            .dispatch
+            .cpus
+            .iter()
+            .filter(|cpu| present.as_ref().is_some_and(|present| !present.contains(cpu)));
+        for cpu in absent {
+            found.errors.push(format!("[dispatch]: key \"cpus\": this host has no CPU {cpu}"));
+        }
+        if let (Some(_), Some(file)) = (&self.vnet.listen, &self.vnet.password_file)
+            && let Err(text) = Password::load(file)
+        {
+            found.errors.push(format!("[control]: key \"vnet_password_file\": {text}"));
+        }
+        if let Some(file) = &self.vnet.file
+            && let Err(error) = File::open(file)
+        {
+            found.errors.push(format!("[control]: key \"vnet_file\": {}: {error}", file.display()));
+        }
+        for link in &self.links {
+            found.warnings.extend(missing(link).map(|text| format!("link {}: {text}", link.name)));
+        }
+        found
+    }
+}
+
+/// What a link needs and is not there.
+fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
+    let files = [
+        ("private_key", &link.private_key),
+        ("certificate", &link.certificate),
+        ("authorities", &link.authorities),
+    ];
+    let files = files.into_iter().filter_map(|(key, path)| {
+        let path = path.as_ref()?;
+        let error = File::open(path).err()?;
+        Some(format!("key {key:?}: {}: {error}", path.display()))
+    });
+    let raw = (link.kind == LinkWord::Raw).then_some(link.interface.as_ref()).flatten();
+    let absent = raw.filter(|name| !Path::new("/sys/class/net").join(name).exists());
+    files.chain(absent.map(|name| format!("key \"interface\": this host has no interface {name}")))
+}
+
+/// The CPUs of this host; `None` where it does not list them.
+fn present_cpus() -> Option<Vec<usize>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
