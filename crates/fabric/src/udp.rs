@@ -437,7 +437,7 @@ mod tests {
             peer.send_to(b"hello", (called, port)).unwrap();
             let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
             while bursts.is_empty() {
-                receiver.receive(&udp, &mut bursts, false).unwrap();
+                receiver.receive(&udp, &mut bursts, false, usize::MAX).unwrap();
             }
             assert_eq!(bursts[0].to, Some(called));
             let mut from = bursts[0].from;
