@@ -9,7 +9,7 @@
 
 use causeway_fabric::carrier::Body;
 use causeway_fabric::orders::{Forwarding, GroupKind};
-use causeway_fabric::{Context, Mac, Port, PortId, Progress, cost};
+use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
@@ -263,24 +263,6 @@ impl Ethernet {
         if let Some(id) = self.directory.get(sender.0).map(|me| me.id) {
             let through = batch.iter().filter(|taken| !taken.held);
             give_back(cx, id, sender.1, through.map(|taken| taken.chain.head()));
-        }
-    }
-
-    /// Names a source address that was refused, once for as long as it is the last one.
-    #[inline]
-    fn show_refused(&mut self, cx: &mut Context<'_>, place: u32) {
-        let Some(me) = self.directory.get_mut(place) else { return };
-        if let Some((source, shown @ false)) = &mut me.refused {
-            *shown = true;
-            let (source, own, id) = (Mac(ethernet::address(*source)), me.spec.mac, me.id);
-            let text = match me.spec.learn {
-                false => format!(
-                    "frames from {source} are dropped: the port's address is {own}; give the \
-                     guest's device that address, or set learn = true for a bridge in the guest"
-                ),
-                true => format!("frames from {source} are dropped: another port has that address"),
-            };
-            cx.remark(id, text);
         }
     }
 

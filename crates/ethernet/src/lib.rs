@@ -37,6 +37,7 @@ pub mod limits;
 mod offer;
 pub mod offload;
 mod port;
+mod refused;
 mod resume;
 pub mod route;
 mod run;

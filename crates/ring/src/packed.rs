@@ -227,7 +227,7 @@ impl PackedQueue {
             return Ok(false);
         }
         if !single {
-            return Err(RingError::PositionLost);
+            return if slots.may_stand(given) { Ok(false) } else { Err(RingError::PositionLost) };
         }
         let mut used = used;
         let gate = match unshown {

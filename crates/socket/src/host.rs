@@ -25,6 +25,7 @@ use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
 use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
+use crate::connect_line::parse_connect;
 use crate::counters::bump;
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
@@ -164,15 +165,6 @@ fn buffer_of(kind: Type) -> u32 {
         Type::Stream => HOST_BUFFER_BYTES,
         Type::Seqpacket => HOST_MESSAGE_BYTES,
     }
-}
-
-/// `CONNECT <port>` as a port number: in any case and with any blanks, as Firecracker and Cloud
-/// Hypervisor take it.
-fn parse_connect(line: &[u8]) -> Option<u32> {
-    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
-    let (word, port, end) = (words.next()?, words.next()?, words.next());
-    let proper = word.eq_ignore_ascii_case("CONNECT") && end.is_none();
-    proper.then(|| port.parse().ok())?
 }
 
 impl Socket {
@@ -846,31 +838,5 @@ fn host_token(side: &Side) -> u32 {
     match &side.party {
         Party::Host(end) => end.token,
         Party::Guest(_) => u32::MAX,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_connect;
-
-    #[test]
-    fn connect_lines() {
-        assert_eq!(parse_connect(b"CONNECT 1024"), Some(1024));
-        assert_eq!(parse_connect(b"CONNECT 1024\r"), Some(1024));
-        // Firecracker and Cloud Hypervisor take these too.
-        for line in [&b"connect 1024"[..], b"Connect  1024 ", b"  CONNECT\t1024"] {
-            assert_eq!(parse_connect(line), Some(1024));
-        }
-        for bad in [
-            &b"CONNECT"[..],
-            b"CONNECT ",
-            b"CONNECT x",
-            b"CONNECT 1 2",
-            b"CONNECTED 1",
-            b"CONNECT 4294967296",
-            b"\xff",
-        ] {
-            assert_eq!(parse_connect(bad), None);
-        }
     }
 }

@@ -42,6 +42,7 @@
 )]
 
 pub mod conn;
+mod connect_line;
 pub mod counters;
 pub mod credit;
 pub mod deadline;

@@ -1,0 +1,26 @@
+//! Source addresses that a port may not send from, as the operator is told of them.
+
+use causeway_fabric::{Context, Mac};
+use causeway_wire::ethernet;
+
+use crate::service::Ethernet;
+
+impl Ethernet {
+    /// Names a source address that was refused, once for as long as it is the last one.
+    #[inline]
+    pub(crate) fn show_refused(&mut self, cx: &mut Context<'_>, place: u32) {
+        let Some(me) = self.directory.get_mut(place) else { return };
+        if let Some((source, shown @ false)) = &mut me.refused {
+            *shown = true;
+            let (source, own, id) = (Mac(ethernet::address(*source)), me.spec.mac, me.id);
+            let text = match me.spec.learn {
+                false => format!(
+                    "frames from {source} are dropped: the port's address is {own}; give the \
+                     guest's device that address, or set learn = true for a bridge in the guest"
+                ),
+                true => format!("frames from {source} are dropped: another port has that address"),
+            };
+            cx.remark(id, text);
+        }
+    }
+}
