@@ -1,0 +1,82 @@
+//! The work of one tenant beside the latency of another tenant, on one dispatcher.
+//!
+//! A victim in the group `blue` sends a frame from one port to another and back, once a
+//! millisecond, and sleeps in between. An attacker in the group `red` does expensive work. Phases
+//! with the attacker alternate with control phases, in which the attacker's thread burns the same
+//! processor time without touching the daemon. The victim's 99th percentile during the attack may
+//! exceed the percentile of the control by [`EXCESS_MAX`], and no frame may be lost.
+
+mod attacker;
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod frames;
+mod phases;
+mod processor;
+mod sockets;
+mod victim;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use attacker::Make;
+use daemon::Daemon;
+use victim::Victim;
+
+/// How much longer the victim's 99th percentile may be during the attack. Wide, because tests run
+/// unoptimized and on shared machines; `make bench` holds the sharp bound.
+const EXCESS_MAX: Duration = Duration::from_millis(10);
+/// Measurements of one attacker, of which the best counts: a shared machine disturbs single ones.
+const ATTEMPTS: usize = 3;
+/// Longest wait for anything: the daemon's start, a frame, the end of an attacker's queued work.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Measurements disturb each other, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Fails if the victim's latency suffers from the attacker in each of [`ATTEMPTS`] measurements.
+fn assert_isolated(make: Make) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Daemon::start();
+    let mut victim = Victim::attach(&daemon);
+    let mut results = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let result = phases::measure(&mut victim, make(&daemon));
+        println!("{result}");
+        if result.excess() <= EXCESS_MAX {
+            return;
+        }
+        results.push(result.to_string());
+    }
+    panic!("the victim's p99 rises by more than {EXCESS_MAX:?}:\n{}", results.join("\n"));
+}
+
+#[test]
+fn isolation_from_bulk_of_60_kb_frames() {
+    assert_isolated(frames::bulk);
+}
+
+#[test]
+fn isolation_from_segmentation_into_1875_pieces() {
+    assert_isolated(frames::segmentation);
+}
+
+#[test]
+fn isolation_from_segmentation_of_broadcasts() {
+    assert_isolated(frames::segmented_broadcast);
+}
+
+#[test]
+fn isolation_from_a_broadcast_flood_to_31_ports() {
+    assert_isolated(frames::broadcast_flood);
+}
+
+#[test]
+fn isolation_from_connects_to_a_host_without_listener() {
+    assert_isolated(sockets::refused_connects);
+}
+
+#[test]
+fn isolation_from_a_stream_of_64_kib_packets() {
+    assert_isolated(sockets::bulk_stream);
+}
