@@ -21,13 +21,13 @@ use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
 /// Processor time of this thread, in seconds.
-fn thread_s() -> f64 {
+pub(super) fn thread_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// The core of attackers: a third one where there is one.
-fn attackers_core() -> usize {
+pub(super) fn attackers_core() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 2 {
         (0..).find(|core| ![CLIENT, SERVER].contains(core)).unwrap_or(CLIENT)

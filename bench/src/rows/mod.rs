@@ -8,12 +8,14 @@ mod driver;
 pub mod ethernet;
 mod guests;
 mod idle;
+mod isolation;
 mod links;
 mod messages;
 mod mpi;
 mod scale;
 mod sockets;
 mod switch;
+mod tenants;
 
 use crate::row::Plan;
 
@@ -28,6 +30,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(messages::plans());
     plans.extend(mpi::plans());
     plans.extend(contain::plans());
+    plans.extend(isolation::plans());
     plans.extend(driver::plans());
     plans.extend(switch::plans());
     plans.extend(bare::plans());

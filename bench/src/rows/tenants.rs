@@ -1,0 +1,155 @@
+//! Tenants whose work is expensive for the dispatcher, beside which another tenant is measured.
+
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
+use causeway_fabric::spec::{PortKind, VsockSpec};
+use causeway_wire::virtio_net::{
+    GSO_TCPV4, HDR_F_NEEDS_CSUM, Header, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4,
+};
+use causeway_wire::vsock::{self, Op, Type};
+
+use super::attacks::OTHERS;
+use super::ethernet::{frame, options};
+use crate::rig::{Rig, leave, mac};
+
+/// Takes what arrived and, if its argument is true, queues more. Returns whether work is queued.
+pub type Work = Box<dyn FnMut(bool) -> bool + Send>;
+/// Attaches a tenant in a group of its own.
+pub type Make = fn(&Rig) -> Result<Work, String>;
+
+/// All of them.
+pub const ALL: [(&str, Make); 3] = [
+    ("bulk of 60 KB frames", bulk),
+    ("TSO frames of 1,875 pieces", segmentation),
+    ("vsock connects to a host without listener", connects),
+];
+
+/// The net ports of the tenant.
+const FROM: u8 = 11;
+const TO: u8 = 12;
+const CID: u32 = 3;
+/// The host's CID (virtio 1.3, 5.10.4).
+const HOST: u64 = 2;
+/// Ethernet, IPv4 and TCP, in bytes.
+const HEADERS_BYTES: usize = 54;
+const PAYLOAD_BYTES: usize = 60_000;
+/// Payload of a piece, in bytes.
+const GSO_BYTES: u16 = 32;
+/// Receive buffers for pieces: the receiver has room while the dispatcher works, so that no piece
+/// is dropped early.
+const PIECES_ROOM: u16 = 32_768;
+/// A receive buffer that holds a piece, in bytes.
+const PIECE_BUFFER_BYTES: u32 = 128;
+/// Large frames, and connects, queued at most.
+const FRAMES: u16 = 64;
+const CONNECTS: u16 = 1024;
+
+fn failed(error: NativeError) -> String {
+    error.to_string()
+}
+
+/// A port that sends the same frame again and again, and a port that throws it away.
+fn sender(
+    mut from: NetPort,
+    mut to: NetPort,
+    header: [u8; NET_HEADER_BYTES],
+    frame: &[u8],
+) -> Result<Work, String> {
+    leave(&mut from, &mut to, &header, frame).map_err(failed)?;
+    let len = u32::try_from(NET_HEADER_BYTES + frame.len()).map_err(|error| error.to_string())?;
+    Ok(Box::new(move |more| {
+        let mut step = || {
+            to.discard_all(0)?;
+            if more {
+                from.queue_each_as_is(0, len, FRAMES)?;
+                from.flush(0)?;
+            }
+            from.is_idle(0)
+        };
+        step().is_ok_and(|is_idle| !is_idle)
+    }))
+}
+
+fn bulk(rig: &Rig) -> Result<Work, String> {
+    rig.group(OTHERS);
+    let len = HEADERS_BYTES + PAYLOAD_BYTES;
+    let mut each = options(len);
+    each.ring_size = FRAMES;
+    let [from, to] = [FROM, TO].map(|number| rig.net_in(OTHERS, number, false, each.clone()));
+    sender(from, to, [0; NET_HEADER_BYTES], &frame(mac(FROM), mac(TO), len))
+}
+
+fn segmentation(rig: &Rig) -> Result<Work, String> {
+    rig.group(OTHERS);
+    let mut sending = options(64);
+    sending.ring_size = FRAMES;
+    sending.features |= 1 << VIRTIO_NET_F_CSUM | 1 << VIRTIO_NET_F_HOST_TSO4;
+    let from = rig.net_in(OTHERS, FROM, false, sending);
+    let mut receiving = options(64);
+    (receiving.ring_size, receiving.receive_bytes) = (PIECES_ROOM, PIECE_BUFFER_BYTES);
+    let to = rig.net_in(OTHERS, TO, false, receiving);
+    let header = Header {
+        flags: HDR_F_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: HEADERS_BYTES as u16,
+        gso_size: GSO_BYTES,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    sender(from, to, header.emit(), &segment())
+}
+
+/// A TCP segment over IPv4, with zeros for what the dispatcher does not look at.
+fn segment() -> Vec<u8> {
+    let mut segment = frame(mac(FROM), mac(TO), HEADERS_BYTES + PAYLOAD_BYTES);
+    let total = (segment.len() - 14) as u16;
+    let fields: [(usize, &[u8]); 6] = [
+        (12, &[0x08, 0x00]),
+        (14, &[0x45]),
+        (16, &total.to_be_bytes()),
+        (22, &[64, 6]),
+        (26, &[10, 0, 0, 1, 10, 0, 0, 2]),
+        (46, &[0x50, 0x10]),
+    ];
+    for (at, bytes) in fields {
+        segment[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    segment
+}
+
+fn connects(rig: &Rig) -> Result<Work, String> {
+    rig.group(OTHERS);
+    let name = format!("v{CID}");
+    let host_socket = Some(rig.socket("host"));
+    rig.add(OTHERS, &name, PortKind::Vsock(VsockSpec { cid: CID, host_socket }));
+    let options = VsockOptions { ring_size: CONNECTS, ..VsockOptions::default() };
+    let mut port = VsockPort::attach(&rig.socket(&name), options).map_err(failed)?;
+    rig.wait_running(&name);
+    let (mut from, mut data) = (1024, Vec::new());
+    Ok(Box::new(move |more| {
+        let mut step = || {
+            while port.receive(&mut data)?.is_some() {}
+            while more && port.queue(&request(from), &[])? {
+                from = from.wrapping_add(1);
+            }
+            port.flush()?;
+            port.is_idle()
+        };
+        step().is_ok_and(|is_idle| !is_idle)
+    }))
+}
+
+fn request(from: u32) -> vsock::Header {
+    vsock::Header {
+        src_cid: u64::from(CID),
+        dst_cid: HOST,
+        src_port: from,
+        dst_port: 7777,
+        len: 0,
+        kind: Type::Stream.raw(),
+        op: Op::Request.raw(),
+        flags: 0,
+        buf_alloc: 1 << 20,
+        fwd_cnt: 0,
+    }
+}
