@@ -13,6 +13,7 @@ use crate::spec::{LinkSpec, Mac, Name, PortSpec, RouteSpec, RuleSpec};
 
 /// One request to the fabric.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and moved, never kept in numbers")]
 pub enum Command {
     /// Every port, in order of their names.
     PortList,
