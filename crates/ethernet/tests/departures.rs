@@ -42,3 +42,29 @@ fn a_checksum_that_was_left_to_others_is_completed() {
     assert!(checksum_is_right(&one) && !checksum_is_right(&frame));
     assert_eq!(payload_of(&one), payload_of(&frame));
 }
+
+#[test]
+fn pieces_that_do_not_fit_in_a_turn_leave_in_later_turns() {
+    let (header, frame) = tcp(1, 2, false, &pattern(60_000), 32);
+    let mut group = Group::of(&[true, true], true);
+    let mut offload = [0; 10];
+    offload.copy_from_slice(&header.emit()[..10]);
+    group.bring_unfinished(0, None, &frame, offload);
+    let whole = payload_of(&frame);
+    let mut joined = Vec::new();
+    let (mut rounds, mut first) = (0, None);
+    while joined.len() < whole.len() {
+        let left = group.frames();
+        first.get_or_insert(left.len());
+        for (link, _, piece) in left {
+            assert_eq!(link, 1);
+            assert!(checksum_is_right(&piece));
+            joined.extend_from_slice(payload_of(&piece));
+        }
+        rounds += 1;
+        assert!(rounds < 1000, "{} bytes", joined.len());
+        group.step(1 + rounds);
+    }
+    assert!(joined == whole);
+    assert!(first.unwrap() < 1875, "all of it in {first:?} turns");
+}

@@ -63,7 +63,7 @@ pub const REGIONS_PER_BOARD_MAX: usize = 8192;
 /// Regions of one user, on all boards of its group: some are left for others.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
 /// Regions of all users on all boards: half of what the daemon maps.
-pub const REGIONS_MAX: usize = 32_768;
+pub const REGIONS_MAX: usize = 28_672;
 /// All regions of one user, on all boards of its group, in bytes; 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Time between two looks whether processes that outlived a daemon ended; 250 ms: whoever waits for
