@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::FaultKind;
 use causeway_attach::vhost_user::FrontendReq as R;
-use causeway_attach::vhost_user::message::{Header, RingEvent, emit_region, emit_table};
+use causeway_attach::vhost_user::message::{
+    Header, RegionSpec, RingEvent, emit_region, emit_table,
+};
 use common::*;
 
 /// Far longer than any test of this file may take.
@@ -125,12 +127,14 @@ fn say_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causewa
 #[test]
 fn hostile_sockets_that_hold_what_lingers() {
     let ring = RingEvent::emit(0, true);
+    // A region beside the granted one: that one may be granted again.
+    let other = RegionSpec { guest: 1 << 40, user: 1 << 40, ..region() };
     // Where no socket may be, or none with anything in it.
     for (request, payload) in [
         (R::SET_VRING_CALL, &ring[..]),
         (R::SET_VRING_KICK, &ring[..]),
         (R::SET_OWNER, &[]),
-        (R::ADD_MEM_REG, &emit_region(&region())),
+        (R::ADD_MEM_REG, &emit_region(&other)),
         (R::SET_MEM_TABLE, &emit_table(&[region()])),
     ] {
         assert!(say_last(&mut Bench::granted(), request, payload).is_err());

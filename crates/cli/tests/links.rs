@@ -251,7 +251,10 @@ fn a_file_is_applied_with_a_diff() {
 
     host.write("c.toml", &FILE.replace("far.example", "10.0.0.3"));
     let diff = host.ok("apply -f c.toml");
-    assert!(diff.contains("~ link l: remote 10.0.0.9:9000 -> 10.0.0.3:9000\n"), "{diff}");
+    assert!(
+        diff.contains("~ link l: remote 10.0.0.9:9000 -> 10.0.0.3:9000, remote_host"),
+        "{diff}"
+    );
     assert!(diff.contains("~ route blue: any > any, to edge l: because"), "{diff}");
     host.write("c.toml", &FILE.replace("kind = \"vnet\"", "kind = \"vmet\""));
     host.fails("apply -f c.toml", 1, "c.toml:12:8: key \"kind\": expected one of causeway");

@@ -149,7 +149,11 @@ fn syntax_types_and_ranges() {
 fn unknown_keys_get_the_nearest() {
     refused("[deamon]\n", "1:2", "unknown key \"deamon\"; did you mean \"daemon\"?");
     refused("[daemon]\ncontol = \"/x\"", "2:1", "did you mean \"control\"?");
-    refused("[[group]]\ncolour = 1\nname = \"a\"", "2:1", "expected one of name, forwarding, kind");
+    refused(
+        "[[group]]\ncolour = 1\nname = \"a\"",
+        "2:1",
+        "expected one of name, forwarding, weight, kind",
+    );
     let text = format!(
         "{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\nqueues_pairs = 2\n"
     );

@@ -30,7 +30,10 @@ fn ports_groups_and_rules_come_and_go() {
     assert_eq!(status, 201);
     assert_eq!((&port["state"], &port["mtu"]), (&json!("listening"), &json!(1500)));
     assert_eq!(ask("GET", "/v1/ports/a", json!(null)), (200, port));
-    let groups = json!({"name": "blue", "forwarding": "learn", "kind": "bridge", "ports": ["a"], "links": []});
+    let groups = json!({
+        "name": "blue", "forwarding": "learn", "weight": 1, "kind": "bridge", "ports": ["a"],
+        "links": [],
+    });
     assert_eq!(ask("GET", "/v1/groups/blue", json!(null)), (200, groups));
     assert_eq!(ask("DELETE", "/v1/groups/blue", json!(null)).0, 409);
 

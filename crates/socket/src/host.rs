@@ -11,27 +11,25 @@
 //! `OK <port>` are messages, and a guest that connects by SEQPACKET reaches the
 //! SOCK_SEQPACKET listener at `<host socket>_<P>`; see [`crate::host_messages`].
 
+mod listeners;
+
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::control::CommandError;
 use causeway_fabric::host::{HostListener, HostStream};
 use causeway_fabric::rate::Bucket;
-use causeway_fabric::spec::message_socket;
 use causeway_fabric::{Context, PortId, ServiceWatch, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
 use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
-use crate::connect_line::parse_connect;
 use crate::counters::bump;
 use crate::deliver::{Blame, RxFault, close, take};
 use crate::limits::{
-    CONNECT_CALLS, DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX,
-    HANDSHAKES_PER_TURN, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
-    HOST_CONNECTS_PER_SECOND, HOST_MESSAGE_BYTES, HOST_PORT_FIRST, HOST_PORT_LAST,
+    CONNECT_CALLS, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
+    HOST_MESSAGE_BYTES, HOST_PORT_FIRST, HOST_PORT_LAST,
 };
 use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket, VSOCK_F_SEQPACKET};
@@ -168,64 +166,6 @@ fn buffer_of(kind: Type) -> u32 {
 }
 
 impl Socket {
-    /// Listens for host processes that want to reach a port's guest.
-    pub(crate) fn open_door(
-        &mut self,
-        cx: &mut Context<'_>,
-        port: PortId,
-        path: &Path,
-    ) -> Result<HostDoor, CommandError> {
-        let streams = self.open_listener(cx, port, path, Type::Stream)?;
-        let messages = match self.open_listener(cx, port, &message_socket(path), Type::Seqpacket) {
-            Ok(messages) => messages,
-            Err(error) => {
-                self.tokens.remove(streams.token);
-                return Err(error);
-            }
-        };
-        let path = path.to_owned();
-        let connects = Bucket::default();
-        Ok(HostDoor { path, streams, messages, connects, knocks: 0, next_port: HOST_PORT_FIRST })
-    }
-
-    fn open_listener(
-        &mut self,
-        cx: &mut Context<'_>,
-        port: PortId,
-        path: &Path,
-        kind: Type,
-    ) -> Result<Listening, CommandError> {
-        let listener = match kind {
-            Type::Stream => HostListener::bind(path)?,
-            Type::Seqpacket => HostListener::bind_messages(path)?,
-        };
-        let token = self.tokens.reserve();
-        let watch = cx.watch_listener(std::os::fd::AsFd::as_fd(&listener), token);
-        let watch = watch.map_err(|e| {
-            self.tokens.free.push(token);
-            CommandError::Host(format!("{}: {e}", path.display()))
-        })?;
-        self.tokens.set(token, HostToken::Door(port, kind));
-        Ok(Listening { listener, watch: Some(watch), token })
-    }
-
-    /// Turns everyone away who still waits at a door, and closes it.
-    pub(crate) fn close_door(&mut self, door: HostDoor) {
-        self.tokens.remove(door.messages.token);
-        let Some(HostToken::Door(port, _)) = self.tokens.remove(door.streams.token) else { return };
-        for (deadline_ns, token) in std::mem::take(&mut self.tokens.knocking) {
-            match self.tokens.get(token) {
-                Some(HostToken::Knock(knock)) if knock.deadline_ns != deadline_ns => {}
-                Some(HostToken::Knock(knock)) if knock.port == port => {
-                    self.tokens.remove(token);
-                }
-                Some(HostToken::Knock(_)) => self.tokens.knocking.push_back((deadline_ns, token)),
-                _ => {}
-            }
-        }
-        self.tokens.shut.retain(|(_, shut)| *shut != port);
-    }
-
     /// A descriptor of ours is ready.
     pub(crate) fn host_ready(
         &mut self,
@@ -268,139 +208,6 @@ impl Socket {
         match &mut conn.side_mut(which).party {
             Party::Host(end) => Some((which, end)),
             Party::Guest(_) => None,
-        }
-    }
-
-    /// Lets in whoever is at a door, or some of them: its watch speaks again for the rest.
-    fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
-        for _ in 0..HANDSHAKES_PER_TURN {
-            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
-            let room = door.knocks < HANDSHAKES_MAX;
-            let listening = match kind {
-                Type::Stream => &mut door.streams,
-                Type::Seqpacket => &mut door.messages,
-            };
-            let accepted = match listening.listener.accept() {
-                Ok(None) => return,
-                other => other,
-            };
-            let wait_ns = door.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
-            let let_in = match accepted {
-                Ok(Some(stream)) => room && self.let_in(cx, port, stream, kind).is_ok(),
-                _ => false,
-            };
-            if !let_in {
-                self.turned_away(port);
-            }
-            if wait_ns > 0 {
-                return self.shut_door(cx, port);
-            }
-        }
-    }
-
-    /// Stops watching a host socket for a while: processes connect to it too fast.
-    fn shut_door(&mut self, cx: &mut Context<'_>, port: PortId) {
-        let Some(seat) = self.seats.get_mut(port) else { return };
-        let Some(door) = seat.door.as_mut() else { return };
-        (door.streams.watch, door.messages.watch) = (None, None);
-        bump(&mut seat.counters.host_pauses);
-        self.tokens.shut.push_back((cx.now_ns.saturating_add(DOOR_SHUT_NS), port));
-    }
-
-    /// Watches the host sockets again whose time has come.
-    pub(crate) fn open_doors(&mut self, cx: &mut Context<'_>) {
-        while let Some(&(_, port)) = self.tokens.shut.front().filter(|(at, _)| *at <= cx.now_ns) {
-            self.tokens.shut.pop_front();
-            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else {
-                continue;
-            };
-            let mut watched = true;
-            for listening in [&mut door.streams, &mut door.messages] {
-                let listener = std::os::fd::AsFd::as_fd(&listening.listener);
-                listening.watch = cx.watch_listener(listener, listening.token).ok();
-                watched &= listening.watch.is_some();
-            }
-            if !watched {
-                // Without a descriptor now: later.
-                let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
-                self.tokens.shut.push_back((at, port));
-            }
-        }
-    }
-
-    /// When the first host socket is watched again.
-    pub(crate) fn doors_ns(&self) -> Option<u64> {
-        self.tokens.shut.front().map(|(at, _)| *at)
-    }
-
-    /// Waits for someone at a door to say where to.
-    fn let_in(
-        &mut self,
-        cx: &mut Context<'_>,
-        port: PortId,
-        stream: HostStream,
-        kind: Type,
-    ) -> std::io::Result<()> {
-        let token = self.tokens.reserve();
-        let watch = cx.watch(std::os::fd::AsFd::as_fd(&stream), token);
-        let watch = watch.inspect_err(|_| self.tokens.free.push(token))?;
-        if let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) {
-            door.knocks = door.knocks.saturating_add(1);
-        }
-        let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
-        let knock = Knock { port, kind, stream, _watch: watch, deadline_ns };
-        self.tokens.set(token, HostToken::Knock(knock));
-        self.tokens.knocking.push_back((deadline_ns, token));
-        self.knock(cx, token);
-        Ok(())
-    }
-
-    /// Reads where someone wants to; anything but one proper line turns them away.
-    fn knock(&mut self, cx: &mut Context<'_>, token: u32) {
-        let Some(HostToken::Knock(knock)) = self.tokens.get(token) else { return };
-        let mut bytes = [0_u8; HANDSHAKE_BYTES_MAX];
-        let seen = match knock.stream.peek_bytes(&mut bytes) {
-            Ok(None) => return,
-            Ok(Some(seen)) => bytes.get(..seen).unwrap_or(&[]),
-            Err(_) => &[],
-        };
-        let end = seen.iter().position(|&b| b == b'\n');
-        // A message is whole, whether it ends its line or not.
-        let end = match knock.kind {
-            Type::Stream => end,
-            Type::Seqpacket => Some(end.unwrap_or(seen.len())),
-        };
-        if end.is_none() && !seen.is_empty() && seen.len() < HANDSHAKE_BYTES_MAX {
-            return;
-        }
-        let line = end.and_then(|end| seen.get(..end));
-        let wanted = line.and_then(parse_connect);
-        let taken = line.map_or(0, |l| l.len().saturating_add(1));
-        let Some(knock) = self.end_knock(token) else { return };
-        let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
-        let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
-        if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
-            self.connect_from_host(cx, knock.port, knock.stream, wanted, knock.kind);
-        } else {
-            cx.remark(knock.port, "a host process was turned away: expected a line CONNECT <port>");
-            self.turned_away(knock.port);
-        }
-    }
-
-    /// Someone no longer waits at a door.
-    fn end_knock(&mut self, token: u32) -> Option<Knock> {
-        let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return None };
-        self.tokens.forget_ended();
-        if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
-            door.knocks = door.knocks.saturating_sub(1);
-        }
-        Some(knock)
-    }
-
-    /// Counts someone who did not come as far as to say where to.
-    fn turned_away(&mut self, port: PortId) {
-        if let Some(seat) = self.seats.get_mut(port) {
-            bump(&mut seat.counters.refused_handshake);
         }
     }
 

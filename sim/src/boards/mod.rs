@@ -19,7 +19,7 @@ use crate::event::{Event, Place, Post};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
-use crate::world::{Outcome, Wish, descriptors};
+use crate::world::{Outcome, Wish, descriptors, left_open};
 use net::{Net, Weather, home};
 use process::{LEN_MAX, Process, nic};
 
@@ -387,7 +387,7 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
     }
     world.part(tape)?;
     if wish.descriptors {
-        let count = descriptors()?.saturating_sub(before);
+        let count = left_open(before)?;
         tape.put(Event::Remains { stage: 0, what: "descriptors", count });
     }
     Ok(())

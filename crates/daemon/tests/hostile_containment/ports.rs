@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{Client, VsockOptions, VsockPort};
@@ -156,7 +157,10 @@ fn vsock_port(daemon: &Daemon, ring_size: u16) -> VsockPort {
 pub fn credit_lies(daemon: &Daemon) {
     let mut bad = vsock_port(daemon, 128);
     let mut data = Vec::new();
-    for n in 0..100 {
+    // Other ports each time: late packets of a connection that ended are ignored.
+    static NEXT: AtomicU32 = AtomicU32::new(1000);
+    let first = NEXT.fetch_add(100, Ordering::Relaxed);
+    for n in first..first + 100 {
         for header in [packet(Op::Request, n, 0, 0), packet(Op::CreditUpdate, n, 0, 1 << 20)] {
             wait(|| bad.queue(&header, &[]).unwrap(), || "no room to send".into());
         }
