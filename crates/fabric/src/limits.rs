@@ -100,9 +100,10 @@ pub const PUNCHED_BYTES: u64 = 2 << 20;
 pub const MEMORY_MAX_MIB: u32 = 1 << 24;
 /// How often the time in which a port takes no frontend doubles; the longest is an hour.
 pub const BARRED_DOUBLINGS_MAX: u32 = 7;
-/// A wake-up by somebody's descriptor that takes no longer is free, in nanoseconds; 20 us: twice
-/// what an interrupt to another virtual processor takes where hypervisors are nested.
-pub const WAKE_USUAL_NS: u64 = 20_000;
+/// A wake-up by somebody's descriptor that takes no longer is free, in nanoseconds; 50 us: some
+/// times what an interrupt to another virtual processor takes where hypervisors are nested, so that
+/// a guest under emulation that another one floods is not charged for being woken often.
+pub const WAKE_USUAL_NS: u64 = 50_000;
 /// What each byte that a wake-up carries adds to that, in nanoseconds: copies run ten times as fast.
 pub const WAKE_BYTE_NS: u64 = 1;
 /// What is beyond that may take one part in so many of a dispatcher's time, for each owner; 5 %.

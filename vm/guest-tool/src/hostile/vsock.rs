@@ -100,7 +100,8 @@ impl Kind for Vsock {
                 self.connected(device, 502, |p| Packet { op: CREDIT_UPDATE, fwd_cnt: 1000, ..p })
             }
             "second_connect_of_a_connection" => {
-                self.connected(device, 503, |p| Packet { op: REQUEST, ..p })
+                // A driver that has forgotten a connection begins anew with its numbers.
+                self.answered(device, 503, RESPONSE, |p| Packet { op: REQUEST, ..p })
             }
             "type_changed_on_a_connection" => {
                 self.connected(device, 504, |p| Packet { kind: 2, ..p })
@@ -205,6 +206,17 @@ impl Vsock {
         from: u32,
         what: impl Fn(Packet) -> Packet,
     ) -> io::Result<()> {
+        self.answered(device, from, RESET, what)
+    }
+
+    /// The same; the answer must be `answer`.
+    fn answered(
+        &self,
+        device: &mut Device,
+        from: u32,
+        answer: u16,
+        what: impl Fn(Packet) -> Packet,
+    ) -> io::Result<()> {
         self.start(device)?;
         let mut seen = 0;
         let good = self.packet(from, OPEN);
@@ -213,10 +225,10 @@ impl Vsock {
             return Err(io::Error::other("the peer does not accept"));
         }
         self.send(device, 1, &what(good))?;
-        if self.expect(device, &mut seen, from, RESET)? {
+        if self.expect(device, &mut seen, from, answer)? {
             return Ok(());
         }
-        Err(io::Error::other("the connection was not reset"))
+        Err(io::Error::other(format!("operation {answer} was not the answer")))
     }
 
     /// Two thousand connects to where nobody listens.
