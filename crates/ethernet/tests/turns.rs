@@ -1,6 +1,5 @@
 //! Turns end by time: long work is left for the next turn and goes on there, in its order.
 
-#[allow(dead_code, reason = "each test program uses a part of it")]
 mod common;
 
 use std::path::PathBuf;
