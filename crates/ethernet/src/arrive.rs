@@ -472,31 +472,12 @@ impl Ethernet {
         if is_link(to) {
             return self.depart_from_link(cx, from, taken, to, done) > 0;
         }
-        let Some(Taken { job, .. }) = taken.first() else { return true };
+        let Some(taken) = taken.first_mut() else { return true };
         // What a guest sent before it moved here may be under way yet: not back to itself.
-        if self.directory.get(to).is_some_and(|port| port.mac == job.source) {
+        if self.directory.get(to).is_some_and(|port| port.mac == taken.job.source) {
             return true;
         }
-        cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(job.len)));
-        let why = match self.directory.receive_queue(to, job) {
-            None => Some(DropReason::ReceiverDown),
-            Some(queue) if self.directory.waits(to, queue) => Some(DropReason::NoBuffer),
-            Some(queue) => {
-                let Self { directory, scratch, .. } = self;
-                let mut offer = Offer { frames: taken, longest: usize::MAX, done: *done };
-                let (origin, to) = (Origin::Link(from.1), (to, queue));
-                let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
-                *done = offer.done;
-                if attempt.yielded {
-                    return false;
-                }
-                attempt.short.map(|_| DropReason::NoBuffer)
-            }
-        };
-        if let Some(why) = why {
-            self.directory.dropped(to, why);
-        }
-        true
+        self.copy_to_port(cx, Origin::Link(from.1), taken, to, done)
     }
 
     /// Brings frames to a receive queue, the first from piece `done` on; those that it has no

@@ -142,6 +142,19 @@ impl Ethernet {
             let taken = std::slice::from_mut(taken);
             return depart_from_port(&mut self.directory, cx, (from, to), taken, done) > 0;
         }
+        self.copy_to_port(cx, Origin::Port(from), taken, to, done)
+    }
+
+    /// Copies a frame for many to one port, from piece `done` on, if the port has room. Returns
+    /// `false` if pieces are left, beyond the turn's time.
+    pub(crate) fn copy_to_port(
+        &mut self,
+        cx: &mut Context<'_>,
+        origin: Origin<'_>,
+        taken: &mut Taken,
+        to: Place,
+        done: &mut usize,
+    ) -> bool {
         cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(taken.job.len)));
         let why = match self.directory.receive_queue(to, &taken.job) {
             None => Some(DropReason::ReceiverDown),
@@ -149,7 +162,7 @@ impl Ethernet {
             Some(queue) => {
                 let mut offer = Offer { done: *done, ..Offer::of_one(taken) };
                 let Self { directory, scratch, .. } = self;
-                let (origin, to) = (Origin::Port(from), (to, queue));
+                let to = (to, queue);
                 let attempt = attempt(directory, scratch, cx, origin, to, &mut offer);
                 *done = offer.done;
                 if attempt.yielded {

@@ -80,7 +80,7 @@ pub const HANDSHAKES_PER_TURN: usize = 4;
 pub const HOST_CONNECTS_PER_SECOND: u64 = 512;
 /// How long a host socket is not watched to which more came; 100 ms. They wait in its backlog.
 pub const DOOR_SHUT_NS: u64 = 100_000_000;
-/// How long they may take for it; 5 s.
+/// How long a host process may take to write its `CONNECT <port>` line; 5 s.
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
 /// Longest `CONNECT <port>` line, in bytes.
 pub const HANDSHAKE_BYTES_MAX: usize = 32;
