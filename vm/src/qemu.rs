@@ -89,7 +89,7 @@ impl Qemu {
             line.add("-incoming", &format!("unix:{}", from.display()));
         }
         for (i, nic) in spec.nics.iter().enumerate() {
-            self.nic(&mut line, i, nic, accel, spec.reconnects);
+            self.nic(&mut line, i, nic, accel, spec);
         }
         if let Some(socket) = &spec.vsock {
             line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
@@ -98,12 +98,17 @@ impl Qemu {
         line.0
     }
 
-    fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator, reconnects: bool) {
+    fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator, spec: &GuestSpec) {
         let mut device =
             format!("virtio-net-pci,netdev=net{i},mac={},host_mtu={},romfile=", nic.mac, nic.mtu);
         match &nic.backend {
             NicBackend::VhostUser(socket) => {
-                let again = if reconnects { ",reconnect=1" } else { "" };
+                let again = match spec.reconnects {
+                    false => "",
+                    // QEMU 9.2 has the new option; QEMU 11 refuses the old one.
+                    true if self.version >= (9, 2) => ",reconnect-ms=1000",
+                    true => ",reconnect=1",
+                };
                 let path = socket.display();
                 line.add("-chardev", &format!("socket,id=nic{i},path={path}{again}"));
                 line.add("-netdev", &format!("vhost-user,id=net{i},chardev=nic{i},queues=1"));
@@ -115,6 +120,9 @@ impl Qemu {
                 let options = "script=no,downscript=no,vhost=off";
                 line.add("-netdev", &format!("tap,id=net{i},ifname={name},{options}"));
             }
+        }
+        if spec.packed {
+            device.push_str(",packed=on");
         }
         line.add("-device", &device);
     }

@@ -18,6 +18,8 @@ pub struct GuestSpec {
     pub may_restart: bool,
     /// Whether its network devices connect again when their ports hang up.
     pub reconnects: bool,
+    /// Whether its network devices offer packed rings (virtio 1.3, 2.8).
+    pub packed: bool,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
     /// Where it can be told to leave for another process (QMP).
@@ -37,6 +39,7 @@ impl GuestSpec {
             vsock: None,
             may_restart: false,
             reconnects: false,
+            packed: false,
             namespace_of: None,
             monitor: None,
             incoming: None,

@@ -14,12 +14,16 @@ fn guests_outlive_causewayd() {
     let spec = |member: &Member| {
         let mut spec = daemon.guest(member);
         spec.reconnects = true;
+        // One guest of each kind of ring.
+        spec.packed = member.name == "two";
         spec
     };
     let guests = Guest::boot_all(&Machine::qemu().unwrap(), members.iter().map(spec).collect());
     let guests =
         guests.unwrap_or_else(|e| panic!("{e}\n--- log of causewayd ---\n{}", daemon.log()));
     let mut party = Party { guests, members, daemon };
+    let shown = party.daemon.cli(&["port", "show", "two-net", "-o", "json"]).unwrap();
+    assert!(shown.contains("\"packed\""), "the second guest's rings are not packed: {shown}");
     let (vsock, tcp, ip) = (party.vsock(1), party.tcp(1), party.members[1].ip());
     for round in 0..3 {
         let one = &party.guests[0];
