@@ -12,6 +12,8 @@ use crate::common::Dir;
 pub const RED_NET_PORTS: u8 = 32;
 /// CIDs of the attacker's vsock ports, which are named `red-vsock-<cid>`.
 pub const RED_CIDS: [u64; 2] = [3, 4];
+/// The attacker's NIC.
+pub const NIC: &str = "red-nic";
 /// Net ports of the victim, which are named `blue-<n>`.
 const BLUE_NET_PORTS: u8 = 2;
 const MTU: u16 = 65_535;
@@ -44,6 +46,11 @@ impl Daemon {
     /// Returns the path of a port's socket.
     pub fn socket(&self, port: &str) -> PathBuf {
         self.dir.file(&format!("{port}.sock"))
+    }
+
+    /// Returns the path on which host processes reach a guest.
+    pub fn host_socket(&self, cid: u64) -> PathBuf {
+        self.dir.file(&format!("host-{cid}"))
     }
 
     /// Returns the process id.
@@ -86,6 +93,7 @@ fn text(dir: &Dir) -> String {
             );
         }
     }
+    text += &format!("[[port]]\nname = \"{NIC}\"\ngroup = \"red\"\nkind = \"mx\"\n");
     for cid in RED_CIDS {
         text += &format!(
             "[[port]]\nname = \"red-vsock-{cid}\"\ngroup = \"red\"\nkind = \"vsock\"\n\

@@ -1,8 +1,9 @@
 //! Attackers that send frames.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
+use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
 use causeway_wire::ethernet::BROADCAST;
 use causeway_wire::virtio_net::{
     GSO_TCPV4, HDR_F_NEEDS_CSUM, Header, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4,
@@ -24,6 +25,8 @@ const PIECE_BUFFER_BYTES: u32 = 128;
 const HEADERS_BYTES: usize = 54;
 /// A receive buffer that holds the largest frame, in bytes.
 const RECEIVE_BYTES: u32 = 65_600;
+/// The transmit queue of the first pair (virtio 1.3, 5.1.2).
+const TRANSMIT: usize = 1;
 /// Large frames queued at most.
 const LARGE_QUEUED: u16 = 64;
 /// Small frames queued at most.
@@ -31,7 +34,7 @@ const SMALL_QUEUED: u16 = 256;
 const SMALL_BYTES: usize = 64;
 
 /// One port sends the same frame again and again; others receive it.
-struct Sender {
+pub struct Sender {
     from: NetPort,
     to: Vec<NetPort>,
     /// Length of the frame and its virtio_net_hdr.
@@ -49,7 +52,7 @@ impl Sender {
         options: (NetOptions, NetOptions),
         header: [u8; NET_HEADER_BYTES],
         frame: &[u8],
-    ) -> Box<dyn Attacker> {
+    ) -> Self {
         let attach = |n, options| attach(&daemon.socket(&format!("red-{n}")), options);
         let (sending, receiving) = options;
         let len = u32::try_from(NET_HEADER_BYTES + frame.len()).unwrap();
@@ -60,13 +63,27 @@ impl Sender {
         while sender.from.queue(0, &header, frame).unwrap() {}
         sender.from.flush(0).unwrap();
         wait(|| sender.drain(), "the first frames are not taken");
-        Box::new(sender)
+        sender
     }
 
-    fn receive(&mut self) {
+    /// Returns the eventfd that reports sent frames.
+    pub fn transmit_call(&mut self) -> OwnedFd {
+        let (_, lane) = self.from.frontend().lane(TRANSMIT).unwrap();
+        lane.call().as_fd().try_clone_to_owned().unwrap()
+    }
+
+    /// As [`Attacker::step`]. Fails when the daemon detached a port.
+    pub fn try_step(&mut self) -> Result<(), NativeError> {
+        self.receive()?;
+        self.from.queue_each_as_is(0, self.len, self.queued)?;
+        self.from.flush(0)
+    }
+
+    fn receive(&mut self) -> Result<(), NativeError> {
         for port in &mut self.to {
-            self.arrived += port.discard_all(0).unwrap() as u64;
+            self.arrived += port.discard_all(0)? as u64;
         }
+        Ok(())
     }
 }
 
@@ -83,13 +100,11 @@ fn attach(path: &Path, options: &NetOptions) -> NetPort {
 
 impl Attacker for Sender {
     fn step(&mut self) {
-        self.receive();
-        self.from.queue_each_as_is(0, self.len, self.queued).unwrap();
-        self.from.flush(0).unwrap();
+        self.try_step().unwrap();
     }
 
     fn drain(&mut self) -> bool {
-        self.receive();
+        self.receive().unwrap();
         self.from.is_idle(0).unwrap()
     }
 
@@ -135,14 +150,14 @@ fn segmented(daemon: &Daemon, to: [u8; 6]) -> Box<dyn Attacker> {
     let tso = 1 << VIRTIO_NET_F_CSUM | 1 << VIRTIO_NET_F_HOST_TSO4;
     let sending = options(LARGE_QUEUED, 4096, tso);
     let receiving = options(PIECES_ROOM, PIECE_BUFFER_BYTES, 0);
-    Sender::attach(daemon, 1, (sending, receiving), gso_header(), &segment(to))
+    Box::new(Sender::attach(daemon, 1, (sending, receiving), gso_header(), &segment(to)))
 }
 
 /// Frames of 60 KB without offloads.
 pub fn bulk(daemon: &Daemon) -> Box<dyn Attacker> {
     let each = options(LARGE_QUEUED, RECEIVE_BYTES, 0);
     let frame = segment(mac(RED, 1));
-    Sender::attach(daemon, 1, (each.clone(), each), [0; NET_HEADER_BYTES], &frame)
+    Box::new(Sender::attach(daemon, 1, (each.clone(), each), [0; NET_HEADER_BYTES], &frame))
 }
 
 /// TSO frames for a sibling that takes no offloads.
@@ -158,8 +173,17 @@ pub fn segmented_broadcast(daemon: &Daemon) -> Box<dyn Attacker> {
 /// Small broadcasts that each of the other ports of the group receives.
 pub fn broadcast_flood(daemon: &Daemon) -> Box<dyn Attacker> {
     let each = options(SMALL_QUEUED, 2048, 0);
-    let mut frame = [BROADCAST, mac(RED, 0)].concat();
+    Box::new(small_to(daemon, BROADCAST, RED_NET_PORTS - 1, each))
+}
+
+/// Small frames for one other port.
+pub fn small(daemon: &Daemon, each: NetOptions) -> Sender {
+    small_to(daemon, mac(RED, 1), 1, each)
+}
+
+fn small_to(daemon: &Daemon, to: [u8; 6], receivers: u8, each: NetOptions) -> Sender {
+    let mut frame = [to, mac(RED, 0)].concat();
     frame.extend([0x88, 0xb5]);
     frame.resize(SMALL_BYTES, 0);
-    Sender::attach(daemon, RED_NET_PORTS - 1, (each.clone(), each), [0; NET_HEADER_BYTES], &frame)
+    Sender::attach(daemon, receivers, (each.clone(), each), [0; NET_HEADER_BYTES], &frame)
 }

@@ -10,6 +10,7 @@ mod attacker;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
+mod descriptors;
 mod frames;
 mod phases;
 mod processor;
@@ -79,4 +80,24 @@ fn isolation_from_connects_to_a_host_without_listener() {
 #[test]
 fn isolation_from_a_stream_of_64_kib_packets() {
     assert_isolated(sockets::bulk_stream);
+}
+
+#[test]
+fn isolation_from_a_port_whose_notifications_are_expensive() {
+    assert_isolated(descriptors::watched_port);
+}
+
+#[test]
+fn isolation_from_a_process_whose_notifications_are_expensive() {
+    assert_isolated(descriptors::watched_process);
+}
+
+#[test]
+fn isolation_from_connects_of_host_processes() {
+    assert_isolated(descriptors::host_connects);
+}
+
+#[test]
+fn isolation_from_set_up_messages() {
+    assert_isolated(descriptors::set_up);
 }
