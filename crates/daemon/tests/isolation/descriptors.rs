@@ -54,7 +54,7 @@ impl Attacker for WatchedSender {
     fn step(&mut self) {
         if let Some(sender) = &mut self.sender {
             self.steps += 1;
-            if sender.try_step().is_err() {
+            if sender.try_step().and_then(|()| sender.arm()).is_err() {
                 self.sender = None;
             }
         }

@@ -72,6 +72,12 @@ impl Sender {
         lane.call().as_fd().try_clone_to_owned().unwrap()
     }
 
+    /// Asks for a notification when the daemon has taken frames.
+    pub fn arm(&mut self) -> Result<(), NativeError> {
+        self.from.frontend().lane(TRANSMIT)?.1.arm(true)?;
+        Ok(())
+    }
+
     /// As [`Attacker::step`]. Fails when the daemon detached a port.
     pub fn try_step(&mut self) -> Result<(), NativeError> {
         self.receive()?;

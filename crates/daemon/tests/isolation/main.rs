@@ -27,6 +27,8 @@ use victim::Victim;
 /// How much longer the victim's 99th percentile may be during the attack. Wide, because tests run
 /// unoptimized and on shared machines; `make bench` holds the sharp bound.
 const EXCESS_MAX: Duration = Duration::from_millis(10);
+/// The same beside wake-ups, each of which takes 2 ms without a limit.
+const WAKE_EXCESS_MAX: Duration = Duration::from_millis(1);
 /// Measurements of one attacker, of which the best counts: a shared machine disturbs single ones.
 const ATTEMPTS: usize = 3;
 /// Longest wait for anything: the daemon's start, a frame, the end of an attacker's queued work.
@@ -37,6 +39,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Fails if the victim's latency suffers from the attacker in each of [`ATTEMPTS`] measurements.
 fn assert_isolated(make: Make) {
+    assert_isolated_within(make, EXCESS_MAX);
+}
+
+fn assert_isolated_within(make: Make, excess_max: Duration) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let daemon = Daemon::start();
     let mut victim = Victim::attach(&daemon);
@@ -44,12 +50,12 @@ fn assert_isolated(make: Make) {
     for _ in 0..ATTEMPTS {
         let result = phases::measure(&mut victim, make(&daemon));
         println!("{result}");
-        if result.excess() <= EXCESS_MAX {
+        if result.excess() <= excess_max {
             return;
         }
         results.push(result.to_string());
     }
-    panic!("the victim's p99 rises by more than {EXCESS_MAX:?}:\n{}", results.join("\n"));
+    panic!("the victim's p99 rises by more than {excess_max:?}:\n{}", results.join("\n"));
 }
 
 #[test]
@@ -84,12 +90,12 @@ fn isolation_from_a_stream_of_64_kib_packets() {
 
 #[test]
 fn isolation_from_a_port_whose_notifications_are_expensive() {
-    assert_isolated(descriptors::watched_port);
+    assert_isolated_within(descriptors::watched_port, WAKE_EXCESS_MAX);
 }
 
 #[test]
 fn isolation_from_a_process_whose_notifications_are_expensive() {
-    assert_isolated(descriptors::watched_process);
+    assert_isolated_within(descriptors::watched_process, WAKE_EXCESS_MAX);
 }
 
 #[test]
