@@ -2,6 +2,7 @@
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
 use causeway_fabric::spec::{PortKind, VsockSpec};
+use causeway_wire::ethernet::BROADCAST;
 use causeway_wire::virtio_net::{
     GSO_TCPV4, HDR_F_NEEDS_CSUM, Header, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4,
 };
@@ -17,15 +18,19 @@ pub type Work = Box<dyn FnMut(bool) -> bool + Send>;
 pub type Make = fn(&Rig) -> Result<Work, String>;
 
 /// All of them.
-pub const ALL: [(&str, Make); 3] = [
+pub const ALL: [(&str, Make); 5] = [
     ("bulk of 60 KB frames", bulk),
     ("TSO frames of 1,875 pieces", segmentation),
+    ("TSO broadcasts of 1,875 pieces", segmented_broadcasts),
+    ("broadcasts of 64 B to 31 ports", broadcasts),
     ("vsock connects to a host without listener", connects),
 ];
 
 /// The net ports of the tenant.
 const FROM: u8 = 11;
 const TO: u8 = 12;
+/// Ports that receive broadcasts, from [`TO`] on.
+const RECEIVERS: u8 = 31;
 const CID: u32 = 3;
 /// The host's CID (virtio 1.3, 5.10.4).
 const HOST: u64 = 2;
@@ -47,18 +52,21 @@ fn failed(error: NativeError) -> String {
     error.to_string()
 }
 
-/// A port that sends the same frame again and again, and a port that throws it away.
+/// A port that sends the same frame again and again, and ports that discard it.
 fn sender(
     mut from: NetPort,
-    mut to: NetPort,
+    mut to: Vec<NetPort>,
     header: [u8; NET_HEADER_BYTES],
     frame: &[u8],
 ) -> Result<Work, String> {
-    leave(&mut from, &mut to, &header, frame).map_err(failed)?;
+    let first = to.first_mut().ok_or("a sender without receivers")?;
+    leave(&mut from, first, &header, frame).map_err(failed)?;
     let len = u32::try_from(NET_HEADER_BYTES + frame.len()).map_err(|error| error.to_string())?;
     Ok(Box::new(move |more| {
         let mut step = || {
-            to.discard_all(0)?;
+            for port in &mut to {
+                port.discard_all(0)?;
+            }
             if more {
                 from.queue_each_as_is(0, len, FRAMES)?;
                 from.flush(0)?;
@@ -75,10 +83,18 @@ fn bulk(rig: &Rig) -> Result<Work, String> {
     let mut each = options(len);
     each.ring_size = FRAMES;
     let [from, to] = [FROM, TO].map(|number| rig.net_in(OTHERS, number, false, each.clone()));
-    sender(from, to, [0; NET_HEADER_BYTES], &frame(mac(FROM), mac(TO), len))
+    sender(from, vec![to], [0; NET_HEADER_BYTES], &frame(mac(FROM), mac(TO), len))
 }
 
 fn segmentation(rig: &Rig) -> Result<Work, String> {
+    segmented(rig, mac(TO))
+}
+
+fn segmented_broadcasts(rig: &Rig) -> Result<Work, String> {
+    segmented(rig, BROADCAST)
+}
+
+fn segmented(rig: &Rig, destination: [u8; 6]) -> Result<Work, String> {
     rig.group(OTHERS);
     let mut sending = options(64);
     sending.ring_size = FRAMES;
@@ -96,12 +112,20 @@ fn segmentation(rig: &Rig) -> Result<Work, String> {
         csum_offset: 16,
         num_buffers: 0,
     };
-    sender(from, to, header.emit(), &segment())
+    sender(from, vec![to], header.emit(), &segment(destination))
+}
+
+fn broadcasts(rig: &Rig) -> Result<Work, String> {
+    rig.group(OTHERS);
+    let attach = |number| rig.net_in(OTHERS, number, false, options(64));
+    let from = attach(FROM);
+    let to = (TO..TO + RECEIVERS).map(attach).collect();
+    sender(from, to, [0; NET_HEADER_BYTES], &frame(mac(FROM), BROADCAST, 64))
 }
 
 /// A TCP segment over IPv4, with zeros for what the dispatcher does not look at.
-fn segment() -> Vec<u8> {
-    let mut segment = frame(mac(FROM), mac(TO), HEADERS_BYTES + PAYLOAD_BYTES);
+fn segment(destination: [u8; 6]) -> Vec<u8> {
+    let mut segment = frame(mac(FROM), destination, HEADERS_BYTES + PAYLOAD_BYTES);
     let total = (segment.len() - 14) as u16;
     let fields: [(usize, &[u8]); 6] = [
         (12, &[0x08, 0x00]),
