@@ -233,10 +233,17 @@ impl Rdm {
             }
         }
         if self.later.seen != self.endpoint.looked() {
-            self.look_after_partners();
-            self.find_departed(env);
+            self.progress_rarely(env);
         }
         worked
+    }
+
+    /// The part of [`Self::progress`] that is not due each time.
+    #[cold]
+    #[inline(never)]
+    fn progress_rarely(&mut self, env: Env<'_>) {
+        self.look_after_partners();
+        self.find_departed(env);
     }
 
     /// As [`Self::progress`], where a message of a few bytes comes for a receive that is posted and
