@@ -138,6 +138,22 @@ fn hostile_sessions_and_endpoints_are_refused() {
 }
 
 #[test]
+fn nothing_is_refused_in_the_name_of_endpoints_that_are_awaited() {
+    let (mut script, _) = Script::connected();
+    let to = Ends { destination: 77, ..TO_US };
+    let message = Packet::Tiny(Eager { ends: to, ..eager(1, 5) });
+    script.board.set_awaited([77].into_iter());
+    assert_eq!(script.say(&message), Err(Dropped::NoEndpoint));
+    assert_eq!(script.say(&connect(to, 1, 1, KEY)), Err(Dropped::NoEndpoint));
+    let pulls = Pull { ends: to, ..pull(1, (0, 0)) };
+    assert_eq!(script.say(&Packet::Pull(pulls)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.sent().len(), 0);
+    script.board.set_awaited(std::iter::empty());
+    assert_eq!(script.say(&message), Err(Dropped::NoEndpoint));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
 fn hostile_pulls_get_only_what_was_offered_to_their_sender() {
     let (mut script, peer) = Script::connected();
     // The third is connected too.

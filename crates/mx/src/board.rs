@@ -82,7 +82,9 @@ impl Board {
 
     /// The number that is wanted, if it is free.
     pub fn vacant(&self, wanted: u8) -> Option<u8> {
-        let outlived = |number: u8| self.network.as_ref().is_some_and(|n| n.is_outlived(number));
+        let outlived = |number: u8| {
+            self.network.as_ref().is_some_and(|n| n.is_outlived(number) || n.is_awaited(number))
+        };
         let free = |number: &u8| !self.endpoints.contains_key(number) && !outlived(*number);
         if wanted == ENDPOINT_ANY {
             (0..ENDPOINT_ANY).find(free)

@@ -37,6 +37,9 @@ pub const ENDPOINT_ANY: u8 = 255;
 
 /// What a socket of the interface holds in each direction, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
+/// How long processes that a daemon before served may take to resume their endpoints: nothing is refused
+/// in the name of these meanwhile. 60 s: a process that computes does so with its next call.
+pub const SERVED_AWAITED_NS: u64 = 60_000_000_000;
 /// Time between two looks whether an interface is there again; 1 s.
 pub const AGAIN_NS: u64 = 1_000_000_000;
 /// Most bytes of datagrams that are sent in one system call.

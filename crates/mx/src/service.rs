@@ -305,7 +305,7 @@ impl Messages {
         let source = self.vacancy();
         let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let locks = matches!(by, By::Interface(_)).then(|| Locks::new(socket));
+        let locks = Locks::new(socket);
         let wiring = Wiring { by, source, peers, locks, bypass: mx.bypass };
         let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
         self.sources.insert(source, Source::Carrier(port));

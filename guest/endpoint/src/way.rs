@@ -101,6 +101,8 @@ pub struct Way {
     /// The daemon is gone: channels go on, nothing new comes.
     pub parted: bool,
     resume: Resume,
+    /// Held as long as the endpoint is open: the next daemon finds that it is.
+    lock: Option<OwnedFd>,
     connects: BTreeMap<u64, Wish>,
     /// Of them, those that the rings had no room for.
     remote: VecDeque<u64>,
@@ -177,6 +179,8 @@ impl Way {
     ) -> std::io::Result<Self> {
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let board = NicId(conversation.board.nic);
+        let mut fds = fds;
+        let lock = if past.is_none() { fds.drain(2.min(fds.len())..).next() } else { None };
         let (rings, bypass) = far((board, own), past, fds)?;
         Ok(Self {
             own,
@@ -189,6 +193,7 @@ impl Way {
             rung: Vec::new(),
             parted: false,
             resume: Resume::new(),
+            lock,
             connects: BTreeMap::new(),
             remote: VecDeque::new(),
             notes: VecDeque::new(),
@@ -520,6 +525,7 @@ impl Way {
             let channels: &mut Ways = &mut self.channels;
             channels.disconnect(peer);
         }
+        self.lock = None;
         // Also those that the daemon parted from.
         self.channels.settle();
         self.peers.iter().flatten().for_each(|peer| peer.bell.part());

@@ -104,6 +104,9 @@ pub const CLOSE_PAUSE: (Duration, Duration) = (Duration::from_micros(50), Durati
 /// How long the first operation to an endpoint waits for the connect before it leaves that to a
 /// thread. The daemon answers in some 50 us where it has a processor.
 pub const CONNECT_AT_ONCE: Duration = Duration::from_millis(2);
+/// Long messages that were said not to come, of which it is remembered until a receive takes what told
+/// of them.
+pub const BODIES_LOST_MAX: usize = 1024;
 /// How often a connect is tried while the daemon goes and another comes.
 pub const CONNECT_TRIES: u8 = 4;
 /// Shortest and longest pause of that thread between two looks.

@@ -1,6 +1,6 @@
 //! All endpoints of one MAC, and which of them a frame, a request or a moment is for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_wire::mxoe::{
     self, Ends, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
@@ -111,6 +111,8 @@ pub struct Board {
     alarms: Alarms,
     endpoints: Vec<Option<Box<Endpoint>>>,
     counters: BoardCounters,
+    /// Endpoints in whose name nothing is refused: their processes open them again soon.
+    awaited: BTreeSet<u8>,
 }
 
 impl Board {
@@ -126,7 +128,14 @@ impl Board {
             alarms: Alarms::default(),
             endpoints: (0..ENDPOINTS_MAX).map(|_| None).collect(),
             counters: BoardCounters::default(),
+            awaited: BTreeSet::new(),
         }
+    }
+
+    /// Refuses nothing in the name of these endpoints while they are not open: their processes open
+    /// them again soon, and what is for them is sent again until then.
+    pub fn set_awaited(&mut self, endpoints: impl Iterator<Item = u8>) {
+        self.awaited = endpoints.collect();
     }
 
     /// Splits into the endpoints and what they share.
@@ -135,7 +144,7 @@ impl Board {
         now: u64,
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<Endpoint>>>, Env<'a>) {
-        let Self { own, config, hosts, pool, alarms, endpoints, counters } = self;
+        let Self { own, config, hosts, pool, alarms, endpoints, counters, .. } = self;
         let (own, &mut Config { give_up_ns, silent, wide, .. }) = (*own, config);
         let env = Env { now, out, hosts, pool, alarms, counters, own, give_up_ns, silent, wide };
         (endpoints, env)
@@ -449,6 +458,9 @@ impl Board {
             Packet::Medium(fragment) => (fragment.eager.ends, fragment.eager.sequence),
             Packet::Rendezvous(offer) => (offer.ends, offer.sequence),
             Packet::Notify(notify) => (notify.ends, notify.sequence),
+            Packet::Pull(Pull { ends, .. }) if self.awaited.contains(&ends.destination) => {
+                return Err(Dropped::NoEndpoint);
+            }
             Packet::Pull(Pull { ends, handle, magic, .. }) => {
                 let (source, reason) = (ends.destination, reason(ends.destination));
                 let nack = PullNack { source, reason, handle: *handle, magic: *magic };
@@ -458,6 +470,9 @@ impl Board {
             }
             _ => return Err(Dropped::NoEndpoint),
         };
+        if self.awaited.contains(&ends.destination) {
+            return Err(Dropped::NoEndpoint);
+        }
         let back = Ends { destination: ends.source, source: ends.destination };
         let (_, mut env) = self.split(now, out);
         refuse(&mut env, host, back, sequence, reason(ends.destination));

@@ -175,6 +175,29 @@ impl<B: Buffer> Library<B> {
         self.source(peer) == Some(wanted(request))
     }
 
+    /// Ends receives that are posted for one endpoint only and take messages whose information is this
+    /// under a mask; returns how many.
+    pub fn end_receives(
+        &mut self,
+        from: Source,
+        status: Status,
+        (info, mask): (u64, u64),
+    ) -> usize {
+        let mut ended = 0_usize;
+        for at in 0..self.requests.places() {
+            let Some(request) = self.requests.get(at) else { continue };
+            let its = request.directed && wanted(request) == from;
+            if request.state == State::Posted && its && request.match_info & mask == info {
+                if let Some(queues) = self.contexts.of_mut(request.match_info) {
+                    self.requests.unlink(&mut queues.posted, at);
+                }
+                self.finish(at, status);
+                ended = ended.saturating_add(1);
+            }
+        }
+        ended
+    }
+
     /// Ends receives from a partner that is gone.
     pub(super) fn end_directed(&mut self, peer: PeerId, status: Status) {
         let Some(gone) = self.source(peer) else { return };

@@ -51,6 +51,7 @@ pub use channels::{Bell, Channel, Channels, Direct, Fetched, Never, Place};
 pub use counters::Counters;
 pub use error::Error;
 pub use from::{Source, Taken};
+pub use partner::{Departed, is_interrupted};
 pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
 pub use receive::Probed;
@@ -114,9 +115,11 @@ pub struct Library<B> {
     /// How the last of them failed that nobody is told of.
     lost: Option<Status>,
     /// Partners of other hosts that are not reached any more, where receives from them stay.
-    departed: Option<Vec<Source>>,
+    departed: Option<Vec<Departed>>,
     /// Partners to which a message was lost that had ended early; noted where those are.
     broken: Vec<Source>,
+    /// The caller has copies of messages, and sends them again if a daemon in between began anew.
+    resends: bool,
     now: u64,
     deadline: u64,
     send_timeout: Option<u64>,
@@ -149,6 +152,7 @@ impl<B: Buffer> Library<B> {
             lost: None,
             departed: None,
             broken: Vec::new(),
+            resends: false,
             now: 0,
             deadline: u64::MAX,
             send_timeout: None,
@@ -211,8 +215,14 @@ impl<B: Buffer> Library<B> {
         self.departed.get_or_insert_default();
     }
 
+    /// Messages to endpoints that are not reached because a daemon in between began anew are not lost:
+    /// the caller has copies of all that were sent whole, and sends them again.
+    pub fn set_resends(&mut self) {
+        self.resends = true;
+    }
+
     /// Returns the endpoints of other hosts that were lost since the last call.
-    pub fn take_departed(&mut self) -> Vec<Source> {
+    pub fn take_departed(&mut self) -> Vec<Departed> {
         self.departed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

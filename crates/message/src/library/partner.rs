@@ -6,6 +6,26 @@ use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transpo
 use crate::split::{Address, NicId, PeerId, Token};
 use crate::status::Status;
 
+/// An endpoint of another host that is not reached any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departed {
+    /// The endpoint.
+    pub source: Source,
+    /// As it was known here.
+    pub partner: Partner,
+    /// Why it is not reached.
+    pub status: Status,
+    /// Whole messages that came from it since it was seen.
+    pub received: u64,
+    /// Messages that were sent whole to it since then, and that its host has.
+    pub acked: u64,
+}
+
+/// Whether an endpoint that is not reached may be there: a daemon in between began anew.
+pub fn is_interrupted(status: Status) -> bool {
+    matches!(status, Status::EndpointUnreachable | Status::BadSession)
+}
+
 impl<B: Buffer> Library<B> {
     /// Connects to an endpoint; the completion names the partner.
     ///
@@ -87,22 +107,26 @@ impl<B: Buffer> Library<B> {
             return Err(Error::BadRequest);
         }
         way.disconnect(partner.peer);
-        self.part(partner.peer, Status::EndpointUnreachable);
+        let received = way.received(partner.peer);
+        self.part(partner.peer, Status::EndpointUnreachable, received);
         Ok(())
     }
 
-    /// Ends all that waits for a partner, which is not reached any more.
-    pub(super) fn part(&mut self, peer: PeerId, status: Status) {
+    /// Ends all that waits for a partner, which is not reached any more. `received`: whole messages
+    /// that came from it.
+    pub(super) fn part(&mut self, peer: PeerId, status: Status, received: u64) {
         let was_alive = self.partners.get(peer).is_some_and(|known| known.alive);
         if let Some(known) = self.partners.get_mut(peer) {
             known.alive = false;
         }
         self.end_all(peer, status);
         let source = self.partners.source(peer);
-        match (&mut self.departed, source) {
-            (Some(departed), Some(source)) if is_remote(peer) => {
-                if was_alive && !departed.contains(&source) {
-                    departed.push(source);
+        let partner = self.partners.current(peer);
+        match (&mut self.departed, source.zip(partner)) {
+            (Some(departed), Some((source, partner))) if is_remote(peer) => {
+                if was_alive {
+                    let acked = self.partners.get(peer).map_or(0, |known| known.acked);
+                    departed.push(Departed { source, partner, status, received, acked });
                 }
             }
             _ => self.end_directed(peer, status),
@@ -159,7 +183,11 @@ impl<B: Buffer> Library<B> {
         request.unacked = false;
         self.early = self.early.saturating_sub(1);
         let partner = request.partner();
-        if status != Status::Success {
+        if status == Status::Success {
+            if let Some(partner) = partner {
+                self.partners.acked(partner);
+            }
+        } else if !(self.resends && is_interrupted(status)) {
             self.lost = Some(status);
             if self.departed.is_some()
                 && let Some(source) = partner.and_then(|partner| self.source_of(partner))
@@ -189,6 +217,11 @@ impl<B: Buffer> Library<B> {
             return Some(self.options.session);
         }
         self.partners.of(partner).map(|known| known.session)
+    }
+
+    /// Returns how many of the messages that were sent whole to a partner its host has.
+    pub fn acked(&self, partner: Partner) -> u64 {
+        self.partners.of(partner).map_or(0, |known| known.acked)
     }
 
     /// Returns the partner that is reached at an address with a session, whichever side connected.

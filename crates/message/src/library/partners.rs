@@ -30,6 +30,8 @@ pub(super) struct Known {
     pub alive: bool,
     /// The application's own word.
     pub context: u64,
+    /// Messages that were sent whole to it, behind rings, and that its host has.
+    pub acked: u64,
     /// Sends that were not handed over.
     pub waiting: List,
     /// Sends that the partner pulls.
@@ -73,6 +75,7 @@ impl Partners {
             epoch,
             alive: true,
             context: 0,
+            acked: 0,
             waiting,
             streams,
             turns: 0,
@@ -93,6 +96,13 @@ impl Partners {
         };
         let at = self.all.iter().position(is_it)?;
         self.current(PeerId(u32::try_from(at).ok()?))
+    }
+
+    /// The partner's host has one more of the messages that were sent whole.
+    pub(super) fn acked(&mut self, partner: Partner) {
+        if let Some(known) = self.of_mut(partner) {
+            known.acked = known.acked.wrapping_add(1);
+        }
     }
 
     #[inline]

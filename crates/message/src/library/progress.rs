@@ -183,14 +183,14 @@ impl<B: Buffer> Library<B> {
             Arrival::Connected { token, status, peer } => self.connected(token, status, peer),
             Arrival::PeerSeen { peer, address, session } => {
                 // Whoever had this number before is gone.
-                self.part(peer, Status::EndpointUnreachable);
+                self.part(peer, Status::EndpointUnreachable, 0);
                 if self.partners.seen(peer, address, session).is_none() {
                     way.broken(peer);
                 }
             }
             Arrival::Unreached { peer, status } => self.end_all(peer, status),
             Arrival::PeerGone { peer, status } => {
-                self.part(peer, status);
+                self.part(peer, status, way.received(peer));
                 way.forget(peer);
             }
         }
@@ -385,6 +385,12 @@ impl<B: Buffer> Library<B> {
         match request.state {
             State::Done | State::Detached if request.unacked => self.confirmed(at, status),
             State::Unacked => {
+                if status == Status::Success
+                    && let Some(partner) = request.partner()
+                {
+                    self.partners.acked(partner);
+                }
+                let Some(request) = self.requests.get_mut(at) else { return };
                 request.at = if status == Status::Success { request.len } else { 0 };
                 self.finish(at, status);
             }

@@ -38,7 +38,11 @@ impl<B: Buffer> Library<B> {
         let partner = self.alive(peer).ok_or(Missed::Unsure)?;
         let at = self.take_posted(peer, short.word).ok_or(Missed::Unsure)?;
         let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
+        // Not a closure: of one that is called out of line, the bytes would go through memory.
+        let taken = match &mut request.buffer {
+            Some(into) => fill_short(into, &short),
+            None => 0,
+        };
         if taken < short.len() || request.forgotten || request.hidden {
             let len = u32::try_from(short.len()).unwrap_or(u32::MAX);
             self.end_whole(at, partner, short.word, len, taken);
@@ -68,7 +72,10 @@ impl<B: Buffer> Library<B> {
         let partner = self.alive(peer)?;
         let at = self.take_posted(peer, short.word)?;
         let request = self.requests.get_mut(at)?;
-        let taken = request.buffer.as_mut().map_or(0, |into| fill_short(into, &short));
+        let taken = match &mut request.buffer {
+            Some(into) => fill_short(into, &short),
+            None => 0,
+        };
         request.set_partner(Some(partner));
         request.match_info = short.word;
         request.len = u32::try_from(short.len()).unwrap_or(u32::MAX);

@@ -167,6 +167,12 @@ pub trait Transport<B: Buffer> {
     /// heard, though nothing is sent to it. Where that is heard anyway, nothing is to be done.
     fn watch(&mut self, _peer: PeerId, _on: bool) {}
 
+    /// Returns how many whole messages came from a partner of another host since it was seen. They are
+    /// here: none is lost when the daemon goes.
+    fn received(&self, _peer: PeerId) -> u64 {
+        0
+    }
+
     /// A partner broke the rules: it is to be gone.
     fn broken(&mut self, peer: PeerId);
 

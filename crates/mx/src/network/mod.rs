@@ -34,6 +34,7 @@ use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::split::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::limits::SERVED_AWAITED_NS;
 use carried::{Came, Carrier, Exit};
 use outlived::Outlived;
 
@@ -70,7 +71,7 @@ pub struct Wiring {
     /// Boards that the operator named.
     pub peers: Vec<(NicId, Option<String>)>,
     /// Where it is written down who is at the network itself.
-    pub locks: Option<Locks>,
+    pub locks: Locks,
     /// Whether processes are let there.
     pub bypass: bool,
 }
@@ -94,6 +95,9 @@ pub struct Network {
     /// other.
     bypass: bool,
     outlived: Option<Outlived>,
+    /// Endpoints that a daemon before us served, and until when they are waited for.
+    served: Outlived,
+    served_until_ns: u64,
     /// Endpoints whose processes were let at it.
     bypassed_total: u64,
     /// The board goes: its processes are not to hear of that at the network.
@@ -192,7 +196,9 @@ impl Network {
     pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Result<Self, String> {
         let (serial, magic) = (random(), random());
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
-        let outlived = wiring.locks.clone().map(|locks| Outlived::new(locks, cx.now_ns));
+        let with_sockets = matches!(wiring.by, By::Interface(_));
+        let outlived = with_sockets.then(|| Outlived::new(wiring.locks.clone(), cx.now_ns));
+        let served = Outlived::new(wiring.locks.served(), cx.now_ns);
         let elsewhere = outlived.iter().flat_map(Outlived::endpoints);
         let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
         let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
@@ -202,6 +208,8 @@ impl Network {
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             bypass: wiring.bypass,
             outlived,
+            served,
+            served_until_ns: cx.now_ns.saturating_add(SERVED_AWAITED_NS),
             bypassed_total: 0,
             leaving: false,
             dropped: BTreeMap::new(),
@@ -209,11 +217,34 @@ impl Network {
             past: Default::default(),
             notes: Vec::new(),
         };
+        network.await_served();
         for (peer, name) in wiring.peers {
             let news = network.discovery.name_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.follow(cx.now_ns, news));
         }
         Ok(network)
+    }
+
+    /// Tells the board which endpoints are waited for.
+    fn await_served(&mut self) {
+        self.half.board.set_awaited(self.served.endpoints());
+    }
+
+    /// Whether a process that a daemon before us served may open that endpoint again.
+    pub fn is_awaited(&self, endpoint: u8) -> bool {
+        self.served.endpoints().any(|other| other == endpoint)
+    }
+
+    /// Gives up waiting for processes that ended, and for all after a while.
+    fn look_at_served(&mut self, now: u64) {
+        let mut ended = self.served.look(now);
+        if now >= self.served_until_ns {
+            ended.extend(self.served.endpoints());
+        }
+        if !ended.is_empty() {
+            ended.into_iter().for_each(|endpoint| self.served.forget(endpoint));
+            self.await_served();
+        }
     }
 
     fn follow(&mut self, now: u64, news: News) {
@@ -270,7 +301,14 @@ impl Network {
         let watch = cx.watch_source(bell.as_fd(), source)?;
         let (desk, file) = Desk::new(Whose { client, source, watch })?;
         self.half.open(endpoint, secrets, desk)?;
-        Ok(vec![file, bell])
+        // Who resumes it has the file of before.
+        let lock = match self.is_awaited(endpoint) {
+            true => None,
+            false => self.served.locks().take(endpoint).ok(),
+        };
+        self.served.forget(endpoint);
+        self.await_served();
+        Ok([file, bell].into_iter().chain(lock).collect())
     }
 
     /// Closes an endpoint, having sent what was to be sent. Gives its source.
@@ -287,6 +325,7 @@ impl Network {
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
         let desk = self.half.close(now, endpoint);
+        self.served.locks().remove(endpoint);
         self.settle(now);
         desk.map(|desk| desk.whose.source)
     }
@@ -422,7 +461,8 @@ impl Network {
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
         let outlived = self.outlived.as_ref().map_or(u64::MAX, Outlived::deadline);
         let own = self.discovery.deadline().min(self.carrier.look_ns());
-        self.half.deadline().min(again).min(own).min(outlived)
+        let served = self.served.deadline();
+        self.half.deadline().min(again).min(own).min(outlived).min(served)
     }
 
     /// Does what is due.
@@ -436,6 +476,7 @@ impl Network {
         for endpoint in ended {
             self.carrier.take_back(endpoint);
         }
+        self.look_at_served(now);
         if self.carrier.look_ns() <= now {
             self.notes.push(Note::Serve(self.carrier.source()));
         }

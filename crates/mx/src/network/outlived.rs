@@ -1,5 +1,7 @@
 //! Endpoints whose processes are at the network themselves outlive the daemon. The next one must know
-//! of them: their numbers are taken, and what is for them is not refused in their name.
+//! of them: their numbers are taken, and what is for them is not refused in their name. So do those
+//! that the daemon served: until their processes resume them, and not for long, nothing is refused in
+//! their name either. Their files have another name.
 //!
 //! Of each such endpoint there is a file beside the board's socket, which its process holds locked as
 //! long as it has the endpoint: the daemon locks it, hands the descriptor on and keeps none. So what
@@ -20,17 +22,24 @@ use crate::limits::OUTLIVED_LOOK_NS;
 pub struct Locks {
     /// Its socket.
     socket: PathBuf,
+    /// What the names of its files have after the socket's, before the endpoint.
+    mark: &'static str,
 }
 
 impl Locks {
     /// Of the board with this socket.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self { socket: socket.to_owned(), mark: "." }
+    }
+
+    /// Those of endpoints that the daemon serves.
+    pub fn served(&self) -> Self {
+        Self { socket: self.socket.clone(), mark: ".r" }
     }
 
     fn path(&self, endpoint: u8) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
-        path.push(format!(".{endpoint}"));
+        path.push(format!("{}{endpoint}", self.mark));
         path.into()
     }
 
@@ -75,7 +84,7 @@ impl Locks {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let endpoint = |entry: std::fs::DirEntry| {
             let number =
-                entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix('.')?.to_owned();
+                entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix(self.mark)?.to_owned();
             number.parse().ok()
         };
         entries.filter_map(endpoint).collect()
@@ -111,6 +120,11 @@ impl Outlived {
     /// When it is to be looked whether any ended.
     pub fn deadline(&self) -> u64 {
         if self.endpoints.is_empty() { u64::MAX } else { self.look_ns }
+    }
+
+    /// An endpoint is not to be asked after any more.
+    pub fn forget(&mut self, endpoint: u8) {
+        self.endpoints.remove(&endpoint);
     }
 
     /// An endpoint is over, and its number is not another's while anybody holds its file: a child of
@@ -158,6 +172,12 @@ mod tests {
         drop(one);
         assert!(outlived.look(outlived.deadline()).is_empty());
         drop(share);
+        // Those that the daemon serves have files of their own.
+        let served = locks.served();
+        let seven = served.take(7).unwrap();
+        assert_eq!(Outlived::new(served.clone(), 5).endpoints().collect::<Vec<_>>(), [7]);
+        drop(seven);
+        assert_eq!(Outlived::new(served, 5).endpoints().count(), 0);
         assert!(outlived.look(outlived.deadline() - 1).is_empty(), "it is not time");
         assert_eq!(outlived.look(outlived.deadline()), [7]);
         locks.take(7).unwrap();

@@ -25,7 +25,7 @@ impl Rings {
         process.ask(Ask::Open { tag: 1, endpoint, key: 7 });
         let (tell, fds) = process.hear();
         assert!(matches!(tell, Tell::Opened { code: 0, .. }), "{tell:?}");
-        let [file, bell]: [OwnedFd; 2] = fds.try_into().unwrap();
+        let [file, bell, _lock]: [OwnedFd; 3] = fds.try_into().unwrap();
         let len = layout().bytes();
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
         let view = View::new(Arc::new(mapping), 0, len).unwrap();

@@ -165,6 +165,8 @@ impl Way {
         let mut fds = fds.into_iter();
         if self.bypass.is_none() {
             self.resume.rings = fds.next().map(|file| (file, fds.next()));
+            // None comes with an endpoint that has one.
+            self.lock = fds.next().or_else(|| self.lock.take());
         }
         self.renew_rings();
         let asked: Vec<(u64, Wish)> = self.connects.iter().map(|(at, wish)| (*at, *wish)).collect();

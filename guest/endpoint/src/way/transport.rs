@@ -297,6 +297,16 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
+    fn received(&self, peer: PeerId) -> u64 {
+        match &self.rings {
+            Some(rings) if is_remote(peer) => {
+                let rings: &Ways = rings;
+                rings.received(peer)
+            }
+            _ => 0,
+        }
+    }
+
     fn broken(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
             Some(rings) => (rings as &mut Ways).broken(peer),

@@ -51,6 +51,8 @@ pub(super) enum Reach {
     #[default]
     Unknown,
     Connecting,
+    /// Connected to again, and not said yet what was received before.
+    Resuming,
     Known(Partner),
 }
 
@@ -124,11 +126,14 @@ impl Rdm {
             return Ok(None);
         }
         // Messages that wait for a connect are sent before those that come later.
-        if !self.peers.get(first).is_some_and(Peer::waits)
+        let waits = self.peers.get(first).is_some_and(Peer::waits);
+        if (!waits || self.is_interrupted(source))
             && let Some(partner) = self.endpoint.library.reached(source)
         {
-            self.know(at, source, partner);
-            return Ok(Some(partner));
+            if let Some(peer) = self.peers.get_mut(at) {
+                peer.first = first;
+            }
+            return Ok(self.resume(at, first, source, partner).then_some(partner));
         }
         if let Some(peer) = self.peers.get_mut(at) {
             peer.first = first;
@@ -142,8 +147,7 @@ impl Rdm {
         if self.endpoint.await_end(made, at_once)
             && let Some(partner) = self.endpoint.library.reached(source)
         {
-            self.know(at, source, partner);
-            return Ok(Some(partner));
+            return Ok(self.resume(at, first, source, partner).then_some(partner));
         }
         if let Some(helper) = &self.helper {
             helper.help();
@@ -158,15 +162,52 @@ impl Rdm {
         if !self.untold.is_empty() {
             self.tell_broken(env);
         }
-        for source in self.endpoint.library.take_departed() {
+        self.note_departed();
+        for source in std::mem::take(&mut self.departed) {
+            if let Some(partner) = self.endpoint.library.reached(source) {
+                self.attach(partner);
+                continue;
+            }
             let waited_for = !self.operations.waiting_for(source).is_empty();
-            if !waited_for || self.endpoint.library.reached(source).is_some() {
+            if !waited_for && !self.is_interrupted(source) {
                 continue;
             }
             let number = env.book.find(source);
             if self.reach(env.book, number).is_err() {
                 let status = Status::EndpointUnreachable;
                 self.fail_receives(source, of_status(status), status);
+            }
+        }
+    }
+
+    /// A number is that of a partner; returns whether messages may be sent now. Else they wait until
+    /// the partner said what it received before.
+    fn resume(&mut self, at: usize, first: usize, source: Source, partner: Partner) -> bool {
+        if self.attach(partner) {
+            self.know(at, source, partner);
+            return true;
+        }
+        for at in [at, first] {
+            if let Some(peer) = self.peers.get_mut(at) {
+                (peer.reach, peer.source) = (Reach::Resuming, Some(source));
+            }
+        }
+        false
+    }
+
+    /// Messages may be sent to a partner again: those that waited are.
+    pub(super) fn flush(&mut self, env: Env<'_>, source: Source, partner: Partner) {
+        for at in 0..self.peers.len() {
+            let Some(peer) = self.peers.get_mut(at) else { return };
+            if peer.source != Some(source) {
+                continue;
+            }
+            peer.reach = Reach::Known(partner);
+            for message in std::mem::take(&mut peer.waiting) {
+                let operation = message.operation();
+                if self.hand_over(env, partner, message, false).is_err() {
+                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
+                }
             }
         }
     }
@@ -319,7 +360,17 @@ impl Rdm {
         peer.tries = 0;
         let waiting = std::mem::take(&mut peer.waiting);
         let right = ended.partner.filter(|_| ended.status == Status::Success);
-        if let Some(partner) = right.filter(|_| source == peer.source) {
+        let right = right.filter(|_| source == peer.source);
+        if let (Some(partner), Some(source)) = (right, source)
+            && !self.resume(at, at, source, partner)
+        {
+            if let Some(peer) = self.peers.get_mut(at) {
+                peer.waiting = waiting;
+            }
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        if let Some(partner) = right {
             peer.reach = Reach::Known(partner);
             for message in waiting {
                 let operation = message.operation();
@@ -350,6 +401,7 @@ impl Rdm {
             say_why_not(Name { source, service: 0 }, status, ours, in_vain);
             self.fail_receives(source, err, status);
             self.fail_held(source, err, status);
+            self.give_up(source, status, false);
         }
     }
 

@@ -39,6 +39,10 @@ pub enum Kind {
     Want = 7,
     /// A message to whom this is sent was lost that its sender took for sent; no memory is asked about.
     Lost = 8,
+    /// So many messages (the length) were received on connections before; no memory is asked about.
+    Resume = 9,
+    /// The long message of that name does not come, though it was told of; no memory is asked about.
+    NoBody = 10,
 }
 
 /// A question.
@@ -90,6 +94,8 @@ impl Question {
             6 => Kind::Compare,
             7 => Kind::Want,
             8 => Kind::Lost,
+            9 => Kind::Resume,
+            10 => Kind::NoBody,
             _ => return None,
         };
         let data = match data {

@@ -137,8 +137,9 @@ impl Rdm {
         self.look_at_lost();
         if !self.later.held.is_empty() {
             let sources: Vec<Source> = self.later.held.keys().copied().collect();
-            let gone = sources.into_iter().filter(|source| match self.reach_of(*source) {
-                Reach::Connecting => false,
+            let sources = sources.into_iter().filter(|source| !self.is_interrupted(*source));
+            let gone = sources.filter(|source| match self.reach_of(*source) {
+                Reach::Connecting | Reach::Resuming => false,
                 Reach::Known(partner) => !self.endpoint.library.is_reached(partner),
                 Reach::Unknown => true,
             });

@@ -47,6 +47,7 @@ mod parcel;
 mod peek;
 mod receive;
 mod regions;
+mod resend;
 mod send;
 mod serve;
 pub mod service;
@@ -66,7 +67,7 @@ pub use regions::{Region, Regions};
 pub use send::Message;
 pub use tally::Account;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
@@ -122,6 +123,14 @@ pub struct Rdm {
     broken: HashSet<Source>,
     /// Those of them that are to be told.
     untold: Vec<Source>,
+    /// Messages to other hosts are sent again when a daemon between began anew.
+    resends: bool,
+    /// What is known of messages to endpoints of other hosts.
+    flows: HashMap<Source, resend::Flow>,
+    /// Endpoints of other hosts that are not reached any more, to be looked at.
+    departed: Vec<Source>,
+    /// Long messages that were said not to come before a receive took what told of them.
+    bodies_lost: HashSet<(Source, u32)>,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn Helps>>,
     /// What is known of those whom the book names, by their number there.
@@ -178,12 +187,21 @@ impl Rdm {
         let bytes = crowd::bytes_max();
         endpoint.library.set_unexpected_max(bytes / UNEXPECTED_GRAIN, bytes);
         endpoint.library.keep_directed();
+        // Past the daemon it does not matter to messages.
+        let resends = endpoint.way.is_networked() && !endpoint.way.goes_past();
+        if resends {
+            endpoint.library.set_resends();
+        }
         Self {
             endpoint,
             operations: Operations::new(),
             service: 0,
             broken: HashSet::new(),
             untold: Vec::new(),
+            resends,
+            flows: HashMap::new(),
+            departed: Vec::new(),
+            bodies_lost: HashSet::new(),
             helper: None,
             peers: Vec::new(),
             claimed: Vec::new(),
@@ -233,10 +251,17 @@ impl Rdm {
             }
         }
         if self.later.seen != self.endpoint.looked() {
-            self.look_after_partners();
-            self.find_departed(env);
+            self.progress_rarely(env);
         }
         worked
+    }
+
+    /// The part of [`Self::progress`] that is not due each time.
+    #[cold]
+    #[inline(never)]
+    fn progress_rarely(&mut self, env: Env<'_>) {
+        self.look_after_partners();
+        self.find_departed(env);
     }
 
     /// As [`Self::progress`], where a message of a few bytes comes for a receive that is posted and
@@ -313,7 +338,7 @@ impl Rdm {
                 owned = owned.saturating_add(usize::from(parcel.is_own()));
             });
         }
-        owned.saturating_add(waiting)
+        owned.saturating_add(waiting).saturating_add(self.interrupted())
     }
 
     /// It is closed: what was said to be sent is waited for, but not for ever.

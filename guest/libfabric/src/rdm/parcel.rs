@@ -225,7 +225,7 @@ impl Buffer for Parcel {
         (body.len() == self.place.len()).then_some((head, body))
     }
 
-    #[inline]
+    #[inline(always)]
     fn two_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         // SAFETY: as above.
         let head = self.head.as_mut().map(|head| unsafe { head.as_mut() }.as_mut_slice());

@@ -165,7 +165,7 @@ impl Rdm {
         let (words, name) = (self.operations.words(at), self.operations.name(at));
         match self.operations.end(at) {
             Some(Task::Connect(to)) => self.connected(env, to, ended),
-            Some(Task::Ask(call)) if !matters(ended.status) => {
+            Some(Task::Ask(call)) if !matters(ended.status) && !self.is_kept(ended) => {
                 self.fail_call(call, of_status(ended.status), ended.status);
             }
             Some(Task::Body(told, len)) => self.done.push(told.long(len, ended)),
@@ -174,7 +174,10 @@ impl Rdm {
                 self.replied(name, (report, to, body), words, ended);
             }
             Some(Task::Served(served)) => self.served(env, &served, ended),
-            Some(Task::Reply(peer, _)) => self.served_one(peer),
+            Some(Task::Reply(peer, _)) => {
+                self.served_one(peer);
+                self.reply_lost(ended);
+            }
             _ => {}
         }
     }
@@ -237,12 +240,16 @@ impl Rdm {
     ) -> Result<(), Done> {
         let failed = |err, status| Done::failed(told.report, err, status);
         let (held, name) = (name & HELD != 0, name & !HELD);
+        let lost = self.is_body_lost(partner, name);
         let library = &self.endpoint.library;
+        // What is held is sent by the connection that there is now.
+        let again = library.source_of(partner).and_then(|source| library.reached(source));
+        let partner = again.filter(|_| held).unwrap_or(partner);
         let matching = (BODY | name, u64::MAX);
         let source = library.source_of(partner);
         let comes = library.is_reached(partner)
             || !matches!(library.probe(source, matching, &mut []), Ok(None));
-        let Some(source) = source.filter(|_| comes) else {
+        let Some(source) = source.filter(|_| comes && !lost) else {
             return Err(failed(FI_ECONNRESET, Status::EndpointClosed));
         };
         let again = failed(FI_EAGAIN, Status::NoResources);

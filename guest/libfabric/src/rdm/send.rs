@@ -23,7 +23,7 @@ pub const DATA: u64 = 1 << 62;
 pub const HELD: u64 = 1 << 61;
 
 /// In place of an operation.
-const UNNAMED: u64 = u64::MAX;
+pub(super) const UNNAMED: u64 = u64::MAX;
 
 /// The second word of a head before bytes.
 #[inline]
@@ -173,9 +173,9 @@ impl Rdm {
             }
             return Ok(());
         }
-        let made = library.isend(way, partner, info, UNNAMED, parcel);
+        let made = self.isend(partner, info, UNNAMED, parcel);
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
-        match library.test(request) {
+        match self.endpoint.library.test(request) {
             Ok(Some(ended)) if ended.status == Status::Success => {
                 self.done.push(Done::well(*report));
                 Ok(())
@@ -216,12 +216,18 @@ impl Rdm {
     /// The longest message to somebody whose bytes go with their head.
     #[inline]
     fn whole_max(&self, partner: Option<Partner>) -> usize {
-        use causeway_message::library::Transport;
         use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
-        let way: &dyn Transport<Parcel> = &self.endpoint.way;
         let known = partner.filter(|partner| *partner != Partner::SELF);
-        let eager = known.map_or(CHANNEL_EAGER_BYTES_MAX, |partner| way.eager_max(partner.peer));
+        let eager = known.map_or(CHANNEL_EAGER_BYTES_MAX, |partner| self.eager_max(partner));
         eager.saturating_sub(HEAD_BYTES)
+    }
+
+    /// The longest message that goes whole to somebody else.
+    #[inline]
+    pub(super) fn eager_max(&self, partner: Partner) -> usize {
+        use causeway_message::library::Transport;
+        let way: &dyn Transport<Parcel> = &self.endpoint.way;
+        way.eager_max(partner.peer)
     }
 
     /// Tells of a long message.
@@ -267,6 +273,10 @@ impl Rdm {
             // What is offered stays where it is.
             message.own();
         }
+        let partner = self.current(partner);
+        let Some(message) = self.postpone(partner, message, inject) else {
+            return Ok(());
+        };
         let request = self.post(partner, message)?;
         let library = &mut self.endpoint.library;
         match library.test(request) {
@@ -280,13 +290,12 @@ impl Rdm {
     #[inline]
     fn post(&mut self, partner: Partner, message: Waiting) -> Result<RequestId, Errno> {
         let Waiting { operation, info, parcel, delivered } = message;
-        let endpoint = &mut self.endpoint;
-        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         let context = u64::from(operation);
         let made = if delivered {
-            library.issend(way, partner, info, context, parcel)
+            let endpoint = &mut self.endpoint;
+            endpoint.library.issend(&mut endpoint.way, partner, info, context, parcel)
         } else {
-            library.isend(way, partner, info, context, parcel)
+            self.isend(partner, info, context, parcel)
         };
         match made {
             Ok(request) => {
@@ -299,6 +308,8 @@ impl Rdm {
 
     /// The same with something of ours: if it cannot be done, there was no operation.
     fn post_ours(&mut self, partner: Partner, message: Waiting) -> Result<(), Errno> {
+        let partner = self.current(partner);
+        let Some(message) = self.postpone(partner, message, false) else { return Ok(()) };
         let operation = message.operation;
         self.post(partner, message).map(drop).inspect_err(|_| {
             self.operations.end(operation);
@@ -399,7 +410,7 @@ impl Rdm {
     pub(super) fn sent(&mut self, report: Report, ended: &Completion) {
         self.sending = self.sending.saturating_sub(1);
         // What found no room is the receiver's affair.
-        if matches!(ended.status, Status::Success | Status::Truncated) {
+        if matches!(ended.status, Status::Success | Status::Truncated) || self.is_kept(ended) {
             self.done.push(Done::well(report));
         } else {
             self.not_sent(report, ended);

@@ -41,6 +41,12 @@ impl Rdm {
                         self.break_with(source);
                     }
                 }
+                Some((Question { kind: Kind::Resume, len, .. }, _)) => {
+                    self.resumed(env, probed.partner, len);
+                }
+                Some((Question { kind: Kind::NoBody, name, .. }, _)) => {
+                    self.no_body(probed.partner, name);
+                }
                 Some((question, more)) if self.serves(probed.partner) => {
                     self.serve(env, probed.partner, question, more);
                 }
@@ -87,7 +93,7 @@ impl Rdm {
                 self.receive_here(env, partner, &question);
                 return;
             }
-            Kind::Want | Kind::Lost => return,
+            Kind::Want | Kind::Lost | Kind::Resume | Kind::NoBody => return,
             Kind::Read => reached(env, &question, FI_REMOTE_READ),
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::control::Command as Control;
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
+use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
 use causeway_mx::Messages;
 
@@ -42,6 +42,14 @@ impl Host {
     pub fn at(dir: &Path, boards: &[&str]) -> Self {
         boards.iter().for_each(|board| drop(std::fs::remove_file(dir.join(board))));
         Self::over(Folder::lent(dir), boards, |local| local)
+    }
+
+    /// As [`Self::at`], of one board that is reached from another host by datagrams.
+    #[allow(dead_code, reason = "for tests of daemons that are killed")]
+    pub fn carried(dir: &Path, board: &str, udp: &MxUdp) -> Self {
+        drop(std::fs::remove_file(dir.join(board)));
+        let carried = |local| MxSpec { udp: Some(udp.clone()), ..local };
+        Self::over(Folder::lent(dir), &[board], carried)
     }
 
     fn with(boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {

@@ -1,9 +1,11 @@
 //! Programs whose daemon is killed, started again, or stopped while they run.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use causeway_fabric::spec::MxUdp;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::{Folder, Host, command, compile, provider};
@@ -21,10 +23,13 @@ impl Drop for Running {
     }
 }
 
-/// A daemon in a process of its own.
-fn daemon(dir: &Path, test: &str) -> Running {
+/// The board of a daemon that reaches another host, and where both listen.
+const CARRIED: &str = "CAUSEWAY_TEST_FI_CARRIED";
+
+/// A daemon in a process of its own. `carried`: as of [`CARRIED`], or empty.
+fn daemon(dir: &Path, test: &str, carried: &str) -> Running {
     let mut process = Command::new(std::env::current_exe().unwrap());
-    process.args(["--exact", test, "--nocapture"]).env(DAEMON, dir);
+    process.args(["--exact", test, "--nocapture"]).env(DAEMON, dir).env(CARRIED, carried);
     let process = process.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut process = Running(process);
     let out = BufReader::new(process.0.stdout.as_mut().unwrap());
@@ -34,7 +39,15 @@ fn daemon(dir: &Path, test: &str) -> Running {
 
 /// Is the daemon until it is killed, or nobody holds its standard input.
 fn be_daemon(dir: &Path) {
-    let _host = Host::at(dir, &["a"]);
+    let carried = std::env::var(CARRIED).unwrap_or_default();
+    let words: Vec<&str> = carried.split(' ').collect();
+    let _host = match words[..] {
+        [board, listen, peer] => {
+            let peers = vec![peer.parse().unwrap()];
+            Host::carried(dir, board, &MxUdp { listen: listen.parse().unwrap(), peers })
+        }
+        _ => Host::at(dir, &["a"]),
+    };
     println!("daemon is ready");
     let _ = std::io::stdin().lock().read_line(&mut String::new());
 }
@@ -44,12 +57,19 @@ fn holds(argument: &str, test: &str) {
     if let Some(dir) = std::env::var_os(DAEMON) {
         return be_daemon(dir.as_ref());
     }
-    let Some(program) = compile("pairs.c") else { return };
-    let (provider, dir) = (provider(), Folder::new());
-    let socket = dir.0.join("a").display().to_string();
-    let mut running = Some(daemon(&dir.0, test));
+    let dir = Folder::new();
+    let boards = dir.0.join("a").display().to_string();
+    let done = obeys("pairs.c", argument, &boards, || daemon(&dir.0, test, ""));
+    assert_eq!(done.as_deref().unwrap_or("ok"), "ok");
+}
+
+/// Runs a program with a daemon, and does to the daemon what the program asks for. Returns the last
+/// line that it wrote, or how it ended; none where it cannot be compiled.
+fn obeys(name: &str, argument: &str, boards: &str, daemon: impl Fn() -> Running) -> Option<String> {
+    let (program, provider) = (compile(name)?, provider());
+    let mut running = Some(daemon());
     let path = program.0.join("program");
-    let mut process = command(path.to_str().unwrap(), &provider, None, &socket);
+    let mut process = command(path.to_str().unwrap(), &provider, None, boards);
     process.arg(argument).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = Running(process.spawn().unwrap());
     let mut tell = process.0.stdin.take().unwrap();
@@ -63,14 +83,31 @@ fn holds(argument: &str, test: &str) {
         };
         match last.as_str() {
             "kill" => running = None,
-            "start" => running = Some(daemon(&dir.0, test)),
+            "start" => running = Some(daemon()),
             "stop" => signal(Signal::STOP),
             "continue" => signal(Signal::CONT),
             _ => continue,
         }
         writeln!(tell).unwrap();
     }
-    assert!(process.0.wait().unwrap().success() && last == "ok", "{last}");
+    let status = process.0.wait().unwrap();
+    Some(if status.success() { last } else { format!("{last} ({status})") })
+}
+
+#[test]
+fn provider_sends_again_when_a_daemon_between_hosts_was_killed() {
+    let test = "restart::provider_sends_again_when_a_daemon_between_hosts_was_killed";
+    if let Some(dir) = std::env::var_os(DAEMON) {
+        return be_daemon(dir.as_ref());
+    }
+    let dir = Folder::new();
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [one, two] = sockets.map(|socket| socket.local_addr().unwrap());
+    let boards = ["a", "b"].map(|board| dir.0.join(board).display().to_string()).join(":");
+    let _other = daemon(&dir.0, test, &format!("b {two} {one}"));
+    let first = || daemon(&dir.0, test, &format!("a {one} {two}"));
+    let done = obeys("hosts.c", "", &boards, first);
+    assert_eq!(done.as_deref().unwrap_or("ok"), "ok");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};
-use crate::limits::EVENTS_AFTER_END_MAX;
+use crate::limits::{EVENTS_AFTER_END_MAX, PARTNERS_MAX};
 use crate::rings::{Holds, Wrong, read_event, write_request};
 use crate::split::{Event, Handle, PeerId, Request, Token, Window};
 use crate::status::Status;
@@ -149,6 +149,10 @@ pub struct Rings<D, S> {
     left: usize,
     /// Partners that were said not to be reached.
     unreached: HashSet<PeerId>,
+    /// Whole messages of each partner, by its number at the other end.
+    received: Vec<u64>,
+    /// The partner of the short message that was given last.
+    short_of: PeerId,
 }
 
 impl<D: Bell, S: Staging> Rings<D, S> {
@@ -173,6 +177,8 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             end: End::NotYet,
             left: EVENTS_AFTER_END_MAX,
             unreached: HashSet::new(),
+            received: Vec::new(),
+            short_of: PeerId::NONE,
         }
     }
 
@@ -221,6 +227,28 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             && self.refused.is_empty()
             && self.aside.is_empty()
             && !self.ended()
+    }
+
+    /// Counts a whole message of a partner, by its number at the other end.
+    #[inline]
+    fn count_received(&mut self, peer: PeerId) {
+        if let Some(count) = self.received.get_mut(peer.0 as usize) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// A partner is new: none of its messages came yet.
+    fn begin_count(&mut self, peer: PeerId) {
+        let at = peer.0 as usize;
+        if at >= PARTNERS_MAX {
+            return;
+        }
+        if self.received.len() <= at {
+            self.received.resize(at.saturating_add(1), 0);
+        }
+        if let Some(count) = self.received.get_mut(at) {
+            *count = 0;
+        }
     }
 
     /// Whether nobody is at the other end.
@@ -458,6 +486,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         self.current = Current::Event(event);
         Some(match *said {
             Event::Message { peer, match_info, .. } => {
+                self.count_received(peer);
                 let len = u32::try_from(event.len).ok()?;
                 Arrival::Message { peer: outer(peer), match_info, len }
             }
@@ -492,6 +521,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Arrival::Connected { token, status, peer: outer(peer) }
             }
             Event::PeerSeen { peer, address, session } => {
+                self.begin_count(peer);
                 let peer = outer(peer);
                 if !self.peers.contains(&peer) {
                     self.peers.push(peer);
@@ -596,6 +626,15 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         self.arrival = Arrival::Pulled { token, status };
         self.current = Current::Note;
         Some(self.arrival)
+    }
+
+    /// Nobody says any more how offers to a partner and pulls from it end: the library half ended them.
+    fn end_underway(&mut self, peer: PeerId) {
+        self.underway.retain(|_, underway| match underway {
+            Underway::Offer(to, _) => *to != peer,
+            Underway::Pull(from, _) => *from != peer && *from != PeerId::NONE,
+            Underway::Connect => true,
+        });
     }
 
     /// Pulls from a partner are of no interest any more, and what is offered to it may be something

@@ -127,6 +127,9 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         self.orphan(peer);
         self.peers.retain(|other| *other != peer);
         self.unreached.remove(&peer);
+        if self.ended() {
+            self.end_underway(peer);
+        }
         self.holds.set(inner(peer), false);
         self.owe(super::Owed::Forget(peer));
     }
@@ -147,6 +150,10 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
 
     fn watch(&mut self, peer: PeerId, on: bool) {
         self.owe(super::Owed::Watch(peer, on));
+    }
+
+    fn received(&self, peer: PeerId) -> u64 {
+        self.received.get(inner(peer).0 as usize).copied().unwrap_or(0)
     }
 
     fn broken(&mut self, peer: PeerId) {
@@ -176,11 +183,14 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         if self.current != Current::Nothing || !self.is_clear() {
             return None;
         }
-        short_event(&self.receiver).map(|(peer, short)| (outer(peer), short))
+        let (peer, short) = short_event(&self.receiver)?;
+        self.short_of = peer;
+        Some((outer(peer), short))
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
+        self.count_received(self.short_of);
         if self.receiver.advance_short() {
             self.bell.ring();
         }
