@@ -91,6 +91,8 @@ fn text(link: &Link) -> String {
     add("key", link.key.clone());
     add("peer name", link.peer_name.clone());
     add("vni", link.vni.map(|n| n.to_string()));
+    add("DSCP", link.dscp.map(|dscp| dscp.to_string()));
+    add("ECN", link.ecn.map(|ecn| if ecn { "inherited" } else { "off" }.to_owned()));
     add("metric", Some(link.metric.to_string()));
     add("transit", Some(if link.transit { "yes" } else { "no" }.to_owned()));
     add("round trip", link.rtt_us.map(microseconds));
@@ -135,6 +137,8 @@ fn draft(args: &LinkAdd) -> Result<Map<String, Value>> {
     add("key", args.key.as_ref().map(|v| json!(v)));
     add("private_key", path("--private-key", args.private_key.as_deref())?);
     add("vni", args.vni.map(|v| json!(v)));
+    add("dscp", args.dscp.map(|v| json!(v)));
+    add("ecn", args.ecn.map(|v| json!(v)));
     add("listen", args.listen.as_ref().map(|v| json!(v)));
     add("certificate", path("--certificate", args.certificate.as_deref())?);
     add("authorities", path("--authorities", args.authorities.as_deref())?);
