@@ -282,6 +282,8 @@ pub struct Link {
     pub rtt_us: Option<f64>,
     /// Of the last heartbeats.
     pub loss_percent: Option<u8>,
+    /// When our certificate expires, in seconds since 1970.
+    pub certificate_expires: Option<i64>,
     /// The largest IP packet that crosses uncut.
     pub path_mtu: Option<u32>,
     /// The largest payload of a frame.

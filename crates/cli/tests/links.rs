@@ -94,6 +94,8 @@ fn links_are_added_listed_shown_and_deleted() {
         host.dir.file("c.pem").canonicalize().unwrap_or(host.dir.file("c.pem")).to_str().unwrap()
     );
     assert_eq!(tls["remote"], "10.0.0.4:9002");
+    let shown = host.ok("link show t");
+    assert!(shown.contains("certificate  expired on 2001-09-09"), "{shown}");
     let list = host.ok("link list");
     assert_eq!(
         words(&list, 0),
@@ -259,7 +261,11 @@ fn a_file_is_applied_with_a_diff() {
     let dry = host.ok("apply -f c.toml --dry-run");
     let lines: Vec<&str> = dry.lines().collect();
     assert!(lines[0].starts_with("- port vm2-net: group blue, kind net"), "{dry}");
-    assert!(lines[1].starts_with("+ link l: group blue, kind vnet, local 0.0.0.0:9000"), "{dry}");
+    assert!(
+        lines[1]
+            .starts_with("+ link l: dscp 0, ecn true, group blue, kind vnet, local 0.0.0.0:9000"),
+        "{dry}"
+    );
     assert_eq!(lines[2..], ["+ route blue: any > any, to edge l", "3 changes to make"]);
     assert_eq!(host.json("port list -j").as_array().unwrap().len(), 2, "nothing was done");
     assert!(host.ok("apply -f c.toml").ends_with("3 changes made\n"));
