@@ -154,6 +154,9 @@ mod tests {
     use super::*;
     use etherparse::PacketBuilder;
 
+    /// A DSCP that is not 0.
+    const EF: u8 = 46 << 2;
+
     /// A frame with so many tags around a packet of that traffic class.
     fn frame(v4: bool, tags: usize, class: u8) -> Vec<u8> {
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6]);
@@ -197,11 +200,11 @@ mod tests {
                 assert_eq!(inner.combine(outer), leaves, "{inner:?} behind {outer:?}");
                 // The DSCP and all other bytes stay as they were, and the checksum stays right.
                 for (v4, tags) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 2)] {
-                    let mut bytes = frame(v4, tags, 0b10_1110_00 | inner as u8);
+                    let mut bytes = frame(v4, tags, EF | inner as u8);
                     let before = bytes.clone();
                     assert_eq!(decapsulate(&mut bytes, outer), leaves.map(drop));
                     let left = leaves.unwrap_or(inner);
-                    assert_eq!(bytes, frame(v4, tags, 0b10_1110_00 | left as u8));
+                    assert_eq!(bytes, frame(v4, tags, EF | left as u8));
                     assert_eq!(bytes == before, left == inner);
                 }
                 combinations += 1;

@@ -143,12 +143,13 @@ mod tests {
 
     #[test]
     fn outer_headers_have_the_ecn_field_of_the_packet_and_the_dscp_that_is_asked_for() {
-        let inner = 0b101_110_10;
+        let (ef, ect0) = (46 << 2, 0b10);
+        let inner = ef | ect0;
         let outer = |dscp, ecn| TrafficClass { dscp, ecn }.outer(inner);
-        assert_eq!(TrafficClass::default().outer(inner), 0b10);
-        assert_eq!(outer(Dscp::Fixed(8), true), 0b001_000_10);
+        assert_eq!(TrafficClass::default().outer(inner), ect0);
+        assert_eq!(outer(Dscp::Fixed(8), true), 8 << 2 | ect0);
         assert_eq!(outer(Dscp::Inherit, true), inner);
-        assert_eq!(outer(Dscp::Inherit, false), 0b101_110_00);
+        assert_eq!(outer(Dscp::Inherit, false), ef);
         assert_eq!(outer(Dscp::Fixed(0), false), 0);
     }
 }
