@@ -45,7 +45,7 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
         SocketAddr::new(address, if kind == Kind::Vxlan { 4789 } else { 51871 })
     };
     let (local, remote) = (at(host), at(1 - host));
-    let plain = UdpSpec { local, remote, vni: 7 };
+    let plain = UdpSpec { local, remote, vni: 7, class: Default::default() };
     let key = |host: usize| PrivateKey::new([host as u8 + 1; 32]);
     let kind = match kind {
         Kind::Plain => LinkKind::CausewayPlain(plain),
@@ -59,6 +59,7 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
                 key: key(1 - host).public().to_string().parse().expect("a key"),
                 private_key: file,
                 vni: 7,
+                class: Default::default(),
             })
         }
     };

@@ -2,9 +2,17 @@
 
 mod common;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use causeway_fabric::carrier::Pool;
+use causeway_fabric::udp::{Cut, Origin, Receiver, Udp};
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
+use causeway_wire::ecn::{ECN_MASK, Ecn};
 use common::LIMIT;
 use common::hosts::{Ground, Native, address, address6, counter, ping, show, wait};
 use common::station::Station;
@@ -163,4 +171,124 @@ fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
     beyond.stream(&own, 8 << 20).unwrap();
     stream(BRIDGED).unwrap();
     assert_eq!(traffic::ping(&guest, &text(BRIDGED), 10).unwrap().received, 10);
+}
+
+/// A router between the daemon's host and the kernel's: a process that forwards datagrams between its
+/// two addresses and writes CE to those of one direction.
+struct Router {
+    /// What it does to datagrams to the kernel, and to those to the daemon.
+    writes: [Arc<AtomicBool>; 2],
+    /// The last traffic class of an outer header, by direction.
+    saw: [Arc<AtomicU8>; 2],
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Router {
+    /// In a namespace, where `ends` are its addresses, each on the way to one of `far`.
+    fn start(net: &Namespace, ends: [SocketAddr; 2], far: [SocketAddr; 2]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root enters a network namespace by itself");
+            return None;
+        }
+        let space = std::fs::File::open(format!("/proc/{}/ns/net", net.holder())).unwrap();
+        // Sockets stay in the namespace of the thread that made them.
+        let bind = move || {
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&space), kind)
+                .unwrap();
+            ends.map(|end| Arc::new(Udp::bind(end, Cut::Allowed).unwrap()))
+        };
+        let sockets = std::thread::spawn(bind).join().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut router =
+            Self { writes: Default::default(), saw: Default::default(), stop, threads: Vec::new() };
+        for direction in [0, 1] {
+            let (from, to) = (sockets[direction].clone(), sockets[1 - direction].clone());
+            let (far, stop) = (far[1 - direction], router.stop.clone());
+            let (write, saw) = (router.writes[direction].clone(), router.saw[direction].clone());
+            from.report_classes();
+            router.threads.push(std::thread::spawn(move || {
+                let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    receiver.receive(&from, &mut bursts, false, usize::MAX).unwrap();
+                    for burst in bursts.drain(..) {
+                        saw.store(burst.class, Ordering::Relaxed);
+                        // Of what the kernel sends by itself, such as ARP and IGMP, none is marked.
+                        let is_ping = burst.buffer[20..22] == [8, 0] && burst.buffer[31] == 1;
+                        let mark =
+                            if write.load(Ordering::Relaxed) && is_ping { ECN_MASK } else { 0 };
+                        let origin = Origin { from: None, class: burst.class | mark };
+                        for datagram in burst.datagrams() {
+                            let bytes = &burst.buffer[datagram];
+                            to.send_as(far, origin, bytes, bytes.len()).unwrap();
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }));
+        }
+        Some(router)
+    }
+
+    /// Marks datagrams to the kernel, and those to the daemon.
+    fn mark(&self, to_kernel: bool, to_daemon: bool) {
+        self.writes[0].store(to_kernel, Ordering::Relaxed);
+        self.writes[1].store(to_daemon, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[test]
+fn marks_survive_both_ways_between_a_native_port_and_a_kernel_vxlan_device() {
+    let Some(ground) = Ground::triangle() else { return };
+    let at = |host, cable| address(host, cable);
+    let lines = [
+        format!(
+            "link add vxlan0 type vxlan id {VNI} remote {} local {} dstport 4789",
+            at(1, 1),
+            at(2, 1)
+        ),
+        format!("addr add {}/24 dev vxlan0", text(KERNEL)),
+        "link set vxlan0 up".into(),
+    ];
+    if let Err(why) = ground.nets[2].ip_each(&lines) {
+        eprintln!("skipped: this kernel has no vxlan device: {why}");
+        return;
+    }
+    let end = |ip: String| format!("{ip}:4789").parse().unwrap();
+    let (ends, far) = ([end(at(1, 0)), end(at(1, 1))], [end(at(0, 0)), end(at(2, 1))]);
+    let Some(router) = Router::start(&ground.nets[1], ends, far) else { return };
+    let mut guest = Member::new("guest", "blue", 1);
+    guest.mtu = MTU;
+    let vni = format!("vni = {VNI}");
+    let link = ground.link_between([0, 1], "to-kernel", "vxlan", [at(0, 0), at(1, 0)], &vni);
+    let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
+    let mut station = Station::attach(&daemon, &guest);
+    station.ping(KERNEL, 56);
+    let dropped = || counter(&daemon, "to-kernel", "drop_congestion_total");
+    // The kernel answers a ping by a packet of the same class. AF11, and each ECN field.
+    let class = |ecn: Ecn| 10 << 2 | ecn as u8;
+    for ecn in Ecn::ALL {
+        router.mark(false, false);
+        assert_eq!(station.ping_as(KERNEL, class(ecn)), Some(class(ecn)), "{ecn:?}");
+        let saw = |direction: usize| router.saw[direction].load(Ordering::Relaxed);
+        assert_eq!(saw(0), ecn as u8, "{ecn:?}: ECN is inherited, DSCP is not");
+        assert_eq!(saw(1) == 0, ecn == Ecn::NotEct, "{ecn:?}");
+        for (to_kernel, to_daemon) in [(true, false), (false, true)] {
+            router.mark(to_kernel, to_daemon);
+            let before = dropped();
+            let answer = station.ping_as(KERNEL, class(ecn));
+            let marked = (ecn != Ecn::NotEct).then_some(class(Ecn::Ce));
+            assert_eq!(answer, marked, "{ecn:?} {to_kernel} {to_daemon}");
+            let drops = ecn == Ecn::NotEct && to_daemon;
+            assert_eq!(dropped() - before, if drops { 3 } else { 0 });
+        }
+    }
 }

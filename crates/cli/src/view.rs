@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use causeway_fabric::spec::Dscp;
 use serde::Deserialize;
 
 /// A port.
@@ -262,6 +263,10 @@ pub struct Link {
     pub key: Option<String>,
     /// Which group it is on the wire.
     pub vni: Option<u32>,
+    /// The DSCP of outer headers, where there are any.
+    pub dscp: Option<Dscp>,
+    /// Whether outer headers have the ECN field of the packet inside.
+    pub ecn: Option<bool>,
     /// The name in the peer's certificate.
     pub peer_name: Option<String>,
     /// Of a raw link.
@@ -277,6 +282,8 @@ pub struct Link {
     pub rtt_us: Option<f64>,
     /// Of the last heartbeats.
     pub loss_percent: Option<u8>,
+    /// When our certificate expires, in seconds since 1970.
+    pub certificate_expires: Option<i64>,
     /// The largest IP packet that crosses uncut.
     pub path_mtu: Option<u32>,
     /// The largest payload of a frame.

@@ -78,7 +78,11 @@ fn links_are_added_listed_shown_and_deleted() {
     let host = Host::start();
     let out = host.ok(&format!("link add to-b --group blue --remote far.example --key {KEY}"));
     assert_eq!(out, "link to-b to 10.0.0.9:51871 is up: the peer answers\n");
-    host.ok("link add v --group blue --kind vxlan --remote 10.0.0.3 --vni 42 --metric 5 --transit");
+    host.ok("link add v --group blue --kind vxlan --remote 10.0.0.3 --vni 42 --metric 5 --transit --dscp inherit --ecn false");
+    let shown = host.ok("link show v");
+    for part in ["DSCP        inherit", "ECN         off"] {
+        assert!(shown.contains(part), "{part} not in\n{shown}");
+    }
     host.ok("link add lan --group blue --kind raw --interface eth1");
     host.ok(
         "link add t --group blue --kind tls --remote 10.0.0.4 --certificate c.pem --private-key \
@@ -90,6 +94,8 @@ fn links_are_added_listed_shown_and_deleted() {
         host.dir.file("c.pem").canonicalize().unwrap_or(host.dir.file("c.pem")).to_str().unwrap()
     );
     assert_eq!(tls["remote"], "10.0.0.4:9002");
+    let shown = host.ok("link show t");
+    assert!(shown.contains("certificate  expired on 2001-09-09"), "{shown}");
     let list = host.ok("link list");
     assert_eq!(
         words(&list, 0),
@@ -101,7 +107,14 @@ fn links_are_added_listed_shown_and_deleted() {
         ["to-b", "blue", "causeway", "10.0.0.9:51871", "up", "62", "us", "0", "%", "1500", "100"]
     );
     let shown = host.ok("link show to-b");
-    for part in ["state       up: the peer answers", KEY, "path MTU    1500", "drop_forged_total"] {
+    for part in [
+        "state       up: the peer answers",
+        KEY,
+        "DSCP        0",
+        "ECN         inherited",
+        "path MTU    1500",
+        "drop_forged_total",
+    ] {
         assert!(shown.contains(part), "{part} not in\n{shown}");
     }
     assert!(!shown.contains("drop_runt_total"), "what counted nothing is left out\n{shown}");
@@ -119,6 +132,12 @@ fn links_are_added_listed_shown_and_deleted() {
     host.fails("link add x --group red --kind vnet --remote 10.0.0.2", 3, "causeway group add red");
     host.fails("link add x --group blue", 1, "key: a link of kind \"causeway\" needs it");
     host.fails("link add x --group blue --key short", 2, "44 characters");
+    host.fails("link add x --group blue --kind vnet --dscp 64", 2, "or 0 to 63");
+    host.fails(
+        "link add x --group blue --kind tcp --remote 10.0.0.2 --dscp 46",
+        1,
+        "dscp: a link of kind \"tcp\" has no such key",
+    );
     host.fails("link add x --group blue --kind udp", 2, "possible values");
     host.fails("link add x --group blue --kind vnet --remote nobody", 1, "cannot be resolved");
     host.fails("link add x --group blue --kind vnet --remote 1.2.3.4 --vni 3", 1, "no such key");
@@ -242,7 +261,11 @@ fn a_file_is_applied_with_a_diff() {
     let dry = host.ok("apply -f c.toml --dry-run");
     let lines: Vec<&str> = dry.lines().collect();
     assert!(lines[0].starts_with("- port vm2-net: group blue, kind net"), "{dry}");
-    assert!(lines[1].starts_with("+ link l: group blue, kind vnet, local 0.0.0.0:9000"), "{dry}");
+    assert!(
+        lines[1]
+            .starts_with("+ link l: dscp 0, ecn true, group blue, kind vnet, local 0.0.0.0:9000"),
+        "{dry}"
+    );
     assert_eq!(lines[2..], ["+ route blue: any > any, to edge l", "3 changes to make"]);
     assert_eq!(host.json("port list -j").as_array().unwrap().len(), 2, "nothing was done");
     assert!(host.ok("apply -f c.toml").ends_with("3 changes made\n"));

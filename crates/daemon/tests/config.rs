@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use causeway_daemon::config::{Config, Surroundings};
+use causeway_fabric::spec::Dscp;
 
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
@@ -77,6 +78,8 @@ fn a_whole_file_is_read() {
         vni = 7
         metric = 3
         transit = true
+        dscp = "inherit"
+        ecn = false
         peer = "far"
         [[route]]
         group = "blue"
@@ -96,6 +99,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.links[0].remote.as_deref(), Some("far.example:51871"));
     assert_eq!(config.links[0].private_key.as_deref(), Some(Path::new("/etc/causeway/key")));
     assert_eq!(config.links[1].local.as_deref(), Some("[::]:4789"));
+    assert_eq!((config.links[0].dscp, config.links[0].ecn), (Some(Dscp::Fixed(0)), Some(true)));
+    assert_eq!((config.links[1].dscp, config.links[1].ecn), (Some(Dscp::Inherit), Some(false)));
     assert_eq!(config.routes[1].from.as_ref().unwrap().to_string(), "edge x");
     assert_eq!(config.vnet.listen, Some("127.0.0.1:9003".parse().unwrap()));
     assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
@@ -383,6 +388,11 @@ fn links() {
     refused(&two, "11:8", "link l on line 11 is already defined on line 6");
     let vxlan = vnet.replace("vnet", "vxlan");
     refused(&link(&format!("{vxlan}vni = 16777216")), "10:7", "from 0 to 16777215");
+    refused(&link(&format!("{vxlan}vni = 1\ndscp = 64")), "11:8", "\"inherit\" or 0 to 63");
+    refused(&link(&format!("{vxlan}vni = 1\ndscp = \"ef\"")), "11:8", "found \"ef\"");
+    refused(&link(&format!("{vxlan}vni = 1\necn = 1")), "11:7", "expected true or false");
+    let tcp = vnet.replace("vnet", "tcp");
+    refused(&link(&format!("{tcp}dscp = 0")), "10:8", "has no such key");
     refused(&link(&vxlan), "5:1", "key \"vni\" is missing");
     refused(&link(&format!("{vnet}speed = 1")), "10:1", "unknown key \"speed\"");
 }

@@ -280,7 +280,7 @@ impl Service for Ethernet {
                 self.directory.traffic = traffic;
                 Ok(Outcome::Traffic(view))
             }
-            Order::LinkDrops => Ok(Outcome::LinkDrops(self.directory.uplinks.drops())),
+            Order::LinkDrops(id) => Ok(Outcome::LinkDrops(self.directory.uplinks.drops(id))),
             Order::Capture(spec) => self.capture(cx.now_ns, spec).map(Outcome::Recording),
             other => Err(CommandError::Invalid(format!("ports do not know {other:?}"))),
         }

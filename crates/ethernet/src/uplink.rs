@@ -323,16 +323,26 @@ impl Uplinks {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// What was dropped of what came by links, by the link that stands for each peer.
-    pub fn drops(&self) -> Vec<(LinkId, BTreeMap<String, u64>)> {
+    /// Returns the drops of what came by links, by the link that stands for each peer; with an `id` those
+    /// of that link alone, if it stands for its peer.
+    pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
             let seat = bundle.active().or(bundle.seats.first())?;
+            if id.is_some_and(|id| id != seat.member.id) {
+                return None;
+            }
             let drops = bundle.counters.by_name().into_iter();
             let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
             let standby = ("standby".to_owned(), u64::from(seat.standby));
             Some((seat.member.id, drops.chain([standby]).collect()))
         };
-        self.bundles.iter().flatten().filter_map(of).collect()
+        match id {
+            None => self.bundles.iter().flatten().filter_map(of).collect(),
+            Some(id) => {
+                let at = self.links.get(&id).and_then(|at| self.bundles.get(*at));
+                at.into_iter().flatten().filter_map(of).collect()
+            }
+        }
     }
 
     /// The way out at a place.

@@ -53,8 +53,8 @@ pub enum Order {
     RouteDel(u64),
     /// To the frames' service: what became of the routes.
     RouteViews,
-    /// To the frames' service: what was dropped of what came by links.
-    LinkDrops,
+    /// To the frames' service: what was dropped of what came by links, or by one.
+    LinkDrops(Option<LinkId>),
     /// To the frames' service: who talks to whom.
     Traffic(Name),
     /// To the frames' service: copy what passes.

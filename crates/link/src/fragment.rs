@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use causeway_wire::ecn::Ecn;
 use causeway_wire::tunnel::record::METADATA_LEN;
 
 use crate::limits::{
@@ -30,6 +31,8 @@ pub struct Piece<'a> {
     pub bare: bool,
     /// Daemons that passed it on so far.
     pub hops: u8,
+    /// The ECN field of the outer header.
+    pub ecn: Ecn,
     /// The bytes.
     pub bytes: &'a [u8],
 }
@@ -42,6 +45,8 @@ struct Pending {
     bare: bool,
     hops: u8,
     since: u64,
+    /// Of the outer headers of all pieces.
+    ecn: Ecn,
     bytes: Vec<u8>,
     /// What has come: sorted, apart from each other.
     have: Vec<Range<usize>>,
@@ -58,7 +63,8 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Takes a piece. With the last piece of a frame, its bytes: metadata, if any, and frame.
+    /// Takes a piece. With the last piece of a frame, its bytes (metadata, if any, and frame) and the
+    /// ECN field of all its outer headers.
     /// Frames that give way or are dropped are counted in `refusals`.
     ///
     /// # Errors
@@ -68,7 +74,7 @@ impl Fragments {
         now: u64,
         piece: &Piece<'_>,
         refusals: &mut Refusals,
-    ) -> Result<Option<&[u8]>, Refusal> {
+    ) -> Result<Option<(&[u8], Ecn)>, Refusal> {
         let range = range_of(piece)?;
         let same = |p: &Pending| p.id == piece.id && p.vni == piece.vni;
         // Newest first: a frame's pieces mostly follow each other.
@@ -80,8 +86,9 @@ impl Fragments {
         match pending.add(piece, range) {
             Ok(false) => Ok(None),
             Ok(true) => {
+                let ecn = pending.ecn;
                 self.close(at);
-                Ok(self.spare.last().map(Vec::as_slice))
+                Ok(self.spare.last().map(|bytes| (bytes.as_slice(), ecn)))
             }
             Err(refusal) => {
                 self.close(at);
@@ -123,13 +130,14 @@ impl Fragments {
         // Every byte will be written before it is read; what a buffer held before stays until then.
         bytes.resize(piece.total, 0);
         self.held = self.held.saturating_add(piece.total);
-        let Piece { vni, id, bare, hops, .. } = *piece;
+        let Piece { vni, id, bare, hops, ecn, .. } = *piece;
         self.pending.push_back(Pending {
             vni,
             id,
             bare,
             hops,
             since: now,
+            ecn,
             bytes,
             have: Vec::new(),
         });
@@ -179,6 +187,7 @@ impl Pending {
             return if again { Ok(false) } else { Err(Refusal::Overlap) };
         }
         place.copy_from_slice(piece.bytes);
+        self.ecn = self.ecn.join(piece.ecn);
         self.join(at, range)?;
         Ok(matches!(self.have.as_slice(), [all] if *all == (0..self.bytes.len())))
     }

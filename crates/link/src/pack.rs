@@ -48,6 +48,7 @@ pub struct Batch {
     segment: usize,
     datagrams: usize,
     to: Option<SocketAddr>,
+    class: u8,
 }
 
 impl Batch {
@@ -69,6 +70,11 @@ impl Batch {
     /// Where it goes; None only while it is empty.
     pub const fn to(&self) -> Option<SocketAddr> {
         self.to
+    }
+
+    /// The traffic class of their outer headers.
+    pub const fn class(&self) -> u8 {
+        self.class
     }
 
     fn clear(&mut self) {
@@ -104,6 +110,7 @@ impl Packer {
             segment: 0,
             datagrams: 0,
             to: None,
+            class: 0,
         };
         let text = vec![0; DATAGRAM_BYTES_MAX].into();
         let (version, path) = (outlet.version(), outlet.path());
@@ -119,6 +126,22 @@ impl Packer {
     pub fn is_open(&mut self) -> bool {
         self.refresh();
         self.path.is_some()
+    }
+
+    /// Sets the traffic class of the outer headers for the frames that follow. The datagrams of a batch
+    /// leave by one call and have one class, and so do the frames of a datagram, or a frame would have
+    /// the ECN field of another: what is at hand with another class is sent first.
+    ///
+    /// # Errors
+    /// [`SealError`]: the frames at hand are lost.
+    #[inline]
+    pub fn classify(&mut self, class: u8, send: impl FnMut(&Batch)) -> Result<(), SealError> {
+        if class == self.batch.class {
+            return Ok(());
+        }
+        let finished = if self.is_empty() { Ok(()) } else { self.finish(send) };
+        self.batch.class = class;
+        finished
     }
 
     /// Packs a frame of `len` bytes. `read(offset, into)` writes the frame's bytes from `offset`

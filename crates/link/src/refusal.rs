@@ -60,6 +60,8 @@ refusals! {
     Incomplete, "refused_fragment_timeout_total", "the rest of a frame did not come in time";
     /// A frame gave way to newer ones.
     Crowded, "refused_fragment_crowded_total", "too many frames were incomplete";
+    /// Congestion was experienced by a frame whose transport does not take part in ECN (RFC 6040).
+    Unmarkable, "drop_congestion_total", "congestion was experienced by a frame that is Not-ECT";
     /// More addresses than one peer may have.
     Directory, "refused_directory_total", "the peer has more addresses than it may";
 }

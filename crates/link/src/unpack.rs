@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use causeway_wire::ecn::Ecn;
 use causeway_wire::virtio_net::Header as Metadata;
 
 use crate::event::Event;
@@ -32,6 +33,8 @@ pub struct Sink {
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
     /// What became known.
     pub events: Vec<Event>,
+    /// The ECN field of the outer header of the next datagram that is received.
+    pub ecn: Ecn,
     pub(crate) bytes: Vec<u8>,
     used: usize,
 }
@@ -87,6 +90,11 @@ impl Sink {
         let end = start.saturating_add(bytes.len());
         self.used = end;
         start..end
+    }
+
+    /// A part of the bytes, to be changed.
+    pub(crate) fn part_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.bytes.get_mut(range).unwrap_or(&mut [])
     }
 
     /// A part of the bytes.

@@ -5,15 +5,16 @@ use causeway_link::limits::{
     FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAGMENTED_NS_MAX, FRAGMENTED_RANGES_MAX,
 };
 use causeway_link::{Refusal, Refusals};
+use causeway_wire::ecn::Ecn;
 use proptest::prelude::*;
 
 fn piece(id: u32, offset: usize, total: usize, bytes: &[u8]) -> Piece<'_> {
-    Piece { vni: 1, id, offset, total, bare: true, hops: 0, bytes }
+    Piece { vni: 1, id, offset, total, bare: true, hops: 0, ecn: Ecn::NotEct, bytes }
 }
 
 /// Takes a piece, and what came of it.
 fn take(all: &mut Fragments, piece: &Piece<'_>) -> Result<Option<Vec<u8>>, Refusal> {
-    all.take(0, piece, &mut Refusals::default()).map(|whole| whole.map(<[u8]>::to_vec))
+    all.take(0, piece, &mut Refusals::default()).map(|whole| whole.map(|(bytes, _)| bytes.to_vec()))
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn link(host: &Host, from: u8, to: u8, port: u16, group: &str, vni: u32) -> Stri
         key: key(to).public().to_string().parse().unwrap(),
         private_key: file,
         vni,
+        class: Default::default(),
     });
     host.link(spec(&link, group, kind)).unwrap();
     link

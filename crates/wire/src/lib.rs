@@ -18,6 +18,7 @@
 )]
 
 pub mod checksum;
+pub mod ecn;
 pub mod ethernet;
 mod field;
 pub mod frame;

@@ -21,6 +21,8 @@ pub struct Station {
     ip: [u8; 4],
     /// Frames that came, by who sent them and what kind they were of.
     heard: BTreeMap<([u8; 6], [u8; 2]), u32>,
+    /// Pings of [`Self::ping_as`] so far.
+    pings: u16,
 }
 
 impl Station {
@@ -38,7 +40,8 @@ impl Station {
         let port = NetPort::attach(&daemon.net_socket(member), options).unwrap();
         let name = format!("{}-net", member.name);
         wait(|| is_served(daemon, &name), || format!("{name} does not run\n{}", daemon.log()));
-        Self { port, mac: mac(member.number), ip: ip(member.number), heard: BTreeMap::new() }
+        let (mac, ip) = (mac(member.number), ip(member.number));
+        Self { port, mac, ip, heard: BTreeMap::new(), pings: 0 }
     }
 
     /// Its address.
@@ -103,6 +106,26 @@ impl Station {
             }
             assert!(start.elapsed() < PATIENCE, "no answer from {ip:?} to {bytes} bytes");
         }
+    }
+
+    /// Pings `ip` by a packet of that traffic class, a few times if there is no answer. Returns the
+    /// class of the answer.
+    pub fn ping_as(&mut self, ip: [u8; 4], class: u8) -> Option<u8> {
+        let mac = self.resolve(ip);
+        (0..3).find_map(|_| self.ping_once_as(mac, ip, class))
+    }
+
+    fn ping_once_as(&mut self, mac: [u8; 6], ip: [u8; 4], class: u8) -> Option<u8> {
+        // Numbers of their own: an answer that comes late is not that to another ping.
+        self.pings += 1;
+        let echo = icmp(ECHO, self.pings, &[0; 56]);
+        let packet = packet_of(class, self.ip, ip, &echo);
+        self.send(&[&mac[..], &self.mac, &IPV4, &packet].concat());
+        let want = icmp(0, self.pings, &[0; 56]);
+        let answers = |frame: &[u8]| frame.get(26..30) == Some(&ip) && frame.ends_with(&want);
+        let frame = self.await_frame(answers)?;
+        assert_eq!(sum(&frame[14..34]), 0, "the header of the answer came damaged");
+        Some(frame[15])
     }
 
     fn resolve(&mut self, ip: [u8; 4]) -> [u8; 6] {
@@ -185,8 +208,12 @@ fn icmp_of(kind: u8, id: [u8; 2], number: u16, content: &[u8]) -> Vec<u8> {
 
 /// An IPv4 packet of ICMP.
 fn packet(from: [u8; 4], to: [u8; 4], content: &[u8]) -> Vec<u8> {
+    packet_of(0, from, to, content)
+}
+
+fn packet_of(class: u8, from: [u8; 4], to: [u8; 4], content: &[u8]) -> Vec<u8> {
     let len = u16::try_from(20 + content.len()).unwrap().to_be_bytes();
-    let mut head = [&[0x45, 0][..], &len, &[0, 0, 0x40, 0, 64, 1, 0, 0], &from, &to].concat();
+    let mut head = [&[0x45, class][..], &len, &[0, 0, 0x40, 0, 64, 1, 0, 0], &from, &to].concat();
     let check = sum(&head);
     head[10..12].copy_from_slice(&check.to_be_bytes());
     head.extend_from_slice(content);

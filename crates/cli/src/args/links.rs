@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use causeway_fabric::Name;
-use causeway_fabric::spec::{MacMatch, PublicKey, RouteEnd};
+use causeway_fabric::spec::{Dscp, MacMatch, PublicKey, RouteEnd};
 use clap::{Args, Subcommand, ValueEnum};
 
 /// `causeway link …`
@@ -73,6 +73,13 @@ pub struct LinkAdd {
     /// name; vxlan: must be given]
     #[arg(long, value_name = "N")]
     pub vni: Option<u32>,
+    /// UDP: the DSCP of outer headers, a number or that of the packet inside [default: 0]
+    #[arg(long, value_name = "inherit|0-63")]
+    pub dscp: Option<Dscp>,
+    /// UDP: whether outer headers have the ECN field of the packet inside; false for a peer that
+    /// does not bring marks to it, as VNET/P [default: true]
+    #[arg(long, value_name = "true|false")]
+    pub ecn: Option<bool>,
     /// tcp and tls: listen here instead of connecting
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub listen: Option<String>,

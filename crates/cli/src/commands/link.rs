@@ -1,5 +1,7 @@
 //! `causeway link …`
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use causeway_fabric::Name;
 use serde_json::{Map, Value, json};
 
@@ -73,6 +75,31 @@ fn peer(link: &Link) -> String {
     address.or_else(|| link.interface.clone()).unwrap_or_else(|| "-".into())
 }
 
+/// When a certificate expires: the day, and how far it is away.
+fn expiry(seconds: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    match seconds.saturating_sub(now).div_euclid(86_400) {
+        ..0 => format!("expired on {}", day(seconds)),
+        days => format!("expires on {}, in {days} days", day(seconds)),
+    }
+}
+
+/// Seconds since 1970 as `2026-11-21`, in UTC; as a number before that.
+fn day(seconds: i64) -> String {
+    let Ok(since) = u64::try_from(seconds) else { return seconds.to_string() };
+    // Whole years of the Gregorian calendar, counted from 1 March, in eras of 400.
+    let days = since / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 /// Everything about one link, for people.
 fn text(link: &Link) -> String {
     let mut list = vec![
@@ -90,7 +117,10 @@ fn text(link: &Link) -> String {
     add("peer", link.peer.clone());
     add("key", link.key.clone());
     add("peer name", link.peer_name.clone());
+    add("certificate", link.certificate_expires.map(expiry));
     add("vni", link.vni.map(|n| n.to_string()));
+    add("DSCP", link.dscp.map(|dscp| dscp.to_string()));
+    add("ECN", link.ecn.map(|ecn| if ecn { "inherited" } else { "off" }.to_owned()));
     add("metric", Some(link.metric.to_string()));
     add("transit", Some(if link.transit { "yes" } else { "no" }.to_owned()));
     add("round trip", link.rtt_us.map(microseconds));
@@ -135,6 +165,8 @@ fn draft(args: &LinkAdd) -> Result<Map<String, Value>> {
     add("key", args.key.as_ref().map(|v| json!(v)));
     add("private_key", path("--private-key", args.private_key.as_deref())?);
     add("vni", args.vni.map(|v| json!(v)));
+    add("dscp", args.dscp.map(|v| json!(v)));
+    add("ecn", args.ecn.map(|v| json!(v)));
     add("listen", args.listen.as_ref().map(|v| json!(v)));
     add("certificate", path("--certificate", args.certificate.as_deref())?);
     add("authorities", path("--authorities", args.authorities.as_deref())?);
@@ -161,4 +193,25 @@ fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
     let (group, kind) = (&there["group"], &there["kind"]);
     let message = format!("link {name} exists with group {group} and kind {kind}; delete it first");
     Err(Error::Refused { kind: "conflict".into(), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_expiry_is_shown_by_day() {
+        for (seconds, text) in [
+            (0, "1970-01-01"),
+            (951_782_399, "2000-02-28"),
+            (951_782_400, "2000-02-29"),
+            (1_795_867_200, "2026-11-28"),
+            (4_107_542_400, "2100-03-01"),
+            (-1, "-1"),
+        ] {
+            assert_eq!(day(seconds), text);
+        }
+        assert_eq!(expiry(1_000_000_000), "expired on 2001-09-09");
+        assert!(expiry(32_503_680_000).starts_with("expires on 3000-01-01, in "));
+    }
 }

@@ -337,6 +337,7 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
                 "kind": link.spec.kind.name(),
                 "state": link.state,
                 "ups_total": link.ups_total,
+                "certificate_expires": link.certificate_expires,
                 "counters": link.counters,
             })
         })

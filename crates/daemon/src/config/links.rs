@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_fabric::Name;
 use causeway_fabric::limits::VNI_MAX;
-use causeway_fabric::spec::{MacMatch, PublicKey, RouteEnd, RouteSpec};
+use causeway_fabric::spec::{Dscp, MacMatch, PublicKey, RouteEnd, RouteSpec};
 
 use super::VnetConfig;
 use super::check::Sited;
@@ -14,7 +14,7 @@ use super::read::{Spans, keep};
 use super::section::{At, Section};
 use crate::draft::{LinkDraft, LinkWord};
 
-pub(super) const LINK_KEYS: [&str; 16] = [
+pub(super) const LINK_KEYS: [&str; 18] = [
     "name",
     "group",
     "kind",
@@ -26,6 +26,8 @@ pub(super) const LINK_KEYS: [&str; 16] = [
     "key",
     "private_key",
     "vni",
+    "dscp",
+    "ecn",
     "listen",
     "certificate",
     "authorities",
@@ -54,6 +56,8 @@ pub(super) fn link(
     let metric = section.integer("metric", 0..=u32::from(u16::MAX), problems);
     let vni = keep(&mut spans, "vni", section.integer("vni", 0..=VNI_MAX, problems));
     let transit = section.boolean("transit", problems);
+    let dscp = keep(&mut spans, "dscp", section.number_or_word::<Dscp>("dscp", problems));
+    let ecn = section.boolean("ecn", problems);
     let peer = section.parsed::<Name>("peer", problems).map(|at| at.value);
     let key = keep(&mut spans, "key", section.parsed::<PublicKey>("key", problems));
     let mut text = |key| keep(&mut spans, key, section.string(key, problems));
@@ -78,6 +82,8 @@ pub(super) fn link(
         key,
         private_key,
         vni,
+        dscp,
+        ecn,
         listen,
         certificate,
         authorities,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use causeway_fabric::orders::{Forwarding, GroupKind};
-use causeway_fabric::spec::{Mode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
+use causeway_fabric::spec::{Dscp, Mode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
 
 use super::{Config, VnetConfig};
 use crate::draft::LinkDraft;
@@ -128,6 +128,15 @@ fn link(out: &mut String, link: &LinkDraft) {
     }
     if let Some(vni) = link.vni {
         let _ = writeln!(out, "vni = {vni}");
+    }
+    if let Some(dscp) = link.dscp {
+        let _ = match dscp {
+            Dscp::Fixed(number) => writeln!(out, "dscp = {number}"),
+            Dscp::Inherit => writeln!(out, "dscp = \"{dscp}\""),
+        };
+    }
+    if let Some(ecn) = link.ecn {
+        let _ = writeln!(out, "ecn = {ecn}");
     }
     if let Some(metric) = link.metric {
         let _ = writeln!(out, "metric = {metric}");

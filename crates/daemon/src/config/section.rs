@@ -215,6 +215,32 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
+    /// A number or a string of one form, as [`Self::parsed`].
+    pub fn number_or_word<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Option<At<T>> {
+        let value = self.find(key)?;
+        let text = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+                .map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()),
+            DeValue::String(text) => text.to_string(),
+            _ => {
+                self.wrong(key, value, "a number or a string", problems);
+                return None;
+            }
+        };
+        match text.parse() {
+            Ok(parsed) => Some(At { value: parsed, span: value.span() }),
+            Err(error) => {
+                problems.add(value.span(), format!("key {key:?}: {error}"));
+                None
+            }
+        }
+    }
+
     /// `true` or `false`.
     pub fn boolean(&self, key: &str, problems: &mut Problems) -> Option<bool> {
         let value = self.find(key)?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use causeway_fabric::Name;
 use causeway_fabric::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
 use causeway_fabric::spec::{
-    LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
-    VXLAN_BYTES, datagram_mtu, metric_default,
+    Dscp, LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
+    TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
 };
 use causeway_link::io::path;
 use serde::{Deserialize, Serialize};
@@ -74,10 +74,24 @@ impl LinkWord {
                 ("key", true),
                 ("private_key", false),
                 ("vni", false),
+                ("dscp", false),
+                ("ecn", false),
             ],
-            Self::CausewayPlain => &[("remote", true), ("local", false), ("vni", false)],
-            Self::Vnet => &[("remote", true), ("local", false)],
-            Self::Vxlan => &[("remote", true), ("local", false), ("vni", true)],
+            Self::CausewayPlain => &[
+                ("remote", true),
+                ("local", false),
+                ("vni", false),
+                ("dscp", false),
+                ("ecn", false),
+            ],
+            Self::Vnet => &[("remote", true), ("local", false), ("dscp", false), ("ecn", false)],
+            Self::Vxlan => &[
+                ("remote", true),
+                ("local", false),
+                ("vni", true),
+                ("dscp", false),
+                ("ecn", false),
+            ],
             Self::Tcp => &[("remote", true), ("listen", false)],
             Self::Tls => &[
                 ("remote", true),
@@ -127,6 +141,12 @@ pub struct LinkDraft {
     /// Tells groups apart on the wire; default: [`derived_vni`] of the group, vxlan: must be given.
     #[serde(default)]
     pub vni: Option<u32>,
+    /// UDP: the DSCP of outer headers; default: 0.
+    #[serde(default)]
+    pub dscp: Option<Dscp>,
+    /// UDP: whether outer headers have the ECN field of the packet inside; default: true.
+    #[serde(default)]
+    pub ecn: Option<bool>,
     /// tcp and tls: where we listen, as `local`; default: we connect.
     #[serde(default)]
     pub listen: Option<String>,
@@ -237,6 +257,8 @@ impl LinkDraft {
             key: None,
             private_key: None,
             vni: None,
+            dscp: None,
+            ecn: None,
             listen: None,
             certificate: None,
             authorities: None,
@@ -246,13 +268,15 @@ impl LinkDraft {
     }
 
     /// Whether each key that not all kinds have was given.
-    fn given(&self) -> [(&'static str, bool); 10] {
+    fn given(&self) -> [(&'static str, bool); 12] {
         [
             ("remote", self.remote.is_some()),
             ("local", self.local.is_some()),
             ("key", self.key.is_some()),
             ("private_key", self.private_key.is_some()),
             ("vni", self.vni.is_some()),
+            ("dscp", self.dscp.is_some()),
+            ("ecn", self.ecn.is_some()),
             ("listen", self.listen.is_some()),
             ("certificate", self.certificate.is_some()),
             ("authorities", self.authorities.is_some()),
@@ -360,6 +384,10 @@ impl LinkDraft {
         if matches!(kind, LinkWord::Causeway | LinkWord::CausewayPlain) {
             self.vni = self.vni.or_else(|| Some(derived_vni(&self.group)));
         }
+        if kind.keys().iter().any(|(key, _)| *key == "dscp") {
+            self.dscp = self.dscp.or(Some(Dscp::default()));
+            self.ecn = self.ecn.or(Some(ecn_default()));
+        }
         self
     }
 
@@ -415,9 +443,14 @@ impl LinkDraft {
         };
         let remote = self.remote_end(resolve)?;
         let vni = self.vni.unwrap_or_else(|| derived_vni(&self.group));
+        let class = TrafficClass {
+            dscp: self.dscp.unwrap_or_default(),
+            ecn: self.ecn.unwrap_or_else(ecn_default),
+        };
         let udp = |vni| -> Result<UdpSpec, LinkProblem> {
             let local = self.end("local", self.local.as_deref(), remote)?;
-            Ok(UdpSpec { remote: remote.ok_or_else(|| missing("remote"))?, local, vni })
+            let remote = remote.ok_or_else(|| missing("remote"))?;
+            Ok(UdpSpec { remote, local, vni, class })
         };
         let stream = || -> Result<StreamSpec, LinkProblem> {
             let listen = self.listen.as_deref();
@@ -431,6 +464,7 @@ impl LinkDraft {
                 key: self.key.clone().ok_or_else(|| missing("key"))?,
                 private_key: self.private_key.clone().unwrap_or_else(|| key_file.to_owned()),
                 vni,
+                class,
             }),
             LinkWord::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
             LinkWord::Vnet => LinkKind::Vnet(udp(0)?),

@@ -13,7 +13,9 @@ use causeway_fabric::control::{
 };
 use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_fabric::spec::{
+    LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec,
+};
 
 #[derive(Debug, Default)]
 pub struct Model {
@@ -309,7 +311,7 @@ fn link(spec: &LinkSpec) -> LinkView {
         endpoint: None,
         rtt_us: Some(61.5),
         loss_percent: Some(0),
-        certificate_expires: None,
+        certificate_expires: matches!(spec.kind, LinkKind::Tls(_)).then_some(1_000_000_000),
         path_mtu: Some(1500),
         mtu: 65_535,
         ups_total: 1,

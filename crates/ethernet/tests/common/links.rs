@@ -131,7 +131,9 @@ impl Group {
 
     /// How many frames of a link were dropped for a reason.
     pub fn drops(&mut self, link: u32, why: &str) -> u64 {
-        let Ok(Outcome::LinkDrops(drops)) = self.shard.order(Order::LinkDrops) else { panic!() };
+        let Ok(Outcome::LinkDrops(drops)) = self.shard.order(Order::LinkDrops(None)) else {
+            panic!()
+        };
         let of = drops.into_iter().find(|(id, _)| id.0 == link);
         of.unwrap().1[why]
     }

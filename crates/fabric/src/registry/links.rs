@@ -152,32 +152,36 @@ impl Registry {
         match self.order(&Self::links_key()?, Order::LinkViews(id))? {
             Outcome::Links(mut views) => {
                 views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-                self.add_drops(&mut views, groups)?;
+                self.add_drops(&mut views, id, groups)?;
                 Ok(views)
             }
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Adds what groups dropped of what came by links; `views` are in the order of their names.
+    /// Adds what groups dropped of what came by links, or by one, to their views.
     fn add_drops(
         &self,
         views: &mut [LinkView],
+        id: Option<LinkId>,
         mut groups: Vec<&Name>,
     ) -> Result<(), CommandError> {
-        let names: HashMap<LinkId, &Name> =
-            self.links.iter().map(|(name, (_, id))| (*id, name)).collect();
+        // Each link that is added is shown: a walk through all of them, and the counters of all, would
+        // make the time to add many quadratic.
+        let id_of = |view: &LinkView| self.links.get(&view.spec.name).map(|(_, id)| *id);
+        let shown = views.iter().enumerate();
+        let places: HashMap<LinkId, usize> =
+            shown.filter_map(|(at, view)| Some((id_of(view)?, at))).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
-            let drops = match self.order(&Self::frames_key(group), Order::LinkDrops)? {
+            let drops = match self.order(&Self::frames_key(group), Order::LinkDrops(id))? {
                 Outcome::LinkDrops(drops) => drops,
                 other => return Err(unexpected(&other)),
             };
             for (id, counts) in drops {
-                let Some(name) = names.get(&id) else { continue };
-                let at = views.binary_search_by(|view| view.spec.name.cmp(name));
-                let Some(view) = at.ok().and_then(|at| views.get_mut(at)) else { continue };
+                let place = places.get(&id);
+                let Some(view) = place.and_then(|at| views.get_mut(*at)) else { continue };
                 for (counter, count) in counts {
                     let sum = view.counters.entry(counter).or_insert(0);
                     *sum = sum.saturating_add(count);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mac, Name, SpecError};
+use super::{Mac, Name, SpecError, TrafficClass};
 use crate::limits::{INTERFACE_BYTES_MAX, VNI_MAX};
 
 /// A configured path to a peer, for the frames of one group.
@@ -118,6 +118,9 @@ pub struct TunnelSpec {
     pub private_key: std::path::PathBuf,
     /// Tells groups apart on the wire, 0 to 16777215; both ends give the same.
     pub vni: u32,
+    /// The traffic class of datagrams.
+    #[serde(flatten)]
+    pub class: TrafficClass,
 }
 
 /// The ends of an unencrypted UDP link.
@@ -130,6 +133,9 @@ pub struct UdpSpec {
     /// As in [`TunnelSpec::vni`]; without meaning for `vnet`.
     #[serde(default)]
     pub vni: u32,
+    /// The traffic class of datagrams.
+    #[serde(flatten)]
+    pub class: TrafficClass,
 }
 
 /// The ends of a TCP link.
@@ -452,7 +458,7 @@ mod tests {
             metric: 100,
             transit: false,
             remote_host: None,
-            kind: LinkKind::Vxlan(UdpSpec { remote, local, vni }),
+            kind: LinkKind::Vxlan(UdpSpec { remote, local, vni, class: TrafficClass::default() }),
         }
     }
 
@@ -488,6 +494,7 @@ mod tests {
         let spec = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
         let json = serde_json::to_value(&spec).unwrap();
         assert_eq!(json["kind"], "vxlan");
+        assert_eq!((&json["dscp"], &json["ecn"]), (&0.into(), &true.into()));
         assert_eq!(serde_json::from_value::<LinkSpec>(json).unwrap(), spec);
     }
 

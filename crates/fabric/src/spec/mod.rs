@@ -4,6 +4,7 @@
 //! Nothing here knows of TOML or JSON syntax beyond `serde`.
 
 mod access;
+mod class;
 mod link;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::limits::{
 };
 
 pub use access::{Mode, SocketAccess, SocketPermissions};
+pub use class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use link::{
     LinkKind, LinkSpec, MacMatch, PublicKey, RawSpec, RouteEnd, RouteSpec, StreamSpec, TlsSpec,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,

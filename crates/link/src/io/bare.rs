@@ -20,8 +20,10 @@ use std::sync::Arc;
 use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
 };
-use causeway_fabric::udp::{Burst, Cut, Receiver, Udp};
+use causeway_fabric::spec::TrafficClass;
+use causeway_fabric::udp::{Burst, Cut, Origin, Receiver, Udp};
 use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_wire::ecn::{Ecn, decapsulate, traffic_class};
 use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
@@ -121,6 +123,7 @@ impl BareSocket {
             log::warn!(error:% = error; "datagrams over IPv6 without a checksum are dropped");
         }
         udp.tell_destinations();
+        udp.report_classes();
         let udp = Arc::new(udp);
         Self {
             senders: Arc::new(Senders::new(&udp, encapsulation)),
@@ -162,8 +165,14 @@ impl BareSocket {
         self.peers.retain(|_, peer| peer.inbox.id != id);
     }
 
-    /// The way out for a link.
-    pub fn carrier(&self, remote: SocketAddr, vni: u32, tally: Arc<Tally>) -> BareCarrier {
+    /// The way out for a link, whose datagrams have that traffic class.
+    pub fn carrier(
+        &self,
+        remote: SocketAddr,
+        vni: u32,
+        class: TrafficClass,
+        tally: Arc<Tally>,
+    ) -> BareCarrier {
         let key = (remote.ip().to_canonical(), self.network(vni));
         let called = self.peers.get(&key).map(|peer| peer.called.caller());
         let header = match self.encapsulation {
@@ -175,6 +184,7 @@ impl BareSocket {
             sizes: self.sizes.clone(),
             at: 0,
             flow: (FlowKey::default(), 0),
+            class: (class, 0),
             remote,
             called: called.unwrap_or_else(|| Listener::default().caller()),
             header,
@@ -214,9 +224,10 @@ impl BareSocket {
     }
 
     /// Brings the frames of a burst to their groups. Says how many there were.
-    fn take(&mut self, burst: Burst) -> u32 {
+    fn take(&mut self, mut burst: Burst) -> u32 {
         let mut frames: Vec<Arrival> = Vec::new();
         let (mut total, mut of) = (0_u32, None);
+        let ecn = Ecn::of(burst.class);
         let ip = burst.from.ip();
         for datagram in burst.datagrams() {
             total = total.saturating_add(1);
@@ -240,12 +251,14 @@ impl BareSocket {
                 inbox.tally.lost(Loss::Runt, 1);
                 continue;
             }
+            let frame = burst.buffer.get_mut(at.clone()).unwrap_or_default();
+            if decapsulate(frame, ecn).is_err() {
+                inbox.tally.lost(Loss::Congestion, 1);
+                continue;
+            }
             let offload = match self.encapsulation {
                 Encapsulation::Vnet => [0; OFFLOAD_BYTES],
-                Encapsulation::Vxlan => {
-                    let frame = bytes.get(start..).unwrap_or(&[]);
-                    left_to_do_within(frame, *packet, self.sizes.as_deref())
-                }
+                Encapsulation::Vxlan => left_to_do_within(frame, *packet, self.sizes.as_deref()),
             };
             let arrival = Arrival { at, offload, hops: 1, flood: None };
             match of {
@@ -286,6 +299,8 @@ pub struct BareCarrier {
     at: usize,
     /// The flow of the last frame, and which of them it has.
     flow: (FlowKey, usize),
+    /// The traffic class that is asked for, and that of the datagrams in the batch.
+    class: (TrafficClass, u8),
     remote: SocketAddr,
     called: Caller,
     header: Option<[u8; vxlan::HEADER_LEN]>,
@@ -341,7 +356,8 @@ impl BareCarrier {
         let tally = &self.tally;
         let refused = |error: &io::Error, count| tally.lost(loss(error), count);
         let from = self.called.from();
-        let lost = self.together.send(&udp, self.remote, from, (bytes, self.segment), refused);
+        let origin = Origin { from, class: self.class.1 };
+        let lost = self.together.send(&udp, self.remote, origin, (bytes, self.segment), refused);
         if lost > 0 && from.is_some() {
             self.called.forget();
         }
@@ -367,9 +383,10 @@ impl Carrier for BareCarrier {
         let header = self.header.map_or(0, |header| header.len());
         let size = frame.len.saturating_add(header);
         let at = self.sender(frame);
+        let class = self.class.0.outer(traffic_class(frame.head));
         let most = self.senders.sockets.get(at).map_or(1, |udp| udp.batch());
         let full = self.count >= most
-            || self.at != at
+            || (self.at, self.class.1) != (at, class)
             || self.closed
             || size > self.segment
             || self.used.saturating_add(size) > SEND_BYTES;
@@ -377,7 +394,7 @@ impl Carrier for BareCarrier {
             self.flush();
         }
         if self.count == 0 {
-            (self.segment, self.at) = (size, at);
+            (self.segment, self.at, self.class.1) = (size, at, class);
         }
         let appended = self.append(frame, size);
         match appended {
@@ -419,7 +436,7 @@ mod tests {
     fn carrier(to: &str) -> BareCarrier {
         let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Allowed).unwrap();
         let socket = BareSocket::new(udp, Encapsulation::Vnet, Pool::default());
-        socket.carrier(to.parse().unwrap(), 0, Arc::default())
+        socket.carrier(to.parse().unwrap(), 0, TrafficClass::default(), Arc::default())
     }
 
     /// Sends `count` frames of `len` bytes in one batch. Says how many were lost.

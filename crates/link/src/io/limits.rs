@@ -58,10 +58,12 @@ pub const SEALED_BYTES_MAX: usize = 128 << 10;
 /// Frames that came together and are copied rather than handed on where they lie, in bytes.
 pub const COPIED_BYTES_MAX: usize = 16 << 10;
 /// Time between two looks whether files of certificates have changed, beside those at each connection;
-/// 1 h. As often an expiry is logged.
+/// 1 h.
 pub const RENEW_NS: u64 = 3_600_000_000_000;
 /// From so many days on before it does is logged and shown that a certificate expires.
 pub const EXPIRY_DAYS: i64 = 14;
+/// Time between two log lines that a certificate expires; 1 day.
+pub const EXPIRY_LOG_NS: u64 = 86_400_000_000_000;
 /// Longest file of certificates, in bytes; 1 MiB.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 

@@ -8,7 +8,7 @@ use causeway_fabric::Context;
 use causeway_fabric::carrier::{Carrier, LinkId};
 use causeway_fabric::control::CommandError;
 use causeway_fabric::limits::UNDERLAY_MTU;
-use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TunnelSpec, UdpSpec};
+use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TrafficClass, TunnelSpec, UdpSpec};
 use causeway_fabric::udp::{Cut, Udp};
 use zeroize::Zeroizing;
 
@@ -54,7 +54,7 @@ impl Links {
             LinkKind::Vnet(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vnet, inbox),
             LinkKind::Vxlan(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vxlan, inbox),
             LinkKind::Causeway(tunnel) => {
-                let TunnelSpec { remote, local, key, vni, private_key } = tunnel;
+                let TunnelSpec { remote, local, key, vni, private_key, class } = tunnel;
                 let own = read_key(private_key).map_err(|text| host(spec, text))?;
                 let peer: PublicKey = key
                     .as_str()
@@ -64,11 +64,12 @@ impl Links {
                     let text = format!("link {}: key: that is our own", spec.name);
                     return Err(CommandError::Invalid(text));
                 }
-                self.open_tunnel(cx, spec, (*local, *remote), Some((own, peer)), *vni, inbox)
+                let ends = (*local, *remote);
+                self.open_tunnel(cx, spec, ends, Some((own, peer)), (*vni, *class), inbox)
             }
             LinkKind::CausewayPlain(udp) => {
                 let ends = (udp.local, Some(udp.remote));
-                self.open_tunnel(cx, spec, ends, None, udp.vni, inbox)
+                self.open_tunnel(cx, spec, ends, None, (udp.vni, udp.class), inbox)
             }
             LinkKind::Tcp(stream) => self.open_stream(cx, spec, stream, None, inbox),
             LinkKind::Tls(tls) => {
@@ -174,7 +175,7 @@ impl Links {
         // However long packets are below: guests have an ordinary MTU unless they say otherwise.
         let packet = usize::from(packet).min(PACKET_BYTES_VXLAN);
         let added = socket.add(udp.remote, udp.vni, inbox.clone(), packet);
-        let carrier = socket.carrier(udp.remote, udp.vni, inbox.tally.clone());
+        let carrier = socket.carrier(udp.remote, udp.vni, udp.class, inbox.tally.clone());
         if let Err(other) = added {
             let (name, other) = (&spec.name, self.name_of(other));
             let (peer, local) = (udp.remote.ip(), udp.local);
@@ -252,7 +253,7 @@ impl Links {
         spec: &LinkSpec,
         (at, remote): (SocketAddr, Option<SocketAddr>),
         keys: Option<(PrivateKey, PublicKey)>,
-        vni: u32,
+        (vni, class): (u32, TrafficClass),
         inbox: &Inbox,
     ) -> Result<Opened, CommandError> {
         let (own, peer) = keys.unzip();
@@ -276,8 +277,10 @@ impl Links {
             let host = spec.remote_host.clone();
             socket.add(peer, (remote, host), vni, inbox.clone(), moment)
         });
-        let carrier =
-            added.map(|number| (number, socket.carrier(number, vni, inbox.tally.clone())));
+        let carrier = added.map(|number| {
+            let carrier = socket.carrier(number, vni, class, inbox.tally.clone());
+            (number, carrier)
+        });
         match carrier {
             Ok((number, Some(carrier))) => Ok((value, Some((number, vni)), Box::new(carrier))),
             Ok((_, None)) => Err(host(spec, "its tunnel is gone")),

@@ -24,10 +24,12 @@ pub enum Loss {
     OutOfStep,
     /// MAC control (PAUSE), which no guest sends to the physical network.
     MacControl,
+    /// Congestion was experienced by a frame whose transport does not take part in ECN (RFC 6040).
+    Congestion,
 }
 
 impl Loss {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::NoRoom,
         Self::Unreachable,
         Self::TooBig,
@@ -37,6 +39,7 @@ impl Loss {
         Self::Runt,
         Self::OutOfStep,
         Self::MacControl,
+        Self::Congestion,
     ];
 
     const fn name(self) -> &'static str {
@@ -50,6 +53,7 @@ impl Loss {
             Self::Runt => "runt",
             Self::OutOfStep => "out_of_step",
             Self::MacControl => "mac_control",
+            Self::Congestion => "congestion",
         }
     }
 }

@@ -20,7 +20,7 @@ use rustls::{
 };
 use zeroize::Zeroizing;
 
-use super::limits::{CERTIFICATE_BYTES_MAX, SEALED_BYTES_MAX};
+use super::limits::{CERTIFICATE_BYTES_MAX, EXPIRY_DAYS, EXPIRY_LOG_NS, SEALED_BYTES_MAX};
 use super::service::wall_ns;
 
 /// What one side of a link needs to secure its connections.
@@ -66,6 +66,11 @@ impl Renewable {
         Ok(Self { spec: spec.clone(), prints, security, expires })
     }
 
+    /// The file of our certificate.
+    pub fn certificate(&self) -> &Path {
+        &self.spec.certificate
+    }
+
     /// What connections are begun with.
     pub const fn security(&self) -> &Security {
         &self.security
@@ -81,6 +86,28 @@ impl Renewable {
         }
         *self = Self::read(&self.spec)?;
         Ok(true)
+    }
+}
+
+/// Admits a log line that a certificate expires soon: once, again after [`EXPIRY_LOG_NS`], and at once for
+/// another certificate.
+#[derive(Debug, Default)]
+pub struct ExpiryLog {
+    /// The expiry that was logged last, in seconds since 1970, and when.
+    last: Option<(i64, u64)>,
+}
+
+impl ExpiryLog {
+    /// Returns whether an expiry that is `days` away is to be logged now.
+    pub fn admits(&mut self, now_ns: u64, expires: i64, days: i64) -> bool {
+        let logged = self
+            .last
+            .is_some_and(|(last, at)| last == expires && now_ns < at.saturating_add(EXPIRY_LOG_NS));
+        let admitted = days < EXPIRY_DAYS && !logged;
+        if admitted {
+            self.last = Some((expires, now_ns));
+        }
+        admitted
     }
 }
 
@@ -311,5 +338,22 @@ pub fn explain(error: &Error) -> String {
         Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
         Error::InvalidMessage(why) => format!("the peer does not speak TLS as we do: {why:?}"),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_expiry_is_logged_once_a_day_and_again_for_another_certificate() {
+        let mut log = ExpiryLog::default();
+        assert!(!log.admits(0, 7, EXPIRY_DAYS));
+        let hours = |hours: u64| hours * 3_600_000_000_000;
+        let admitted: Vec<u64> = (0..=50).filter(|h| log.admits(hours(*h), 7, 13)).collect();
+        assert_eq!(admitted, [0, 24, 48]);
+        assert!(log.admits(hours(51), 8, 1), "renewed, and expires soon as well");
+        assert!(!log.admits(hours(52), 8, -1));
+        assert!(log.admits(hours(75), 8, -2), "expired");
     }
 }

@@ -4,9 +4,9 @@
 //! was met is remembered for a while, because ways and hosts change.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use causeway_fabric::udp::{Udp, is_too_much};
+use causeway_fabric::udp::{Origin, Udp, is_too_much};
 use rustix::io::Errno;
 
 use super::limits::ALONE_BATCHES;
@@ -27,20 +27,20 @@ impl Default for Together {
 }
 
 impl Together {
-    /// Sends datagrams as [`Udp::send_from`] takes them. `refused` is told why the host did not take some,
+    /// Sends datagrams as [`Udp::send_as`] takes them. `refused` is told why the host did not take some,
     /// and of how many; says how many these are in all.
     pub fn send(
         &mut self,
         udp: &Udp,
         to: SocketAddr,
-        from: Option<IpAddr>,
+        origin: Origin,
         (bytes, segment): (&[u8], usize),
         mut refused: impl FnMut(&io::Error, u64),
     ) -> u64 {
         let segment = segment.max(1);
         let count = bytes.len().div_ceil(segment) as u64;
         if count <= 1 || segment < self.uncut {
-            let Err(error) = udp.send_from(to, from, bytes, segment) else { return 0 };
+            let Err(error) = udp.send_as(to, origin, bytes, segment) else { return 0 };
             if count <= 1 || !is_too_much(&error) {
                 refused(&error, count);
                 return count;
@@ -48,7 +48,7 @@ impl Together {
         }
         let mut lost = 0_u64;
         for (nth, datagram) in (0..count).zip(bytes.chunks(segment)) {
-            let Err(error) = udp.send_from(to, from, datagram, datagram.len()) else { continue };
+            let Err(error) = udp.send_as(to, origin, datagram, datagram.len()) else { continue };
             if nth == 0 && Errno::from_io_error(&error) == Some(Errno::MSGSIZE) {
                 // It is their length, not their number: the others are no shorter.
                 refused(&error, count);

@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
-use causeway_fabric::udp::{Burst, Receiver, Udp, canonical};
+use causeway_fabric::spec::TrafficClass;
+use causeway_fabric::udp::{Burst, Origin, Receiver, Udp, canonical};
 use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_wire::ecn::{Ecn, traffic_class};
 
 use super::called::{Caller, Listener};
 use super::inbox::Inbox;
@@ -105,6 +107,7 @@ impl TunnelSocket {
         if own.is_none() {
             udp.tell_destinations();
         }
+        udp.report_classes();
         Self {
             udp: Arc::new(udp),
             hub: Hub::new(own.clone(), moment),
@@ -220,14 +223,20 @@ impl TunnelSocket {
         }
     }
 
-    /// The way out for a link.
-    pub fn carrier(&self, number: u16, vni: u32, tally: Arc<Tally>) -> Option<TunnelCarrier> {
+    /// The way out for a link, whose datagrams have that traffic class.
+    pub fn carrier(
+        &self,
+        number: u16,
+        vni: u32,
+        class: TrafficClass,
+        tally: Arc<Tally>,
+    ) -> Option<TunnelCarrier> {
         let outlet = self.hub.tunnel(number)?.outlet().clone();
         let seat = self.seats.get(&number)?;
         let (too_long, called) = (seat.too_long.clone(), seat.called.caller());
         let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
         let out = Out { udp, tally, too_long, called, together: Together::default(), lost: 0 };
-        Some(TunnelCarrier { packer, out, vni })
+        Some(TunnelCarrier { packer, out, vni, class })
     }
 
     /// What there is to show of a tunnel; how often it came up.
@@ -336,6 +345,7 @@ impl TunnelSocket {
                 seat.called.note(burst.to);
             }
         }
+        self.sink.ecn = Ecn::of(burst.class);
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
             // A refusal was counted.
@@ -352,7 +362,8 @@ impl TunnelSocket {
             let from =
                 seats.find(|seat| seat.remote == Some(to)).and_then(|seat| seat.called.last());
             // Lost ones are said again; too long ones were a try.
-            let _ = self.udp.send_from(to, from, &datagram, datagram.len());
+            let origin = Origin { from, class: 0 };
+            let _ = self.udp.send_as(to, origin, &datagram, datagram.len());
         }
         for index in 0..self.sink.events.len() {
             if let Some(event) = self.sink.events.get(index).copied() {
@@ -459,7 +470,8 @@ impl Out {
             tally.lost(why, count);
         };
         let (from, bytes) = (self.called.from(), (batch.bytes(), batch.segment()));
-        let lost = self.together.send(&self.udp, to, from, bytes, refused);
+        let origin = Origin { from, class: batch.class() };
+        let lost = self.together.send(&self.udp, to, origin, bytes, refused);
         if lost > 0 && from.is_some() {
             self.called.forget();
         }
@@ -474,11 +486,17 @@ pub struct TunnelCarrier {
     packer: Packer,
     out: Out,
     vni: u32,
+    class: TrafficClass,
 }
 
 impl Carrier for TunnelCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
+        let class = self.class.outer(traffic_class(frame.head));
         let out = &mut self.out;
+        // What is at hand is counted as it is in `flush`.
+        if self.packer.classify(class, |batch| out.send(batch)).is_err() {
+            out.tally.lost(Loss::Down, 1);
+        }
         let packed = flood::pack(&mut self.packer, self.vni, frame, |batch| out.send(batch));
         let (loss, refusal) = match packed {
             Ok(()) => {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use causeway_wire::ecn::decapsulate;
 use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment};
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
@@ -178,7 +179,11 @@ impl Tunnel {
         let split = record::split_metadata(record.header.bare, body);
         let (metadata, frame) = split.map_err(|_| Refusal::Truncated)?;
         let at = record.body.end.saturating_sub(frame.len())..record.body.end;
-        let hops = record.header.hops;
+        let (hops, ecn) = (record.header.hops, sink.ecn);
+        if decapsulate(sink.part_mut(at.clone()), ecn).is_err() {
+            self.refusals.count(Refusal::Unmarkable);
+            return Ok(());
+        }
         sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
         sink.keep(end);
         self.frames = self.frames.wrapping_add(1);
@@ -199,8 +204,9 @@ impl Tunnel {
         let record::Header { bare, hops, .. } = record.header;
         let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         let (offset, total) = (size(fragment.offset), size(fragment.total));
-        let piece = Piece { vni, id: fragment.id, offset, total, bare, hops, bytes };
-        let Some(whole) = self.fragments.take(now, &piece, &mut self.refusals)? else {
+        let ecn = sink.ecn;
+        let piece = Piece { vni, id: fragment.id, offset, total, bare, hops, ecn, bytes };
+        let Some((whole, ecn)) = self.fragments.take(now, &piece, &mut self.refusals)? else {
             return Ok(());
         };
         let split = record::split_metadata(bare, whole);
@@ -211,6 +217,10 @@ impl Tunnel {
         // Behind the text, which is not read to its end yet.
         sink.keep(end);
         let at = sink.append(frame);
+        if decapsulate(sink.part_mut(at.clone()), ecn).is_err() {
+            self.refusals.count(Refusal::Unmarkable);
+            return Ok(());
+        }
         sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
         self.frames = self.frames.wrapping_add(1);
         Ok(())

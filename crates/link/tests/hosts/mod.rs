@@ -177,7 +177,7 @@ pub fn bare(
 ) -> LinkSpec {
     let (local, remote, vni) = udp;
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-    spec(link, group, kind(UdpSpec { local, remote, vni }))
+    spec(link, group, kind(UdpSpec { local, remote, vni, class: Default::default() }))
 }
 
 pub fn spec(link: &str, group: &str, kind: LinkKind) -> LinkSpec {

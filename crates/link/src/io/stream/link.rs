@@ -12,11 +12,10 @@ use causeway_memory::tcp;
 
 use super::super::inbox::Inbox;
 use super::super::limits::{
-    ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX, EXPIRY_DAYS,
-    RENEW_NS,
+    ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX, RENEW_NS,
 };
 use super::super::tally::Loss;
-use super::super::tls::{Renewable, days_until};
+use super::super::tls::{ExpiryLog, Renewable, days_until};
 use super::attempt::{Attempt, begin, explain};
 use super::pipe::{Connection, Ended, Pipe, StreamCarrier, read_bare};
 use crate::framing::Deframer;
@@ -56,6 +55,8 @@ pub struct StreamLink {
     /// Why it is down.
     reason: String,
     log: LogLimit,
+    /// Of our certificate's expiry.
+    expiry: ExpiryLog,
     /// How often it came up.
     pub ups: u64,
     /// Connections that were refused, or that the peer refused.
@@ -87,6 +88,7 @@ impl StreamLink {
             pause_ns: CONNECT_AGAIN_NS_MIN,
             reason: waits.to_owned(),
             log: LogLimit::default(),
+            expiry: ExpiryLog::default(),
             ups: 0,
             refused: 0,
         }
@@ -123,8 +125,12 @@ impl StreamLink {
             }
         }
         let due = self.renew_ns.is_none_or(|at| at <= now_ns);
-        if due && let Some(days) = security.expires.map(days_until).filter(|d| *d < EXPIRY_DAYS) {
-            log::warn!(link, days; "our certificate expires soon, or has expired: renew it, the file is read again by itself");
+        if due
+            && let Some(expires) = security.expires
+            && self.expiry.admits(now_ns, expires, days_until(expires))
+        {
+            let (days, certificate) = (days_until(expires), security.certificate().display());
+            log::warn!(link, days, certificate:%; "our certificate expires soon, or has expired: peers refuse it then; renew it, the file is read again by itself");
         }
         if due {
             self.renew_ns = Some(now_ns.saturating_add(RENEW_NS));

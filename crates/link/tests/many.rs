@@ -1,0 +1,34 @@
+//! As many links as there may be. Alone in its process, whose processor time is measured.
+
+mod hosts;
+
+use std::time::Duration;
+
+use causeway_fabric::spec::LinkKind;
+use hosts::{Host, bare};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The processor time of this process, whatever else the machine does.
+fn busy() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn links_are_added_in_linear_time() {
+    let host = Host::new();
+    let add = |n: usize| {
+        let remote = format!("127.1.{}.{}:21990", n / 250, n % 250 + 1);
+        // Of a kind without timers: those of tunnels take time beside the additions.
+        let ends = ("127.0.0.99:21990", remote.as_str(), 7);
+        host.link(bare(&format!("l{n}"), "red", LinkKind::Vnet, ends)).unwrap();
+    };
+    let quarter = |from: usize| {
+        let start = busy();
+        (from..from + 250).for_each(add);
+        busy() - start
+    };
+    let (first, last) = (quarter(0), [250, 500, 750].map(quarter)[2]);
+    // Seven times as much where each addition takes time for all that are there.
+    assert!(last < 4 * first, "250 links took {first:?}, the last 250 of 1,000 {last:?}");
+}
