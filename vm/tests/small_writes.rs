@@ -49,7 +49,14 @@ impl Rig {
 
     /// Sends `count` writes of `bytes` to a receiver that pauses after each read, and checks that
     /// all of it was read.
-    fn exchange(&self, messages: bool, port: u32, bytes: u64, count: u64, pause: Duration) -> Flooded {
+    fn exchange(
+        &self,
+        messages: bool,
+        port: u32,
+        bytes: u64,
+        count: u64,
+        pause: Duration,
+    ) -> Flooded {
         let target = |cid| match messages {
             true => Target::SeqPacket(cid, port),
             false => Target::Vsock(cid, port),
@@ -89,9 +96,7 @@ fn show_port(daemon: &Daemon) -> serde_json::Value {
 fn streams(rig: &Rig, mut stop: impl FnMut(bool)) {
     thread::scope(|scope| {
         let streams: Vec<_> = (PORT..PORT + 4)
-            .map(|port| {
-                scope.spawn(move || rig.exchange(false, port, 64, 40_000, Duration::ZERO))
-            })
+            .map(|port| scope.spawn(move || rig.exchange(false, port, 64, 40_000, Duration::ZERO)))
             .collect();
         thread::sleep(Duration::from_secs(1));
         stop(true);

@@ -109,6 +109,13 @@ fn decide(
             "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
              with {wanted}"
         ));
+        if kind == SocketKind::Seqpacket {
+            steps.push(
+                "empty messages are dropped: the process would read them as the end of the \
+                 connection"
+                    .into(),
+            );
+        }
         return Some("host".into());
     }
     let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
