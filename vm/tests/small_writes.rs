@@ -7,6 +7,7 @@ use causeway_guest_tool::report::{Flooded, Sunk};
 use causeway_guest_tool::transport::{CID_ANY, Target};
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, RunDir};
+use common::hosts::wait;
 use common::monitor::Monitor;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -18,6 +19,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_secs(3);
 const PORT: u32 = 7100;
+const RECEIVED: &str = "receive_bytes_total";
 
 struct Rig {
     sender: Guest,
@@ -82,8 +84,13 @@ impl Rig {
 
     /// Connections that the daemon reset because of the receiver.
     fn resets(&self) -> u64 {
+        self.counter("reset_stalled_total")
+    }
+
+    /// A counter of the receiver's port.
+    fn counter(&self, name: &str) -> u64 {
         let view = show_port(&self.daemon);
-        view["counters"]["reset_stalled_total"].as_u64().unwrap_or(u64::MAX)
+        view["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name}: {view}"))
     }
 }
 
@@ -94,11 +101,14 @@ fn show_port(daemon: &Daemon) -> serde_json::Value {
 
 /// Four streams of small writes, during which `stop` stops the receiver's machine for [`PAUSE`].
 fn streams(rig: &Rig, mut stop: impl FnMut(bool)) {
+    let before = rig.counter(RECEIVED);
     thread::scope(|scope| {
         let streams: Vec<_> = (PORT..PORT + 4)
             .map(|port| scope.spawn(move || rig.exchange(false, port, 64, 40_000, Duration::ZERO)))
             .collect();
-        thread::sleep(Duration::from_secs(1));
+        // All of them are under way: a connect would time out in the guest.
+        let all = || rig.counter("connections") == 4 && rig.counter(RECEIVED) > before + 64_000;
+        wait(all, || format!("{:#}", show_port(&rig.daemon)));
         stop(true);
         thread::sleep(PAUSE);
         stop(false);
