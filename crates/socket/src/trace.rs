@@ -105,10 +105,6 @@ fn decide(
             SocketKind::Stream => "SOCK_STREAM",
             SocketKind::Seqpacket => "SOCK_SEQPACKET",
         };
-        steps.push(format!(
-            "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
-             with {wanted}"
-        ));
         if kind == SocketKind::Seqpacket {
             steps.push(
                 "empty messages are dropped: the process would read them as the end of the \
@@ -116,6 +112,10 @@ fn decide(
                     .into(),
             );
         }
+        steps.push(format!(
+            "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
+             with {wanted}"
+        ));
         return Some("host".into());
     }
     let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
