@@ -205,6 +205,12 @@ impl Guest {
         self.process.kill();
     }
 
+    /// The id of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

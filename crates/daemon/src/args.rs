@@ -17,7 +17,8 @@ Examples:
 Signals: SIGTERM and SIGINT stop the daemon and remove its sockets, except those of
 held ports whose guests are connected: causeway-holder keeps these guests for the next
 causewayd (`causeway shutdown --release` disconnects them). SIGHUP has keys and
-certificates of links read again; what is served is changed while it runs by
+certificates of links read again (renewed certificates are used by the next connection
+without it); what is served is changed while it runs by
 causeway(1), `causeway apply` too.
 
 Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";

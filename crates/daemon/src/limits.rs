@@ -85,3 +85,7 @@ pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);
 pub const LOCK_PID_TRIES: u32 = 20;
 /// Pause between these tries.
 pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);
+/// Symbolic links of one path that are followed to find the directories that the sandbox opens.
+pub const SYMLINKS_MAX: usize = 8;
+/// Components of a directory that the sandbox opens because a link is in it; `/` is the first.
+pub const HOLDER_DEPTH_MIN: usize = 3;

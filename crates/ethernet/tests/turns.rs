@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
@@ -10,6 +11,7 @@ use causeway_ethernet::Ethernet;
 use causeway_fabric::limits::QUANTUM_NS;
 use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
 use causeway_fabric::{Pacing, Shard, cost};
+use common::raw::Raw;
 use common::*;
 
 /// Pieces that fit in a turn, at most: their copies come to it.
@@ -33,6 +35,15 @@ impl Driven {
 
     /// A port with this number, and its frontend.
     fn attach(&mut self, n: u8, options: NetOptions) -> NetPort {
+        self.attach_by(n, move |socket| NetPort::attach(socket, options).unwrap())
+    }
+
+    /// A port with this number, and its frontend, which `attach` makes.
+    fn attach_by<T: Send + 'static>(
+        &mut self,
+        n: u8,
+        attach: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> T {
         let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
         let socket = self.dir.join(format!("p{n}"));
         let kind = PortKind::Net(NetSpec { mtu: 65535, ..net(n) });
@@ -46,9 +57,7 @@ impl Driven {
         };
         self.shard.port_add(spec, true).unwrap();
         let (give, port) = channel();
-        let helper = std::thread::spawn(move || {
-            give.send(NetPort::attach(&socket, options).unwrap()).unwrap();
-        });
+        let helper = std::thread::spawn(move || drop(give.send(attach(&socket))));
         let mut attached = None;
         wait(
             || {
@@ -202,4 +211,38 @@ fn device_that_stops_takes_its_unfinished_frames_along() {
     assert_eq!(got(&mut to).len(), 0, "after {before}");
     let view = driven.shard.port_view(&"p1".parse().unwrap()).unwrap();
     assert_eq!(view.counters["drop_sender_down_total"], 1, "{:?}", view.counters);
+}
+
+/// Notifications since this was last asked.
+fn notifications(call: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(call, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+#[test]
+fn turn_notifies_a_queue_once_however_many_send_to_it() {
+    let mut driven = Driven::new("notifications");
+    let mut senders: Vec<_> = (1..9).map(|n| driven.attach(n, sender())).collect();
+    // Without event indices: it asks for a notification of every frame.
+    let mut to = driven.attach_by(20, Raw::attach);
+    driven.turn();
+    for round in 0..3_usize {
+        for (n, from) in (1..).zip(&mut senders) {
+            let frame = plain(n, mac(20), b"one of many");
+            assert!(from.queue(0, &[0; NET_HEADER_BYTES], &frame).unwrap());
+            from.flush(0).unwrap();
+        }
+        driven.shard.look().unwrap();
+        notifications(&to.calls[0]);
+        driven.shard.turn();
+        assert_eq!(notifications(&to.calls[0]), 1, "round {round}");
+        to.receive.take_all().unwrap();
+        // A single frame is announced in the turn in which it is sent.
+        let frame = plain(1, mac(20), b"alone");
+        assert!(senders[0].queue(0, &[0; NET_HEADER_BYTES], &frame).unwrap());
+        senders[0].flush(0).unwrap();
+        driven.turn();
+        assert_eq!(notifications(&to.calls[0]), 1, "round {round}");
+        to.receive.take_all().unwrap();
+    }
 }

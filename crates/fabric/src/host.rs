@@ -9,6 +9,7 @@ use std::path::Path;
 
 use causeway_memory::inlet::{self, Incoming};
 use causeway_memory::{Cursor, Map, io as guest_io};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -137,11 +138,25 @@ impl HostStream {
         settle(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
     }
 
-    /// Length of the next message; `Ok(Some(0))`: the process closed its writing side.
+    /// Length of the next message; `Ok(Some(0))`: it is empty, or the process closed its writing side
+    /// ([`Self::is_ended`]).
     pub fn message_bytes(&self) -> Result<Option<usize>, Errno> {
         let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::TRUNC;
         let flags = rustix::net::RecvFlags::DONTWAIT | peek;
         settle(rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
+    }
+
+    /// Returns whether the process closed its writing side and nothing but empty messages is left to
+    /// read.
+    pub fn is_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let polled = poll(&mut fds, Some(&now));
+        let [fd] = fds;
+        // An error of the host ends it too.
+        let is_closed = polled.is_err() || fd.revents().intersects(closed);
+        is_closed && rustix::io::ioctl_fionread(&self.socket).unwrap_or(0) == 0
     }
 
     /// Sends private bytes; as [`Self::send`].

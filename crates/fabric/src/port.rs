@@ -140,6 +140,8 @@ pub(crate) struct QueueWork {
     pub pace: Pace,
     /// Has used entries that are not published.
     pub dirty: bool,
+    /// Its guest is to be notified at the end of the turn.
+    pub notify_due: bool,
     /// Its guest is to be notified when the pause of its port's notifications is over.
     pub unwoken: bool,
     /// Doorbells since the queue started for which its ring had never had a chain.
@@ -267,18 +269,15 @@ impl Port {
         }
     }
 
-    /// Shows the guest what was pushed to queue `index`, and notifies it if it wants. Returns how
-    /// long no notifications are sent from now on, in nanoseconds, if their cost demands that.
-    pub(crate) fn publish(
-        &mut self,
-        index: usize,
-        now_ns: u64,
-    ) -> Result<Option<u64>, PublishError> {
-        let Some((_, ring)) = self.queue(index) else { return Ok(None) };
-        if ring.publish()? { self.notify(index, now_ns) } else { Ok(None) }
+    /// Shows the guest what was pushed to queue `index`. Returns whether the guest asks to be notified
+    /// of it.
+    pub(crate) fn publish(&mut self, index: usize) -> Result<bool, PublishError> {
+        let Some((_, ring)) = self.queue(index) else { return Ok(false) };
+        Ok(ring.publish()?)
     }
 
-    /// Notifies the guest of queue `index`, now or after the pause. Returns as [`Self::publish`].
+    /// Notifies the guest of queue `index`, now or after the pause. Returns how long no notifications
+    /// are sent from now on, in nanoseconds, if their cost demands that.
     pub(crate) fn notify(
         &mut self,
         index: usize,
@@ -286,7 +285,7 @@ impl Port {
     ) -> Result<Option<u64>, PublishError> {
         let paused = now_ns < self.wakes_paused_until_ns;
         let Some(work) = self.queues.get_mut(index) else { return Ok(None) };
-        work.unwoken = paused;
+        (work.unwoken, work.notify_due) = (paused, false);
         let device = self.server.as_ref().map(Server::device);
         let Some(queue) = device.and_then(|d| d.queues.get(index)).filter(|_| !paused) else {
             return Ok(None);

@@ -66,7 +66,7 @@ fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
             for round in 0..ROUNDS {
                 bell.wait();
                 while !sender.send(head(round), &[]).unwrap() {}
-                rung.store(sender.must_wake(), std::sync::atomic::Ordering::SeqCst);
+                rung.store(sender.take_wish(), std::sync::atomic::Ordering::SeqCst);
                 bell.wait();
             }
         });
@@ -156,6 +156,30 @@ fn counts_go_on_past_their_end() {
         assert_eq!(event.head.words[0], number);
         receiver.advance(&event);
         assert!(receiver.poll().unwrap().is_none());
+    }
+}
+
+#[test]
+fn channel_receiver_is_woken_once_for_each_sleep() {
+    let layout = Layout::new(16, 4096).unwrap();
+    for spares in [false, true] {
+        let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
+        if spares {
+            sender.spare();
+        }
+        for _ in 0..3 {
+            assert!(!receiver.ask());
+            let mut rings = 0;
+            for number in 0..5 {
+                assert!(sender.send(head(number), &[]).unwrap());
+                rings += usize::from(sender.take_wish());
+            }
+            assert_eq!(rings, 1, "spares: {spares}");
+            receiver.awake();
+            while let Some(event) = receiver.poll().unwrap() {
+                receiver.advance(&event);
+            }
+        }
     }
 }
 

@@ -25,10 +25,14 @@ counters! {
     transmit_packets => "transmit_packets_total",
     /// Data bytes that the guest sent.
     transmit_bytes => "transmit_bytes_total",
+    /// Empty messages that the guest sent to host processes; they are dropped.
+    transmit_empty => "transmit_drop_empty_total",
     /// Packets put in the guest's buffers.
     receive_packets => "receive_packets_total",
     /// Data bytes put in the guest's buffers.
     receive_bytes => "receive_bytes_total",
+    /// Empty messages that host processes sent to the guest; they are dropped.
+    receive_empty => "receive_drop_empty_total",
     /// Connects that the guest made or got, and that were let through.
     connects => "connects_total",
     /// Connects refused because nobody has the CID, or its device is not running.

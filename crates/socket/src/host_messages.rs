@@ -4,13 +4,17 @@
 //! of a guest's message are gathered first, and a process's message is copied aside until the
 //! guest has buffers for all of it. Both are bounded: by the credit that we give the guest, and by
 //! [`STAGED_BYTES_MAX`] for each port.
+//!
+//! Empty messages are dropped and counted, in either direction: a process reads one as the end of the
+//! connection, and an AF_VSOCK socket of Linux sends none.
 
-use causeway_fabric::{Context, PortId};
+use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, SEQ_EOM};
 
 use crate::conn::{Pending, Phase, Which};
+use crate::counters::bump;
 use crate::deliver::Blame;
 use crate::host::{HostEnd, host_end_of};
 use crate::limits::{HOST_MESSAGE_BYTES, STAGED_BYTES_MAX};
@@ -25,10 +29,6 @@ impl HostEnd {
     /// Sends a message, or keeps it until the process has room. `false`: the process is gone, or
     /// its socket takes no message of this size.
     fn send_message(&mut self, message: &[u8]) -> bool {
-        // An empty message looks like the end of the connection to a process.
-        if message.is_empty() {
-            return true;
-        }
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if self.out.is_empty() {
             match self.stream.send_bytes(message) {
@@ -87,6 +87,13 @@ impl Socket {
             return;
         }
         let message = std::mem::take(&mut end.partial);
+        if read.is_ok() && message.is_empty() {
+            // The process would read it as the end of the connection.
+            if let Some(seat) = self.seats.get_mut(from) {
+                bump(&mut seat.counters.transmit_empty);
+            }
+            return;
+        }
         if read.is_err() || !end.send_message(&message) {
             return self.end(cx, id, true);
         }
@@ -110,11 +117,23 @@ impl Socket {
             if !end.readable || end.read_done {
                 return Ok(Some(false));
             }
-            if *buffers == 0 {
+            cx.charge(cost::CALL_NS);
+            if *buffers == 0 || cx.is_over() {
                 return Ok(Some(true));
             }
             let len = match end.stream.message_bytes() {
                 Ok(Some(len)) if len > 0 => len,
+                Ok(Some(_)) if !end.stream.is_ended() => {
+                    // As AF_VSOCK sends nothing where an application sends no bytes.
+                    let taken = end.stream.receive_bytes(&mut []);
+                    if let Some(seat) = self.seats.get_mut(to) {
+                        bump(&mut seat.counters.receive_empty);
+                    }
+                    if taken.is_ok() {
+                        continue;
+                    }
+                    return self.process_silent(cx, id, which, taken.map(|got| got.is_some()));
+                }
                 other => {
                     return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
                 }

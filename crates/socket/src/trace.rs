@@ -105,6 +105,13 @@ fn decide(
             SocketKind::Stream => "SOCK_STREAM",
             SocketKind::Seqpacket => "SOCK_SEQPACKET",
         };
+        if kind == SocketKind::Seqpacket {
+            steps.push(
+                "empty messages are dropped: the process would read them as the end of the \
+                 connection"
+                    .into(),
+            );
+        }
         steps.push(format!(
             "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
              with {wanted}"

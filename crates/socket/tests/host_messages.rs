@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use causeway_attach::native::{SocketError, Sockets};
-use causeway_wire::vsock::Type;
+use causeway_wire::vsock::{Header, Op, SEQ_EOM, Type};
 use common::*;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -160,4 +160,45 @@ fn hostile_process_message_beyond_the_limit_ends_its_connection() {
     process.say(&[7; 150_000]);
     assert!(is_reset(guest.receive_message(id, PATIENCE)));
     assert!(rig.wait_notice("red", 3).contains("150000 bytes"));
+}
+
+#[test]
+fn vsock_empty_messages_of_a_guest_to_a_process_are_dropped_and_counted() {
+    let rig = Rig::new();
+    let mut guest = rig.port("red", 3);
+    let listening = listener(&rig.path("red-3.host_6"));
+    let of = |op, len| Header {
+        kind: Type::Seqpacket.raw(),
+        flags: if op == Op::Data { SEQ_EOM } else { 0 },
+        ..packet((3, 1), (2, 6), op, len)
+    };
+    common::send(&mut guest, &of(Op::Request, 0), &[]);
+    assert_eq!(next_op(&mut guest), Op::Response);
+    let process = Process::of(accept(&listening).unwrap());
+    common::send(&mut guest, &of(Op::Data, 0), &[]);
+    common::send(&mut guest, &of(Op::Data, 9), b"behind it");
+    assert_eq!(process.hear(), b"behind it");
+    assert_eq!(rig.counter("red", 3, "transmit_drop_empty_total"), 1);
+}
+
+#[test]
+fn vsock_empty_messages_of_a_process_to_a_guest_are_dropped_and_counted() {
+    let rig = Rig::new();
+    let mut guest = rig.sockets("red", 3);
+    let listening = listener(&rig.path("red-3.host_6"));
+    let id = guest.connect(Type::Seqpacket, 2, 6, PATIENCE).unwrap();
+    let process = Process::of(accept(&listening).unwrap());
+    for _ in 0..3 {
+        process.say(b"");
+    }
+    process.say(b"and back");
+    assert_eq!(guest.receive_message(id, PATIENCE).unwrap(), b"and back");
+    assert_eq!(rig.counter("red", 3, "receive_drop_empty_total"), 3);
+    // A message behind an empty one arrives before the end.
+    process.say(b"");
+    process.say(b"the last");
+    process.say(b"");
+    drop(process);
+    assert_eq!(guest.receive_message(id, PATIENCE).unwrap(), b"the last");
+    assert!(matches!(guest.receive_message(id, PATIENCE), Err(SocketError::Closed)));
 }

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod flood;
 pub mod hostile;
 pub mod init;
 pub mod limits;

@@ -1,7 +1,7 @@
 //! `/init` of a test guest, and the same traffic as a command on any machine.
 
 use causeway_guest_tool::transport::Target;
-use causeway_guest_tool::{client, hostile, init, serve};
+use causeway_guest_tool::{client, flood, hostile, init, serve};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +11,8 @@ const USAGE: &str = "usage:
   causeway-guest stream TARGET WRITE_BYTES MAX_BYTES LIMIT_MS
   causeway-guest half-close TARGET BYTES
   causeway-guest messages TARGET BYTES...
+  causeway-guest flood TARGET BYTES COUNT
+  causeway-guest sink TARGET PAUSE_US            (accepts one connection and reads it to its end)
   causeway-guest serve TARGET...
   causeway-guest hostile net|vsock CASE PEER     (in a guest, as root: PEER is a MAC or a CID)
   causeway-guest hostile last CASE PEER
@@ -50,6 +52,12 @@ fn command(arguments: &[String]) -> Result<String, String> {
         ["messages", target, sizes @ ..] => {
             let sizes = sizes.iter().map(|s| number(s)).collect::<Result<Vec<_>, _>>()?;
             json(client::messages(&target.parse()?, &sizes))
+        }
+        ["flood", target, bytes, count] => {
+            json(flood::flood(&target.parse()?, number(bytes)?, number(count)?))
+        }
+        ["sink", target, pause] => {
+            json(flood::sink(&target.parse()?, Duration::from_micros(number(pause)?)))
         }
         ["hostile", "rebind", kind] => json(hostile::rebind(kind)),
         ["hostile", "last", case, peer] => json(hostile::last(case, peer)),

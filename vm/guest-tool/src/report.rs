@@ -85,6 +85,26 @@ pub struct HalfClose {
     pub bytes: u64,
 }
 
+/// Writes or messages that were sent one way and read to their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flooded {
+    /// How many were sent.
+    pub writes: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Until the receiver's end, in milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// What a receiver read, every byte as it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sunk {
+    /// How many reads gave something: messages, where the socket keeps them apart.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

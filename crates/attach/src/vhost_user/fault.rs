@@ -224,6 +224,15 @@ pub enum Reason {
         /// The frontend's address.
         user: u64,
     },
+    /// A ring is set up, and no memory was granted: the frontend has no descriptor of the guest's.
+    #[error(
+        "queue {queue}: the frontend granted no memory: the guest's memory has no descriptor to \
+         share; use memory-backend-memfd with share=on"
+    )]
+    NoMemory {
+        /// The queue.
+        queue: usize,
+    },
     /// The ring cannot run as configured.
     #[error("queue {queue}: {source}")]
     Ring {

@@ -13,6 +13,7 @@ use landlock::{
 };
 
 use crate::config::Config;
+use crate::limits::{HOLDER_DEPTH_MIN, SYMLINKS_MAX};
 
 /// The newest rights that are handled; an older kernel handles fewer.
 const NEWEST: ABI = ABI::V5;
@@ -21,6 +22,8 @@ const READ: [&str; 12] = [
     "/dev", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/run", "/srv", "/sys", "/usr",
     "/var/lib",
 ];
+/// Files of the C library's resolver, which hosts replace by symbolic links to other directories.
+const RESOLVER: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
 /// Sockets of ports that are added while the daemon runs may be made there.
 const SOCKETS: [&str; 2] = ["/run", "/var/lib"];
 
@@ -54,9 +57,50 @@ fn readable(config: &Config) -> Vec<PathBuf> {
         [&link.certificate, &link.private_key, &link.authorities].into_iter().flatten()
     });
     let files = vnet.into_iter().flatten().chain(links).chain([&config.daemon.key_file]);
-    // Their directories: a renewed file may replace the one that is there.
-    paths.extend(files.filter_map(|file| parent(file)));
+    let files = files.map(PathBuf::as_path).chain(RESOLVER.map(Path::new));
+    paths.extend(files.flat_map(directories));
     paths
+}
+
+/// Returns the directories through which a file is reached, now and after it was renewed.
+///
+/// A rule of Landlock is bound to the inode that was opened for it, so a rule for the file itself
+/// ends when another file is renamed over it. The directories stay: that of the file, and where the
+/// file is a symbolic link (`live/cert.pem -> ../archive/cert1.pem`), those of each link and of its
+/// target. Where the directory itself is a link (`current -> releases/1`), its next target is
+/// another directory: those that hold the link and the target are added.
+fn directories(file: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut at = file.to_owned();
+    for _ in 0..SYMLINKS_MAX {
+        let Some(dir) = parent(&at) else { break };
+        found.extend(holders(&dir));
+        let target = std::fs::read_link(&at).map(|target| dir.join(target));
+        found.push(dir);
+        match target {
+            Ok(target) => at = target,
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+/// Returns the directories that hold a symbolic link to a directory, and what it leads to. `/` and
+/// the directories in it are no such: they would open too much.
+fn holders(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut at = dir.to_owned();
+    for _ in 0..SYMLINKS_MAX {
+        let Ok(target) = std::fs::read_link(&at) else { break };
+        let Some(holder) = parent(&at) else { break };
+        let target = holder.join(target);
+        found.extend([Some(holder), parent(&target)].into_iter().flatten());
+        at = target;
+    }
+    found.retain(|dir| {
+        std::fs::canonicalize(dir).is_ok_and(|dir| dir.components().count() >= HOLDER_DEPTH_MIN)
+    });
+    found
 }
 
 fn of_sockets() -> Vec<PathBuf> {
@@ -76,4 +120,49 @@ fn writable(config: &Config) -> Vec<PathBuf> {
 
 fn parent(path: &Path) -> Option<PathBuf> {
     path.parent().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn dir(name: &str) -> PathBuf {
+        let name = format!("causeway-files-{}-{name}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::canonicalize(dir).unwrap()
+    }
+
+    fn found(file: &Path) -> Vec<PathBuf> {
+        let found = directories(file);
+        found.iter().filter_map(|dir| std::fs::canonicalize(dir).ok()).collect()
+    }
+
+    #[test]
+    fn sandbox_reads_the_directories_of_links_and_of_their_targets() {
+        let dir = dir("links");
+        for sub in ["live/host", "archive/host", "releases/1"] {
+            std::fs::create_dir_all(dir.join(sub)).unwrap();
+        }
+        symlink("../../archive/host/cert1.pem", dir.join("live/host/cert.pem")).unwrap();
+        let live = found(&dir.join("live/host/cert.pem"));
+        assert_eq!(live, [dir.join("live/host"), dir.join("archive/host")]);
+        symlink("releases/1", dir.join("current")).unwrap();
+        let current = found(&dir.join("current/cert.pem"));
+        assert_eq!(current, [dir.clone(), dir.join("releases"), dir.join("releases/1")]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn sandbox_opens_no_directory_near_the_root_for_a_link_there() {
+        let dir = dir("root");
+        symlink("/", dir.join("root")).unwrap();
+        symlink("/proc", dir.join("proc")).unwrap();
+        assert_eq!(found(&dir.join("proc/cpuinfo")), [dir.clone(), PathBuf::from("/proc")]);
+        // A loop ends.
+        symlink("loop", dir.join("loop")).unwrap();
+        assert!(found(&dir.join("loop")).len() <= SYMLINKS_MAX);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

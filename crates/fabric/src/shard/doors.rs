@@ -90,8 +90,7 @@ impl Shard {
         for queue in 0..queues {
             let Some(port) = self.ports.get_mut(id) else { return };
             if port.queues.get(queue).is_some_and(|work| work.unwoken) {
-                let notified = port.notify(queue, self.now_ns);
-                self.notified(id, queue, notified);
+                self.notify_at_end(id, queue);
             }
         }
         self.settle();

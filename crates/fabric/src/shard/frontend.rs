@@ -194,8 +194,7 @@ impl Shard {
         if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
             return;
         }
-        let notified = port.notify(queue, self.now_ns);
-        self.notified(id, queue, notified);
+        self.notify_at_end(id, queue);
     }
 
     /// A guest was notified, or shown that it is to be.
@@ -373,6 +372,7 @@ fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;
         work.dirty = false;
+        work.notify_due = false;
         work.unwoken = false;
     }
     port.footprint = Footprint::default();

@@ -8,7 +8,8 @@
 //!
 //! Queues with work are *active* and served in turn, a bounded batch each. When a queue is empty
 //! its [`Pace`] says whether it is polled on or its doorbell armed ([`causeway_ring`] tells how
-//! none is missed). Per batch the guest is notified at most once per ring, and only if it asked.
+//! none is missed). Used entries are shown after each batch. The guest is notified at the end of the
+//! turn, at most once per ring, and only if it asked.
 //!
 //! # Budget
 //! Serving costs no system call but the notifications that guests asked for. A turn ends when its
@@ -93,6 +94,10 @@ pub struct Shard {
     /// What is left alone, and until when.
     alone: BTreeSet<(u64, PortId, Alone)>,
     dirty: Vec<(PortId, usize)>,
+    /// Queues whose guests are notified at the end of the turn.
+    notifications: Vec<(PortId, usize)>,
+    /// A turn is under way, at whose end guests are notified.
+    in_turn: bool,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
     /// Reported by the kernel and not handled yet.
@@ -128,6 +133,8 @@ impl Shard {
             sources: Sources::default(),
             alone: BTreeSet::new(),
             dirty: Vec::new(),
+            notifications: Vec::new(),
+            in_turn: false,
             woken: Vec::new(),
             faults: Vec::new(),
             events: VecDeque::new(),
@@ -238,8 +245,11 @@ impl Shard {
     pub fn look(&mut self) -> io::Result<()> {
         let taken = self.take_events();
         self.slice = Slice::counted(self.now_ns, u64::MAX);
+        self.in_turn = true;
         self.handle_events();
         self.tick();
+        self.in_turn = false;
+        self.notify();
         taken
     }
 
@@ -365,6 +375,7 @@ impl Shard {
     /// Returns what was done, and the slice with the time that it took.
     pub(crate) fn turn_for(&mut self, slice: Slice) -> (Turn, Slice) {
         self.slice = slice;
+        self.in_turn = true;
         let mut turn = Turn::default();
         if self.handle_events() {
             turn.events = 1;
@@ -400,6 +411,8 @@ impl Shard {
             }
         }
         self.service.turned();
+        self.in_turn = false;
+        self.notify();
         (turn, self.slice)
     }
 
@@ -455,8 +468,41 @@ impl Shard {
         }
     }
 
-    /// Does what services asked for while they were called: publish, wake, close.
+    /// Has a guest notified of a queue at the end of the turn.
+    fn notify_at_end(&mut self, id: PortId, queue: usize) {
+        let work = self.ports.get_mut(id).and_then(|port| port.queues.get_mut(queue));
+        if let Some(work) = work
+            && !std::mem::replace(&mut work.notify_due, true)
+        {
+            self.notifications.push((id, queue));
+        }
+    }
+
+    /// Notifies the guests that are to be notified of the turn.
+    fn notify(&mut self) {
+        // Closing a port that cost too much may show others used entries.
+        while !self.notifications.is_empty() {
+            for (id, queue) in std::mem::take(&mut self.notifications) {
+                let Some(port) = self.ports.get_mut(id) else { continue };
+                if port.queues.get(queue).is_some_and(|work| work.notify_due) {
+                    let notified = port.notify(queue, self.now_ns);
+                    self.notified(id, queue, notified);
+                }
+            }
+            self.settle_batch();
+        }
+    }
+
+    /// Does what services asked for while they were called: publish, wake, close. Outside of a turn
+    /// guests are notified at once.
     fn settle(&mut self) {
+        self.settle_batch();
+        if !self.in_turn {
+            self.notify();
+        }
+    }
+
+    fn settle_batch(&mut self) {
         loop {
             // What was sent is shown as used before it is shown as received: should this process
             // die in between, a frame is lost, which may be, and not carried twice.
@@ -472,14 +518,18 @@ impl Shard {
                     work.worked_ns = self.now_ns;
                 }
                 port.judge(queue, &self.pacing, self.now_ns);
-                let shown = port.publish(queue, self.now_ns);
+                let shown = port.publish(queue);
                 // Mostly a system call, by which the driver is notified.
                 self.slice.charge(cost::CALL_NS);
                 if port.memory_lost() {
                     // Others may have sent to a guest that has not rung since.
                     self.faults.push((id, frontend::MEMORY_LOST.into()));
                 }
-                self.notified(id, queue, shown);
+                match shown {
+                    Ok(true) => self.notify_at_end(id, queue),
+                    Ok(false) => {}
+                    Err(error) => self.notified(id, queue, Err(error)),
+                }
                 self.look_at_memory(id);
             }
             self.dirty.clear();

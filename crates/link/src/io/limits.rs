@@ -82,6 +82,9 @@ pub const TAG_BYTES: usize = 4;
 /// Length of the addresses and a tag, in bytes.
 pub const TAGGED_HEADER: usize = 16;
 
+/// Time between the close of a link that is opened anew and its opening, in nanoseconds; 10 ms: its
+/// group lets go of the socket meanwhile.
+pub const REOPEN_NS: u64 = 10_000_000;
 /// Time until a link that could not be opened is opened again, in nanoseconds; 1 s. Twice that each
 /// time...
 pub const OPEN_AGAIN_NS_MIN: u64 = 1_000_000_000;

@@ -13,7 +13,7 @@ use causeway_fabric::{Context, Progress, Served};
 
 use super::limits::{
     LOOKUP_NS_MAX, LOOKUP_NS_MIN, LOOKUPS_WAITING_MAX, OPEN_AGAIN_NS_MAX, OPEN_AGAIN_NS_MIN,
-    OPENS_PER_TICK_MAX,
+    OPENS_PER_TICK_MAX, REOPEN_NS,
 };
 use super::names::{self, Answer};
 use super::open::read_key;
@@ -34,6 +34,12 @@ impl Unopened {
     pub fn new(reason: String, now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(OPEN_AGAIN_NS_MIN);
         Self { reason, again_ns, pause_ns: OPEN_AGAIN_NS_MIN }
+    }
+
+    /// Of a link that was open until now.
+    fn anew(now_ns: u64) -> Self {
+        let again_ns = now_ns.saturating_add(REOPEN_NS);
+        Self { reason: "it is opened anew".into(), again_ns, pause_ns: REOPEN_NS }
     }
 
     fn failed(&mut self, reason: String, now_ns: u64) {
@@ -306,7 +312,7 @@ impl Links {
         self.pending_ns = self.pending_deadline();
     }
 
-    /// Opens a link anew, to a peer at another address if one is given.
+    /// Closes a link and has it opened anew soon, to a peer at another address if one is given.
     fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
@@ -316,9 +322,13 @@ impl Links {
             link.spec = link.spec.with_remote(to);
         }
         (link.source, link.tunnel) = (NO_SOURCE, None);
-        link.unopened = Some(Unopened::new(String::new(), cx.now_ns));
+        link.unopened = Some(Unopened::anew(cx.now_ns));
+        // The carrier shares the socket, whose address is free when the group has let go of it.
+        if link.inbox.to.demand(Message::Carrier(id, Box::new(Closed))).is_err() {
+            log::error!(link = link.spec.name.as_str(); "its group takes no messages");
+        }
         self.forget_unused();
-        self.open_late(cx, id);
+        self.pending_ns = self.pending_deadline();
     }
 }
 

@@ -63,6 +63,16 @@ pub fn must_wake_sparing<W: Words>(words: &W, sleeps: usize) -> bool {
     words.load(sleeps, Ordering::Relaxed) != 0
 }
 
+/// As [`take_wish`], without its fence.
+#[inline]
+pub fn take_wish_sparing<W: Words>(words: &W, sleeps: usize) -> bool {
+    let wanted = must_wake_sparing(words, sleeps);
+    if wanted {
+        awake(words, sleeps);
+    }
+    wanted
+}
+
 /// The first half of [`ask`], of any number of channels: asks at `sleeps`. Says whether
 /// [`Words::far_fence`] is needed before the other half, [`look`]; else all is done that is.
 pub fn wish<W: Words>(words: &W, sleeps: usize, spares: usize) -> bool {

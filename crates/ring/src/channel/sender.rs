@@ -238,11 +238,16 @@ impl Sender {
         self.spares = true;
     }
 
-    /// As [`Self::must_wake`], for who wakes by more than a doorbell: once for each time that the
-    /// other side asks.
+    /// As [`Self::must_wake`], but true once for each time that the receiver asks: a receiver whose
+    /// doorbell is expensive to ring costs its sender one ring for each sleep.
     #[inline]
     pub fn take_wish(&self) -> bool {
-        handshake::take_wish(&self.area, self.places.receiver_sleeps())
+        let sleeps = self.places.receiver_sleeps();
+        if self.spares {
+            handshake::take_wish_sparing(&self.area, sleeps)
+        } else {
+            handshake::take_wish(&self.area, sleeps)
+        }
     }
 
     /// Before sleeping because there is no room for `len` bytes: asks to be woken, and looks once

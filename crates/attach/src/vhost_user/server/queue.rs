@@ -282,6 +282,9 @@ impl VirtQueue {
     /// Guest addresses of the descriptor table, the available and the used ring.
     fn place(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
         let queue = self.index;
+        if map.regions().is_empty() {
+            return Err(Reason::NoMemory { queue });
+        }
         let guest =
             |part, user| map.user_to_guest(user).ok_or(Reason::RingAddress { queue, part, user });
         Ok((

@@ -485,7 +485,7 @@ impl<D: Bell> Channels<D> {
                 if link.told >= STREAM_MESSAGES_MIN {
                     link.sender.stream();
                 }
-                if link.sender.must_wake() {
+                if link.sender.take_wish() {
                     link.bell.ring();
                 }
                 Ok(())

@@ -177,7 +177,9 @@ impl Backend {
     fn wake(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         for index in 0..self.device.queues.len() {
             match self.settle(index, events) {
-                Ok(()) | Err(Reason::RingAddress { .. } | Reason::Ring { .. }) => {}
+                Ok(())
+                | Err(Reason::NoMemory { .. } | Reason::RingAddress { .. } | Reason::Ring { .. }) =>
+                    {}
                 Err(reason) => return Err(reason),
             }
         }

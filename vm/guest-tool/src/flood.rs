@@ -1,0 +1,112 @@
+//! One-way traffic of many small writes or messages, and the receiver that counts them.
+//!
+//! A receiver of SEQPACKET messages reads them at its own pace and sends nothing back: its kernel
+//! queues each message with its overhead, and tells the sender of its credit when it sees fit.
+
+use crate::limits::{CONNECT, MAX_WRITE_BYTES};
+use crate::pattern::Pattern;
+use crate::report::{Flooded, Sunk};
+use crate::transport::{Target, prepare};
+use socket2::Socket;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Both sides know the pattern.
+const SEED: u64 = 7;
+/// Between two tries to connect.
+const AGAIN: Duration = Duration::from_millis(50);
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Where the pattern begins in write or message `number`, of which `bytes` came before: messages
+/// are checked by their numbers, so that a lost one shows.
+fn offset(target: &Target, number: u64, bytes: u64) -> u64 {
+    if matches!(target, Target::SeqPacket(..)) { number } else { bytes }
+}
+
+/// Sends `count` writes or messages of `bytes` each, shuts down the sending half and waits for the
+/// receiver's end.
+///
+/// # Errors
+/// Any failing socket call, and a message that was sent in part.
+pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<Flooded> {
+    if bytes == 0 || bytes > MAX_WRITE_BYTES {
+        return Err(invalid(format!("a flood of {bytes} bytes a write: out of range")));
+    }
+    let socket = connect(target)?;
+    let pattern = Pattern::new(SEED);
+    let start = Instant::now();
+    let elapsed_ms = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let failed = |number: u64, error: io::Error| {
+        let text = format!("after {number} writes and {} ms: {error}", elapsed_ms());
+        io::Error::new(error.kind(), text)
+    };
+    let mut sent = 0;
+    for number in 0..count {
+        let part = pattern.at(offset(target, number, sent), bytes);
+        let mut done = 0;
+        while done < bytes {
+            match socket.send(&part[done..]) {
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(number, error)),
+            }
+            if done < bytes && matches!(target, Target::SeqPacket(..)) {
+                return Err(invalid(format!("message {number} was sent in part")));
+            }
+        }
+        sent += bytes as u64;
+    }
+    socket.shutdown(Shutdown::Write).map_err(|error| failed(count, error))?;
+    match (&socket).read(&mut [0]).map_err(|error| failed(count, error))? {
+        0 => Ok(Flooded { writes: count, bytes: sent, elapsed_ms: elapsed_ms() }),
+        _ => Err(invalid("the receiver sent something".into())),
+    }
+}
+
+/// The receiver may not listen yet.
+fn connect(target: &Target) -> io::Result<Socket> {
+    let start = Instant::now();
+    loop {
+        match target.connect() {
+            Err(_) if start.elapsed() < CONNECT => thread::sleep(AGAIN),
+            connected => return connected,
+        }
+    }
+}
+
+/// Accepts one connection and reads it to its end, with a pause after each read.
+///
+/// # Errors
+/// Any failing socket call, a changed byte, and a message that is lost, cut or joined.
+pub fn sink(target: &Target, pause: Duration) -> io::Result<Sunk> {
+    let (socket, _) = target.listen()?.accept()?;
+    prepare(target, &socket)?;
+    let pattern = Pattern::new(SEED);
+    let mut buffer = vec![0; 256 << 10];
+    let (mut reads, mut bytes) = (0, 0);
+    loop {
+        let got = match (&socket).read(&mut buffer) {
+            Ok(0) => return Ok(Sunk { reads, bytes }),
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let text = format!("after {reads} reads and {bytes} bytes: {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+        };
+        let at = offset(target, reads, bytes);
+        pattern
+            .check(at, &buffer[..got])
+            .map_err(|wrong| invalid(format!("read {reads}, byte {bytes}: {wrong}")))?;
+        reads += 1;
+        bytes += got as u64;
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
+    }
+}
