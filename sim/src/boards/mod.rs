@@ -5,6 +5,7 @@
 //! and look away, daemons die. Then all is well, and whoever is there hears everybody else. The
 //! boards are the product's own, with their sockets; time is the world's.
 
+mod folder;
 mod net;
 mod process;
 
@@ -20,6 +21,7 @@ use crate::rng::Rng;
 use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
 use crate::world::{Outcome, Wish, descriptors, left_open};
+use folder::Folder;
 use net::{Net, Weather, home};
 use process::{LEN_MAX, Process, nic};
 
@@ -49,6 +51,7 @@ struct Boards {
     now: u64,
     hosts: Vec<Host>,
     net: Net,
+    folder: Folder,
     pacing: Pacing,
     /// Boards know each other from the beginning.
     named: bool,
@@ -76,7 +79,8 @@ impl Boards {
         let net = Net::new(count, Rng::new(rng.number()))?;
         let (named, hosts) = (rng.chance(60), Vec::new());
         let (now, lives, looks_at) = (1_000_000_000, 0, 0);
-        let mut world = Self { now, hosts, net, pacing, named, lives, looks_at };
+        let folder = Folder::new()?;
+        let mut world = Self { now, hosts, net, folder, pacing, named, lives, looks_at };
         for board in 0..count {
             let stage = world.stage(board, count)?;
             world.hosts.push(Host { stage, processes: Vec::new() });
@@ -99,7 +103,7 @@ impl Boards {
         stage.add(PortSpec {
             name,
             group,
-            socket: "/staged".into(),
+            socket: self.folder.socket(board),
             access: Default::default(),
             memory_max: None,
             kind: PortKind::Mx(spec),

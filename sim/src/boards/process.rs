@@ -84,6 +84,8 @@ pub struct Process {
     sender: Sender,
     receiver: Receiver,
     bell: OwnedFd,
+    /// Held as long as the endpoint is open.
+    _lock: OwnedFd,
     asleep: bool,
     /// What it could not ask for had so many bytes.
     full: Option<usize>,
@@ -127,7 +129,8 @@ impl Process {
         };
         ask(&mut local, Ask::Open { tag: 1, endpoint: at.guest, key: KEY }, vec![])?;
         let (tell, fds) = hear(&mut local, stage)?;
-        let Ok([file, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+        // The file, the bell, and the lock of an endpoint that the next daemon awaits.
+        let Ok([file, bell, lock]) = <[OwnedFd; 3]>::try_from(fds) else {
             return Err(failed(format!("no endpoint: {tell:?}")));
         };
         let len = layout().bytes();
@@ -155,6 +158,7 @@ impl Process {
             sender,
             receiver,
             bell,
+            _lock: lock,
             asleep: false,
             full: None,
             token: 0,

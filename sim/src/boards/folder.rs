@@ -1,0 +1,32 @@
+//! The folder of a world, in which daemons and processes leave files for the next daemon.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A folder that is removed with its world.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Creates a folder of which no other world of this process or of another knows.
+    pub fn new() -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("causeway-sim-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    /// Returns the path of a board's socket.
+    pub fn socket(&self, board: usize) -> PathBuf {
+        self.0.join(format!("board-{board}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
