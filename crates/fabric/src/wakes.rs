@@ -89,7 +89,9 @@ impl Wakes {
     /// Counts a call that took so much more of this thread's own time than usual.
     fn settle(&mut self, now_ns: u64, excess_ns: u64) -> Verdict {
         self.measured = self.measured.saturating_sub(1);
-        if self.owe(now_ns, excess_ns) <= WAKE_BURST_NS {
+        // An account is that of all processes of a user: the descriptor of this call is expensive, or
+        // that of another call was.
+        if self.owe(now_ns, excess_ns) <= WAKE_BURST_NS || excess_ns == 0 {
             return Verdict::Fine;
         }
         if now_ns.saturating_sub(self.struck_ns) > WAKE_STRIKES_NS {
@@ -134,6 +136,15 @@ mod tests {
         for call in 0..1_000_000_u64 {
             assert_eq!(wakes.settle(call * WAKE_USUAL_NS, 0), Verdict::Fine);
         }
+    }
+
+    #[test]
+    fn wakes_that_are_usual_are_free_beside_expensive_ones_of_the_same_owner() {
+        let mut wakes = Wakes::default();
+        let verdicts: Vec<_> = (1..=WAKE_STRIKES_MAX).map(|_| wakes.settle(MS, 50 * MS)).collect();
+        assert_eq!(verdicts.last(), Some(&Verdict::Excess));
+        assert_eq!(wakes.settle(MS, 0), Verdict::Fine);
+        assert_eq!(wakes.settle(MS, 1), Verdict::Excess);
     }
 
     #[test]
