@@ -22,6 +22,7 @@ pub mod capture;
 pub mod carrier;
 mod charged;
 pub mod control;
+mod date;
 mod dispatcher;
 pub mod fabric;
 mod footprint;
@@ -50,6 +51,7 @@ pub mod udp;
 pub mod wakes;
 mod watch;
 
+pub use date::date;
 pub use fabric::{Fabric, Handle, Maker, Options, Turned};
 pub use loglimit::LogLimit;
 pub use pace::{Mode, Pacing, Policy};

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_fabric::Name;
+use causeway_fabric::{Name, date};
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
@@ -87,17 +87,7 @@ fn expiry(seconds: i64) -> String {
 
 /// Seconds since 1970 as `2026-11-21`, in UTC; as a number before that.
 fn day(seconds: i64) -> String {
-    let Ok(since) = u64::try_from(seconds) else { return seconds.to_string() };
-    // Whole years of the Gregorian calendar, counted from 1 March, in eras of 400.
-    let days = since / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    u64::try_from(seconds).map_or_else(|_| seconds.to_string(), date)
 }
 
 /// Everything about one link, for people.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use causeway_fabric::date;
 use log::Record;
 use log::kv::{self, Key, Value, VisitSource};
 
@@ -84,20 +85,11 @@ fn write_escaped(line: &mut String, text: &str) {
     }
 }
 
-/// Seconds since 1970 as `2026-11-21T20:34:05.123Z` (the civil-from-days method over
-/// 400-year eras that start on 1 March).
+/// Seconds since 1970 as `2026-11-21T20:34:05.123Z`.
 fn utc(seconds: u64, millis: u32) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let day = days + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
+    let second = seconds % 86_400;
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    format!("{}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", date(seconds))
 }
 
 #[cfg(test)]
