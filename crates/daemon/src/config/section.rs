@@ -144,14 +144,7 @@ impl<'a, 'i> Section<'a, 'i> {
         key: &str,
         problems: &mut Problems,
     ) -> Option<At<T>> {
-        let At { value, span } = self.string(key, problems)?;
-        match value.parse() {
-            Ok(value) => Some(At { value, span }),
-            Err(error) => {
-                problems.add(span, format!("key {key:?}: {error}"));
-                None
-            }
-        }
+        parse(key, self.string(key, problems)?, problems)
     }
 
     /// An array of strings of one form.
@@ -232,13 +225,7 @@ impl<'a, 'i> Section<'a, 'i> {
                 return None;
             }
         };
-        match text.parse() {
-            Ok(parsed) => Some(At { value: parsed, span: value.span() }),
-            Err(error) => {
-                problems.add(value.span(), format!("key {key:?}: {error}"));
-                None
-            }
-        }
+        parse(key, At { value: text, span: value.span() }, problems)
     }
 
     /// `true` or `false`.
@@ -296,6 +283,21 @@ pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
         Some(near) => format!("{place}: unknown key {name:?}; did you mean {near:?}?"),
         None => {
             format!("{place}: unknown key {name:?}; expected one of {}", known.join(", "))
+        }
+    }
+}
+
+/// Parses a value, or notes what its form expected.
+fn parse<T: FromStr<Err: Display>>(
+    key: &str,
+    At { value, span }: At<String>,
+    problems: &mut Problems,
+) -> Option<At<T>> {
+    match value.parse() {
+        Ok(value) => Some(At { value, span }),
+        Err(error) => {
+            problems.add(span, format!("key {key:?}: {error}"));
+            None
         }
     }
 }
