@@ -18,7 +18,7 @@ use super::parcel::{Parcel, Place};
 use super::send::Waiting;
 use super::service::key_of;
 use super::{Book, CONTROL, Env, Errno, Name, Rdm};
-use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EINVAL};
+use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EINVAL};
 use crate::errno::of_status;
 use crate::limits::{CONNECT_AT_ONCE, CONNECT_NS, CONNECT_PAST_NS, CONNECT_TRIES};
 
@@ -204,10 +204,7 @@ impl Rdm {
             }
             peer.reach = Reach::Known(partner);
             for message in std::mem::take(&mut peer.waiting) {
-                let operation = message.operation();
-                if self.hand_over(env, partner, message, false).is_err() {
-                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
-                }
+                self.hand_over_late(env, partner, message);
             }
         }
     }
@@ -373,10 +370,7 @@ impl Rdm {
         if let Some(partner) = right {
             peer.reach = Reach::Known(partner);
             for message in waiting {
-                let operation = message.operation();
-                if self.hand_over(env, partner, message, false).is_err() {
-                    self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
-                }
+                self.hand_over_late(env, partner, message);
             }
             self.part_again(at);
             return;

@@ -21,7 +21,7 @@ use super::operation::Task;
 use super::parcel::{Parcel, Place};
 use super::send::Waiting;
 use super::{CONTROL, Env, Errno, Rdm};
-use crate::abi::{FI_EHOSTUNREACH, FI_EINVAL};
+use crate::abi::FI_EINVAL;
 use crate::errno::of_status;
 use crate::limits::{AHEAD_BYTES_MAX, AHEAD_MAX};
 
@@ -113,9 +113,7 @@ impl Rdm {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let Some(operation) = self.operations.named(name) else { return };
         let Some(message) = self.later.take(source, operation) else { return };
-        if self.hand_over(env, partner, message, false).is_err() {
-            self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
-        }
+        self.hand_over_late(env, partner, message);
     }
 
     /// Asks who told of a message, and holds it, for it.

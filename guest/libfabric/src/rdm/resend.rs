@@ -22,7 +22,7 @@ use super::operation::Task;
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::send::{HELD, NOTICE, UNNAMED, Waiting};
 use super::{BODY, CONTROL, Env, NAME_MASK, Rdm, SPACES};
-use crate::abi::{FI_EHOSTUNREACH, FI_EIO};
+use crate::abi::FI_EIO;
 use crate::errno::of_status;
 use crate::limits::BODIES_LOST_MAX;
 
@@ -325,10 +325,7 @@ impl Rdm {
             }
         }
         for message in waiting {
-            let operation = message.operation();
-            if self.hand_over(env, partner, message, false).is_err() {
-                self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
-            }
+            self.hand_over_late(env, partner, message);
         }
         self.flush(env, source, partner);
     }

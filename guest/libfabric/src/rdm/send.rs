@@ -10,7 +10,7 @@ use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
 use super::tally::count;
 use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
-use crate::abi::{FI_EAGAIN, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
+use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
 use crate::errno::of_status;
 use crate::limits::{MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
@@ -285,6 +285,14 @@ impl Rdm {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Hands over a message whose call has returned: an error ends its operation.
+    pub(super) fn hand_over_late(&mut self, env: Env<'_>, partner: Partner, message: Waiting) {
+        let operation = message.operation();
+        if self.hand_over(env, partner, message, false).is_err() {
+            self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
+        }
     }
 
     #[inline]
