@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
-use causeway_fabric::control::LinkState;
-use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
 use causeway_fabric::{Handle, Turned};
-use causeway_link::PrivateKey;
+use causeway_model::LinkState;
+use causeway_model::keys::PrivateKey;
+use causeway_model::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
 
 use crate::effort::Effort;
 use crate::peers::underlay::{Ends, Underlay, Way};

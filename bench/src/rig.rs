@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{
     NET_HEADER_BYTES, NativeError, NetOptions, NetPort, VsockOptions, VsockPort,
 };
-use causeway_fabric::control::{Answer, Command, LinkState, PortView};
-use causeway_fabric::spec::{
-    LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec,
-};
-use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing, Policy};
+use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing};
+use causeway_model::PollPolicy;
+use causeway_model::{Answer, Command, LinkState, PortView};
+use causeway_model::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 
 use crate::pin::{CLIENT, SERVER, pin};
 use crate::sweep::PREFIX;
@@ -44,7 +43,7 @@ pub fn services() -> [Maker; 4] {
 
 /// Idle queues are polled for `spin` before the dispatcher parks; not at all for zero.
 pub fn polling(spin: Duration) -> Pacing {
-    let policy = if spin.is_zero() { Policy::GuestDriven } else { Policy::VmmDriven };
+    let policy = if spin.is_zero() { PollPolicy::GuestDriven } else { PollPolicy::VmmDriven };
     let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
     Pacing { policy, spin_ns, ..Pacing::default() }
 }
@@ -147,7 +146,7 @@ impl Rig {
         }));
     }
 
-    fn path(&self, name: &causeway_fabric::Name) -> PathBuf {
+    fn path(&self, name: &causeway_model::Name) -> PathBuf {
         self.dir.join(name.as_str())
     }
 

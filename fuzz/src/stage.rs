@@ -3,7 +3,8 @@
 mod frames;
 mod packets;
 
-use causeway_fabric::{Name, Pacing, Policy};
+use causeway_fabric::Pacing;
+use causeway_model::{Name, PollPolicy};
 
 pub use frames::{run as frames, seeds as frames_seeds};
 pub use packets::{run as packets, seeds as packets_seeds};
@@ -12,7 +13,7 @@ pub use packets::{run as packets, seeds as packets_seeds};
 const STEPS_MAX: usize = 128;
 
 const PACING: Pacing =
-    Pacing { policy: Policy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
+    Pacing { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name")

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{About, answer};
 use causeway_daemon::config::{Config, ConfigError, Surroundings};
-use causeway_daemon::draft::place::pretend;
 use causeway_daemon::http::request;
 use causeway_daemon::peer::Peer;
+use causeway_model::draft::place::pretend;
 
 use crate::model::Model;
 

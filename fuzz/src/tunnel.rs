@@ -8,7 +8,8 @@ use causeway_link::framing::Deframer;
 use causeway_link::limits::{
     ADDRESSES_MAX, FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAME_BYTES_MAX,
 };
-use causeway_link::{Config, Hub, Moment, PrivateKey, PublicKey, Sink, What};
+use causeway_link::{Config, Hub, Moment, Sink, What};
+use causeway_model::keys::{PrivateKey, PublicKey};
 use causeway_wire::tunnel::record::{self, Fragment};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
 use causeway_wire::{vnet_stream, vxlan};

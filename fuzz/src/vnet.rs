@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_daemon::draft::place::pretend;
 use causeway_daemon::fabric::Fabric as _;
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::session::{House, Session};
 use causeway_daemon::vnet::{file, parse, print};
-use causeway_fabric::Name;
-use causeway_fabric::control::Command;
+use causeway_model::Command;
+use causeway_model::Name;
+use causeway_model::draft::place::pretend;
 
 use crate::model::Model;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use causeway_attach::native::{Client, Frontend, NativeError};
 use causeway_attach::vhost_user::FrontendReq;
-use causeway_fabric::Name;
+use causeway_model::Name;
 
 use crate::bells::Bells;
 use crate::event::{Event, Place};

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_attach::native::{
     Client, NativeError, NetOptions, NetPort, Pump, VsockOptions, VsockPort,
 };
-use causeway_fabric::control::{CommandError, PortView};
-use causeway_fabric::spec::{Mac, NetSpec, PortKind, PortSpec, VsockSpec};
-use causeway_fabric::{Name, Pacing, Service, Shard};
+use causeway_fabric::{Pacing, Service, Shard};
+use causeway_model::Name;
+use causeway_model::{CommandError, PortView};
+use causeway_model::{Mac, NetSpec, PortKind, PortSpec, VsockSpec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// Turns of the shard for each time that a frontend waits for an answer.

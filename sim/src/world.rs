@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_fabric::{Pacing, Policy};
+use causeway_fabric::Pacing;
+use causeway_model::PollPolicy;
 use causeway_wire::virtio::{
     VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, mask,
 };
@@ -73,7 +74,7 @@ pub fn pieces(rng: &mut Rng, ring_size: u16, choices: &[Option<u32>]) -> Option<
 }
 
 fn pacing(rng: &mut Rng) -> Pacing {
-    let policy = rng.pick(&[Policy::Adaptive, Policy::GuestDriven, Policy::VmmDriven]);
+    let policy = rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
     Pacing { policy, spin_ns: rng.below(200_000), period_ns: 1_000_000, ..Pacing::default() }
 }
 

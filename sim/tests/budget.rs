@@ -2,7 +2,8 @@
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::{Name, Pacing};
+use causeway_fabric::Pacing;
+use causeway_model::Name;
 use causeway_sim::Stage;
 use causeway_sim::stage::{net_spec, plain_net};
 

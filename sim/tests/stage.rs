@@ -1,7 +1,8 @@
 //! The stage itself: nothing happens in it that nobody asked for.
 
 use causeway_attach::native::{NetOptions, VsockOptions};
-use causeway_fabric::{Name, Pacing, Policy};
+use causeway_fabric::Pacing;
+use causeway_model::{Name, PollPolicy};
 use causeway_sim::stage::{Stage, net_spec, plain_net, vsock_spec};
 
 fn name(text: &str) -> Name {
@@ -9,7 +10,7 @@ fn name(text: &str) -> Name {
 }
 
 const PACING: Pacing =
-    Pacing { policy: Policy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
+    Pacing { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
 
 fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]

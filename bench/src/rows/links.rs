@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use causeway_attach::native::NET_HEADER_BYTES;
 use causeway_ethernet::route::Routes;
-use causeway_fabric::orders::Forwarding;
-use causeway_fabric::spec::{MacMatch, RouteEnd, RouteSpec};
-use causeway_fabric::{Mac, Name};
+use causeway_model::Forwarding;
+use causeway_model::{Mac, Name};
+use causeway_model::{MacMatch, RouteEnd, RouteSpec};
 use causeway_wire::ethernet;
 
 use super::ethernet::frame;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use causeway_fabric::Mac;
-use causeway_fabric::spec::{MxSpec, MxUdp, PortKind};
+use causeway_model::Mac;
+use causeway_model::{MxSpec, MxUdp, PortKind};
 
 use crate::effort::Effort;
 use crate::floor::bare_ring_us;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::VsockPort;
-use causeway_fabric::spec::{RuleAction, RuleSpec};
+use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::{Header, Op};
 
 use super::ethernet::{Pair, frame, options as net_options};

@@ -1,7 +1,7 @@
 //! Tenants whose work is expensive for the dispatcher, beside which another tenant is measured.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
-use causeway_fabric::spec::{PortKind, VsockSpec};
+use causeway_model::{PortKind, VsockSpec};
 use causeway_wire::ethernet::BROADCAST;
 use causeway_wire::virtio_net::{
     GSO_TCPV4, HDR_F_NEEDS_CSUM, Header, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_fabric::spec::Dscp;
+use causeway_model::Dscp;
 use serde::Deserialize;
 
 /// A port.

@@ -5,16 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::spec::{Mode, PortSpec, SocketPermissions, message_socket};
+use causeway_model::Name;
+use causeway_model::{Answer, Command, CommandError, PortState, PortView};
+use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
 use crate::config::Config;
-use crate::draft::place;
 use crate::sandbox::explain;
+use causeway_model::draft::place;
 
 /// Whoever carries out commands: the dispatcher, or a model of it in the tests.
 pub trait Fabric: Send + Sync {
@@ -170,7 +170,7 @@ impl SocketOwner {
     fn give(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
         let owner = given.owner.as_deref().map(user_id).transpose()?;
         let group = given.group.as_deref().map(group_id).transpose()?;
-        let mode = given.mode.map(|Mode(mode)| mode).or(self.mode);
+        let mode = given.mode.map(|FileMode(mode)| mode).or(self.mode);
         give(path, mode, (owner, group.or(self.group)))
     }
 }

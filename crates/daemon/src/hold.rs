@@ -11,17 +11,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command, CommandError, PortView};
-use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_holder::client::{Client, HoldError};
 use causeway_holder::holder::dir_of;
 use causeway_holder::protocol::HeldPort;
+use causeway_model::Name;
+use causeway_model::{Answer, Command, CommandError, PortView};
+use causeway_model::{PortKind, PortSpec};
 use causeway_socket::ledger::HELD_EXTENSION;
 
 use crate::config::Hold;
 use crate::fabric::Fabric;
-use crate::limits::SOCKET_PATH_BYTES_MAX;
+use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 /// The holder's program, beside causewayd's own.
 const PROGRAM: &str = "causeway-holder";

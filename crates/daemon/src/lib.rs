@@ -10,7 +10,6 @@ pub mod api;
 pub mod args;
 pub mod config;
 pub mod directory;
-pub mod draft;
 pub mod fabric;
 pub mod hold;
 pub mod http;

@@ -11,13 +11,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_fabric::control::Command;
+use causeway_model::Command;
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
 use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
-use crate::draft::mac::warn_without_identity;
-use crate::draft::place::resolve;
 use crate::fabric::{Fabric, SocketOwner, apply, close_all, close_all_but_held, has_held_guests};
 use crate::hold::{Holding, Starter};
 use crate::http::server::{Handler, Server};
@@ -32,6 +30,8 @@ use crate::vnet;
 use crate::vnet::password::Password;
 use crate::vnet::server::Patience;
 use crate::vnet::session::House;
+use causeway_model::draft::mac::warn_without_identity;
+use causeway_model::draft::place::resolve;
 
 /// Why the daemon cannot start, in a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -289,7 +289,7 @@ fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Re
     let (fabric, notify) = (fabric.clone(), notify.clone());
     let feed = move || {
         loop {
-            if fabric.call(causeway_fabric::control::Command::DispatcherList).is_ok() {
+            if fabric.call(causeway_model::Command::DispatcherList).is_ok() {
                 notify.send("WATCHDOG=1");
             }
             thread::sleep(period);

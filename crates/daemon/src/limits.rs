@@ -31,16 +31,6 @@ pub const STOP_REPLY_GRACE: Duration = Duration::from_millis(200);
 pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Problems reported from one configuration file.
 pub const PROBLEMS_MAX: usize = 20;
-/// Bytes of a Unix socket's path (`sun_path` less its end mark, unix(7)).
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-
-/// Bytes of a host's name (RFC 1035, 2.3.4).
-pub const HOST_BYTES_MAX: usize = 253;
-/// Addresses of one host name that are looked at.
-pub const RESOLVED_MAX: usize = 16;
-
-/// Bytes of a machine's identity (machine-id(5): 32 digits and a line feed), with some to spare.
-pub const MACHINE_ID_BYTES_MAX: u64 = 64;
 
 /// Bytes of one line of the VNET language, without its end.
 pub const VNET_LINE_BYTES_MAX: usize = 256;

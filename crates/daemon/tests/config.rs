@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use causeway_daemon::config::{Config, Surroundings};
-use causeway_fabric::spec::Dscp;
+use causeway_model::Dscp;
 
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
@@ -241,7 +241,7 @@ fn boards_on_networks_are_printed_as_they_are_read() {
     let config = parse(&port(text)).unwrap();
     let printed = config.to_toml();
     assert_eq!(parse(&printed).unwrap().ports, config.ports, "{printed}");
-    let causeway_fabric::spec::PortKind::Mx(mx) = &config.ports[0].kind else { panic!() };
+    let causeway_model::PortKind::Mx(mx) = &config.ports[0].kind else { panic!() };
     assert_eq!(mx.interface.as_deref(), Some("eth0"));
     assert_eq!(mx.peers[0].name.as_deref(), Some("host1:0"));
     assert_eq!((mx.peers.len(), &mx.peers[1].name), (2, &None));
@@ -483,7 +483,7 @@ fn the_mtu_is_what_the_groups_links_carry() {
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
         let config = parse(&format!("{HEAD}{port}{link}")).unwrap();
         match &config.ports[0].kind {
-            causeway_fabric::spec::PortKind::Net(net) => net.mtu,
+            causeway_model::PortKind::Net(net) => net.mtu,
             other => panic!("{other:?}"),
         }
     };
@@ -505,7 +505,7 @@ fn the_mtu_follows_the_way_that_the_host_knows() {
         let text = format!("{HEAD}{port}{link}");
         let config = Config::parse(Path::new("c.toml"), &text, &around).unwrap();
         match &config.ports[0].kind {
-            causeway_fabric::spec::PortKind::Net(net) => net.mtu,
+            causeway_model::PortKind::Net(net) => net.mtu,
             other => panic!("{other:?}"),
         }
     };
@@ -513,7 +513,7 @@ fn the_mtu_follows_the_way_that_the_host_knows() {
     assert_eq!(mtu(vxlan, |_| Some(1400)), 1350);
     assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", |_| Some(1400)), 1400);
     // The loopback interface carries more than a port has unless told.
-    let asked = causeway_daemon::draft::LinkDraft::underlay;
+    let asked = causeway_daemon::config::underlay::underlay;
     assert_eq!(mtu(vxlan, asked), 1500);
     assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", asked), 1500);
 }

@@ -14,8 +14,8 @@ use causeway_daemon::limits::{
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::server::{Patience, Server};
 use causeway_daemon::vnet::session::{House, Session};
-use causeway_fabric::control::{Answer, Command};
-use causeway_fabric::spec::{LinkKind, RouteEnd};
+use causeway_model::{Answer, Command};
+use causeway_model::{LinkKind, RouteEnd};
 use common::{model::Model, send, serve};
 use serde_json::json;
 

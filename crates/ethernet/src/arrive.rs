@@ -5,7 +5,8 @@
 //! whose receiver is short of buffers waits as a copy, as long and as many as frames of guests do.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
-use causeway_fabric::{Context, Mac, Progress, Served, cost};
+use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_model::Mac;
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::hello::is_hello;
 use causeway_wire::pcapng::Direction;

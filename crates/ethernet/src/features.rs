@@ -1,6 +1,6 @@
 //! What a net port offers its guest: feature bits and configuration space.
 
-use causeway_fabric::spec::{NetSpec, Offloads};
+use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;
 use causeway_wire::virtio_net::*;
 
@@ -57,7 +57,7 @@ pub fn config(spec: &NetSpec) -> [u8; CONFIG_LEN] {
 
 #[cfg(test)]
 mod tests {
-    use causeway_fabric::Mac;
+    use causeway_model::Mac;
 
     use super::*;
 

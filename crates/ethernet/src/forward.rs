@@ -8,9 +8,9 @@
 //! from frame to frame (ports, maps, rings) is looked up once a run.
 
 use causeway_fabric::carrier::Body;
-use causeway_fabric::orders::{Forwarding, GroupKind};
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map};
+use causeway_model::{Forwarding, GroupKind};
 use causeway_ring::{Popped, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::hello;

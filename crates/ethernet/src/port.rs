@@ -3,9 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
-use causeway_fabric::orders::GroupKind;
-use causeway_fabric::spec::{NetSpec, RouteEnd};
-use causeway_fabric::{Mac, Name, PortId};
+use causeway_fabric::PortId;
+use causeway_model::GroupKind;
+use causeway_model::{Mac, Name};
+use causeway_model::{NetSpec, RouteEnd};
 use causeway_wire::ethernet;
 use causeway_wire::frame::FlowKey;
 

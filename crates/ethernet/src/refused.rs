@@ -1,6 +1,7 @@
 //! Source addresses that a port may not send from, as the operator is told of them.
 
-use causeway_fabric::{Context, Mac};
+use causeway_fabric::Context;
+use causeway_model::Mac;
 use causeway_wire::ethernet;
 
 use crate::service::Ethernet;

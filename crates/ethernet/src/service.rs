@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::capture::{CaptureSpec, Recording};
+use causeway_fabric::capture::Recording;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Membership, Message};
-use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{FRAMES, Order, Outcome};
-use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
+use causeway_model::CaptureSpec;
+use causeway_model::{CommandError, TraceQuery, TraceView};
+use causeway_model::{NetSpec, PortKind, PortSpec};
 use causeway_ring::Chain;
 
 use crate::arrive::INBOX;

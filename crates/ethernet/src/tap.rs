@@ -3,8 +3,9 @@
 //! # Budget
 //! While nobody looks: one comparison a run of frames.
 
-use causeway_fabric::capture::{CaptureSpec, Recording};
-use causeway_fabric::spec::RouteEnd;
+use causeway_fabric::capture::{Recording, matches};
+use causeway_model::CaptureSpec;
+use causeway_model::RouteEnd;
 use causeway_wire::pcapng::Direction;
 
 use crate::job::Taken;
@@ -84,7 +85,7 @@ impl Taps {
         self.tidy();
         let Self { all, room } = self;
         for tap in all.iter().filter(|tap| tap.place == Some(place)) {
-            let fits = frames.iter().filter(|taken| tap.spec.filter.fits(taken.job.head()));
+            let fits = frames.iter().filter(|taken| matches(&tap.spec.filter, taken.job.head()));
             for taken in fits.filter(|taken| taken.job.len <= FRAME_BYTES_MAX) {
                 let len = taken.job.len;
                 let snap = usize::try_from(tap.spec.snap).unwrap_or(len);

@@ -1,8 +1,9 @@
 //! Explains where a frame would go, step by step, without sending it.
 
-use causeway_fabric::control::{CommandError, TraceView};
-use causeway_fabric::orders::Forwarding;
-use causeway_fabric::{Mac, Name, Ports};
+use causeway_fabric::Ports;
+use causeway_model::Forwarding;
+use causeway_model::{CommandError, TraceView};
+use causeway_model::{Mac, Name};
 use causeway_wire::ethernet;
 
 use crate::counters::DropReason;

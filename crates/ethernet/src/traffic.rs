@@ -4,9 +4,9 @@
 //! Frames of one pair that follow each other cost one look into a hash table together. Pairs are
 //! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
 
-use causeway_fabric::control::{TrafficPair, TrafficView};
 use causeway_fabric::keyed::{Keyed, keyed};
-use causeway_fabric::{Mac, Name};
+use causeway_model::{Mac, Name};
+use causeway_model::{TrafficPair, TrafficView};
 use causeway_wire::ethernet;
 
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};

@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use causeway_fabric::Mac;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Notice, Outgoing, Refusal, Standing};
-use causeway_fabric::control::CommandError;
-use causeway_fabric::spec::Name;
+use causeway_model::CommandError;
+use causeway_model::Mac;
+use causeway_model::Name;
 
 use crate::counters::{CONTESTED, Counters, DropReason};
 use crate::limits::LINKS_PER_GROUP_MAX;

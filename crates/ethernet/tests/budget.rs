@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use causeway_fabric::pace::Policy;
+use causeway_model::PollPolicy;
 use causeway_wire::virtio::mask;
 use common::bursts::{BURST, Bursts};
 
@@ -49,7 +49,7 @@ impl Spent {
 /// has taken waits for them, so that one time says little; a cost that is always there shows in all.
 /// None if others always had the processors.
 fn cost(
-    policy: Policy,
+    policy: PollPolicy,
     features: u64,
     sleep: bool,
     within: impl Fn(&Spent) -> bool,
@@ -64,7 +64,7 @@ fn cost(
     last
 }
 
-fn cost_now(policy: Policy, features: u64, sleep: bool) -> Option<Spent> {
+fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<Spent> {
     let mut bursts = Bursts::new(policy, features, 32, sleep);
     let before = Spent::so_far()?;
     for _ in 0..ROUNDS {
@@ -84,7 +84,7 @@ fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
     for (ring, features) in [("split", 0), ("packed", packed)] {
         // None for a burst; some are for what the dispatcher hears from elsewhere.
         let few = |spent: &Spent| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
-        let Some(polled) = cost(Policy::VmmDriven, features, false, few) else {
+        let Some(polled) = cost(PollPolicy::VmmDriven, features, false, few) else {
             eprintln!("skipped: this kernel does not count the calls of threads, or is too busy");
             return;
         };
@@ -92,7 +92,7 @@ fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
         // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
         // doorbell is not read. On a busy machine a burst may come in parts.
         let some = |spent: &Spent| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
-        let Some(parked) = cost(Policy::GuestDriven, features, true, some) else {
+        let Some(parked) = cost(PollPolicy::GuestDriven, features, true, some) else {
             eprintln!("skipped: this machine is too busy");
             return;
         };

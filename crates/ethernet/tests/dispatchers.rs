@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
-use causeway_fabric::Mode;
-use causeway_fabric::control::{Answer, Command, DispatcherView};
+use causeway_model::PollMode;
+use causeway_model::{Answer, Command, DispatcherView};
 use common::{PATIENCE, Rig, mac, net, wait};
 
 fn dispatchers(rig: &Rig) -> Vec<DispatcherView> {
@@ -115,12 +115,12 @@ fn a_busy_queue_is_polled_and_a_quiet_one_rings() {
     rig.wait_running(&["a", "b"]);
     // Transmit of `a`, receive of `b`: each direction goes its own way.
     let modes = || [rig.view("a").queues[1].mode, rig.view("b").queues[0].mode];
-    assert_eq!(modes(), [Mode::GuestDriven; 2]);
+    assert_eq!(modes(), [PollMode::GuestDriven; 2]);
     let mut seen = false;
-    flow(&mut a, &mut b, (1, 2), 20_000, |_| seen |= modes() == [Mode::VmmDriven; 2]);
+    flow(&mut a, &mut b, (1, 2), 20_000, |_| seen |= modes() == [PollMode::VmmDriven; 2]);
     assert!(seen, "20,000 frames as fast as they go: {:?}", rig.view("a").queues);
-    assert_eq!(rig.view("a").queues[0].mode, Mode::GuestDriven, "nothing came that way");
-    wait(|| modes() == [Mode::GuestDriven; 2], || format!("{:?}", rig.view("a").queues));
+    assert_eq!(rig.view("a").queues[0].mode, PollMode::GuestDriven, "nothing came that way");
+    wait(|| modes() == [PollMode::GuestDriven; 2], || format!("{:?}", rig.view("a").queues));
     let why = &rig.view("a").queues[1].mode_reason;
     assert!(why.contains("below 1000"), "{why}");
 }

@@ -3,10 +3,10 @@
 mod common;
 
 use causeway_attach::native::NetOptions;
-use causeway_fabric::Name;
-use causeway_fabric::control::Command;
-use causeway_fabric::orders::{GroupKind, GroupSpec};
-use causeway_fabric::spec::NetSpec;
+use causeway_model::Command;
+use causeway_model::Name;
+use causeway_model::NetSpec;
+use causeway_model::{GroupKind, GroupSpec};
 use causeway_wire::ethernet::BROADCAST;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, mask};
 use causeway_wire::virtio_net::Header;
@@ -89,7 +89,7 @@ fn frames_cut_into_many_descriptors_arrive() {
         }
         let views = || [rig.view("a"), rig.view("b")].map(|v| v.state);
         drop((a, b));
-        let listening = causeway_fabric::control::PortState::Listening;
+        let listening = causeway_model::PortState::Listening;
         wait(|| views() == [listening; 2], || format!("{:?}", views()));
     }
 }
@@ -339,7 +339,7 @@ fn ethernet_refused_source_address_is_named_once() {
     let view = rig.view("a");
     let notice = view.notice.unwrap();
     for named in [mac(7), mac(1)] {
-        assert!(notice.contains(&causeway_fabric::Mac(named).to_string()), "{notice}");
+        assert!(notice.contains(&causeway_model::Mac(named).to_string()), "{notice}");
     }
     assert_eq!(view.faults_total, 0);
 }

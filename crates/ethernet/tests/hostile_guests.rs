@@ -4,8 +4,8 @@
 mod common;
 
 use causeway_attach::native::NetPort;
-use causeway_fabric::control::PortState;
 use causeway_memory::Span;
+use causeway_model::PortState;
 use causeway_wire::virtio_net::Header;
 use common::raw::{RINGS_END, Raw, SEND_AT};
 use common::*;

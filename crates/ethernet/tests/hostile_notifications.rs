@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use causeway_attach::native::Client;
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;

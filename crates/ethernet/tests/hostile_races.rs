@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use causeway_attach::native::NetPort;
-use causeway_fabric::control::PortState;
 use causeway_memory::{Map, Span};
+use causeway_model::PortState;
 use causeway_wire::virtio_net::{
     GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, HDR_F_NEEDS_CSUM, Header,
 };

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use causeway_attach::native::{Client, NetOptions, NetPort};
 use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses};
-use causeway_fabric::control::{Command, PortState};
-use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_memory::{Map, Mapping, Region, Span};
+use causeway_model::{Command, PortState};
+use causeway_model::{PortKind, PortSpec};
 use causeway_ring::Notifier;
 use causeway_ring::driver::Driver;
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, mask};

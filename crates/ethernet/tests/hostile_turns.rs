@@ -7,9 +7,10 @@ use std::sync::mpsc::channel;
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
 use causeway_ethernet::limits::TURNS_OUT;
-use causeway_fabric::control::{Answer, Command};
-use causeway_fabric::spec::{PortKind, PortSpec};
-use causeway_fabric::{Handle, Pacing, Policy, Turned};
+use causeway_fabric::{Handle, Pacing, Turned};
+use causeway_model::PollPolicy;
+use causeway_model::{Answer, Command};
+use causeway_model::{PortKind, PortSpec};
 use common::{PATIENCE, mac, net};
 
 /// A port of a fabric that this thread turns.
@@ -63,12 +64,12 @@ fn forged(port: &mut NetPort, count: usize) {
 fn hostile_floods_of_forged_frames_sit_out_turns() {
     // Polled, so that each turn serves each queue once.
     let spin_ns = 60_000_000_000;
-    let pacing = Pacing { policy: Policy::VmmDriven, spin_ns, ..Pacing::default() };
+    let pacing = Pacing { policy: PollPolicy::VmmDriven, spin_ns, ..Pacing::default() };
     let mut turned = Turned::new(&[|| Box::new(Ethernet::new())], pacing).unwrap();
     let handle = turned.handle();
     let group = handle.clone();
     ask(&mut turned, move || {
-        let name: causeway_fabric::Name = "red".parse().unwrap();
+        let name: causeway_model::Name = "red".parse().unwrap();
         group.call(Command::GroupAdd(name.into())).unwrap();
     });
     let mut flooder = attach(&mut turned, &handle, 1);

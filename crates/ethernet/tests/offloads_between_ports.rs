@@ -54,7 +54,7 @@ fn cut_and_join(rig: &Rig, features: u64, header: Header, frame: &[u8], partial:
     assert!(joined == whole);
     assert!(is_silent(&mut b));
     drop((a, b));
-    let listening = causeway_fabric::control::PortState::Listening;
+    let listening = causeway_model::PortState::Listening;
     wait(
         || ["a", "b"].iter().all(|p| rig.view(p).state == listening),
         || "the ports are still attached".into(),

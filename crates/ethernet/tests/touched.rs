@@ -3,14 +3,14 @@
 
 mod common;
 
-use causeway_fabric::pace::Policy;
 use causeway_memory::trace::{Line, record};
+use causeway_model::PollPolicy;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, mask};
 use common::bursts::{BURST, Bursts};
 
 /// All lines that a burst of frames of so many bytes has touched.
 fn burst(features: u64, len: usize) -> Vec<Line> {
-    let mut bursts = Bursts::new(Policy::VmmDriven, features, len, false);
+    let mut bursts = Bursts::new(PollPolicy::VmmDriven, features, len, false);
     record("dispatcher", || bursts.round())
 }
 

@@ -9,8 +9,8 @@ use std::sync::mpsc::channel;
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::limits::QUANTUM_NS;
-use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
 use causeway_fabric::{Pacing, Shard, cost};
+use causeway_model::{NetSpec, PortKind, PortSpec};
 use common::raw::Raw;
 use common::*;
 

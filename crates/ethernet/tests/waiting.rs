@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_attach::native::{Client, Frontend, NetOptions, NetPort, Plan, QueuePlan, Role};
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_wire::virtio_net::Header;
 use common::*;
 
@@ -167,7 +167,7 @@ fn a_port_may_be_deleted_while_frames_wait() {
     for n in 0..10 {
         send(&mut a, &Header::default(), &numbered(n));
     }
-    let delete = causeway_fabric::control::Command::PortDel("b".parse().unwrap());
+    let delete = causeway_model::Command::PortDel("b".parse().unwrap());
     rig.handle.call(delete).unwrap();
     wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
     send(&mut a, &Header::default(), &numbered(0));

@@ -6,48 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_wire::frame::{Frame, Version};
 use causeway_wire::pcapng::{self, Direction};
-use serde::{Deserialize, Serialize};
 
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
-use crate::spec::{Mac, RouteEnd};
-
-/// What to capture.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CaptureSpec {
-    /// At which port or link.
-    pub at: RouteEnd,
-    /// Which frames; all that the filter lets through.
-    #[serde(default)]
-    pub filter: Filter,
-    /// Bytes kept of each frame, from its start; 0 for all.
-    #[serde(default)]
-    pub snap: u32,
-    /// Frames kept before it closes by itself; 0 for no end.
-    #[serde(default)]
-    pub count: u64,
-}
-
-/// Which frames: those that fit everything that is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Filter {
-    /// From or to this address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<Mac>,
-    /// Of this EtherType, behind all tags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ethertype: Option<u16>,
-    /// From or to this host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<IpAddr>,
-    /// Of this IP protocol: 6 for TCP, 17 for UDP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<u8>,
-    /// From or to this TCP or UDP port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-}
+use causeway_model::{Fetched, Filter, Mac};
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
@@ -70,35 +31,33 @@ fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)>
     })
 }
 
-impl Filter {
-    /// Whether a frame with these first bytes is looked for.
-    pub fn fits(&self, head: &[u8]) -> bool {
-        let Ok(frame) = Frame::parse(head) else { return *self == Self::default() };
-        let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
-        let ethertype = |wanted: u16| {
-            let at = frame.header_len.saturating_sub(2);
-            array(head, at).map(u16::from_be_bytes) == Some(wanted)
-        };
-        let network = frame.network;
-        let ip = network.and_then(|n| hosts(head, n.version, n.offset));
-        let host = |wanted: IpAddr| ip.is_some_and(|(hosts, _)| hosts.contains(&wanted));
-        let transport = network.and_then(|n| n.transport);
-        let protocol = |wanted: u8| {
-            let deep = transport.map(|t| t.protocol.number());
-            deep.or(ip.map(|(_, protocol)| protocol)) == Some(wanted)
-        };
-        let port = |wanted: u16| {
-            transport.is_some_and(|t| {
-                let ports = [t.offset, t.offset.saturating_add(2)];
-                ports.iter().any(|at| array(head, *at).map(u16::from_be_bytes) == Some(wanted))
-            })
-        };
-        self.mac.is_none_or(mac)
-            && self.ethertype.is_none_or(ethertype)
-            && self.host.is_none_or(host)
-            && self.protocol.is_none_or(protocol)
-            && self.port.is_none_or(port)
-    }
+/// Returns whether a frame passes a filter. `head` is its first bytes, with all headers.
+pub fn matches(filter: &Filter, head: &[u8]) -> bool {
+    let Ok(frame) = Frame::parse(head) else { return *filter == Filter::default() };
+    let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
+    let ethertype = |wanted: u16| {
+        let at = frame.header_len.saturating_sub(2);
+        array(head, at).map(u16::from_be_bytes) == Some(wanted)
+    };
+    let network = frame.network;
+    let ip = network.and_then(|n| hosts(head, n.version, n.offset));
+    let host = |wanted: IpAddr| ip.is_some_and(|(hosts, _)| hosts.contains(&wanted));
+    let transport = network.and_then(|n| n.transport);
+    let protocol = |wanted: u8| {
+        let deep = transport.map(|t| t.protocol.number());
+        deep.or(ip.map(|(_, protocol)| protocol)) == Some(wanted)
+    };
+    let port = |wanted: u16| {
+        transport.is_some_and(|t| {
+            let ports = [t.offset, t.offset.saturating_add(2)];
+            ports.iter().any(|at| array(head, *at).map(u16::from_be_bytes) == Some(wanted))
+        })
+    };
+    filter.mac.is_none_or(mac)
+        && filter.ethertype.is_none_or(ethertype)
+        && filter.host.is_none_or(host)
+        && filter.protocol.is_none_or(protocol)
+        && filter.port.is_none_or(port)
 }
 
 #[derive(Debug, Default)]
@@ -114,20 +73,6 @@ struct State {
 /// Copies of frames that wait to be fetched: written by one shard, fetched by whoever asked.
 #[derive(Debug, Clone)]
 pub struct Recording(Arc<Mutex<State>>);
-
-/// What was fetched of a recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
-    /// The next bytes of the file.
-    pub bytes: Vec<u8>,
-    /// Frames so far that fit the filter.
-    pub frames: u64,
-    /// Those of them that found no room.
-    pub dropped: u64,
-    /// Whether no more will come behind what waits: it has all that it was to keep, it was stopped,
-    /// or the port or link is gone.
-    pub closed: bool,
-}
 
 impl Recording {
     /// One that begins as a file of frames at `name`, and ends after `count` of them; 0: it does not.
@@ -214,11 +159,11 @@ mod tests {
                 (r#"{"protocol":17}"#, false),
                 (r#"{"protocol":6,"port":2001}"#, false),
             ] {
-                assert_eq!(filter(json).fits(&frame), fits, "{json} {tagged}");
+                assert_eq!(matches(&filter(json), &frame), fits, "{json} {tagged}");
             }
         }
-        assert!(filter("{}").fits(&[]), "also what is no frame");
-        assert!(!filter(r#"{"protocol":6}"#).fits(&[0; 3]));
+        assert!(matches(&filter("{}"), &[]), "also what is no frame");
+        assert!(!matches(&filter(r#"{"protocol":6}"#), &[0; 3]));
     }
 
     #[test]

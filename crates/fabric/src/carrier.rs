@@ -11,7 +11,7 @@ use causeway_memory::{Cursor, Map};
 use causeway_wire::virtio_net::Offload;
 
 use crate::mailbox::Sender;
-use crate::spec::{Mac, Name};
+use causeway_model::{Mac, Name};
 
 /// Names a link for as long as it exists; never reused for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

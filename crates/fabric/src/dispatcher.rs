@@ -18,7 +18,6 @@ use causeway_ring::Rescue;
 use rustix::event::EventfdFlags;
 
 use crate::bell;
-use crate::control::CommandError;
 use crate::limits::{
     COST_PER_ROUND, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, LOOK_NS,
     ORDERS_WAITING_MAX, STALL_NS, TAKEN_NS,
@@ -27,8 +26,9 @@ use crate::load::{Load, Meter};
 use crate::roster::Roster;
 use crate::shard::Turn;
 use crate::share::{Scheduler, Share};
-use crate::spec::Name;
 use crate::watch::{Event, Poller, Token, Watch, When};
+use causeway_model::CommandError;
+use causeway_model::Name;
 
 /// Names a shard in the process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

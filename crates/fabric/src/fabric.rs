@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use causeway_ring::Rescue;
 
-use crate::control::{Answer, Command, CommandError};
 use crate::dispatcher::{Dispatcher, Worker};
-use crate::limits::{BALANCE_MS, CAPTURE_LOOK, DISPATCHERS_MAX, SPIN_US_MAX};
+use crate::limits::{BALANCE_MS, CAPTURE_LOOK};
 use crate::pace::Pacing;
 use crate::registry::Registry;
 use crate::service::Service;
+use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
+use causeway_model::{Answer, Command, CommandError};
 
 /// Makes a service without ports: each shard has its own.
 pub type Maker = fn() -> Box<dyn Service>;

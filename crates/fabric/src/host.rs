@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::control::CommandError;
 use crate::limits::{WAKE_BYTE_NS, WAKE_USUAL_NS};
 use crate::listen::Listener;
 use crate::wakes::{Verdict, Wakes};
+use causeway_model::CommandError;
 
 /// A listening Unix socket; its file is removed when it is dropped.
 #[derive(Debug)]

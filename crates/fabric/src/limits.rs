@@ -1,29 +1,5 @@
 //! Every bound of this crate, in one place.
 
-/// Longest name of a port or a group, in bytes.
-pub const NAME_BYTES_MAX: usize = 63;
-/// Longest name of a user or group, in bytes (useradd(8) and groupadd(8) allow 32).
-pub const ACCOUNT_BYTES_MAX: usize = 64;
-/// Longest path of a Unix socket, in bytes (unix(7), less the ending zero).
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Longest `_<port>` behind a host socket's path, in bytes.
-pub const HOST_SUFFIX_BYTES: usize = 11;
-/// Longest name of a board, in bytes (`MX_MAX_HOSTNAME_LEN` without its end).
-pub const HOSTNAME_BYTES_MAX: usize = 79;
-/// Boards of other hosts that one board is told of.
-pub const MX_PEERS_MAX: usize = 1024;
-/// Addresses of other hosts to which one board sends datagrams.
-pub const MX_UDP_PEERS_MAX: usize = 64;
-/// Most ports one daemon serves.
-pub const PORTS_MAX: usize = 1024;
-/// Most groups one daemon knows.
-pub const GROUPS_MAX: usize = 1024;
-/// Most rules in the ordered list.
-pub const RULES_MAX: usize = 4096;
-/// Most queue pairs of one net port.
-pub const QUEUE_PAIRS_MAX: u16 = 8;
-/// Smallest MTU, in bytes (RFC 791: every IPv4 hop carries 68).
-pub const MTU_MIN: u16 = 68;
 /// Chains served from one queue before the next queue has its turn.
 pub const SERVE_CHAINS_MAX: usize = 64;
 /// Events taken from the kernel at a time.
@@ -43,8 +19,6 @@ pub const QUANTUM_NS: i64 = 50_000;
 pub const DEBT_QUANTA_MAX: i64 = 4;
 /// Charged work after which the clock is read; 10 us.
 pub const RESYNC_NS: u64 = 10_000;
-/// Largest weight of a group.
-pub const WEIGHT_MAX: u32 = 100;
 /// What an idle dispatcher spends until it lets others have the processor, where processors are
 /// scarce, in looks at an empty queue: a few microseconds.
 pub const COST_PER_YIELD: usize = 32;
@@ -63,11 +37,6 @@ pub const CROWDED_NS: u64 = 100_000_000;
 pub const ORDERS_WAITING_MAX: usize = 64;
 /// Over how long the loads of shards and dispatchers are measured; 1 s.
 pub const LOAD_WINDOW_NS: u64 = 1_000_000_000;
-/// How long a VMM-driven queue is polled in vain by default, in microseconds: the gap between
-/// two chains at the lower rate.
-pub const SPIN_US_DEFAULT: u64 = 1000;
-/// Longest such spin that may be configured, in microseconds.
-pub const SPIN_US_MAX: u64 = 100_000;
 /// How long a port takes no frontend after one held up the dispatcher; 30 s.
 pub const BARRED_NS: u64 = 30_000_000_000;
 /// Frontends that one port takes in a second, and as many at once: setting one up and tearing it
@@ -96,8 +65,6 @@ pub const FOOTPRINT_PART: u64 = 4;
 pub const STALL_NS: u64 = 5_000_000;
 /// That port's file lost so many bytes meanwhile; 2 MiB: punching fewer takes less than 1 ms.
 pub const PUNCHED_BYTES: u64 = 2 << 20;
-/// Most `memory_max` of a port, in MiB (16 TiB).
-pub const MEMORY_MAX_MIB: u32 = 1 << 24;
 /// How often the time in which a port takes no frontend doubles; the longest is an hour.
 pub const BARRED_DOUBLINGS_MAX: u32 = 7;
 /// A wake-up by somebody's descriptor that takes no longer is free, in nanoseconds; 50 us: some
@@ -125,20 +92,6 @@ pub const SHUT_NS: u64 = 100_000_000;
 pub const LOG_LINES_MAX: u32 = 10;
 /// See [`LOG_LINES_MAX`]; 5 s.
 pub const LOG_WINDOW_NS: u64 = 5_000_000_000;
-/// More chains a second than this make a queue VMM-driven, by default (VNET/P's figure).
-pub const UPPER_RATE_DEFAULT: u32 = 10_000;
-/// Fewer chains a second than this make it guest-driven, by default (VNET/P's figure).
-pub const LOWER_RATE_DEFAULT: u32 = 1_000;
-/// Largest rate that may be configured or is shown, in chains a second.
-pub const RATE_MAX: u32 = 1_000_000_000;
-/// Over how long rates are measured by default, in microseconds (VNET/P's figure).
-pub const PERIOD_US_DEFAULT: u64 = 10_000;
-/// Shortest such period that may be configured, in microseconds.
-pub const PERIOD_US_MIN: u64 = 100;
-/// Longest such period that may be configured, in microseconds.
-pub const PERIOD_US_MAX: u64 = 10_000_000;
-/// Most dispatchers.
-pub const DISPATCHERS_MAX: usize = 64;
 /// How often a dispatcher that works looks whether processors are scarce; 10 ms.
 pub const SHARE_PERIOD_NS: u64 = 10_000_000;
 /// The idle spin is not cut below this, in nanoseconds.
@@ -149,16 +102,6 @@ pub const BALANCE_MS: u64 = 1_000;
 pub const BALANCE_BUSY_MIN: u32 = 70;
 /// Percent of a dispatcher's time that a move must win, so that shards do not go to and fro.
 pub const BALANCE_GAIN_MIN: u32 = 20;
-/// What IP is taken to carry between hosts, where nothing else is known, in bytes.
-pub const UNDERLAY_MTU: u16 = 1500;
-/// Most links one daemon has.
-pub const LINKS_MAX: usize = 1024;
-/// Most routes one daemon has.
-pub const ROUTES_MAX: usize = 16_384;
-/// Largest number that tells groups apart on a wire: 24 bits (RFC 7348).
-pub const VNI_MAX: u32 = 0xff_ffff;
-/// Longest name of a host's interface, in bytes (IFNAMSIZ less the ending zero).
-pub const INTERFACE_BYTES_MAX: usize = 15;
 /// Batches of frames from links that may wait for a group; those beyond are dropped.
 pub const ARRIVALS_WAITING_MAX: usize = 256;
 /// Notices from groups that may wait for the links.

@@ -15,9 +15,9 @@ use rustix::net::{
     socket_with,
 };
 
-use crate::control::CommandError;
 use crate::host::HostStream;
 use crate::limits::BACKLOG_MAX;
+use causeway_model::CommandError;
 
 /// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
 #[derive(Debug)]

@@ -14,52 +14,17 @@
 //! dispatcher sleeps; how long that spin may be depends on how scarce processors are
 //! ([`crate::share`]).
 
-use std::fmt;
+use causeway_model::{PollMode, PollPolicy};
 
-use serde::{Deserialize, Serialize};
-
-use crate::limits::{
+use causeway_model::limits::{
     LOWER_RATE_DEFAULT, PERIOD_US_DEFAULT, RATE_MAX, SPIN_US_DEFAULT, UPPER_RATE_DEFAULT,
 };
-
-/// What the operator chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// By measured rate, with hysteresis.
-    #[default]
-    Adaptive,
-    /// Always by doorbells.
-    GuestDriven,
-    /// Always polled, for the idle spin at least.
-    VmmDriven,
-}
-
-/// How a queue is dispatched now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Its guest rings.
-    #[default]
-    GuestDriven,
-    /// It is polled.
-    VmmDriven,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::GuestDriven => "guest-driven",
-            Self::VmmDriven => "vmm-driven",
-        })
-    }
-}
 
 /// The bounds that modes are chosen by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
     /// Whether they are used at all.
-    pub policy: Policy,
+    pub policy: PollPolicy,
     /// More chains a second than this: VMM-driven.
     pub upper: u32,
     /// Fewer chains a second than this: guest-driven.
@@ -73,7 +38,7 @@ pub struct Pacing {
 impl Default for Pacing {
     fn default() -> Self {
         Self {
-            policy: Policy::Adaptive,
+            policy: PollPolicy::Adaptive,
             upper: UPPER_RATE_DEFAULT,
             lower: LOWER_RATE_DEFAULT,
             period_ns: PERIOD_US_DEFAULT.saturating_mul(1000),
@@ -91,7 +56,7 @@ fn expected(rate: u32, elapsed_ns: u64) -> u64 {
 /// The mode of one queue, and what it was chosen by.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
-    mode: Mode,
+    mode: PollMode,
     /// Where the period began: when, and at which count of chains.
     since_ns: u64,
     base: u32,
@@ -101,11 +66,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn mode(&self, pacing: &Pacing) -> Mode {
+    pub(crate) fn mode(&self, pacing: &Pacing) -> PollMode {
         match pacing.policy {
-            Policy::Adaptive => self.mode,
-            Policy::GuestDriven => Mode::GuestDriven,
-            Policy::VmmDriven => Mode::VmmDriven,
+            PollPolicy::Adaptive => self.mode,
+            PollPolicy::GuestDriven => PollMode::GuestDriven,
+            PollPolicy::VmmDriven => PollMode::VmmDriven,
         }
     }
 
@@ -128,9 +93,9 @@ impl Pace {
         }
         let count = u64::from(taken.wrapping_sub(self.base));
         let mode = if count > expected(pacing.upper, elapsed) {
-            Mode::VmmDriven
+            PollMode::VmmDriven
         } else if count < expected(pacing.lower, elapsed) {
-            Mode::GuestDriven
+            PollMode::GuestDriven
         } else {
             self.mode
         };
@@ -151,11 +116,11 @@ impl Pace {
     pub(crate) fn reason(&self, pacing: &Pacing) -> String {
         let Pacing { upper, lower, .. } = pacing;
         match (pacing.policy, self.mode) {
-            (Policy::GuestDriven | Policy::VmmDriven, _) => "configured".into(),
-            (_, Mode::VmmDriven) if self.rate > *upper => {
+            (PollPolicy::GuestDriven | PollPolicy::VmmDriven, _) => "configured".into(),
+            (_, PollMode::VmmDriven) if self.rate > *upper => {
                 format!("{} chains/s, above {upper}", self.rate)
             }
-            (_, Mode::GuestDriven) if self.rate < *lower => {
+            (_, PollMode::GuestDriven) if self.rate < *lower => {
                 format!("{} chains/s, below {lower}", self.rate)
             }
             _ => format!("{} chains/s, kept between {lower} and {upper}", self.rate),
@@ -189,13 +154,13 @@ mod tests {
             pace.judge(&pacing, now, taken);
             pace.mode(&pacing)
         };
-        assert_eq!(period(&mut pace, 100), Mode::GuestDriven, "not above the upper rate");
-        assert_eq!(period(&mut pace, 101), Mode::VmmDriven);
-        assert_eq!(period(&mut pace, 50), Mode::VmmDriven, "kept between");
+        assert_eq!(period(&mut pace, 100), PollMode::GuestDriven, "not above the upper rate");
+        assert_eq!(period(&mut pace, 101), PollMode::VmmDriven);
+        assert_eq!(period(&mut pace, 50), PollMode::VmmDriven, "kept between");
         assert!(pace.reason(&pacing).contains("kept between"));
-        assert_eq!(period(&mut pace, 10), Mode::VmmDriven, "not below the lower rate");
-        assert_eq!(period(&mut pace, 9), Mode::GuestDriven);
-        assert_eq!(period(&mut pace, 50), Mode::GuestDriven, "kept between");
+        assert_eq!(period(&mut pace, 10), PollMode::VmmDriven, "not below the lower rate");
+        assert_eq!(period(&mut pace, 9), PollMode::GuestDriven);
+        assert_eq!(period(&mut pace, 50), PollMode::GuestDriven, "kept between");
         assert_eq!((pace.changes(), pace.rate()), (2, 5000));
     }
 
@@ -207,7 +172,7 @@ mod tests {
         pace.judge(&pacing, 100 * PERIOD, 5000);
         assert_eq!(
             pace.mode(&pacing),
-            Mode::GuestDriven,
+            PollMode::GuestDriven,
             "5,000 a second, however late it is seen"
         );
         pace.judge(&pacing, 100 * PERIOD + PERIOD / 2, 9000);
@@ -216,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_configured_mode_stays() {
-        let pacing = Pacing { policy: Policy::GuestDriven, ..Pacing::default() };
+        let pacing = Pacing { policy: PollPolicy::GuestDriven, ..Pacing::default() };
         let mut pace = Pace::default();
         pace.judge(&pacing, PERIOD, 1_000_000);
-        assert_eq!(pace.mode(&pacing), Mode::GuestDriven);
+        assert_eq!(pace.mode(&pacing), PollMode::GuestDriven);
         assert_eq!(pace.reason(&pacing), "configured");
     }
 }

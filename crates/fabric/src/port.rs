@@ -7,16 +7,17 @@ use causeway_memory::{Giver, Map};
 use causeway_ring::{DoorbellError, Queue, RingError};
 
 use crate::charged;
-use crate::control::PortState;
 use crate::footprint::Footprint;
 use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
-use crate::pace::{Mode, Pace, Pacing};
+use crate::pace::{Pace, Pacing};
 use crate::rate::Bucket;
-use crate::spec::{Name, PortSpec};
 use crate::wakes::{self, Verdict, Wakes};
 use crate::watch::Watch;
+use causeway_model::PollMode;
+use causeway_model::PortState;
+use causeway_model::{Name, PortSpec};
 
 /// Bytes of a MiB, as a power of two.
 const MIB_SHIFT: u32 = 20;
@@ -152,7 +153,8 @@ impl QueueWork {
     /// Whether it is polled although it gives nothing.
     #[inline]
     pub(crate) fn polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
-        self.pace.mode(pacing) == Mode::VmmDriven && now_ns.saturating_sub(self.worked_ns) < spin_ns
+        self.pace.mode(pacing) == PollMode::VmmDriven
+            && now_ns.saturating_sub(self.worked_ns) < spin_ns
     }
 }
 

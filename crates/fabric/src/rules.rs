@@ -1,8 +1,8 @@
 //! The ordered list of accept and reject rules, in the manner of V4V's viptables.
 
-use crate::control::{CommandError, RuleView};
-use crate::limits::RULES_MAX;
-use crate::spec::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
+use causeway_model::limits::RULES_MAX;
+use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
+use causeway_model::{CommandError, RuleView};
 
 /// One end of a connect.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::limits::{DEBT_QUANTA_MAX, QUANTUM_NS};
-use crate::spec::Name;
+use causeway_model::Name;
 
 /// One group, as far as this dispatcher serves it.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use causeway_attach::Model;
 use causeway_memory::inlet::Incoming;
 
 use crate::bell::Bell;
-use crate::control::{CommandError, TraceQuery, TraceView};
 use crate::mailbox::{Mailbox, Sender, with_bell};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
@@ -16,8 +15,9 @@ use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::shard::sources::Sources;
 use crate::slice::Slice;
-use crate::spec::PortSpec;
 use crate::watch::{Poller, Token, Watch, When};
+use causeway_model::PortSpec;
+use causeway_model::{CommandError, TraceQuery, TraceView};
 
 /// What serving a queue came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

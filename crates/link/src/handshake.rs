@@ -14,9 +14,9 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
-use crate::keys::{KEY_LEN, PrivateKey, PublicKey};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use causeway_model::keys::{KEY_LEN, PrivateKey, PublicKey};
 
 /// The protocol, by Noise's name for it.
 pub const PROTOCOL: &str = "Noise_IK_25519_AESGCM_SHA256";

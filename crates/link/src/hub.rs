@@ -12,12 +12,12 @@ use causeway_wire::tunnel::{Error, Kind, Outer};
 
 use crate::gate::{Gate, Verdict};
 use crate::handshake::{Call, cookie_reply, split_init};
-use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::TUNNELS_MAX;
 use crate::moment::Moment;
 use crate::refusal::{Refusal, Refusals};
 use crate::tunnel::{Config, Tunnel};
 use crate::unpack::Sink;
+use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// Why a tunnel was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -49,7 +49,6 @@ pub mod handshake;
 pub mod health;
 pub mod hub;
 pub mod io;
-pub mod keys;
 pub mod limits;
 pub mod moment;
 pub mod mss;
@@ -64,7 +63,6 @@ pub mod unpack;
 
 pub use event::{Event, What};
 pub use hub::Hub;
-pub use keys::{PrivateKey, PublicKey};
 pub use moment::{Entropy, Moment};
 pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};

@@ -2,18 +2,18 @@
 
 mod hosts;
 
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::LinkKind;
+use causeway_model::LinkKind;
+use causeway_model::{Command, LinkState};
 use hosts::{Host, bare, exchange, frame, is_silent, mac, name, receive, send, unicast, wait};
 
 /// Joins group `red` of two hosts.
-fn join(a: &Host, b: &Host, kind: fn(causeway_fabric::spec::UdpSpec) -> LinkKind, port: u16) {
+fn join(a: &Host, b: &Host, kind: fn(causeway_model::UdpSpec) -> LinkKind, port: u16) {
     let at = |host: u8| format!("127.0.0.{host}:{port}");
     a.link(bare("to-b", "red", kind, (&at(2), &at(3), 7))).unwrap();
     b.link(bare("to-a", "red", kind, (&at(3), &at(2), 7))).unwrap();
 }
 
-fn crosses(kind: fn(causeway_fabric::spec::UdpSpec) -> LinkKind, port: u16) {
+fn crosses(kind: fn(causeway_model::UdpSpec) -> LinkKind, port: u16) {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     join(&a, &b, kind, port);

@@ -5,10 +5,10 @@ mod hosts;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::{LinkKind, LinkSpec, TunnelSpec};
-use causeway_link::PrivateKey;
 use causeway_link::io::service::Links;
+use causeway_model::keys::PrivateKey;
+use causeway_model::{Command, LinkState};
+use causeway_model::{LinkKind, LinkSpec, TunnelSpec};
 use hosts::{Host, bare, receive, send, spec, unicast, wait, wait_state};
 
 fn keep(host: &Host, spec: LinkSpec) {

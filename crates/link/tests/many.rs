@@ -4,7 +4,7 @@ mod hosts;
 
 use std::time::Duration;
 
-use causeway_fabric::spec::LinkKind;
+use causeway_model::LinkKind;
 use hosts::{Host, bare};
 use rustix::time::{ClockId, clock_gettime};
 

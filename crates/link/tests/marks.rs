@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use causeway_attach::native::NetPort;
 use causeway_fabric::carrier::Pool;
-use causeway_fabric::spec::{Dscp, LinkKind, TrafficClass, TunnelSpec, UdpSpec};
 use causeway_fabric::udp::{Cut, Origin, Receiver, Udp};
-use causeway_link::PrivateKey;
+use causeway_model::keys::PrivateKey;
+use causeway_model::{Dscp, LinkKind, TrafficClass, TunnelSpec, UdpSpec};
 use causeway_wire::checksum;
 use causeway_wire::ecn::{ECN_MASK, Ecn};
 use etherparse::PacketBuilder;
@@ -152,7 +152,7 @@ impl Pair {
             };
             host.link(spec("far", "red", kind)).unwrap();
         }
-        use causeway_fabric::control::LinkState::{Open, Up};
+        use causeway_model::LinkState::{Open, Up};
         let state = if matches!(kind, Kind::Vnet | Kind::Vxlan) { Open } else { Up };
         wait_state(&a, "far", state);
         wait_state(&b, "far", state);

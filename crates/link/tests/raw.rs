@@ -5,9 +5,9 @@ mod hosts;
 
 use std::process::Command as Process;
 
-use causeway_fabric::control::{Answer, Command, LinkState};
-use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec};
-use causeway_fabric::spec::{LinkKind, LinkSpec, MacMatch, RawSpec, RouteEnd, RouteSpec};
+use causeway_model::{Answer, Command, LinkState};
+use causeway_model::{Forwarding, GroupKind, GroupSpec};
+use causeway_model::{LinkKind, LinkSpec, MacMatch, RawSpec, RouteEnd, RouteSpec};
 use hosts::{
     Host, exchange, frame, is_silent, mac, name, receive, segment, send, send_with, spec, unicast,
     wait, wait_counter,

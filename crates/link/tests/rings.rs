@@ -2,7 +2,7 @@
 
 mod hosts;
 
-use causeway_fabric::spec::{LinkKind, LinkSpec, UdpSpec};
+use causeway_model::{LinkKind, LinkSpec, UdpSpec};
 use hosts::{Host, bare, frame, is_silent, mac, receive, send, unicast, wait, wait_up};
 
 /// Makes a link of a kind.

@@ -2,11 +2,11 @@
 
 mod hosts;
 
-use causeway_fabric::Mac;
-use causeway_fabric::capture::CaptureSpec;
-use causeway_fabric::control::{Answer, Command, TraceQuery};
-use causeway_fabric::orders::{Forwarding, GroupSpec};
-use causeway_fabric::spec::{LinkKind, MacMatch, RouteEnd, RouteSpec, UdpSpec};
+use causeway_model::CaptureSpec;
+use causeway_model::Mac;
+use causeway_model::{Answer, Command, TraceQuery};
+use causeway_model::{Forwarding, GroupSpec};
+use causeway_model::{LinkKind, MacMatch, RouteEnd, RouteSpec, UdpSpec};
 use hosts::{Host, bare, frame, is_silent, mac, name, receive, send, unicast, wait};
 
 const VNET: fn(UdpSpec) -> LinkKind = LinkKind::Vnet;

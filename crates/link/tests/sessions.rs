@@ -2,7 +2,8 @@
 
 mod common;
 
-use causeway_link::{Config, PrivateKey, Refusal, Trouble, What};
+use causeway_link::{Config, Refusal, Trouble, What};
+use causeway_model::keys::PrivateKey;
 use causeway_wire::tunnel::{Kind, Outer};
 use common::*;
 

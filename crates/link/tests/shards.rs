@@ -2,8 +2,8 @@
 
 mod hosts;
 
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::LinkKind;
+use causeway_model::LinkKind;
+use causeway_model::{Command, LinkState};
 use hosts::{Host, bare, name, receive, send, unicast, wait};
 
 #[test]

@@ -5,8 +5,8 @@ mod hosts;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec};
+use causeway_model::{Command, LinkState};
+use causeway_model::{LinkKind, LinkSpec, StreamSpec};
 use hosts::{
     Host, LENGTHS, crowd, exchange, frame, mac, name, receive, segment, send, spec, unicast, wait,
     wait_counter, wait_state,

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use causeway_fabric::control::LinkState;
-use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TlsSpec};
+use causeway_model::LinkState;
+use causeway_model::{LinkKind, LinkSpec, StreamSpec, TlsSpec};
 use hosts::{
     Host, LENGTHS, crowd, exchange, is_silent, receive, send, spec, unicast, wait, wait_up,
 };

@@ -5,9 +5,9 @@ mod hosts;
 use std::net::SocketAddr;
 
 use causeway_attach::native::NetPort;
-use causeway_fabric::control::{Command, LinkState};
-use causeway_fabric::spec::{LinkKind, TunnelSpec, UdpSpec};
-use causeway_link::PrivateKey;
+use causeway_model::keys::PrivateKey;
+use causeway_model::{Command, LinkState};
+use causeway_model::{LinkKind, TunnelSpec, UdpSpec};
 use hosts::{
     Host, LENGTHS, bare, exchange, frame, is_silent, mac, name, receive, segment, send, send_with,
     spec, unicast, wait, wait_counter, wait_state, wait_up,

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::local::{Ended, Local, Received};
 use causeway_fabric::wakes::{self, Verdict, Wakes};
-use causeway_fabric::{Context, Name, PortId, ServiceWatch};
+use causeway_fabric::{Context, PortId, ServiceWatch};
 use causeway_memory::Handed;
+use causeway_model::Name;
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use causeway_fabric::Name;
+use causeway_model::Name;
 
 use crate::limits::{
     ENDPOINTS_HELD_PER_USER_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX,

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
 use causeway_backend::random;
-use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
 use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
+use causeway_model::CommandError;
+use causeway_model::{MxSpec, PortKind, PortSpec};
 use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
 
@@ -303,7 +303,7 @@ impl Messages {
             (None, None) => return Ok(None),
         };
         let source = self.vacancy();
-        let peer = |peer: causeway_fabric::spec::MxPeer| (NicId::of(peer.mac.0), peer.name);
+        let peer = |peer: causeway_model::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
         let locks = Locks::new(socket);
         let wiring = Wiring { by, source, peers, locks, bypass: mx.bypass };

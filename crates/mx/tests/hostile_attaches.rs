@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixStream;
 
 use causeway_fabric::limits::{ATTACHES_PER_SECOND, SHUT_NS};
-use causeway_fabric::spec::{Mac, MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Pacing, Shard};
+use causeway_model::{Mac, MxSpec, PortKind, PortSpec};
 use causeway_mx::Messages;
 
 #[test]

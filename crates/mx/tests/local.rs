@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use causeway_attach::doorbell::Doorbell;
 use causeway_attach::local::{Ended, Local};
-use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
 use causeway_message::status::Status;
+use causeway_model::Command;
 use causeway_mx::limits;
 use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Name, Tell};

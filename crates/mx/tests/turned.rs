@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_backend::limits::slots_for;
-use causeway_fabric::control::{Answer, Command};
-use causeway_fabric::spec::PortSpec;
-use causeway_fabric::{Handle, Name, Pacing, Turned};
+use causeway_fabric::{Handle, Pacing, Turned};
 use causeway_memory::packet::PacketSocket;
+use causeway_model::Name;
+use causeway_model::PortSpec;
+use causeway_model::{Answer, Command};
 use causeway_mx::Messages;
 use common::{PATIENCE, interface_board, nic, with_wire};
 

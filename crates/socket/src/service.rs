@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
-use causeway_fabric::control::{CommandError, TraceQuery, TraceView};
-use causeway_fabric::spec::{PortKind, PortSpec};
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
+use causeway_model::{CommandError, TraceQuery, TraceView};
+use causeway_model::{PortKind, PortSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
 use crate::conn::{Party, Signals, Which};
@@ -28,7 +28,7 @@ pub(crate) const TX: usize = 1;
 pub(crate) const EVENT: usize = 2;
 /// Receive, transmit, event.
 pub(crate) const QUEUES: usize = 3;
-pub(crate) use causeway_fabric::spec::CID_HOST;
+pub(crate) use causeway_model::CID_HOST;
 /// The guest takes SEQPACKET sockets.
 pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
 

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use causeway_fabric::control::{CommandError, SocketKind, TraceQuery, TraceView};
-use causeway_fabric::spec::{CID_HOST, Name, PortKind, RuleAction};
 use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
+use causeway_model::{CID_HOST, Name, PortKind, RuleAction};
+use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
 use crate::service::VSOCK_F_SEQPACKET;
 

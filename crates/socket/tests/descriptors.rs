@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use causeway_fabric::control::Command;
+use causeway_model::Command;
 use common::*;
 use rustix::process::{Resource, getrlimit, setrlimit};
 

@@ -4,7 +4,7 @@ mod common;
 
 use causeway_attach::native::VsockOptions;
 use causeway_attach::vhost_user::{FrontendReq, message::RingEvent};
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_wire::vsock::{Op, SHUTDOWN_SEND, Type};
 use common::*;
 
@@ -88,7 +88,7 @@ fn hostile_credit_claims_reset_the_connection() {
         wait(|| next_op(&mut a) == Op::Reset, || "no reset".into());
         for cid in [3, 4] {
             let name = format!("red-{cid}").parse().unwrap();
-            rig.handle.call(causeway_fabric::control::Command::PortDel(name)).unwrap();
+            rig.handle.call(causeway_model::Command::PortDel(name)).unwrap();
         }
     }
     others.go_on();

@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use causeway_fabric::spec::{PortKind, PortSpec, VsockSpec};
 use causeway_fabric::{Pacing, Shard};
+use causeway_model::{PortKind, PortSpec, VsockSpec};
 use causeway_socket::Socket;
 use causeway_socket::limits::{DOOR_SHUT_NS, HOST_CONNECTS_PER_SECOND};
 

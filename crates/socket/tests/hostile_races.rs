@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use causeway_attach::native::{ConnectionId, Sockets, VsockPort};
-use causeway_fabric::control::PortState;
 use causeway_memory::{Map, Span};
+use causeway_model::PortState;
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
 use common::raw::{self, Raw, SEND_AT, TRANSMIT};
 use common::*;

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_attach::native::{VsockOptions, VsockPort};
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_wire::vsock::{Header, Type};
 use common::*;
 

@@ -9,8 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
-use causeway_fabric::control::{Answer, Command, SocketKind, TraceQuery};
-use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
+use causeway_model::{Answer, Command, SocketKind, TraceQuery};
+use causeway_model::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use common::*;
 use rustix::io::Errno;

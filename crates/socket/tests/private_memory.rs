@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use common::*;
 
 #[test]

@@ -4,8 +4,8 @@ mod common;
 
 use causeway_attach::native::VsockOptions;
 use causeway_attach::native::{SocketError, Sockets};
-use causeway_fabric::control::Command;
-use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, VsockSpec};
+use causeway_model::Command;
+use causeway_model::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Op, Type};
 use common::*;
 

@@ -3,7 +3,7 @@
 
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_sim::stage::{Stage, net_spec, plain_net};
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio_net::{Header, Offload};

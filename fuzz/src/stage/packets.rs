@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use causeway_attach::native::{VsockOptions, VsockPort};
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_sim::stage::{Stage, vsock_spec};
 use causeway_socket::Socket;
 use causeway_wire::vsock::{Header, Op};

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::{Endpoint, Opening};
-use causeway_fabric::control::Command as Control;
-use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_fabric::{Fabric, Handle, Options};
 use causeway_message::library::{Buffer, Fetched, Partner, RequestId};
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
+use causeway_model::Command as Control;
+use causeway_model::Mac;
+use causeway_model::{MxSpec, PortKind, PortSpec};
 use causeway_mx::Messages;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -74,7 +75,7 @@ impl Host {
         std::fs::create_dir_all(&dir).unwrap();
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
-        let group: causeway_fabric::Name = "red".parse().unwrap();
+        let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.clone().into())).unwrap();
         let [_, _, mac @ ..] = NIC.to_be_bytes();
         let kind = PortKind::Mx(MxSpec::local(Mac(mac), "a:0".to_owned()));

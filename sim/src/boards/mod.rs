@@ -11,8 +11,9 @@ mod process;
 
 use std::io;
 
-use causeway_fabric::spec::{Mac, MxPeer, MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_fabric::{Name, Pacing, Policy};
+use causeway_fabric::Pacing;
+use causeway_model::{Mac, MxPeer, MxSpec, MxUdp, PortKind, PortSpec};
+use causeway_model::{Name, PollPolicy};
 use causeway_mx::Messages;
 
 use crate::check::broken;
@@ -73,7 +74,8 @@ fn name() -> Result<Name, StageError> {
 impl Boards {
     fn new(rng: &mut Rng, tape: &mut Tape) -> Result<Self, StageError> {
         let count = rng.within(2, 4) as usize;
-        let policy = rng.pick(&[Policy::Adaptive, Policy::GuestDriven, Policy::VmmDriven]);
+        let policy =
+            rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
         let spin_ns = rng.pick(&[0, 50_000]);
         let pacing = Pacing { policy, spin_ns, period_ns: 1_000_000, ..Pacing::default() };
         let net = Net::new(count, Rng::new(rng.number()))?;

@@ -7,7 +7,7 @@ use causeway_attach::native::{Frontend, NetOptions, NetPort};
 use causeway_attach::vhost_user::FrontendReq;
 use causeway_ethernet::Ethernet;
 use causeway_fabric::Pacing;
-use causeway_fabric::control::{PortState, PortView};
+use causeway_model::{PortState, PortView};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 

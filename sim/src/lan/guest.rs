@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
-use causeway_fabric::Name;
+use causeway_model::Name;
 use causeway_wire::virtio::{has, mask};
 use causeway_wire::virtio_net::*;
 

@@ -9,15 +9,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway_ethernet::Ethernet;
+use causeway_fabric::Pacing;
 use causeway_fabric::carrier::{
     Arrival, Arrivals, LinkId, Membership, Message, Notice, Pool, Standing,
 };
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
 use causeway_fabric::orders::{Order, Outcome};
-use causeway_fabric::{Mac, Pacing};
 use causeway_link::directory::{Change, Claim, Directory, Place};
-use causeway_link::{Config, Event, Hub, Moment, PrivateKey, PublicKey, Sink, Tunnel, What, flood};
+use causeway_link::{Config, Event, Hub, Moment, Sink, Tunnel, What, flood};
+use causeway_model::Mac;
+use causeway_model::keys::{PrivateKey, PublicKey};
 
 use super::carrier::{Outbox, Way};
 use super::net::{Letter, Net};

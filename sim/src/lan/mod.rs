@@ -10,8 +10,9 @@ mod guest;
 mod host;
 mod net;
 
-use causeway_fabric::{Pacing, Policy};
+use causeway_fabric::Pacing;
 use causeway_link::limits::{FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX};
+use causeway_model::PollPolicy;
 
 use crate::event::{Crossing, Event, Place, To};
 use crate::rng::Rng;
@@ -59,7 +60,8 @@ impl Lan {
         let hosts = rng.within(2, 4) as usize;
         let groups = rng.within(1, 2) as usize;
         let unders = if rng.chance(30) { 2 } else { 1 };
-        let policy = rng.pick(&[Policy::Adaptive, Policy::GuestDriven, Policy::VmmDriven]);
+        let policy =
+            rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
         let pacing = Pacing { policy, spin_ns: 0, period_ns: 1_000_000, ..Pacing::default() };
         let net = Net::new(Rng::new(rng.number()));
         let (star, sealed) = (hosts > 2 && rng.chance(25), rng.chance(85));

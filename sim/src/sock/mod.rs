@@ -6,7 +6,7 @@ pub mod guest;
 use causeway_attach::native::{Frontend, VsockOptions, VsockPort};
 use causeway_attach::vhost_user::FrontendReq;
 use causeway_fabric::Pacing;
-use causeway_fabric::control::PortState;
+use causeway_model::PortState;
 use causeway_socket::Socket;
 
 use crate::event::{Event, Place};
@@ -61,7 +61,7 @@ impl Sockets {
     /// What guests have lost for a counted reason, of all ports that are there.
     fn excuses(&self) -> u64 {
         let views = self.scene.stage.with(|shard| shard.port_views());
-        let count = |view: &causeway_fabric::control::PortView| {
+        let count = |view: &causeway_model::PortView| {
             let of = |name: &str| view.counters.get(name).copied().unwrap_or(0);
             of("reset_stalled_total") + of("reset_unanswered_total") + of("reject_limit_total")
         };

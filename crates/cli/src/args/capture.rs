@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use causeway_fabric::{Mac, Name};
+use causeway_model::{Mac, Name};
 use clap::Args;
 
 use crate::limits::SECONDS_MAX;

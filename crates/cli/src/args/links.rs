@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use causeway_fabric::Name;
-use causeway_fabric::spec::{Dscp, MacMatch, PublicKey, RouteEnd};
+use causeway_model::Name;
+use causeway_model::{Dscp, MacMatch, PublicKey, RouteEnd};
 use clap::{Args, Subcommand, ValueEnum};
 
 /// `causeway link …`
@@ -197,7 +197,7 @@ Examples:
 fn place(text: &str) -> Result<RouteEnd, String> {
     let wrong = || "expected edge:LINK or interface:PORT".to_owned();
     let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
-    let name: Name = name.parse().map_err(|e: causeway_fabric::spec::SpecError| e.to_string())?;
+    let name: Name = name.parse().map_err(|e: causeway_model::SpecError| e.to_string())?;
     match kind {
         "edge" => Ok(RouteEnd::Edge(name)),
         "interface" => Ok(RouteEnd::Interface(name)),

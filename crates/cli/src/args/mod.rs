@@ -6,9 +6,9 @@ mod mpi;
 
 use std::path::PathBuf;
 
-use causeway_fabric::control::SocketKind;
-use causeway_fabric::spec::{RuleAction, RuleSide};
-use causeway_fabric::{Mac, Name};
+use causeway_model::SocketKind;
+use causeway_model::{Mac, Name};
+use causeway_model::{RuleAction, RuleSide};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};

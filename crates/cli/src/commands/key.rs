@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use causeway_link::keys::{KEY_LEN, NotAKey, PrivateKey};
+use causeway_model::keys::{KEY_LEN, NotAKey, PrivateKey};
 use serde_json::json;
 
 use super::{Context, print, read_file};

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_fabric::{Name, date};
+use causeway_model::{Name, date};
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;

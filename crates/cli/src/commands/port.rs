@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::Name;
+use causeway_model::Name;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;

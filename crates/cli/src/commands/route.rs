@@ -1,7 +1,7 @@
 //! `causeway route …`
 
-use causeway_fabric::Name;
-use causeway_fabric::spec::RouteSpec;
+use causeway_model::Name;
+use causeway_model::RouteSpec;
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;

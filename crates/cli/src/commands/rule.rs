@@ -1,6 +1,6 @@
 //! `causeway rule …`
 
-use causeway_fabric::spec::RuleSpec;
+use causeway_model::RuleSpec;
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;

@@ -1,6 +1,6 @@
 //! `causeway trace …`
 
-use causeway_fabric::control::TraceQuery;
+use causeway_model::TraceQuery;
 use serde_json::json;
 
 use super::{Context, hint};

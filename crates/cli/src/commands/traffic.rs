@@ -1,6 +1,6 @@
 //! `causeway traffic`: who talks to whom.
 
-use causeway_fabric::Name;
+use causeway_model::Name;
 
 use super::{Context, hint};
 use crate::client::view;

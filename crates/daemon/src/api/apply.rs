@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use causeway_fabric::Name;
-use causeway_fabric::control::CommandError;
-use causeway_fabric::spec::PortKind;
+use causeway_model::CommandError;
+use causeway_model::Name;
+use causeway_model::PortKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{About, body, invalid, kind_of, refused};
+use crate::config::underlay::underlay;
 use crate::config::{Config, Surroundings};
-use crate::draft::LinkDraft;
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
@@ -41,7 +41,7 @@ fn file() -> PathBuf {
 pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
     let ApplyBody { text, file, dry_run } = body(request)?;
     let run_dir = Some(about.run_dir.clone());
-    let around = Surroundings { run_dir, underlay: LinkDraft::underlay };
+    let around = Surroundings { run_dir, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
     let mtu_is_ours = config.mtu_is_ours.clone();
     let mut wanted = wanted(config, about).map_err(invalid)?;

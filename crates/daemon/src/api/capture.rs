@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_fabric::capture::CaptureSpec;
-use causeway_fabric::control::{Answer, Command};
+use causeway_model::CaptureSpec;
+use causeway_model::{Answer, Command};
 use serde_json::json;
 
 use super::{body, call, invalid, no_path, refused, unexpected};

@@ -22,21 +22,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
-use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_fabric::spec::{RuleAction, RuleSide, RuleSpec};
+use causeway_model::Name;
+use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
+use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
+use causeway_model::{RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
 use crate::logger;
 use crate::peer::Peer;
 use crate::refusals::Doors;
 use crate::stop::StopRequest;
+use causeway_model::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
 
 /// What the API knows of the daemon beside the fabric.
 #[derive(Debug, Clone)]
@@ -385,7 +385,7 @@ fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Reply> {
 }
 
 fn parse_name(text: &str) -> Result<Name, Reply> {
-    text.parse().map_err(|error: causeway_fabric::spec::SpecError| invalid(error.to_string()))
+    text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
 }
 
 fn invalid(text: String) -> Reply {

@@ -1,6 +1,6 @@
 //! `POST /v1/vnet`: a file of VNET commands.
 
-use causeway_fabric::Name;
+use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -5,15 +5,15 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::path::Path;
 
-use causeway_fabric::Name;
-use causeway_fabric::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
-use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::GroupSpec;
+use causeway_model::Name;
+use causeway_model::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
+use causeway_model::{PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 use super::problem::{Problems, line_of, nearest};
 use super::sockets;
 use super::{DaemonConfig, VnetConfig};
-use crate::draft::LinkDraft;
+use causeway_model::draft::LinkDraft;
 
 /// A value with the places of the keys it was read from.
 #[derive(Debug, Clone)]

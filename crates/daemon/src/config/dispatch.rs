@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use causeway_fabric::limits::{
+use causeway_fabric::{Options, Pacing};
+use causeway_model::PollPolicy;
+use causeway_model::limits::{
     DISPATCHERS_MAX, PERIOD_US_MAX, PERIOD_US_MIN, RATE_MAX, SPIN_US_MAX,
 };
-use causeway_fabric::{Options, Pacing, Policy};
 
 use super::problem::Problems;
 use super::section::Section;
@@ -50,10 +51,10 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
     let most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
     let plain = Pacing::default();
     let policy =
-        section.word("mode", &MODES, problems).map_or(Policy::Adaptive, |at| match at.value {
-            "guest-driven" => Policy::GuestDriven,
-            "vmm-driven" => Policy::VmmDriven,
-            _ => Policy::Adaptive,
+        section.word("mode", &MODES, problems).map_or(PollPolicy::Adaptive, |at| match at.value {
+            "guest-driven" => PollPolicy::GuestDriven,
+            "vmm-driven" => PollPolicy::VmmDriven,
+            _ => PollPolicy::Adaptive,
         });
     let upper = section.integer("upper", 1..=RATE_MAX, problems);
     let lower = section.integer("lower", 0..=RATE_MAX, problems);
@@ -100,9 +101,9 @@ pub(super) fn print(out: &mut String, options: &Options) {
         let _ = writeln!(out, "cpus = \"{}\"", list.join(","));
     }
     let mode = match pacing.policy {
-        Policy::Adaptive => "adaptive",
-        Policy::GuestDriven => "guest-driven",
-        Policy::VmmDriven => "vmm-driven",
+        PollPolicy::Adaptive => "adaptive",
+        PollPolicy::GuestDriven => "guest-driven",
+        PollPolicy::VmmDriven => "vmm-driven",
     };
     let (period_us, spin_us) = (pacing.period_ns / 1000, pacing.spin_ns / 1000);
     let _ = writeln!(out, "mode = \"{mode}\"\nupper = {}\nlower = {}", pacing.upper, pacing.lower);

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::Config;
 use crate::accounts::group_id;
-use crate::draft::{LinkDraft, LinkWord};
 use crate::vnet::password::Password;
+use causeway_model::draft::{LinkDraft, LinkWord};
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]

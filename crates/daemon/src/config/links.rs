@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::Name;
-use causeway_fabric::limits::VNI_MAX;
-use causeway_fabric::spec::{Dscp, MacMatch, PublicKey, RouteEnd, RouteSpec};
+use causeway_model::Name;
+use causeway_model::limits::VNI_MAX;
+use causeway_model::{Dscp, MacMatch, PublicKey, RouteEnd, RouteSpec};
 
 use super::VnetConfig;
 use super::check::Sited;
 use super::problem::Problems;
 use super::read::{Spans, keep};
 use super::section::{At, Section};
-use crate::draft::{LinkDraft, LinkWord};
+use causeway_model::draft::{LinkDraft, LinkWord};
 
 pub(super) const LINK_KEYS: [&str; 18] = [
     "name",

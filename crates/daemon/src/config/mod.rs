@@ -9,19 +9,20 @@ mod problem;
 mod read;
 mod section;
 mod sockets;
+pub mod underlay;
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::Name;
-use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{PortKind, PortSpec, RouteSpec, RuleSpec};
+use causeway_model::GroupSpec;
+use causeway_model::Name;
+use causeway_model::{PortKind, PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
-use crate::draft::LinkDraft;
 use crate::limits::CONFIG_BYTES_MAX;
+use causeway_model::draft::LinkDraft;
 
 /// Where the configuration is unless `--config` says otherwise.
 pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
@@ -156,7 +157,7 @@ impl Surroundings {
         } else {
             env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
-        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()), underlay: LinkDraft::underlay }
+        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()), underlay: underlay::underlay }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use causeway_fabric::orders::{Forwarding, GroupKind};
-use causeway_fabric::spec::{Dscp, Mode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
+use causeway_model::{Dscp, FileMode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
+use causeway_model::{Forwarding, GroupKind};
 
 use super::{Config, VnetConfig};
-use crate::draft::LinkDraft;
+use causeway_model::draft::LinkDraft;
 
 /// The whole configuration; reading it again gives the same one.
 pub fn to_toml(config: &Config) -> String {
@@ -90,7 +90,7 @@ pub fn to_toml(config: &Config) -> String {
 }
 
 fn access(out: &mut String, access: &SocketAccess) {
-    let mode = |mode: Option<Mode>| mode.map(|mode| mode.to_string());
+    let mode = |mode: Option<FileMode>| mode.map(|mode| mode.to_string());
     for (key, value) in [
         ("socket_owner", access.socket_owner.clone()),
         ("socket_group", access.socket_group.clone()),

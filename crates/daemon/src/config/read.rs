@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
-use causeway_fabric::orders::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_fabric::spec::{
-    CID_GUEST_MIN, Mode, MxPeer, MxSpec, MxUdp, Offloads, PortKind, PortSpec, RawSpec, RuleAction,
-    RuleSide, RuleSpec,
+use causeway_model::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
+use causeway_model::{
+    CID_GUEST_MIN, FileMode, MxPeer, MxSpec, MxUdp, Offloads, PortKind, PortSpec, RawSpec,
+    RuleAction, RuleSide, RuleSpec,
 };
-use causeway_fabric::{Mac, Name};
+use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
+use causeway_model::{Mac, Name};
 use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -21,8 +21,8 @@ use super::{
     CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
 };
 use super::{dispatch, links};
-use crate::draft::{KEYS_OF_KINDS, Kind, PortDraft, default_socket};
-use crate::limits::SOCKET_PATH_BYTES_MAX;
+use causeway_model::draft::{KEYS_OF_KINDS, Kind, PortDraft, default_socket};
+use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
@@ -316,7 +316,7 @@ fn port(
     let peers = peers(section, problems);
 
     let account = |key, problems: &mut Problems| section.string(key, problems).map(|at| at.value);
-    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(Mode);
+    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(FileMode);
 
     let draft = PortDraft {
         socket_owner: account("socket_owner", problems),

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problems, nearest};
-use crate::limits::SOCKET_PATH_BYTES_MAX;
+use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]

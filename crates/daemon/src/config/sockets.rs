@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::check::Sited;
 use super::problem::{Problems, line_of};
-use crate::draft::{LinkDraft, LinkWord, Place};
+use causeway_model::draft::{LinkDraft, LinkWord, Place};
 
 /// The UDP socket that a link needs.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use causeway_fabric::date;
+use causeway_model::date;
 use log::Record;
 use log::kv::{self, Key, Value, VisitSource};
 

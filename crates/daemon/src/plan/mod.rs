@@ -6,10 +6,10 @@ mod running;
 
 use std::collections::{HashMap, HashSet};
 
-use causeway_fabric::Name;
-use causeway_fabric::control::CommandError;
-use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::CommandError;
+use causeway_model::GroupSpec;
+use causeway_model::Name;
+use causeway_model::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Rules have an order and no names: what stays is the longest common run of both lists.
 
-use causeway_fabric::spec::RuleSpec;
+use causeway_model::RuleSpec;
 use serde_json::json;
 
 use super::{Act, Action, Change, Plan, Step};

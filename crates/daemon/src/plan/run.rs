@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use causeway_fabric::control::{Answer, Command, CommandError};
-use causeway_fabric::spec::RouteSpec;
+use causeway_model::RouteSpec;
+use causeway_model::{Answer, Command, CommandError};
 
 use super::{Act, Plan, unexpected};
 use crate::fabric::Fabric;

@@ -1,7 +1,7 @@
 //! What runs now, asked of the fabric.
 
-use causeway_fabric::control::{Answer, Command, CommandError, GroupView};
-use causeway_fabric::orders::GroupSpec;
+use causeway_model::GroupSpec;
+use causeway_model::{Answer, Command, CommandError, GroupView};
 
 use super::{State, unexpected};
 use crate::fabric::Fabric;

@@ -136,7 +136,7 @@ fn what_is_replaced_takes_along_what_names_it() {
     assert!(one.changes.iter().all(|change| change.action == Action::Replace));
 
     let mut after = whole();
-    after.groups[0].forwarding = causeway_fabric::orders::Forwarding::Routes;
+    after.groups[0].forwarding = causeway_model::Forwarding::Routes;
     assert_eq!(
         kinds(&plan(&whole(), &after)),
         [

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::PortSpec;
+use causeway_model::PortSpec;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus,

@@ -18,7 +18,7 @@ mod privileges;
 
 use std::sync::OnceLock;
 
-use causeway_fabric::control::CommandError;
+use causeway_model::CommandError;
 
 use crate::config::Config;
 

@@ -1,14 +1,14 @@
 //! A file of commands: checked wholly, then carried out.
 
-use causeway_fabric::Name;
-use causeway_fabric::control::CommandError;
+use causeway_model::CommandError;
+use causeway_model::Name;
 
 use super::parse::parse;
 use super::plan::{Doer, Numbers, Step, World};
 use super::speech::{Command, VERSION};
-use crate::draft::Resolver;
 use crate::fabric::Fabric;
 use crate::limits::PROBLEMS_MAX;
+use causeway_model::draft::Resolver;
 
 /// What a file changes.
 #[derive(Debug)]

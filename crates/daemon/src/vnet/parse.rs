@@ -1,10 +1,10 @@
 //! One line in, one command or the reason why it is none out.
 
-use causeway_fabric::spec::MacMatch;
+use causeway_model::MacMatch;
 
 use super::speech::{Command, End, List, Route, Secret, Transport};
-use crate::draft::place::is_host;
 use crate::limits::VNET_LINE_BYTES_MAX;
+use causeway_model::draft::place::is_host;
 
 /// Why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,16 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command as Ask, CommandError};
-use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
-use causeway_fabric::spec::{
-    LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, TlsSpec,
-};
+use causeway_model::Name;
+use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_model::{Answer, Command as Ask, CommandError};
+use causeway_model::{LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::speech::{Command, End, Route, Transport};
-use crate::draft::{LinkDraft, LinkWord, Place, Resolver};
 use crate::fabric::Fabric;
+use causeway_model::draft::{LinkDraft, LinkWord, Place, Resolver};
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,7 +243,8 @@ impl World {
         let mut draft = LinkDraft::new(name, self.group.clone(), kind);
         draft.remote = Some(remote);
         // An address needs no key file, and no resolver.
-        let spec = draft.into_spec(std::path::Path::new("/"), crate::draft::place::resolve);
+        let spec =
+            draft.into_spec(std::path::Path::new("/"), causeway_model::draft::place::resolve);
         spec.map(|spec| Step::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
     }
 
@@ -324,7 +323,7 @@ impl World {
         if let Some(link) = self.links.iter().find(|link| link.name.as_str() == word) {
             return Ok(RouteEnd::Edge(link.name.clone()));
         }
-        if !crate::draft::place::is_host(word) {
+        if !causeway_model::draft::place::is_host(word) {
             return Err(format!("edge {word:?}: expected a link's name, or its host"));
         }
         let addresses = self.addresses(word)?;
@@ -370,7 +369,7 @@ fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
         IpAddr::V6(v6) => format!("v6-{v6}").replace(':', "-"),
     };
     let kind = if transport == Transport::Tcp { "-tcp" } else { "" };
-    format!("{host}{kind}").parse().map_err(|error: causeway_fabric::spec::SpecError| error.0)
+    format!("{host}{kind}").parse().map_err(|error: causeway_model::SpecError| error.0)
 }
 
 /// Carries out steps, and knows the numbers of the routes that came by.

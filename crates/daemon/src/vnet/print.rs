@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use causeway_fabric::control::{LinkView, RouteView};
-use causeway_fabric::spec::{LinkKind, LinkSpec, PortKind, PortSpec, RouteEnd, TlsSpec};
+use causeway_model::{LinkKind, LinkSpec, PortKind, PortSpec, RouteEnd, TlsSpec};
+use causeway_model::{LinkView, RouteView};
 
 use super::speech::{Command, End, List, Route, Transport};
 

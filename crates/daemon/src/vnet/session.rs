@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::Name;
-use causeway_fabric::control::{Answer, Command as Ask, CommandError, LinkView};
-use causeway_fabric::spec::LinkKind;
+use causeway_model::LinkKind;
+use causeway_model::Name;
+use causeway_model::{Answer, Command as Ask, CommandError, LinkView};
 
 use super::parse::parse;
 use super::password::{Attempts, Password, Verdict};
@@ -16,9 +16,9 @@ use super::source::Source;
 use super::speech::{Command, List, Secret, Transport, VERSION};
 use super::tell::Teller;
 use crate::api::kind_of;
-use crate::draft::Resolver;
 use crate::fabric::Fabric;
 use crate::refusals::{Doors, Refusal};
+use causeway_model::draft::Resolver;
 
 /// What all sessions share.
 pub struct House {

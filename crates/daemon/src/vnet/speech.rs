@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use causeway_fabric::spec::MacMatch;
+use causeway_model::MacMatch;
 
 /// The version of the language that a HELLO must name.
 pub const VERSION: &str = "0.9";

@@ -6,16 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use causeway_daemon::fabric::Fabric;
-use causeway_fabric::Name;
-use causeway_fabric::control::{
+use causeway_model::GroupSpec;
+use causeway_model::Name;
+use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_model::{
     Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
     PortView, RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
-use causeway_fabric::limits::{LINKS_MAX, ROUTES_MAX};
-use causeway_fabric::orders::GroupSpec;
-use causeway_fabric::spec::{
-    LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec,
-};
+use causeway_model::{LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 #[derive(Debug, Default)]
 pub struct Model {

@@ -15,10 +15,10 @@ mod priority;
 
 use std::collections::HashMap;
 
-use causeway_fabric::control::RouteView;
 use causeway_fabric::keyed::{Keyed, keyed};
-use causeway_fabric::orders::Forwarding;
-use causeway_fabric::spec::{RouteEnd, RouteSpec};
+use causeway_model::Forwarding;
+use causeway_model::RouteView;
+use causeway_model::{RouteEnd, RouteSpec};
 
 pub use priority::{NEVER, Side, priority};
 
@@ -322,8 +322,8 @@ impl Routes {
 
 #[cfg(test)]
 mod tests {
-    use causeway_fabric::Mac;
-    use causeway_fabric::spec::MacMatch;
+    use causeway_model::Mac;
+    use causeway_model::MacMatch;
     use causeway_wire::ethernet;
     use proptest::prelude::*;
 

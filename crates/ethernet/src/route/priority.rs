@@ -1,6 +1,6 @@
 //! Which route fits a frame, and how well: VNET/P's `priority_map`.
 
-use causeway_fabric::spec::MacMatch;
+use causeway_model::MacMatch;
 use causeway_wire::ethernet;
 
 /// A route that never applies.
@@ -58,7 +58,7 @@ impl From<&MacMatch> for Side {
 
 #[cfg(test)]
 mod tests {
-    use causeway_fabric::Mac;
+    use causeway_model::Mac;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
 use causeway_fabric::Pacing;
-use causeway_fabric::pace::Policy;
+use causeway_model::PollPolicy;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::VIRTIO_NET_F_MAC;
 
@@ -26,7 +26,7 @@ pub struct Bursts {
 impl Bursts {
     /// Of frames of so many bytes, by queues that are served so and have these features besides;
     /// who takes them sleeps until they come, or looks without end.
-    pub fn new(policy: Policy, features: u64, len: usize, sleep: bool) -> Self {
+    pub fn new(policy: PollPolicy, features: u64, len: usize, sleep: bool) -> Self {
         let rig = Rig::paced(Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() });
         let features = mask(VIRTIO_NET_F_MAC) | MERGE | features;
         let (one, two) = (rig.port("one", net(1), features), rig.port("two", net(2), features));

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::Mac;
-use causeway_fabric::control::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
-use causeway_fabric::spec::{NetSpec, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Name, Options, Pacing};
+use causeway_fabric::{Fabric, Handle, Options, Pacing};
+use causeway_model::Mac;
+use causeway_model::Name;
+use causeway_model::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
+use causeway_model::{NetSpec, PortKind, PortSpec};
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::control::CommandError;
 use crate::limits::{SHARE_PERIOD_NS, SOON_NS, SOON_TIMES};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::PortId;
 use crate::service::{Context, Progress, Served, Service};
 use crate::shard::Shard;
-use crate::spec::PortSpec;
+use causeway_model::CommandError;
+use causeway_model::PortSpec;
 
 /// What happened, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,15 +274,15 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
         let group: Name = group.parse().unwrap();
         let service = Box::new(Sources(0, 0));
         let mut shard = Shard::new(group.clone(), service, Pacing::default()).unwrap();
-        let mac = crate::spec::Mac([2, 0, 0, 0, 0, 1]);
-        let net = crate::spec::NetSpec {
+        let mac = causeway_model::Mac([2, 0, 0, 0, 0, 1]);
+        let net = causeway_model::NetSpec {
             mac,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,
             offloads: Default::default(),
         };
-        let (name, kind) = (group.clone(), crate::spec::PortKind::Net(net));
+        let (name, kind) = (group.clone(), causeway_model::PortKind::Net(net));
         let spec = PortSpec {
             name: name.clone(),
             group,

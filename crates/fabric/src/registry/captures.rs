@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use super::links::{no_link, unexpected};
 use super::{Registry, Reply};
-use crate::capture::{CaptureSpec, Recording};
-use crate::control::{Answer, CaptureView, CommandError};
+use crate::capture::Recording;
 use crate::limits::{CAPTURE_IDLE, CAPTURES_MAX};
 use crate::orders::{Order, Outcome};
 use crate::shard::ports::no_port;
-use crate::spec::RouteEnd;
+use causeway_model::CaptureSpec;
+use causeway_model::RouteEnd;
+use causeway_model::{Answer, CaptureView, CommandError};
 
 /// The captures that go on, by number.
 #[derive(Debug, Default)]

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use super::{HOST, Registry, Reply, lost};
 use crate::carrier::LinkId;
-use crate::control::{Answer, CommandError, LinkView, PeerView, RouteView};
 use crate::dispatcher::Key;
-use crate::limits::{LINKS_MAX, ROUTES_MAX};
-use crate::orders::{FRAMES, GroupSpec, LINKS, MESSAGES, OnFailure, Order, Outcome};
+use crate::orders::{FRAMES, LINKS, MESSAGES, OnFailure, Order, Outcome};
 use crate::shard::ports::no_port;
-use crate::spec::{LinkSpec, Name, RouteEnd, RouteSpec};
+use causeway_model::GroupSpec;
+use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_model::{Answer, CommandError, LinkView, PeerView, RouteView};
+use causeway_model::{LinkSpec, Name, RouteEnd, RouteSpec};
 
 pub(super) fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }

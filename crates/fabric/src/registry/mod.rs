@@ -13,22 +13,23 @@ use std::time::Instant;
 
 use crate::balance::{Burden, relief};
 use crate::carrier::LinkId;
-use crate::control::{
-    Answer, Command, CommandError, DispatcherView, GroupView, PortView, RuleView, ShardView,
-    TraceQuery,
-};
 use crate::dispatcher::{Key, Worker};
 use crate::fabric::Maker;
-use crate::limits::{GROUPS_MAX, PORTS_MAX, WEIGHT_MAX};
 use crate::load::Load;
-use crate::orders::{FRAMES, GroupSpec, OnFailure, weight_default};
+use crate::orders::{FRAMES, OnFailure};
 use crate::pace::Pacing;
 use crate::roster::Roster;
 use crate::rules::Rules;
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::ports::{no_group, no_port, too_many_ports};
-use crate::spec::{LinkSpec, Name, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::limits::{GROUPS_MAX, PORTS_MAX, WEIGHT_MAX};
+use causeway_model::{
+    Answer, Command, CommandError, DispatcherView, GroupView, PortView, RuleView, ShardView,
+    TraceQuery,
+};
+use causeway_model::{GroupSpec, weight_default};
+use causeway_model::{LinkSpec, Name, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 type Reply = Result<Answer, CommandError>;
 

@@ -7,12 +7,12 @@ use causeway_memory::inlet::Incoming;
 
 use super::Shard;
 use super::doors::{Alone, watch_frontend};
-use crate::control::{CommandError, PortState};
 use crate::footprint::Footprint;
 use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS, VAIN_DOORBELLS_MAX};
 use crate::port::{Port, PortId, PublishError};
-use crate::spec::Name;
 use crate::watch::{Token, When};
+use causeway_model::Name;
+use causeway_model::{CommandError, PortState};
 
 pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 

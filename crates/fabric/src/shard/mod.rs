@@ -27,7 +27,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::bell::Home;
-use crate::control::CommandError;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
@@ -35,8 +34,9 @@ use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
 use crate::slice::{Slice, cost};
-use crate::spec::Name;
 use crate::watch::{Event, Poller, Token};
+use causeway_model::CommandError;
+use causeway_model::Name;
 
 use doors::Alone;
 use sources::Sources;

@@ -7,16 +7,16 @@ use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
 use super::doors::watch_door;
-use crate::control::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView, Whose};
 use crate::footprint::Footprint;
-use crate::limits::PORTS_MAX;
 use crate::listen::Listener;
 use crate::loglimit::LogLimit;
-use crate::pace::Mode;
 use crate::port::{Door, Noted, Port, PortId, QueueWork};
 use crate::rate::Bucket;
-use crate::spec::{Name, PortSpec};
 use crate::wakes::Wakes;
+use causeway_model::PollMode;
+use causeway_model::limits::PORTS_MAX;
+use causeway_model::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView, Whose};
+use causeway_model::{Name, PortSpec};
 
 pub(crate) fn no_port(name: &Name) -> CommandError {
     CommandError::NotFound { what: "port", name: name.to_string() }
@@ -143,7 +143,7 @@ impl Shard {
                 size: ring.map_or(0, causeway_ring::Queue::size),
                 format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
-                mode: if ring.is_some() { pace.mode(&self.pacing) } else { Mode::GuestDriven },
+                mode: if ring.is_some() { pace.mode(&self.pacing) } else { PollMode::GuestDriven },
                 mode_reason: match ring {
                     Some(_) => pace.reason(&self.pacing),
                     None => STOPPED.to_owned(),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::bell::Bells;
 use crate::limits::{SOON_NS, SOON_TIMES};
-use crate::pace::{Mode, Pace, Pacing, Policy};
+use crate::pace::{Pace, Pacing};
 use crate::service::{Progress, Served};
+use causeway_model::{PollMode, PollPolicy};
 
 /// What is known of one.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl Sources {
     pub(crate) fn polled(&self, value: u32, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             let idle = now_ns.saturating_sub(source.worked_ns);
-            source.pace.mode(pacing) == Mode::VmmDriven && idle < spin_ns
+            source.pace.mode(pacing) == PollMode::VmmDriven && idle < spin_ns
         })
     }
 
@@ -82,7 +83,7 @@ impl Sources {
     pub(crate) fn awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             self.awaits
-                && pacing.policy != Policy::GuestDriven
+                && pacing.policy != PollPolicy::GuestDriven
                 && source.soon >= SOON_TIMES
                 && now_ns.saturating_sub(source.worked_ns) < SOON_NS.min(pacing.spin_ns)
         })
@@ -117,9 +118,9 @@ mod tests {
         sources.awaits = false;
         assert!(!sources.awaited(3, &pacing, now), "others have work for the processor");
         sources.awaits = true;
-        for policy in [Policy::GuestDriven, Policy::VmmDriven] {
+        for policy in [PollPolicy::GuestDriven, PollPolicy::VmmDriven] {
             let waits = sources.awaited(3, &Pacing { policy, ..pacing }, now + 1);
-            assert_eq!(waits, policy == Policy::VmmDriven, "{policy:?}");
+            assert_eq!(waits, policy == PollPolicy::VmmDriven, "{policy:?}");
         }
         assert!(!sources.awaited(3, &Pacing { spin_ns: 0, ..pacing }, now), "nothing is");
         now += SOON_NS + 1;
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!((sources.next_woken(), sources.next_woken()), (Some(3), None));
         sources.wake(3);
         assert_eq!(sources.next_woken(), None, "it is served already");
-        let pacing = Pacing { policy: Policy::VmmDriven, ..Pacing::default() };
+        let pacing = Pacing { policy: PollPolicy::VmmDriven, ..Pacing::default() };
         sources.count(3, Served { progress: Progress::Worked, count: 1 }, &pacing, 1000);
         assert!(sources.polled(3, &pacing, 1500, 1000));
         assert!(!sources.polled(3, &pacing, 2000, 1000));

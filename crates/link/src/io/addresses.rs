@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use causeway_fabric::carrier::{LinkId, Message, Notice};
-use causeway_fabric::spec::Name;
-use causeway_fabric::{Context, Mac, Progress, Served};
+use causeway_fabric::{Context, Progress, Served};
+use causeway_model::Mac;
+use causeway_model::Name;
 
 use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
 use super::service::{Links, Receives, Source, at_moment, wall_ns};

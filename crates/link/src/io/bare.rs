@@ -20,9 +20,9 @@ use std::sync::Arc;
 use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
 };
-use causeway_fabric::spec::TrafficClass;
 use causeway_fabric::udp::{Burst, Cut, Origin, Receiver, Udp};
 use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, decapsulate, traffic_class};
 use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use causeway_fabric::Name;
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, Pool, Standing};
 use causeway_fabric::mailbox::Sender;
+use causeway_model::Name;
 
 use super::tally::{Loss, Tally};
 

@@ -98,7 +98,7 @@ pub const LOOKUP_NS_MIN: u64 = 5_000_000_000;
 /// ... and at most this; 5 min. Kinds that do not show whether the peer is there keep to it.
 pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
 /// Lookups that may wait at a time, of the whole process: one for each link.
-pub const LOOKUPS_WAITING_MAX: usize = causeway_fabric::limits::LINKS_MAX;
+pub const LOOKUPS_WAITING_MAX: usize = causeway_model::limits::LINKS_MAX;
 /// Threads that resolve names: as many names may be slow at a time without delaying others.
 pub const RESOLVER_THREADS: usize = 4;
 /// Addresses of one name that are tried.

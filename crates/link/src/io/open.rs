@@ -6,10 +6,10 @@ use std::path::Path;
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{Carrier, LinkId};
-use causeway_fabric::control::CommandError;
-use causeway_fabric::limits::UNDERLAY_MTU;
-use causeway_fabric::spec::{LinkKind, LinkSpec, StreamSpec, TrafficClass, TunnelSpec, UdpSpec};
 use causeway_fabric::udp::{Cut, Udp};
+use causeway_model::CommandError;
+use causeway_model::limits::UNDERLAY_MTU;
+use causeway_model::{LinkKind, LinkSpec, StreamSpec, TrafficClass, TunnelSpec, UdpSpec};
 use zeroize::Zeroizing;
 
 use super::bare::{BareSocket, Encapsulation};
@@ -21,8 +21,8 @@ use super::service::{Links, NO_SOURCE, Receives, Source, at_moment};
 use super::stream::{Listener, StreamLink};
 use super::tls::Renewable;
 use super::tunnels::{Taken, TunnelSocket};
-use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::PACKET_BYTES_VXLAN;
+use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// What links that share a socket have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 use std::net::SocketAddr;
 
 use causeway_fabric::carrier::{Carrier, LinkId, Message, Outgoing, Refusal, Standing};
-use causeway_fabric::control::CommandError;
-use causeway_fabric::spec::{LinkKind, LinkSpec};
 use causeway_fabric::{Context, Progress, Served};
+use causeway_model::CommandError;
+use causeway_model::{LinkKind, LinkSpec};
 
 use super::limits::{
     LOOKUP_NS_MAX, LOOKUP_NS_MIN, LOOKUPS_WAITING_MAX, OPEN_AGAIN_NS_MAX, OPEN_AGAIN_NS_MIN,

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
-use causeway_fabric::control::CommandError;
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{LINKS, OnFailure, Order, Outcome};
-use causeway_fabric::spec::{LinkKind, LinkSpec, Name, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
+use causeway_model::CommandError;
+use causeway_model::{LinkKind, LinkSpec, Name, PortSpec};
 
 use super::addresses::{News, place};
 use super::bare::BareSocket;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use causeway_fabric::spec::TlsSpec;
+use causeway_model::TlsSpec;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
-use causeway_fabric::spec::TrafficClass;
 use causeway_fabric::udp::{Burst, Origin, Receiver, Udp, canonical};
 use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, traffic_class};
 
 use super::called::{Caller, Listener};
@@ -31,12 +31,12 @@ use super::together::Together;
 use crate::event::{Event, What};
 use crate::flood;
 use crate::hub::{AddError, Hub};
-use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::moment::Moment;
 use crate::pack::{Batch, Packer, PushError};
 use crate::tunnel::{Config, State, Tunnel};
 use crate::unpack::{Arrived, Sink};
+use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// One tunnel, and the links that share it.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! What operators see of links.
 
-use causeway_fabric::control::{LinkState, LinkView};
-use causeway_fabric::limits::UNDERLAY_MTU;
-use causeway_fabric::spec::{LinkKind, udp_headers};
+use causeway_model::limits::UNDERLAY_MTU;
+use causeway_model::{LinkKind, udp_headers};
+use causeway_model::{LinkState, LinkView};
 
 use super::limits::EXPIRY_DAYS;
 use super::path;

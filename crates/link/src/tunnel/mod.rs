@@ -19,7 +19,6 @@ use crate::event::{Event, What};
 use crate::fragment::Fragments;
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
-use crate::keys::{PrivateKey, PublicKey};
 use crate::limits::{ADDRESSES_MAX, TROUBLE_NS, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
@@ -27,6 +26,7 @@ use crate::refusal::{Refusal, Refusals};
 use crate::replay::Replay;
 use crate::session::Session;
 use crate::unpack::Sink;
+use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// How a tunnel is to be.
 #[derive(Debug, Clone)]

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
-use causeway_link::{Config, Event, Hub, Moment, Packer, PrivateKey, Refusal, Sink, Tunnel, What};
+use causeway_link::{Config, Event, Hub, Moment, Packer, Refusal, Sink, Tunnel, What};
+use causeway_model::keys::PrivateKey;
 use causeway_wire::virtio_net::Header as Metadata;
 
 /// The virtual network of most tests.

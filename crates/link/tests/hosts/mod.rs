@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::control::{Answer, Command, CommandError, LinkState, LinkView, PortView};
-use causeway_fabric::spec::{
-    LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default,
-};
-use causeway_fabric::{Fabric, Handle, Mac, Name, Options};
+use causeway_fabric::{Fabric, Handle, Options};
 use causeway_link::io::service::Links;
+use causeway_model::{Answer, Command, CommandError, LinkState, LinkView, PortView};
+use causeway_model::{LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default};
+use causeway_model::{Mac, Name};
 use causeway_wire::virtio_net::{GSO_TCPV4, HDR_F_NEEDS_CSUM, Header};
 
 /// Long enough for the slowest machine; no test waits for it to pass.

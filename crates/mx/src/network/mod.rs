@@ -26,12 +26,13 @@ use std::time::Duration;
 
 use causeway_backend::limits::FRAMES_BEFORE_DUE_MAX;
 use causeway_backend::{After, Desk, Half, NoRegion, Said, random};
-use causeway_fabric::control::{PairView, PeerView};
-use causeway_fabric::spec::PortSpec;
-use causeway_fabric::{Context, LogLimit, Mac, Progress, Served, ServiceWatch};
+use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
 use causeway_message::backend::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
 use causeway_message::discovery::{Discovery, How, News, Peer};
 use causeway_message::split::{NicId, RegionId};
+use causeway_model::Mac;
+use causeway_model::PortSpec;
+use causeway_model::{PairView, PeerView};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::SERVED_AWAITED_NS;

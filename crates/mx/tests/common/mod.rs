@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_attach::local::Local;
-use causeway_fabric::control::{Answer, Command, CommandError, PeerView};
-use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_fabric::{Fabric, Handle, Options};
 use causeway_memory::Handed;
+use causeway_model::Mac;
+use causeway_model::{Answer, Command, CommandError, PeerView};
+use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_mx::Messages;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
@@ -102,7 +103,7 @@ impl Host {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         for group in ["red", "blue"] {
-            let name: causeway_fabric::Name = group.parse().unwrap();
+            let name: causeway_model::Name = group.parse().unwrap();
             host.handle.call(Command::GroupAdd(name.into())).unwrap();
         }
         host

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use causeway_fabric::control::CommandError;
 use causeway_fabric::host::{HostListener, HostStream};
 use causeway_fabric::rate::Bucket;
-use causeway_fabric::spec::message_socket;
 use causeway_fabric::{Context, PortId};
+use causeway_model::CommandError;
+use causeway_model::message_socket;
 use causeway_wire::vsock::Type;
 
 use super::{HostDoor, HostToken, Knock, Listening};

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{ConnectionId, SocketError, Sockets};
 use causeway_attach::native::{VsockOptions, VsockPort};
-use causeway_fabric::control::{Answer, Command, CommandError, PortState, PortView};
-use causeway_fabric::spec::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
-use causeway_fabric::{Fabric, Handle, Name, Options};
+use causeway_fabric::{Fabric, Handle, Options};
+use causeway_model::Name;
+use causeway_model::{Answer, Command, CommandError, PortState, PortView};
+use causeway_model::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
 use causeway_socket::Socket;
 use causeway_wire::vsock::{Header, Op, Type};
 

@@ -5,9 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::control::Command as Control;
-use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_fabric::{Fabric, Handle, Options};
+use causeway_model::Command as Control;
+use causeway_model::Mac;
+use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_mx::Messages;
 
 /// How long a program may take.
@@ -59,7 +60,7 @@ impl Host {
     fn over(dir: Folder, boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
-        let group: causeway_fabric::Name = "red".parse().unwrap();
+        let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.into())).unwrap();
         for board in boards {
             let [_, _, mac @ ..] = nic(board).to_be_bytes();

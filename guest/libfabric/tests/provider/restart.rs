@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use causeway_fabric::spec::MxUdp;
+use causeway_model::MxUdp;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::{Folder, Host, command, compile, provider};

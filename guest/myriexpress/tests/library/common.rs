@@ -7,9 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::control::{Answer, Command as Control, CommandError};
-use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_fabric::{Fabric, Handle, Mac, Options};
+use causeway_fabric::{Fabric, Handle, Options};
+use causeway_model::Mac;
+use causeway_model::{Answer, Command as Control, CommandError};
+use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_mx::Messages;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -125,7 +126,7 @@ impl Host {
         let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         for group in ["red", "blue"] {
-            let name: causeway_fabric::Name = group.parse().unwrap();
+            let name: causeway_model::Name = group.parse().unwrap();
             host.handle.call(Control::GroupAdd(name.into())).unwrap();
         }
         host

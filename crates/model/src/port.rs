@@ -1,139 +1,15 @@
-//! What the operator asks for: ports, groups and rules, as plain checked values.
-//!
-//! The configuration file, the control socket and the tests all build these.
-//! Nothing here knows of TOML or JSON syntax beyond `serde`.
+//! Ports: the devices of guests.
 
-mod access;
-mod class;
-mod link;
-
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     HOST_SUFFIX_BYTES, HOSTNAME_BYTES_MAX, MEMORY_MAX_MIB, MTU_MIN, MX_PEERS_MAX, MX_UDP_PEERS_MAX,
-    NAME_BYTES_MAX, QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
+    QUEUE_PAIRS_MAX, SOCKET_PATH_BYTES_MAX,
 };
-
-pub use access::{Mode, SocketAccess, SocketPermissions};
-pub use class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
-pub use link::{
-    LinkKind, LinkSpec, MacMatch, PublicKey, RawSpec, RouteEnd, RouteSpec, StreamSpec, TlsSpec,
-    TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
-};
-
-/// Why a value of the operator is refused; the text says what was expected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SpecError(pub String);
-
-/// The name of a port or a group: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting with a letter or digit.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Name(String);
-
-impl Name {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Name {
-    type Err = SpecError;
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let first_ok = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-        let rest_ok = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        if first_ok && rest_ok && text.len() <= NAME_BYTES_MAX {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(SpecError(format!(
-                "name {text:?}: expected 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-', \
-                 starting with a letter or digit"
-            )))
-        }
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = SpecError;
-    fn try_from(text: String) -> Result<Self, SpecError> {
-        text.parse()
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// An Ethernet address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// Whether the group bit is set: a multicast or the broadcast address.
-    pub fn is_group(self) -> bool {
-        let [first, ..] = self.0;
-        first & 1 == 1
-    }
-
-    /// Whether it may be a station's: neither a group's nor zero.
-    pub fn is_unicast(self) -> bool {
-        !self.is_group() && self.0 != [0; 6]
-    }
-}
-
-impl FromStr for Mac {
-    type Err = SpecError;
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let wrong = || {
-            SpecError(format!("MAC {text:?}: expected six hexadecimal bytes, as 52:54:00:12:34:56"))
-        };
-        let mut bytes = [0_u8; 6];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(wrong)?;
-            if !part.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return Err(wrong());
-            }
-            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
-        }
-        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(bytes)) }
-    }
-}
-
-impl TryFrom<String> for Mac {
-    type Error = SpecError;
-    fn try_from(text: String) -> Result<Self, SpecError> {
-        text.parse()
-    }
-}
-
-impl From<Mac> for String {
-    fn from(mac: Mac) -> String {
-        mac.to_string()
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
+use crate::{Mac, Name, RawSpec, SocketAccess, SpecError};
 
 /// One port, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -421,130 +297,9 @@ impl PortSpec {
     }
 }
 
-/// What a rule does with a connect that it matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RuleAction {
-    /// Let it pass.
-    Accept,
-    /// Answer it with a reset.
-    Reject,
-}
-
-/// One side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.
-///
-/// Examples: `blue/3:*`, `*/*:22`, `host:*`, `*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(try_from = "String", into = "String")]
-pub struct RuleSide {
-    /// Whether this side is the host itself (CID 2).
-    pub host: bool,
-    /// The group, or any.
-    pub group: Option<Name>,
-    /// The CID, or any guest's and the host's.
-    pub cid: Option<u32>,
-    /// First and last port, inclusive, or any.
-    pub ports: Option<(u32, u32)>,
-}
-
-impl FromStr for RuleSide {
-    type Err = SpecError;
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let wrong = || {
-            SpecError(format!(
-                "rule side {text:?}: expected GROUP/CID:PORT or host:PORT, each part a value or '*', \
-                 PORT also FIRST-LAST"
-            ))
-        };
-        if text == "*" {
-            return Ok(Self::default());
-        }
-        let (who, ports) = text.rsplit_once(':').unwrap_or((text, "*"));
-        let ports = match ports {
-            "*" => None,
-            one => {
-                let (first, last) = one.split_once('-').unwrap_or((one, one));
-                let first: u32 = first.parse().map_err(|_| wrong())?;
-                let last: u32 = last.parse().map_err(|_| wrong())?;
-                if first > last {
-                    return Err(wrong());
-                }
-                Some((first, last))
-            }
-        };
-        if who == "host" {
-            return Ok(Self { host: true, ports, ..Self::default() });
-        }
-        let (group, cid) = who.split_once('/').ok_or_else(wrong)?;
-        let group = if group == "*" { None } else { Some(group.parse()?) };
-        let cid = if cid == "*" { None } else { Some(cid.parse().map_err(|_| wrong())?) };
-        Ok(Self { host: false, group, cid, ports })
-    }
-}
-
-impl TryFrom<String> for RuleSide {
-    type Error = SpecError;
-    fn try_from(text: String) -> Result<Self, SpecError> {
-        text.parse()
-    }
-}
-
-impl From<RuleSide> for String {
-    fn from(side: RuleSide) -> String {
-        side.to_string()
-    }
-}
-
-impl fmt::Display for RuleSide {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host {
-            f.write_str("host")?;
-        } else {
-            match &self.group {
-                Some(group) => write!(f, "{group}/")?,
-                None => f.write_str("*/")?,
-            }
-            match self.cid {
-                Some(cid) => write!(f, "{cid}")?,
-                None => f.write_str("*")?,
-            }
-        }
-        match self.ports {
-            None => f.write_str(":*"),
-            Some((first, last)) if first == last => write!(f, ":{first}"),
-            Some((first, last)) => write!(f, ":{first}-{last}"),
-        }
-    }
-}
-
-/// An ordered rule over connects, in the manner of V4V's viptables: the first match decides,
-/// and what no rule matches is accepted within its group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleSpec {
-    /// What to do.
-    pub action: RuleAction,
-    /// Who connects.
-    #[serde(default)]
-    pub from: RuleSide,
-    /// To whom.
-    #[serde(default)]
-    pub to: RuleSide,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rule_sides_read_and_print() {
-        for text in ["blue/3:*", "*/*:22", "host:*", "red/*:1-1024", "*/*:*"] {
-            assert_eq!(text.parse::<RuleSide>().unwrap().to_string(), text);
-        }
-        assert_eq!("*".parse::<RuleSide>().unwrap(), RuleSide::default());
-        for bad in ["", "blue", "blue/x:1", "blue/3:9-1", "blue/3:x", "bl ue/3"] {
-            assert!(bad.parse::<RuleSide>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn paths_must_fit_a_socket_address() {
@@ -559,19 +314,5 @@ mod tests {
         assert!(spec(107, 96).check().is_ok());
         assert!(spec(108, 96).check().unwrap_err().0.contains("at most 107 bytes"));
         assert!(spec(107, 97).check().unwrap_err().0.contains("at most 96 bytes"));
-    }
-
-    #[test]
-    fn macs_and_names_are_checked() {
-        assert_eq!("52:54:00:aB:00:01".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:00:01");
-        for bad in
-            ["", "52:54:00:ab:00", "52:54:00:ab:00:01:02", "+2:54:00:ab:00:01", "5254:00:ab:00:01"]
-        {
-            assert!(bad.parse::<Mac>().is_err(), "{bad}");
-        }
-        assert!("vm-1.net_0".parse::<Name>().is_ok());
-        for bad in ["", "-x", "a b", "a/b", &"x".repeat(64)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad}");
-        }
     }
 }

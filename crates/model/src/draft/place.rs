@@ -100,7 +100,7 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Stands in for a resolver at the start, when a name may not be known yet: a name has an unspecified
-/// address, which [`causeway_fabric::spec::LinkSpec::is_unresolved`] knows.
+/// address, which [`crate::LinkSpec::is_unresolved`] knows.
 ///
 /// # Errors
 /// None.

@@ -8,11 +8,11 @@ pub mod route;
 
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::spec::{
-    Mode, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortKind, PortSpec, SocketAccess, SpecError,
-    VsockSpec,
+use crate::{
+    FileMode, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortKind, PortSpec, SocketAccess,
+    SpecError, VsockSpec,
 };
-use causeway_fabric::{Mac, Name};
+use crate::{Mac, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::SOCKET_PATH_BYTES_MAX;
@@ -85,7 +85,7 @@ pub struct PortDraft {
     pub socket_group: Option<String>,
     /// Default: as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket_mode: Option<Mode>,
+    pub socket_mode: Option<FileMode>,
     /// net and mx; default: [`derived_mac`] of the group and the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
@@ -115,7 +115,7 @@ pub struct PortDraft {
     pub host_socket_group: Option<String>,
     /// vsock only; default: that of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_socket_mode: Option<Mode>,
+    pub host_socket_mode: Option<FileMode>,
     /// mx only; default: the port's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,

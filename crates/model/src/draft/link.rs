@@ -3,13 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::Name;
-use causeway_fabric::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
-use causeway_fabric::spec::{
+use crate::Name;
+use crate::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
+use crate::{
     Dscp, LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
 };
-use causeway_link::io::path;
 use serde::{Deserialize, Serialize};
 
 use super::place::{self, Place, Resolver};
@@ -215,7 +214,7 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
 }
 
 impl LinkDraft {
-    /// As [`causeway_fabric::spec::LinkKind::mtu`], before the peer's address is looked up: a host
+    /// As [`crate::LinkKind::mtu`], before the peer's address is looked up: a host
     /// by name is taken to have an IPv6 one, whose headers are longer, unless our end is of IPv4. `underlay` says how long packets may be on the way of
     /// a draft, where it knows.
     pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
@@ -230,17 +229,6 @@ impl LinkDraft {
         let known = address(&self.remote).or(address(&self.local));
         let is_ipv4 = known.is_some_and(|address| address.is_ipv4());
         encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, is_ipv4, bytes))
-    }
-
-    /// How long packets may be on its way, as this host knows it now: by its interface, or by the
-    /// route to its peer, if that is given by its address.
-    pub fn underlay(&self) -> Option<u16> {
-        if let Some(interface) = &self.interface {
-            return path::packet_at(interface);
-        }
-        let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
-        let remote = address(&self.remote)?;
-        path::packet_to(address(&self.local).unwrap_or(unspecified(Some(remote))), remote)
     }
 
     /// A draft of which only this much is said.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use causeway_wire::ecn::ECN_MASK;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::SpecError;
+use crate::SpecError;
 
 /// The largest DSCP: it has 6 bits.
 pub const DSCP_MAX: u8 = 63;

@@ -78,7 +78,7 @@ impl PrivateKey {
     }
 
     /// Its bytes, for the handshake.
-    pub(crate) fn bytes(&self) -> &[u8; KEY_LEN] {
+    pub fn bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use causeway_fabric::{Mac, Name};
+use crate::{Mac, Name};
 
 use crate::limits::MACHINE_ID_BYTES_MAX;
 

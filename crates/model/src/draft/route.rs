@@ -1,7 +1,7 @@
 //! A route as an operator writes it.
 
-use causeway_fabric::Name;
-use causeway_fabric::spec::{MacMatch, RouteEnd, RouteSpec, SpecError};
+use crate::Name;
+use crate::{MacMatch, RouteEnd, RouteSpec, SpecError};
 use serde::Deserialize;
 
 /// A route with what the operator wrote and no more.

@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::SpecError;
+use crate::SpecError;
 use crate::limits::ACCOUNT_BYTES_MAX;
 
 /// Permission bits of a socket, written in octal: `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Mode(pub u32);
+pub struct FileMode(pub u32);
 
-impl FromStr for Mode {
+impl FromStr for FileMode {
     type Err = SpecError;
     fn from_str(text: &str) -> Result<Self, SpecError> {
         match u32::from_str_radix(text, 8) {
@@ -25,20 +25,20 @@ impl FromStr for Mode {
     }
 }
 
-impl TryFrom<String> for Mode {
+impl TryFrom<String> for FileMode {
     type Error = SpecError;
     fn try_from(text: String) -> Result<Self, SpecError> {
         text.parse()
     }
 }
 
-impl From<Mode> for String {
-    fn from(mode: Mode) -> String {
+impl From<FileMode> for String {
+    fn from(mode: FileMode) -> String {
         mode.to_string()
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for FileMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
@@ -52,7 +52,7 @@ pub struct SocketPermissions {
     /// A group, by name or number.
     pub group: Option<String>,
     /// Permission bits.
-    pub mode: Option<Mode>,
+    pub mode: Option<FileMode>,
 }
 
 /// What the operator gives for the sockets of one port; what is left out is as the daemon's
@@ -67,7 +67,7 @@ pub struct SocketAccess {
     pub socket_group: Option<String>,
     /// Its permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket_mode: Option<Mode>,
+    pub socket_mode: Option<FileMode>,
     /// Owner of the host socket of a vsock port; that of the port's socket if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket_owner: Option<String>,
@@ -76,7 +76,7 @@ pub struct SocketAccess {
     pub host_socket_group: Option<String>,
     /// Its permission bits; those of the port's socket if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_socket_mode: Option<Mode>,
+    pub host_socket_mode: Option<FileMode>,
 }
 
 impl SocketAccess {
@@ -142,14 +142,14 @@ mod tests {
     fn socket_access_of_the_host_socket_falls_back_to_the_port() {
         let access = SocketAccess {
             socket_owner: Some("a".into()),
-            socket_mode: Some(Mode(0o600)),
+            socket_mode: Some(FileMode(0o600)),
             host_socket_owner: Some("b".into()),
             ..SocketAccess::default()
         };
         let host = access.of_host_socket();
         assert_eq!(
             (host.owner.as_deref(), host.group, host.mode),
-            (Some("b"), None, Some(Mode(0o600)))
+            (Some("b"), None, Some(FileMode(0o600)))
         );
         assert!(access.check().is_ok() && access.has_host_socket());
         for bad in ["", "a:b", "a b", "../x"] {
@@ -160,10 +160,10 @@ mod tests {
 
     #[test]
     fn socket_modes_are_octal() {
-        assert_eq!("0660".parse::<Mode>().unwrap(), Mode(0o660));
-        assert_eq!(Mode(0o7).to_string(), "0007");
+        assert_eq!("0660".parse::<FileMode>().unwrap(), FileMode(0o660));
+        assert_eq!(FileMode(0o7).to_string(), "0007");
         for bad in ["660", "0x1", "01000", "08", ""] {
-            assert!(bad.parse::<Mode>().is_err(), "{bad}");
+            assert!(bad.parse::<FileMode>().is_err(), "{bad}");
         }
     }
 }

@@ -1,0 +1,116 @@
+//! Routes: which frames go to which port or link (VNET/P, 4.2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Mac, Name, SpecError};
+
+/// Which source or destination addresses a route is for (VNET/P, 4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MacMatch {
+    /// All.
+    Any,
+    /// None: such a route never applies.
+    None,
+    /// All but this one.
+    Not(Mac),
+    /// This one.
+    Only(Mac),
+}
+
+impl FromStr for MacMatch {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let lower = text.to_ascii_lowercase();
+        match lower.as_str() {
+            "any" => Ok(Self::Any),
+            "none" => Ok(Self::None),
+            other => match other.strip_prefix("not-") {
+                Some(mac) => mac.parse().map(Self::Not),
+                Option::None => other.parse().map(Self::Only),
+            },
+        }
+        .map_err(|_: SpecError| {
+            SpecError(format!("address {text:?}: expected any, none, a MAC address, or not-MAC"))
+        })
+    }
+}
+
+impl TryFrom<String> for MacMatch {
+    type Error = SpecError;
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        text.parse()
+    }
+}
+
+impl From<MacMatch> for String {
+    fn from(mac: MacMatch) -> String {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for MacMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::None => f.write_str("none"),
+            Self::Not(mac) => write!(f, "not-{mac}"),
+            Self::Only(mac) => mac.fmt(f),
+        }
+    }
+}
+
+/// One end of a route: a port (VNET's *interface*) or a link (its *edge*). The local network is
+/// a link of kind `raw`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "type", content = "name", rename_all = "lowercase")]
+pub enum RouteEnd {
+    /// A port of the group.
+    Interface(Name),
+    /// A link of the group.
+    Edge(Name),
+}
+
+impl fmt::Display for RouteEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => write!(f, "interface {name}"),
+            Self::Edge(name) => write!(f, "edge {name}"),
+        }
+    }
+}
+
+/// A rule that sends frames to a port or a link.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouteSpec {
+    /// Whose frames.
+    pub group: Name,
+    /// From which addresses.
+    pub source: MacMatch,
+    /// To which.
+    pub destination: MacMatch,
+    /// Where they go.
+    pub to: RouteEnd,
+    /// Where they must have come from; `None`: anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<RouteEnd>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_matches_read_and_print() {
+        for text in ["any", "none", "not-02:00:00:00:00:01", "02:00:00:00:00:01"] {
+            assert_eq!(text.parse::<MacMatch>().unwrap().to_string(), text);
+        }
+        assert_eq!("ANY".parse::<MacMatch>().unwrap(), MacMatch::Any);
+        for bad in ["", "not-", "not-any", "02:00", "some"] {
+            assert!(bad.parse::<MacMatch>().is_err(), "{bad}");
+        }
+    }
+}
