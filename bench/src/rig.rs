@@ -152,7 +152,7 @@ impl Rig {
 
     /// Adds a vsock port that no one attaches to.
     pub fn idle_vsock(&self, cid: u32) {
-        let kind = PortKind::Vsock(VsockSpec { cid, host_socket: None });
+        let kind = PortKind::of(VsockSpec { cid, host_socket: None });
         self.add(GROUP, &format!("v{cid}"), kind);
     }
 
@@ -189,7 +189,7 @@ impl Rig {
             learn,
             offloads: Default::default(),
         };
-        self.add(group, &name, PortKind::Net(spec));
+        self.add(group, &name, PortKind::of(spec));
         self.socket(&name)
     }
 

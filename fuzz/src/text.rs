@@ -17,7 +17,11 @@ use crate::model::Model;
 /// A configuration: read, printed and read again it is the same; or every problem is told.
 pub fn config(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
-    let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay: |_| None };
+    let around = Surroundings {
+        run_dir: Some("/run/causeway".into()),
+        underlay: |_| None,
+        kinds: &causeway_model::port::KINDS,
+    };
     let path = Path::new("causeway.toml");
     match Config::parse(path, source, &around) {
         Ok(config) => {
@@ -96,6 +100,7 @@ from = { interface = "a" }
 pub fn control(data: &[u8]) {
     let model = Model::default();
     let about = About {
+        kinds: &causeway_model::port::KINDS,
         started: Instant::now(),
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),

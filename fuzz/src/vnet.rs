@@ -8,9 +8,9 @@ use causeway_daemon::fabric::Fabric as _;
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::session::{House, Session};
 use causeway_daemon::vnet::{file, parse, print};
-use causeway_model::Command;
 use causeway_model::Name;
 use causeway_model::draft::place::pretend;
+use causeway_model::{Command, NetSpec, Offloads, PortKind, PortSpec, SocketAccess};
 
 use crate::model::Model;
 
@@ -24,9 +24,21 @@ fn group() -> Name {
 fn model() -> Arc<Model> {
     let model = Arc::new(Model::default());
     let port = |name: &str, group: &str, mac: &str| {
-        let json = serde_json::json!({"name": name, "group": group, "socket": format!("/{name}"),
-            "kind": "net", "mac": mac, "mtu": 1500, "queue_pairs": 1, "learn": false});
-        Command::PortAdd(serde_json::from_value(json).expect("a port"))
+        let net = NetSpec {
+            mac: mac.parse().expect("an address"),
+            mtu: 1500,
+            queue_pairs: 1,
+            learn: false,
+            offloads: Offloads::All,
+        };
+        Command::PortAdd(PortSpec {
+            name: name.parse().expect("a name"),
+            group: group.parse().expect("a name"),
+            socket: format!("/{name}").into(),
+            memory_max: None,
+            access: SocketAccess::default(),
+            kind: PortKind::of(net),
+        })
     };
     let link = |name: &str, group: &str| {
         let json =

@@ -81,12 +81,12 @@ impl Pump for Prompter {
 
 /// A net port of `group` as the operator asks for it.
 pub fn net_spec(group: &Name, name: &Name, net: NetSpec) -> PortSpec {
-    spec(group, name, PortKind::Net(net))
+    spec(group, name, PortKind::of(net))
 }
 
 /// A vsock port of `group` as the operator asks for it.
 pub fn vsock_spec(group: &Name, name: &Name, cid: u32) -> PortSpec {
-    spec(group, name, PortKind::Vsock(VsockSpec { cid, host_socket: None }))
+    spec(group, name, PortKind::of(VsockSpec { cid, host_socket: None }))
 }
 
 fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {

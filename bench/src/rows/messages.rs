@@ -82,7 +82,7 @@ pub(super) fn board(rig: &Rig, number: u8, by: By) -> PathBuf {
         }
     };
     let name = format!("mx{number}");
-    rig.add(GROUP, &name, PortKind::Mx(spec));
+    rig.add(GROUP, &name, PortKind::of(spec));
     rig.socket(&name)
 }
 

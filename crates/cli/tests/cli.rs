@@ -149,8 +149,16 @@ fn ports_are_added_and_deleted_with_stable_statuses() {
         "mtu 9000: expected 1500",
     );
     host.fails("port add c --kind net --group red", 3, "add it with `causeway group add red`");
-    host.fails("port add c --kind net --group blue --cid 3", 1, "cid: a port of kind \"net\"");
-    host.fails("port add c --kind vsock --group blue", 1, "cid: expected");
+    host.fails(
+        "port add c --kind net --group blue --cid 3",
+        1,
+        "cid: only a port of kind \"vsock\" has it",
+    );
+    host.fails(
+        "port add c --kind vsock --group blue",
+        1,
+        "cid: a port of kind \"vsock\" needs one",
+    );
     host.fails("port add c --kind vsock --group blue --cid 2", 2, "cid");
     host.fails("port add c --kind net --group blue --mac 1:2", 2, "six hexadecimal bytes");
     host.fails("port add c/d --kind net --group blue", 2, "expected 1 to 63 letters");

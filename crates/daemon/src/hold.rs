@@ -15,6 +15,7 @@ use causeway_holder::client::{Client, HoldError};
 use causeway_holder::holder::dir_of;
 use causeway_holder::protocol::HeldPort;
 use causeway_model::Name;
+use causeway_model::port::Device;
 use causeway_model::{Answer, Command, CommandError, PortView};
 use causeway_model::{PortKind, PortSpec};
 use causeway_socket::ledger::HELD_EXTENSION;
@@ -134,26 +135,26 @@ impl Holding {
         }
     }
 
-    fn holds(&self, kind: &PortKind) -> bool {
-        match self.which {
-            // Its processes attach again by themselves.
-            _ if matches!(kind, PortKind::Mx(_)) => false,
+    /// Returns the device of a port that is held.
+    fn held_device(&self, kind: &PortKind) -> Option<Device> {
+        let is_held = match self.which {
             Hold::All => true,
-            Hold::Vsock => matches!(kind, PortKind::Vsock(_)),
+            Hold::Vsock => kind.kind().loses_frontend,
             Hold::None => false,
-        }
+        };
+        kind.device().filter(|_| is_held)
     }
 
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
-        if !self.holds(&spec.kind) {
+        let Some(device) = self.held_device(&spec.kind) else {
             if let Some(client) = &mut self.state().client {
                 // An earlier configuration may have held it.
                 client.delete(spec.name.as_str()).map_err(host)?;
             }
             return self.inner.call(Command::PortAdd(spec));
-        }
+        };
         let name = spec.name.clone();
-        let held = describe(&spec, &self.dir)?;
+        let held = describe(&spec, device, &self.dir)?;
         let mut state = self.state();
         // Before the dispatcher listens: the directory may have to be made.
         let client = state.reach(&self.dir, &self.starter).map_err(host)?;
@@ -233,7 +234,7 @@ fn host(error: HoldError) -> CommandError {
 }
 
 /// What the holder has to know of a port.
-fn describe(spec: &PortSpec, dir: &Path) -> Result<HeldPort, CommandError> {
+fn describe(spec: &PortSpec, device: Device, dir: &Path) -> Result<HeldPort, CommandError> {
     // Short and always the same: a successor finds the port's ledger by it.
     let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -247,18 +248,7 @@ fn describe(spec: &PortSpec, dir: &Path) -> Result<HeldPort, CommandError> {
             inner.display()
         )));
     }
-    let (queues, ring_size, device) = match &spec.kind {
-        PortKind::Net(net) => {
-            let queues = net.queue_pairs.saturating_mul(2);
-            let device = format!("net {} {} {}", net.mac, net.mtu, net.queue_pairs);
-            (queues, causeway_holder::limits::RING_SIZE_MAX, device)
-        }
-        PortKind::Vsock(vsock) => {
-            (3, causeway_socket::limits::RING_SIZE_MAX, format!("vsock {}", vsock.cid))
-        }
-        // Has no rings of virtio, and is not held.
-        PortKind::Mx(mx) => (0, 0, format!("mx {}", mx.mac)),
-    };
+    let Device { queues, ring_size_max: ring_size, identity: device } = device;
     let public = spec.socket.clone();
     Ok(HeldPort { name: spec.name.to_string(), public, inner, queues, ring_size, device })
 }

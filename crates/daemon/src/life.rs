@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_model::Command;
+use causeway_model::{Command, Kind};
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
@@ -43,6 +43,7 @@ const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
+    kinds: &'static [&'static Kind],
     control: Control,
     access: Access,
     socket_group: Option<u32>,
@@ -58,7 +59,7 @@ impl Daemon {
     /// Claims everything that another process could hold. Nothing is served yet.
     ///
     /// To be called before other threads that make files start: it sets the umask for a moment.
-    pub fn claim(config: Config) -> Result<Self, StartError> {
+    pub fn claim(config: Config, kinds: &'static [&'static Kind]) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
             let found = name.as_deref().map(group_id).transpose();
@@ -79,6 +80,7 @@ impl Daemon {
             started: Instant::now(),
             control,
             config,
+            kinds,
             doors: Arc::default(),
             stop: Arc::new(StopRequest::new(terminate)),
         })
@@ -207,6 +209,7 @@ impl Daemon {
     fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<Server, StartError> {
         let about = About {
             started: self.started,
+            kinds: self.kinds,
             run_dir: self.config.daemon.run_dir.clone(),
             control: self.config.daemon.control.clone(),
             key_file: self.config.daemon.key_file.clone(),

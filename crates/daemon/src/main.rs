@@ -15,6 +15,7 @@ use causeway_daemon::sandbox::Sandbox;
 use causeway_ethernet::Ethernet;
 use causeway_fabric::{Fabric, Maker, Options};
 use causeway_link::io::service::Links;
+use causeway_model::port::KINDS;
 use causeway_mx::Messages;
 use causeway_socket::Socket;
 use clap::Parser as _;
@@ -39,7 +40,7 @@ fn run(args: &Args) -> Result<(), StartError> {
     if let Some(shell) = args.completion {
         return print(&Args::completions(shell));
     }
-    let config = Config::load(&args.config, &Surroundings::of_process())
+    let config = Config::load(&args.config, &Surroundings::of_process(&KINDS))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
     if args.print_config {
         return print(config.to_toml().as_bytes());
@@ -86,7 +87,7 @@ fn serve(
     // Before the dispatchers, whose restrictions their own threads inherit.
     causeway_link::io::names::start();
     let options = config.daemon.dispatch.clone();
-    let daemon = Daemon::claim(config)?;
+    let daemon = Daemon::claim(config, &KINDS)?;
     let services: [Maker; 4] = [
         || Box::new(Ethernet::new()),
         || Box::new(Socket::new()),

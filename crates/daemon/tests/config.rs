@@ -8,7 +8,11 @@ use causeway_model::Dscp;
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
 fn parse(text: &str) -> Result<Config, String> {
-    let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay: |_| None };
+    let around = Surroundings {
+        run_dir: Some("/run/causeway".into()),
+        underlay: |_| None,
+        kinds: &causeway_model::port::KINDS,
+    };
     Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
 }
 
@@ -115,7 +119,8 @@ fn an_empty_file_is_a_daemon_without_ports() {
 
 #[test]
 fn without_a_default_directory_the_control_socket_must_be_given() {
-    let around = Surroundings { run_dir: None, underlay: |_| None };
+    let around =
+        Surroundings { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
     let given = Config::parse(Path::new("c"), "[daemon]\ncontrol = \"/a/c\"\n", &around).unwrap();
@@ -214,7 +219,7 @@ fn ports() {
     refused(&port(&both), "5:1", "no interface beside it");
     let alone = format!("{mx}peers = [{{ mac = \"02:00:00:00:00:01\" }}]");
     refused(&port(&alone), "5:1", "expected interface or udp");
-    refused(&port(&format!("{mx}bypass = true")), "5:1", "bypass: expected interface");
+    refused(&port(&format!("{mx}bypass = true")), "9:10", "expected interface beside it");
     refused(&port(&format!("{net}bypass = true")), "9:1", "only a port of kind \"mx\" has it");
     refused(&port(&net.replace("blue", "bleu")), "7:9", "group bleu is not defined; did you mean");
     refused(&port(&net.replace("blue", "green")), "7:9", "add [[group]] name = \"green\"");
@@ -241,7 +246,7 @@ fn boards_on_networks_are_printed_as_they_are_read() {
     let config = parse(&port(text)).unwrap();
     let printed = config.to_toml();
     assert_eq!(parse(&printed).unwrap().ports, config.ports, "{printed}");
-    let causeway_model::PortKind::Mx(mx) = &config.ports[0].kind else { panic!() };
+    let mx: causeway_model::MxSpec = config.ports[0].kind.get().unwrap();
     assert_eq!(mx.interface.as_deref(), Some("eth0"));
     assert_eq!(mx.peers[0].name.as_deref(), Some("host1:0"));
     assert_eq!((mx.peers.len(), &mx.peers[1].name), (2, &None));
@@ -482,10 +487,7 @@ fn the_mtu_is_what_the_groups_links_carry() {
         let port = format!("[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n{mtu}\n");
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
         let config = parse(&format!("{HEAD}{port}{link}")).unwrap();
-        match &config.ports[0].kind {
-            causeway_model::PortKind::Net(net) => net.mtu,
-            other => panic!("{other:?}"),
-        }
+        config.ports[0].kind.get::<causeway_model::NetSpec>().unwrap().mtu
     };
     let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"10.0.0.2\"";
     assert_eq!(mtus(vxlan, ""), 1450);
@@ -501,13 +503,14 @@ fn the_mtu_follows_the_way_that_the_host_knows() {
     let mtu = |link: &str, underlay| {
         let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
-        let around = Surroundings { run_dir: Some("/run/causeway".into()), underlay };
+        let around = Surroundings {
+            run_dir: Some("/run/causeway".into()),
+            underlay,
+            kinds: &causeway_model::port::KINDS,
+        };
         let text = format!("{HEAD}{port}{link}");
         let config = Config::parse(Path::new("c.toml"), &text, &around).unwrap();
-        match &config.ports[0].kind {
-            causeway_model::PortKind::Net(net) => net.mtu,
-            other => panic!("{other:?}"),
-        }
+        config.ports[0].kind.get::<causeway_model::NetSpec>().unwrap().mtu
     };
     let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"127.0.0.2\"";
     assert_eq!(mtu(vxlan, |_| Some(1400)), 1350);

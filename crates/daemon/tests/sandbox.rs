@@ -85,7 +85,8 @@ fn child() {
     let Some(what) = std::env::var_os(ATTEMPT) else { return };
     let run = std::path::PathBuf::from(std::env::var_os(RUN).unwrap());
     let file = run.join("causeway.toml");
-    let config = Config::load(&file, &Surroundings::of_process()).unwrap();
+    let config =
+        Config::load(&file, &Surroundings::of_process(&causeway_model::port::KINDS)).unwrap();
     // As the daemon does: threads inherit it.
     let sandbox = Sandbox::enter(&config).unwrap();
     let code = std::thread::spawn(move || {

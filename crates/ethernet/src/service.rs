@@ -12,8 +12,9 @@ use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::orders::{FRAMES, Order, Outcome};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
 use causeway_model::CaptureSpec;
+use causeway_model::port::NET;
 use causeway_model::{CommandError, TraceQuery, TraceView};
-use causeway_model::{NetSpec, PortKind, PortSpec};
+use causeway_model::{NetSpec, PortSpec};
 use causeway_ring::Chain;
 
 use crate::arrive::INBOX;
@@ -160,32 +161,25 @@ impl Ethernet {
     }
 }
 
-fn net(spec: &PortSpec) -> Option<&NetSpec> {
-    match &spec.kind {
-        PortKind::Net(net) => Some(net),
-        PortKind::Vsock(_) | PortKind::Mx(_) => None,
-    }
-}
-
 impl Service for Ethernet {
     fn name(&self) -> &'static str {
         FRAMES
     }
 
     fn serves(&self, spec: &PortSpec) -> bool {
-        net(spec).is_some()
+        *spec.kind.kind() == NET
     }
 
     fn model(&self, spec: &PortSpec) -> Model {
-        let Some(net) = net(spec) else { return Model::new(0, 0, Vec::new()) };
+        let Some(net) = spec.kind.get::<NetSpec>() else { return Model::new(0, 0, Vec::new()) };
         let queues = receive_queue(usize::from(net.queue_pairs));
-        Model::new(queues, features::offered(net), features::config(net).to_vec())
+        Model::new(queues, features::offered(&net), features::config(&net).to_vec())
     }
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let gone = || CommandError::Host("the port is gone".into());
         let port = cx.ports.get(port).ok_or_else(gone)?;
-        let spec = net(&port.spec).ok_or_else(gone)?.clone();
+        let spec: NetSpec = port.spec.kind.get().ok_or_else(gone)?;
         let name = &port.spec.name;
         let mac = spec.mac;
         self.directory.insert(NetPort::new(port.id(), name.clone(), spec)).map_err(|_| {

@@ -77,7 +77,7 @@ fn hostile_reconnects_are_taken_at_a_bounded_rate() {
     let group = "red".parse().unwrap();
     let service = Box::new(Ethernet::new());
     let mut shard = Shard::new(group, service, Pacing::default()).unwrap();
-    let kind = PortKind::Net(net(1));
+    let kind = PortKind::of(net(1));
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     let spec = PortSpec {
         name,

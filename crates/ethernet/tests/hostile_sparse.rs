@@ -35,7 +35,7 @@ fn add(rig: &Rig, name: &str, n: u8, memory_max: u32) {
         socket: rig.path(name),
         access: Default::default(),
         memory_max: Some(memory_max),
-        kind: PortKind::Net(net(n)),
+        kind: PortKind::of(net(n)),
     };
     rig.handle.call(Command::PortAdd(spec)).unwrap();
     rig.try_add(TAKER, "red", net(9)).unwrap();

@@ -27,7 +27,7 @@ fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
             socket: socket.clone(),
             access: Default::default(),
             memory_max: None,
-            kind: PortKind::Net(net(n)),
+            kind: PortKind::of(net(n)),
         };
         handle.call(Command::PortAdd(spec)).unwrap();
         give.send(NetPort::attach(&socket, NetOptions::default()).unwrap()).unwrap();

@@ -46,7 +46,7 @@ impl Driven {
     ) -> T {
         let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
         let socket = self.dir.join(format!("p{n}"));
-        let kind = PortKind::Net(NetSpec { mtu: 65535, ..net(n) });
+        let kind = PortKind::of(NetSpec { mtu: 65535, ..net(n) });
         let spec = PortSpec {
             name,
             group,

@@ -6,7 +6,6 @@ use crate::{CaptureSpec, GroupSpec, LinkSpec, Mac, Name, PortSpec, RouteSpec, Ru
 
 /// One request to the fabric.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, and moved, never kept in numbers")]
 pub enum Command {
     /// Every port, in order of their names.
     PortList,

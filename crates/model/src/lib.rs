@@ -19,9 +19,10 @@ mod link;
 mod mac;
 mod name;
 mod poll;
-mod port;
+pub mod port;
 mod route;
 mod rule;
+pub mod schema;
 mod traffic_class;
 mod view;
 
@@ -39,8 +40,8 @@ pub use mac::Mac;
 pub use name::Name;
 pub use poll::{PollMode, PollPolicy};
 pub use port::{
-    CID_GUEST_MIN, CID_HOST, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortKind, PortSpec,
-    VsockSpec, message_socket,
+    CID_GUEST_MIN, CID_HOST, Kind, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortContext,
+    PortKind, PortOptions, PortSpec, VsockSpec, message_socket,
 };
 pub use route::{MacMatch, RouteEnd, RouteSpec};
 pub use rule::{RuleAction, RuleSide, RuleSpec};

@@ -179,6 +179,14 @@ impl RawSpec {
         let wrong = !fits || name.bytes().any(bad) || dots;
         wrong.then(|| format!("{name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"))
     }
+
+    /// Checks the name of an interface.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn check_interface(name: &str) -> Result<(), String> {
+        Self::wrong_interface(name).map_or(Ok(()), Err)
+    }
 }
 
 /// A peer's public key as it is written: 32 bytes in base64.

@@ -14,7 +14,8 @@ use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
 use causeway_model::CommandError;
-use causeway_model::{MxSpec, PortKind, PortSpec};
+use causeway_model::port::MX;
+use causeway_model::{MxSpec, PortSpec};
 use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
 
@@ -339,7 +340,7 @@ impl Service for Messages {
     }
 
     fn serves(&self, spec: &PortSpec) -> bool {
-        matches!(spec.kind, PortKind::Mx(_))
+        *spec.kind.kind() == MX
     }
 
     fn model(&self, _spec: &PortSpec) -> Model {
@@ -399,9 +400,9 @@ impl Service for Messages {
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let spec = cx.ports.get(port).map(|port| port.spec.clone());
-        let Some(PortSpec { kind: PortKind::Mx(mx), name, socket, .. }) = spec else {
-            return Err(CommandError::Host("the port is gone".into()));
-        };
+        let gone = || CommandError::Host("the port is gone".into());
+        let PortSpec { kind, name, socket, .. } = spec.ok_or_else(gone)?;
+        let mx: MxSpec = kind.get().ok_or_else(gone)?;
         let nic = NicId::of(mx.mac.0);
         for board in self.boards.values() {
             let what = match (board.nic == nic, board.name == mx.hostname) {

@@ -13,7 +13,7 @@ fn hostile_processes_that_attach_are_taken_at_a_bounded_rate() {
     let socket = std::env::temp_dir().join(name);
     let service = Box::new(Messages::new());
     let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
-    let kind = PortKind::Mx(MxSpec::local(Mac([2, 0, 0, 0, 0, 1]), "a:0".into()));
+    let kind = PortKind::of(MxSpec::local(Mac([2, 0, 0, 0, 0, 1]), "a:0".into()));
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     shard
         .port_add(

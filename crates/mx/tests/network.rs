@@ -427,8 +427,8 @@ for protocol in [3, 0x800]:
 fn rebound() {
     let host = Host::new();
     let spec = interface_board(&host.dir, "x", "near");
-    let PortKind::Mx(mx) = spec.kind.clone() else { panic!() };
-    let kind = PortKind::Mx(MxSpec { bypass: true, ..mx });
+    let mx: MxSpec = spec.kind.get().unwrap();
+    let kind = PortKind::of(MxSpec { bypass: true, ..mx });
     host.handle.call(Command::PortAdd(PortSpec { kind, ..spec })).unwrap();
     let mut process = host.attach("x");
     process.ask(Ask::Open { tag: 5, endpoint: 3, key: 9 });

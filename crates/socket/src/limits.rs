@@ -37,7 +37,7 @@ pub const ASKS_PER_TURN: usize = 64;
 /// ring of 128 packets holds, twice.
 pub const SAVED_BYTES_MAX: usize = 16 << 20;
 /// Largest ring, in descriptors; bounds what chains that wait take up. Linux and QEMU use 128.
-pub const RING_SIZE_MAX: u16 = 1024;
+pub const RING_SIZE_MAX: u16 = causeway_model::port::VSOCK_RING_SIZE_MAX;
 /// Of a sender's transmit ring, one in this many descriptors may be held for one receiver...
 pub const HELD_PART_ONE: u16 = 4;
 /// ... and one in this many for all receivers together.

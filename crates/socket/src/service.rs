@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
+use causeway_model::port::VSOCK;
 use causeway_model::{CommandError, TraceQuery, TraceView};
-use causeway_model::{PortKind, PortSpec};
+use causeway_model::{PortSpec, VsockSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
 use crate::conn::{Party, Signals, Which};
@@ -299,14 +300,11 @@ impl Service for Socket {
     }
 
     fn serves(&self, spec: &PortSpec) -> bool {
-        matches!(spec.kind, PortKind::Vsock(_))
+        *spec.kind.kind() == VSOCK
     }
 
     fn model(&self, spec: &PortSpec) -> Model {
-        let cid = match &spec.kind {
-            PortKind::Vsock(vsock) => u64::from(vsock.cid),
-            PortKind::Net(_) | PortKind::Mx(_) => 0,
-        };
+        let cid = spec.kind.get::<VsockSpec>().map_or(0, |vsock| u64::from(vsock.cid));
         let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;
         let model = Model::new(QUEUES, features, cid.to_le_bytes().to_vec());
         Model { ring_size_max: RING_SIZE_MAX, ..model }
@@ -314,7 +312,7 @@ impl Service for Socket {
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let Some(added) = cx.ports.get(port) else { return Ok(()) };
-        let PortKind::Vsock(vsock) = added.spec.kind.clone() else { return Ok(()) };
+        let Some(vsock) = added.spec.kind.get::<VsockSpec>() else { return Ok(()) };
         let group = added.group;
         if let Some(other) =
             self.directory.get(&(group, vsock.cid)).and_then(|id| cx.ports.get(*id))

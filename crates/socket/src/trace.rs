@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
-use causeway_model::{CID_HOST, Name, PortKind, RuleAction};
+use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
 use crate::service::VSOCK_F_SEQPACKET;
@@ -25,7 +25,7 @@ fn caller(
     let missing = |what, name: &Name| CommandError::NotFound { what, name: name.to_string() };
     if let Some(name) = from {
         let port = ports.by_name(name).ok_or_else(|| missing("port", name))?;
-        let PortKind::Vsock(vsock) = &port.spec.kind else {
+        let Some(vsock) = port.spec.kind.get::<VsockSpec>() else {
             return Err(CommandError::Invalid(format!("port {name} is not a vsock port")));
         };
         let text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
@@ -91,7 +91,7 @@ fn decide(
     }
     if cid == CID_HOST {
         let own = directory.get(&(caller.group, caller.cid)).and_then(|id| ports.get(*id))?;
-        let PortKind::Vsock(vsock) = &own.spec.kind else { return None };
+        let vsock: VsockSpec = own.spec.kind.get()?;
         let Some(path) = &vsock.host_socket else {
             steps.push("CID 2 is the host, but the port has no host_socket".into());
             return None;
@@ -123,7 +123,7 @@ fn decide(
         return None;
     };
     let name = target.spec.name.to_string();
-    let door = matches!(&target.spec.kind, PortKind::Vsock(v) if v.host_socket.is_some());
+    let door = target.spec.kind.sockets().next().is_some();
     if caller.cid == CID_HOST && !door {
         steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));
         return None;

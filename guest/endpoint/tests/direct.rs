@@ -78,7 +78,7 @@ impl Host {
         let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.clone().into())).unwrap();
         let [_, _, mac @ ..] = NIC.to_be_bytes();
-        let kind = PortKind::Mx(MxSpec::local(Mac(mac), "a:0".to_owned()));
+        let kind = PortKind::of(MxSpec::local(Mac(mac), "a:0".to_owned()));
         let (name, socket) = ("a".parse().unwrap(), host.board());
         host.handle
             .call(Control::PortAdd(PortSpec {

@@ -108,7 +108,7 @@ impl Boards {
             socket: self.folder.socket(board),
             access: Default::default(),
             memory_max: None,
-            kind: PortKind::Mx(spec),
+            kind: PortKind::of(spec),
         })?;
         Ok(stage)
     }

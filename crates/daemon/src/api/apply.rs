@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 
 use causeway_model::CommandError;
 use causeway_model::Name;
-use causeway_model::PortKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,7 +40,7 @@ fn file() -> PathBuf {
 pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
     let ApplyBody { text, file, dry_run } = body(request)?;
     let run_dir = Some(about.run_dir.clone());
-    let around = Surroundings { run_dir, underlay };
+    let around = Surroundings { run_dir, kinds: about.kinds, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
     let mtu_is_ours = config.mtu_is_ours.clone();
     let mut wanted = wanted(config, about).map_err(invalid)?;
@@ -70,10 +69,8 @@ pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Re
 fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
     for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
         let same = running.ports.iter().find(|other| other.name == port.name);
-        if let (PortKind::Net(net), Some(PortKind::Net(now))) =
-            (&mut port.kind, same.map(|other| &other.kind))
-        {
-            net.mtu = now.mtu;
+        if let Some(now) = same {
+            port.kind.keep("mtu", &now.kind);
         }
     }
 }

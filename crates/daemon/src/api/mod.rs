@@ -5,7 +5,7 @@
 //! GET  /v1/ports    POST /v1/ports    GET  /v1/ports/NAME   DELETE /v1/ports/NAME
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
-//! GET  /v1/peers
+//! GET  /v1/peers                     GET  /v1/kinds
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
@@ -23,12 +23,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_model::Name;
+use causeway_model::port::{self, ReadContext};
+use causeway_model::schema::Problem;
 use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
 use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_model::{RuleAction, RuleSide, RuleSpec};
+use causeway_model::{Kind, KindInfo, PortSpec, RuleAction, RuleSide, RuleSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::fabric::Fabric;
 use crate::http::{Reply, Request};
@@ -36,13 +38,15 @@ use crate::logger;
 use crate::peer::Peer;
 use crate::refusals::Doors;
 use crate::stop::StopRequest;
-use causeway_model::draft::{LinkDraft, PortDraft, Resolver, RouteDraft};
+use causeway_model::draft::{LinkDraft, Resolver, RouteDraft};
 
 /// What the API knows of the daemon beside the fabric.
 #[derive(Debug, Clone)]
 pub struct About {
     /// When the daemon started.
     pub started: Instant,
+    /// The kinds of ports that there are.
+    pub kinds: &'static [&'static Kind],
     /// Where ports' sockets go by default.
     pub run_dir: PathBuf,
     /// The control socket.
@@ -127,6 +131,11 @@ fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply,
         (["routes", rest @ ..], _) => routes(fabric, request, rest),
         (["captures", rest @ ..], _) => capture::captures(fabric, request, rest),
         (["shutdown"], "POST") => shutdown(about, request),
+        (["kinds"], "GET") => {
+            let kinds: Vec<KindInfo> = about.kinds.iter().map(|kind| (*kind).into()).collect();
+            Ok(Reply::json(200, &kinds))
+        }
+        (["kinds"], _) => Err(Reply::method_not_allowed("GET")),
         (["peers"], "GET") => call(fabric, Command::PeerList, 200),
         (["peers"], _) => Err(Reply::method_not_allowed("GET")),
         (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
@@ -149,11 +158,8 @@ fn ports(
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::PortList, 200),
         ([], "POST") => {
-            let draft: PortDraft = body(request)?;
-            let links = carried(fabric, &draft.group)?;
-            let spec = draft.into_spec(&about.run_dir, links);
-            let spec = spec.map_err(|e| invalid(e.to_string()))?;
-            call(fabric, Command::PortAdd(spec), 201)
+            let values: Map<String, Value> = body(request)?;
+            call(fabric, Command::PortAdd(port_spec(fabric, about, &values)?), 201)
         }
         ([name], "GET") => call(fabric, Command::PortShow(parse_name(name)?), 200),
         ([name], "DELETE") => call(fabric, Command::PortDel(parse_name(name)?), 200),
@@ -163,15 +169,31 @@ fn ports(
     }
 }
 
-/// The largest payload that all links of a group carry uncut.
-fn carried(fabric: &dyn Fabric, group: &Name) -> Result<u16, Reply> {
-    match fabric.call(Command::LinkList).map_err(refused)? {
-        Answer::Links(links) => {
-            let of = links.iter().filter(|link| link.spec.group == *group);
-            Ok(of.map(|link| link.mtu).min().unwrap_or(u16::MAX))
-        }
-        other => Err(unexpected(&other)),
-    }
+/// Returns the port that a request describes.
+fn port_spec(
+    fabric: &dyn Fabric,
+    about: &About,
+    values: &Map<String, Value>,
+) -> Result<PortSpec, Reply> {
+    let links = match fabric.call(Command::LinkList).map_err(refused)? {
+        Answer::Links(links) => links,
+        other => return Err(unexpected(&other)),
+    };
+    let links_mtu = |group: &Name| {
+        let of = links.iter().filter(|link| link.spec.group == *group);
+        of.map(|link| link.mtu).min().unwrap_or(u16::MAX)
+    };
+    let cx = ReadContext { kinds: about.kinds, run_dir: &about.run_dir, links_mtu: &links_mtu };
+    port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
+}
+
+/// Problems of a table as one line that begins with its name.
+fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
+    let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
+    let prefix = format!("{table} {name}: ");
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let text = all.join("; ");
+    if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
 fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
@@ -236,7 +258,9 @@ fn links(
     match (rest, request.method.as_str()) {
         ([], "GET") => call(fabric, Command::LinkList, 200),
         ([], "POST") => {
-            let draft: LinkDraft = body(request)?;
+            let values: Map<String, Value> = body(request)?;
+            let draft = LinkDraft::read(&values);
+            let draft = draft.map_err(|problems| invalid(named("link", &values, &problems)))?;
             let spec = draft.into_spec(&about.key_file, about.resolve);
             let spec = spec.map_err(|e| invalid(e.to_string()))?;
             call(fabric, Command::LinkAdd(Box::new(spec)), 201)
@@ -316,7 +340,7 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
             json!({
                 "name": port.spec.name,
                 "group": port.spec.group,
-                "kind": port.spec.kind.word(),
+                "kind": port.spec.kind.name(),
                 "state": port.state,
                 "faults_total": port.faults_total,
                 "connects_total": port.connects_total,
@@ -394,7 +418,7 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, links, peers, ports, routes, \
+        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, kinds, links, peers, ports, routes, \
          rules, shutdown, stats, trace, traffic, vnet",
         request.path
     );

@@ -8,9 +8,10 @@ use std::path::Path;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
-use causeway_model::{PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::schema::nearest;
+use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
-use super::problem::{Problems, line_of, nearest};
+use super::problem::{Problems, line_of};
 use super::sockets;
 use super::{DaemonConfig, VnetConfig};
 use causeway_model::draft::LinkDraft;
@@ -21,7 +22,7 @@ pub struct Sited<T> {
     /// The value.
     pub value: T,
     /// Where each key's value stands.
-    pub spans: Vec<(&'static str, Range<usize>)>,
+    pub spans: Vec<(String, Range<usize>)>,
     /// Where the table stands.
     pub whole: Range<usize>,
 }
@@ -29,7 +30,7 @@ pub struct Sited<T> {
 impl<T> Sited<T> {
     /// Where `key` stands, or the table if the key was left out.
     pub fn span(&self, key: &str) -> Range<usize> {
-        let at = self.spans.iter().find(|(k, _)| *k == key);
+        let at = self.spans.iter().find(|(k, _)| k == key);
         at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
     }
 }
@@ -107,7 +108,7 @@ fn check_rules(rules: &[Sited<RuleSpec>], defined: &[&str], problems: &mut Probl
 
 /// Routes name ports and links of their own group.
 fn check_routes(source: &str, found: &Found, defined: &[&str], problems: &mut Problems) {
-    let net = |port: &&Sited<PortSpec>| matches!(port.value.kind, PortKind::Net(_));
+    let net = |port: &&Sited<PortSpec>| port.value.kind.kind().is_network;
     let net_ports = found.ports.iter().filter(net);
     let ports: HashMap<&str, &Name> =
         net_ports.map(|port| (port.value.name.as_str(), &port.value.group)).collect();
@@ -174,8 +175,7 @@ fn duplicates(
     problems: &mut Problems,
 ) {
     let (mut names, mut paths) = (Seen::new(source), Seen::new(source));
-    let (mut macs, mut cids) = (Seen::new(source), Seen::new(source));
-    let mut boards = Seen::new(source);
+    let mut addresses = Seen::new(source);
     for port in ports {
         let spec = &port.value;
         names.once("name", &spec.name, port.span("name"), problems, |n| format!("port {n}"));
@@ -188,25 +188,15 @@ fn duplicates(
             paths.once(key, &path.to_owned(), port.span(key), problems, shown);
         };
         path("socket", &spec.socket);
-        match &spec.kind {
-            PortKind::Net(net) => {
-                let key = (spec.group.clone(), net.mac);
-                let shown = |(g, m): &(Name, _)| format!("mac {m} in group {g}");
-                macs.once("mac", &key, port.span("mac"), problems, shown);
-            }
-            PortKind::Vsock(vsock) => {
-                if let Some(host) = &vsock.host_socket {
-                    path("host_socket", host);
-                }
-                let key = (spec.group.clone(), vsock.cid);
-                let shown = |(g, c): &(Name, u32)| format!("cid {c} in group {g}");
-                cids.once("cid", &key, port.span("cid"), problems, shown);
-            }
-            PortKind::Mx(mx) => {
-                let key = (spec.group.clone(), mx.mac);
-                let shown = |(g, m): &(Name, _)| format!("board {m} in group {g}");
-                boards.once("mac", &key, port.span("mac"), problems, shown);
-            }
+        for (key, socket) in spec.kind.sockets() {
+            path(key, socket);
+        }
+        for (key, value) in spec.kind.unique() {
+            let own = (spec.kind.name(), &spec.group, key, value);
+            let shown = |(_, group, key, value): &(_, &Name, _, String)| {
+                format!("{key} {value} in group {group}")
+            };
+            addresses.once(key, &own, port.span(key), problems, shown);
         }
     }
 }

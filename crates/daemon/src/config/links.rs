@@ -4,104 +4,33 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use causeway_model::Name;
-use causeway_model::limits::VNI_MAX;
-use causeway_model::{Dscp, MacMatch, PublicKey, RouteEnd, RouteSpec};
+use causeway_model::{MacMatch, RouteEnd, RouteSpec};
 
 use super::VnetConfig;
 use super::check::Sited;
 use super::problem::Problems;
 use super::read::{Spans, keep};
 use super::section::{At, Section};
-use causeway_model::draft::{LinkDraft, LinkWord};
+use super::table::Table;
+use causeway_model::draft::LinkDraft;
 
-pub(super) const LINK_KEYS: [&str; 18] = [
-    "name",
-    "group",
-    "kind",
-    "peer",
-    "metric",
-    "transit",
-    "remote",
-    "local",
-    "key",
-    "private_key",
-    "vni",
-    "dscp",
-    "ecn",
-    "listen",
-    "certificate",
-    "authorities",
-    "peer_name",
-    "interface",
-];
 pub(super) const ROUTE_KEYS: [&str; 5] = ["group", "source", "destination", "to", "from"];
 pub(super) const CONTROL_KEYS: [&str; 4] =
     ["vnet_listen", "vnet_password_file", "vnet_group", "vnet_file"];
 const END_KEYS: [&str; 2] = ["edge", "interface"];
 
 pub(super) fn link(
-    section: &Section<'_, '_>,
+    table: Table,
     key_file: &Path,
     problems: &mut Problems,
 ) -> Option<Sited<LinkDraft>> {
-    section.require("name", "expected a name unique in this file", problems);
-    section.require("group", "expected the name of a [[group]]", problems);
-    let words = LinkWord::WORDS.map(|(word, _)| word);
-    let mut spans = Spans::new();
-    let name = keep(&mut spans, "name", section.parsed::<Name>("name", problems));
-    let group = keep(&mut spans, "group", section.parsed::<Name>("group", problems));
-    let before = problems.len();
-    let kind = keep(&mut spans, "kind", section.word("kind", &words, problems));
-    let kind = LinkWord::WORDS.iter().find(|(word, _)| Some(*word) == kind).map(|(_, kind)| *kind);
-    let metric = section.integer("metric", 0..=u32::from(u16::MAX), problems);
-    let vni = keep(&mut spans, "vni", section.integer("vni", 0..=VNI_MAX, problems));
-    let transit = section.boolean("transit", problems);
-    let dscp = keep(&mut spans, "dscp", section.number_or_word::<Dscp>("dscp", problems));
-    let ecn = section.boolean("ecn", problems);
-    let peer = section.parsed::<Name>("peer", problems).map(|at| at.value);
-    let key = keep(&mut spans, "key", section.parsed::<PublicKey>("key", problems));
-    let mut text = |key| keep(&mut spans, key, section.string(key, problems));
-    let (remote, local, listen) = (text("remote"), text("local"), text("listen"));
-    let (peer_name, interface) = (text("peer_name"), text("interface"));
-    let mut path = |key| keep(&mut spans, key, section.path(key, problems));
-    let private_key = path("private_key");
-    let (certificate, authorities) = (path("certificate"), path("authorities"));
-    if problems.len() > before {
-        // What a value of the wrong type would have said is not known.
-        return None;
+    match LinkDraft::read(&table.values) {
+        Ok(draft) => Some(table.sited(draft.filled(key_file))),
+        Err(found) => {
+            found.iter().for_each(|problem| table.report(problem, problems));
+            None
+        }
     }
-    let draft = LinkDraft {
-        name: name?,
-        group: group?,
-        kind: kind.unwrap_or_default(),
-        peer,
-        metric: metric.and_then(|at| u16::try_from(at.value).ok()),
-        transit,
-        remote,
-        local,
-        key,
-        private_key,
-        vni,
-        dscp,
-        ecn,
-        listen,
-        certificate,
-        authorities,
-        peer_name,
-        interface,
-    };
-    let site = Sited { value: (), spans, whole: section.span.clone() };
-    let wrong = draft.problems();
-    for problem in &wrong {
-        let key = problem.key;
-        let text = match problem.missing {
-            true => format!("[[link]]: key {key:?} is missing: {}", problem.text),
-            false => format!("key {key:?}: {}", problem.text),
-        };
-        problems.add(site.span(key), text);
-    }
-    let Sited { spans, whole, .. } = site;
-    wrong.is_empty().then(|| Sited { value: draft.filled(key_file), spans, whole })
 }
 
 pub(super) fn route(

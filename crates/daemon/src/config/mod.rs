@@ -9,6 +9,7 @@ mod problem;
 mod read;
 mod section;
 mod sockets;
+mod table;
 pub mod underlay;
 
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::{PortKind, PortSpec, RouteSpec, RuleSpec};
+use causeway_model::{Kind, PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
 use crate::limits::CONFIG_BYTES_MAX;
@@ -141,6 +142,8 @@ pub enum ConfigError {
 pub struct Surroundings {
     /// The directory for the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
+    /// The kinds of ports that there are.
+    pub kinds: &'static [&'static Kind],
     /// How long packets may be on a link's way, where that is known.
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
@@ -148,7 +151,7 @@ pub struct Surroundings {
 impl Surroundings {
     /// Reads them from the process: systemd's `RUNTIME_DIRECTORY`, else `/run/causeway` for
     /// root, else `$XDG_RUNTIME_DIR/causeway`.
-    pub fn of_process() -> Self {
+    pub fn of_process(kinds: &'static [&'static Kind]) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
             dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)
@@ -157,7 +160,8 @@ impl Surroundings {
         } else {
             env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
-        Self { run_dir: run_dir.filter(|dir| dir.is_absolute()), underlay: underlay::underlay }
+        let run_dir = run_dir.filter(|dir| dir.is_absolute());
+        Self { run_dir, kinds, underlay: underlay::underlay }
     }
 }
 
@@ -183,10 +187,7 @@ impl Config {
 
     /// Whether a link or a NIC is on an interface of this host.
     pub fn has_interface(&self) -> bool {
-        let on_interface = |port: &PortSpec| match &port.kind {
-            PortKind::Mx(mx) => mx.interface.is_some(),
-            PortKind::Net(_) | PortKind::Vsock(_) => false,
-        };
+        let on_interface = |port: &PortSpec| port.kind.interface().is_some();
         self.links.iter().any(|link| link.interface.is_some())
             || self.ports.iter().any(on_interface)
     }

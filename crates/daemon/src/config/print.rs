@@ -2,11 +2,19 @@
 
 use std::fmt::Write as _;
 
-use causeway_model::{Dscp, FileMode, PortKind, RouteEnd, RouteSpec, RuleAction, SocketAccess};
+use causeway_model::port::PORT_FIELDS;
+use causeway_model::schema::{quoted, to_toml as print};
+use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleAction};
+use serde_json::Value;
+
 use causeway_model::{Forwarding, GroupKind};
 
 use super::{Config, VnetConfig};
 use causeway_model::draft::LinkDraft;
+use causeway_model::draft::link::LINK_FIELDS;
+
+/// The first keys of a table.
+const NAMES: [&str; 2] = ["name", "group"];
 
 /// The whole configuration; reading it again gives the same one.
 pub fn to_toml(config: &Config) -> String {
@@ -26,55 +34,7 @@ pub fn to_toml(config: &Config) -> String {
         let _ =
             writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
     }
-    for port in &config.ports {
-        let _ = writeln!(out, "\n[[port]]\nname = {}", quoted(port.name.as_str()));
-        let _ = writeln!(out, "group = {}", quoted(port.group.as_str()));
-        if let Some(mib) = port.memory_max {
-            let _ = writeln!(out, "memory_max = {mib}");
-        }
-        match &port.kind {
-            PortKind::Net(net) => {
-                let _ = writeln!(out, "kind = \"net\"\nmac = \"{}\"", net.mac);
-                // Left to us, it follows the links of its group.
-                let ours = if config.mtu_is_ours.contains(&port.name) { "# " } else { "" };
-                let _ = writeln!(out, "{ours}mtu = {}", net.mtu);
-                let _ = writeln!(out, "queue_pairs = {}\nlearn = {}", net.queue_pairs, net.learn);
-                let _ = writeln!(out, "offloads = \"{}\"", net.offloads.as_str());
-            }
-            PortKind::Vsock(vsock) => {
-                let _ = writeln!(out, "kind = \"vsock\"\ncid = {}", vsock.cid);
-                if let Some(host) = &vsock.host_socket {
-                    let _ = writeln!(out, "host_socket = {}", quoted(&host.to_string_lossy()));
-                }
-            }
-            PortKind::Mx(mx) => {
-                let _ = writeln!(out, "kind = \"mx\"\nmac = \"{}\"", mx.mac);
-                let _ = writeln!(out, "hostname = {}", quoted(&mx.hostname));
-                if let Some(interface) = &mx.interface {
-                    let _ = writeln!(out, "interface = {}", quoted(interface));
-                    let _ = writeln!(out, "bypass = {}", mx.bypass);
-                }
-                if let Some(udp) = &mx.udp {
-                    let peers: Vec<String> =
-                        udp.peers.iter().map(|peer| format!("\"{peer}\"")).collect();
-                    let (listen, peers) = (udp.listen, peers.join(", "));
-                    let _ = writeln!(out, "udp = {{ listen = \"{listen}\", peers = [{peers}] }}");
-                }
-                if !mx.peers.is_empty() {
-                    let shown = mx.peers.iter().map(|peer| match &peer.name {
-                        Some(name) => {
-                            format!("{{ mac = \"{}\", name = {} }}", peer.mac, quoted(name))
-                        }
-                        None => format!("{{ mac = \"{}\" }}", peer.mac),
-                    });
-                    let shown: Vec<String> = shown.collect();
-                    let _ = writeln!(out, "peers = [{}]", shown.join(", "));
-                }
-            }
-        }
-        let _ = writeln!(out, "socket = {}", quoted(&port.socket.to_string_lossy()));
-        access(&mut out, &port.access);
-    }
+    config.ports.iter().for_each(|one| port(&mut out, one, config));
     for rule in &config.rules {
         let action = match rule.action {
             RuleAction::Accept => "accept",
@@ -89,61 +49,24 @@ pub fn to_toml(config: &Config) -> String {
     out
 }
 
-fn access(out: &mut String, access: &SocketAccess) {
-    let mode = |mode: Option<FileMode>| mode.map(|mode| mode.to_string());
-    for (key, value) in [
-        ("socket_owner", access.socket_owner.clone()),
-        ("socket_group", access.socket_group.clone()),
-        ("socket_mode", mode(access.socket_mode)),
-        ("host_socket_owner", access.host_socket_owner.clone()),
-        ("host_socket_group", access.host_socket_group.clone()),
-        ("host_socket_mode", mode(access.host_socket_mode)),
-    ] {
-        if let Some(value) = value {
-            let _ = writeln!(out, "{key} = {}", quoted(&value));
+fn port(out: &mut String, port: &PortSpec, config: &Config) {
+    let Ok(Value::Object(values)) = serde_json::to_value(port) else { return };
+    let options = port.kind.kind().fields().map(|field| field.key);
+    let common = PORT_FIELDS.iter().map(|field| field.key).filter(|key| !NAMES.contains(key));
+    out.push_str("\n[[port]]\n");
+    print(out, NAMES.into_iter().chain(["kind"]), &values);
+    for key in options.chain(common) {
+        // The daemon chooses: the value follows the links of the group.
+        if key == "mtu" && config.mtu_is_ours.contains(&port.name) {
+            out.push_str("# ");
         }
+        print(out, [key], &values);
     }
 }
 
 fn link(out: &mut String, link: &LinkDraft) {
-    let (name, group) = (quoted(link.name.as_str()), quoted(link.group.as_str()));
-    let kind = link.kind.word();
-    let _ = writeln!(out, "\n[[link]]\nname = {name}\ngroup = {group}\nkind = \"{kind}\"");
-    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
-    for (key, value) in [
-        ("peer", link.peer.as_ref().map(ToString::to_string)),
-        ("remote", link.remote.clone()),
-        ("local", link.local.clone()),
-        ("key", link.key.as_ref().map(|key| key.as_str().to_owned())),
-        ("listen", link.listen.clone()),
-        ("certificate", path(&link.certificate)),
-        ("private_key", path(&link.private_key)),
-        ("authorities", path(&link.authorities)),
-        ("peer_name", link.peer_name.clone()),
-        ("interface", link.interface.clone()),
-    ] {
-        if let Some(value) = value {
-            let _ = writeln!(out, "{key} = {}", quoted(&value));
-        }
-    }
-    if let Some(vni) = link.vni {
-        let _ = writeln!(out, "vni = {vni}");
-    }
-    if let Some(dscp) = link.dscp {
-        let _ = match dscp {
-            Dscp::Fixed(number) => writeln!(out, "dscp = {number}"),
-            Dscp::Inherit => writeln!(out, "dscp = \"{dscp}\""),
-        };
-    }
-    if let Some(ecn) = link.ecn {
-        let _ = writeln!(out, "ecn = {ecn}");
-    }
-    if let Some(metric) = link.metric {
-        let _ = writeln!(out, "metric = {metric}");
-    }
-    if let Some(transit) = link.transit {
-        let _ = writeln!(out, "transit = {transit}");
-    }
+    out.push_str("\n[[link]]\n");
+    print(out, LINK_FIELDS.iter().map(|field| field.key), &link.values());
 }
 
 fn route(out: &mut String, route: &RouteSpec) {
@@ -206,23 +129,4 @@ fn daemon(out: &mut String, config: &Config) {
     }
     super::dispatch::print(out, &daemon.dispatch);
     control(out, &config.vnet);
-}
-
-/// A basic TOML string.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04X}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_model::limits::{MEMORY_MAX_MIB, MTU_MIN, QUEUE_PAIRS_MAX, WEIGHT_MAX};
+use causeway_model::limits::WEIGHT_MAX;
+use causeway_model::port::{self, ReadContext};
 use causeway_model::{
-    CID_GUEST_MIN, FileMode, MxPeer, MxSpec, MxUdp, Offloads, PortKind, PortSpec, RawSpec,
-    RuleAction, RuleSide, RuleSpec,
+    Forwarding, GroupKind, GroupSpec, Name, PortSpec, RuleAction, RuleSide, RuleSpec,
+    weight_default,
 };
-use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_model::{Mac, Name};
 use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,12 +16,11 @@ use toml::de::{DeTable, DeValue};
 use super::check::{self, Found, Sited};
 use super::problem::Problems;
 use super::section::{At, Section, unknown};
+use super::table::Table;
 use super::{
     CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
 };
 use super::{dispatch, links};
-use causeway_model::draft::{KEYS_OF_KINDS, Kind, PortDraft, default_socket};
-use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
@@ -41,31 +39,6 @@ const DAEMON_KEYS: [&str; 11] = [
 ];
 const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const PORT_KEYS: [&str; 23] = [
-    "name",
-    "group",
-    "kind",
-    "socket",
-    "memory_max",
-    "socket_owner",
-    "socket_group",
-    "socket_mode",
-    "mac",
-    "mtu",
-    "queue_pairs",
-    "learn",
-    "offloads",
-    "cid",
-    "host_socket",
-    "host_socket_owner",
-    "host_socket_group",
-    "host_socket_mode",
-    "hostname",
-    "interface",
-    "bypass",
-    "udp",
-    "peers",
-];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Reads the whole file, or says everything that is wrong with it.
@@ -95,17 +68,18 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         .iter()
         .filter_map(|section| rule(section, &mut problems))
         .collect();
-    let links: Vec<_> = array(&document, "link", "[[link]]", &links::LINK_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| links::link(section, &daemon.key_file, &mut problems))
+    let links: Vec<_> = tables(&document, "link", "[[link]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| links::link(table, &daemon.key_file, &mut problems))
         .collect();
     let carried = |group: &Name| {
         let of = links.iter().filter(|link| link.value.group == *group);
         of.map(|link| link.value.mtu(around.underlay)).min().unwrap_or(u16::MAX)
     };
-    let ports: Vec<_> = array(&document, "port", "[[port]]", &PORT_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| port(section, &daemon.run_dir, carried, &mut problems))
+    let cx = ReadContext { kinds: around.kinds, run_dir: &daemon.run_dir, links_mtu: &carried };
+    let ports: Vec<_> = tables(&document, "port", "[[port]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| port(table, &cx, &mut problems))
         .collect();
     let routes: Vec<_> = array(&document, "route", "[[route]]", &links::ROUTE_KEYS, &mut problems)
         .iter()
@@ -118,8 +92,8 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         return Err(problems);
     }
     let leaves = |port: &&Sited<PortSpec>| {
-        let net = matches!(port.value.kind, PortKind::Net(_));
-        net && port.spans.iter().all(|(key, _)| *key != "mtu")
+        let is_network = port.value.kind.kind().is_network;
+        is_network && port.spans.iter().all(|(key, _)| key != "mtu")
     };
     let mtu_is_ours = found.ports.iter().filter(leaves).map(|p| p.value.name.clone()).collect();
     Ok(Config {
@@ -146,18 +120,28 @@ fn array<'a, 'i>(
     known: &'static [&'static str],
     problems: &mut Problems,
 ) -> Vec<Section<'a, 'i>> {
-    let Some(value) = document.get(key) else { return Vec::new() };
+    items(document, key, title, problems)
+        .iter()
+        .filter_map(|item| Section::new(title, item, known, problems))
+        .collect()
+}
+
+fn items<'a, 'i>(
+    document: &'a DeTable<'i>,
+    key: &str,
+    title: &'static str,
+    problems: &mut Problems,
+) -> &'a [Spanned<DeValue<'i>>] {
+    let Some(value) = document.get(key) else { return &[] };
     match value.get_ref() {
-        DeValue::Array(items) => {
-            items.iter().filter_map(|item| Section::new(title, item, known, problems)).collect()
-        }
+        DeValue::Array(items) => items,
         other => {
             let found = other.type_str();
             let text = format!(
                 "key {key:?}: expected a list of tables, written {title}; found one {found}"
             );
             problems.add(value.span(), text);
-            Vec::new()
+            &[]
         }
     }
 }
@@ -271,167 +255,39 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
     let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
     let weight = weight.map_or_else(weight_default, |at| at.value);
     let value = GroupSpec { name: name.value, forwarding, weight, kind };
-    Some(Sited { value, spans: vec![("name", name.span)], whole: section.span.clone() })
+    Some(Sited { value, spans: vec![("name".to_owned(), name.span)], whole: section.span.clone() })
 }
 
 /// Where the keys of one table stand, noted as they are read.
-pub(super) type Spans = Vec<(&'static str, Range<usize>)>;
+pub(super) type Spans = Vec<(String, Range<usize>)>;
 
 pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
     let At { value, span } = at?;
-    spans.push((key, span));
+    spans.push((key.to_owned(), span));
     Some(value)
 }
 
-fn port(
-    section: &Section<'_, '_>,
-    run_dir: &Path,
-    carried: impl Fn(&Name) -> u16,
-    problems: &mut Problems,
-) -> Option<Sited<PortSpec>> {
-    require_port_keys(section, problems);
-    let mut spans = Spans::new();
-    let name = keep(&mut spans, "name", section.parsed::<Name>("name", problems));
-    let group = keep(&mut spans, "group", section.parsed::<Name>("group", problems));
-    let kind = port_kind(section, problems);
-    let socket = keep(&mut spans, "socket", section.socket_path("socket", problems));
-    let memory = section.integer("memory_max", 1..=MEMORY_MAX_MIB, problems);
-    let mac = keep(&mut spans, "mac", unicast(section, problems));
-    let mtu = section.integer("mtu", u32::from(MTU_MIN)..=u32::from(u16::MAX), problems);
-    let mtu = keep(&mut spans, "mtu", mtu);
-    let queue_pairs = section.integer("queue_pairs", 1..=u32::from(QUEUE_PAIRS_MAX), problems);
-    let learn = section.boolean("learn", problems);
-    let offloads = section.word("offloads", &Offloads::WORDS.map(|(word, _)| word), problems);
-    let named = |word| Offloads::WORDS.iter().find(|(name, _)| *name == word);
-    let offloads = offloads.and_then(|word| named(word.value)).map(|(_, offloads)| *offloads);
-    let cid = section.integer("cid", CID_GUEST_MIN..=u32::MAX - 1, problems);
-    let cid = keep(&mut spans, "cid", cid);
-    let host = keep(&mut spans, "host_socket", section.socket_path("host_socket", problems));
-    let hostname = text(section, "hostname", MxSpec::wrong_hostname, problems);
-    let hostname = keep(&mut spans, "hostname", hostname);
-    let interface = text(section, "interface", RawSpec::wrong_interface, problems);
-    let interface = keep(&mut spans, "interface", interface);
-    let bypass = section.boolean("bypass", problems);
-    let udp = udp(section, problems);
-    let peers = peers(section, problems);
-
-    let account = |key, problems: &mut Problems| section.string(key, problems).map(|at| at.value);
-    let mode = |key, problems: &mut Problems| section.mode(key, problems).map(FileMode);
-
-    let draft = PortDraft {
-        socket_owner: account("socket_owner", problems),
-        socket_group: account("socket_group", problems),
-        socket_mode: mode("socket_mode", problems),
-        host_socket_owner: account("host_socket_owner", problems),
-        host_socket_group: account("host_socket_group", problems),
-        host_socket_mode: mode("host_socket_mode", problems),
-        name: name?,
-        group: group?,
-        kind: kind?,
-        socket,
-        memory_max: memory.map(|mib| mib.value),
-        mac,
-        mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
-        queue_pairs: queue_pairs.and_then(|a| u16::try_from(a.value).ok()),
-        learn,
-        offloads,
-        cid,
-        host_socket: host,
-        hostname,
-        interface,
-        bypass,
-        udp,
-        peers,
-    };
-    let whole = section.span.clone();
-    let links = carried(&draft.group);
-    let default_path = draft.socket.is_none().then(|| default_socket(run_dir, &draft.name));
-    match draft.into_spec(run_dir, links) {
-        Ok(value) => Some(Sited { value, spans, whole }),
-        // Each of its reasons was noted above, at its key.
-        Err(_) if !problems.is_empty() => None,
-        // What is left is what keys say together, and the default socket path: only run_dir and name
-        // can make it too long.
-        Err(error) => {
-            let long =
-                default_path.is_some_and(|path| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX);
-            let remedy = if long { "; give \"socket\" or a shorter run_dir" } else { "" };
-            problems.add(whole, format!("[[port]]: {error}{remedy}"));
-            None
-        }
-    }
-}
-
-fn require_port_keys(section: &Section<'_, '_>, problems: &mut Problems) {
-    section.require("name", "expected a name unique in this file", problems);
-    section.require("group", "expected the name of a [[group]]", problems);
-    section.require("kind", "expected \"net\", \"vsock\" or \"mx\"", problems);
-}
-
-/// The kind, having refused the keys of others.
-fn port_kind(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Kind> {
-    let kind = Kind::of(section.word("kind", &Kind::WORDS, problems)?.value)?;
-    for (key, kinds) in KEYS_OF_KINDS {
-        if !kinds.contains(&kind) {
-            let words: Vec<_> = kinds.iter().map(|kind| format!("{:?}", kind.word())).collect();
-            let why = format!("only a port of kind {} has it", words.join(" or "));
-            section.refuse(key, &why, problems);
-        }
-    }
-    if kind == Kind::Vsock {
-        section.require("cid", "a port of kind \"vsock\" needs one, 3 or more", problems);
-    }
-    Some(kind)
-}
-
-/// A text of which `wrong` says what is wrong with it.
-fn text(
-    section: &Section<'_, '_>,
+/// The tables of `[[key]]`; a plain `[key]` is refused with the right spelling.
+fn tables(
+    document: &DeTable<'_>,
     key: &str,
-    wrong: impl Fn(&str) -> Option<String>,
+    title: &'static str,
     problems: &mut Problems,
-) -> Option<At<String>> {
-    let text = section.string(key, problems)?;
-    match wrong(&text.value) {
-        None => Some(text),
-        Some(why) => {
-            problems.add(text.span, format!("key {key:?}: {why}"));
+) -> Vec<Table> {
+    items(document, key, title, problems)
+        .iter()
+        .filter_map(|item| Table::read(title, item, problems))
+        .collect()
+}
+
+fn port(table: Table, cx: &ReadContext<'_>, problems: &mut Problems) -> Option<Sited<PortSpec>> {
+    match port::read(&table.values, cx) {
+        Ok(spec) => Some(table.sited(spec)),
+        Err(found) => {
+            found.iter().for_each(|problem| table.report(problem, problems));
             None
         }
     }
-}
-
-/// Datagrams to other hosts.
-fn udp(section: &Section<'_, '_>, problems: &mut Problems) -> Option<MxUdp> {
-    let table = section.table("udp", &["listen", "peers"], problems)?;
-    for key in ["listen", "peers"] {
-        table.require(key, "expected addresses with ports, as \"10.0.0.1:9001\"", problems);
-    }
-    let listen = table.parsed("listen", problems).map(|at| at.value);
-    let peers = table.all_parsed("peers", problems);
-    Some(MxUdp { listen: listen?, peers: peers? })
-}
-
-/// Boards of other hosts.
-fn peers(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Vec<MxPeer>> {
-    let tables = section.tables("peers", &["mac", "name"], problems)?;
-    let peer = |table: Section<'_, '_>, problems: &mut Problems| {
-        table.require("mac", "expected a board's address", problems);
-        let name = text(&table, "name", MxSpec::wrong_hostname, problems);
-        Some(MxPeer { mac: unicast(&table, problems)?.value, name: name.map(|name| name.value) })
-    };
-    Some(tables.into_iter().filter_map(|table| peer(table, problems)).collect())
-}
-
-fn unicast(section: &Section<'_, '_>, problems: &mut Problems) -> Option<At<Mac>> {
-    let mac = section.parsed::<Mac>("mac", problems)?;
-    if mac.value.is_group() || mac.value.0 == [0; 6] {
-        let text =
-            format!("key \"mac\": expected a unicast address, not zero; found {}", mac.value);
-        problems.add(mac.span, text);
-        return None;
-    }
-    Some(mac)
 }
 
 fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<RuleSpec>> {

@@ -5,10 +5,11 @@ use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use causeway_model::schema::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problems, nearest};
+use super::problem::Problems;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 /// A value and where it stands.
@@ -73,13 +74,6 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Notes `key`, if it is there, as belonging elsewhere.
-    pub fn refuse(&self, key: &str, why: &str, problems: &mut Problems) {
-        if let Some((at, _)) = self.table.get_key_value(key) {
-            problems.add(at.span(), format!("key {key:?}: {why}"));
-        }
-    }
-
     /// Whether `key` is there under a name that was noted as a slip of the pen.
     fn misspelt(&self, key: &str) -> bool {
         let mut names = self.table.keys().map(|k| k.get_ref().as_ref());
@@ -108,21 +102,6 @@ impl<'a, 'i> Section<'a, 'i> {
             return Self::new(key, value, known, problems);
         }
         self.wrong(key, value, "a table", problems);
-        None
-    }
-
-    /// An array of tables within.
-    pub fn tables(
-        &self,
-        key: &'static str,
-        known: &'static [&'static str],
-        problems: &mut Problems,
-    ) -> Option<Vec<Self>> {
-        let value = self.find(key)?;
-        if let DeValue::Array(all) = value.get_ref() {
-            return Some(all.iter().filter_map(|v| Self::new(key, v, known, problems)).collect());
-        }
-        self.wrong(key, value, "an array of tables", problems);
         None
     }
 
@@ -206,26 +185,6 @@ impl<'a, 'i> Section<'a, 'i> {
                 None
             }
         }
-    }
-
-    /// A number or a string of one form, as [`Self::parsed`].
-    pub fn number_or_word<T: FromStr<Err: Display>>(
-        &self,
-        key: &str,
-        problems: &mut Problems,
-    ) -> Option<At<T>> {
-        let value = self.find(key)?;
-        let text = match value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
-            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-                .map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()),
-            DeValue::String(text) => text.to_string(),
-            _ => {
-                self.wrong(key, value, "a number or a string", problems);
-                return None;
-            }
-        };
-        parse(key, At { value: text, span: value.span() }, problems)
     }
 
     /// `true` or `false`.

@@ -1,6 +1,7 @@
 //! Plans checked on a plain list model.
 
 use super::*;
+use causeway_model::{NetSpec, Offloads, PortKind};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -51,17 +52,19 @@ fn rules_come_to_the_new_order_by_the_fewest_changes() {
 
 fn whole() -> State {
     let group = |text| GroupSpec::from(name(text));
-    let port = |text, group| {
-        PortSpec {
+    let port = |text, group| PortSpec {
         name: name(text),
         group: name(group),
         socket: format!("/{text}").into(),
-        access: Default::default(), memory_max: None,
-        kind: serde_json::from_value(json!(
-            {"kind": "net", "mac": "02:00:00:00:00:01", "mtu": 1500, "queue_pairs": 1, "learn": false}
-        ))
-        .unwrap(),
-    }
+        access: Default::default(),
+        memory_max: None,
+        kind: PortKind::of(NetSpec {
+            mac: "02:00:00:00:00:01".parse().unwrap(),
+            mtu: 1500,
+            queue_pairs: 1,
+            learn: false,
+            offloads: Offloads::All,
+        }),
     };
     let link = |text, group: &str| {
         serde_json::from_value(

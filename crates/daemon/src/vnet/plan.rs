@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use causeway_model::Name;
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{Answer, Command as Ask, CommandError};
-use causeway_model::{LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, TlsSpec};
+use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::speech::{Command, End, Route, Transport};
 use crate::fabric::Fabric;
@@ -119,7 +119,7 @@ impl World {
         Ok(Self {
             group: group.clone(),
             resolve,
-            ports: ports.filter(|port| matches!(port.kind, PortKind::Net(_))).collect(),
+            ports: ports.filter(|port| port.kind.kind().is_network).collect(),
             numbers: numbers.of(&links),
             links,
             taken,
@@ -303,7 +303,8 @@ impl World {
         let mac: Option<Mac> = word.parse().ok();
         let fits = |port: &&PortSpec| {
             port.name.as_str() == word
-                || matches!((&port.kind, mac), (PortKind::Net(net), Some(mac)) if net.mac == mac)
+                || mac
+                    .is_some_and(|mac| port.kind.get::<NetSpec>().is_some_and(|net| net.mac == mac))
         };
         if let Some(port) = self.ports.iter().find(fits) {
             return Ok(RouteEnd::Interface(port.name.clone()));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use causeway_model::{LinkKind, LinkSpec, PortKind, PortSpec, RouteEnd, TlsSpec};
+use causeway_model::{LinkKind, LinkSpec, NetSpec, PortSpec, RouteEnd, TlsSpec};
 use causeway_model::{LinkView, RouteView};
 
 use super::speech::{Command, End, List, Route, Transport};
@@ -107,7 +107,7 @@ pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
 pub fn devices(ports: &[&PortSpec]) -> String {
     let mut out = String::new();
     for port in ports {
-        if let PortKind::Net(net) = &port.kind {
+        if let Some(net) = port.kind.get::<NetSpec>() {
             let _ = writeln!(out, "{}\t{}", port.name, net.mac);
         }
     }

@@ -69,6 +69,7 @@ pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
     let access = Access { uid: rustix::process::geteuid().as_raw(), group: None };
     let doors = Arc::<Doors>::default();
     let about = About {
+        kinds: &causeway_model::port::KINDS,
         started: Instant::now(),
         run_dir: dir.0.clone(),
         control: socket.clone(),

@@ -13,7 +13,7 @@ use causeway_model::{
     Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
     PortView, RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
-use causeway_model::{LinkKind, LinkSpec, Mac, PortKind, PortSpec, RouteEnd, RouteSpec, RuleSpec};
+use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
 #[derive(Debug, Default)]
 pub struct Model {
@@ -68,7 +68,7 @@ fn conflict(text: String) -> CommandError {
 impl State {
     /// Every board knows one other, as if it had announced itself.
     fn peers(&self) -> Vec<PeerView> {
-        let boards = self.ports.values().filter(|port| matches!(port.kind, PortKind::Mx(_)));
+        let boards = self.ports.values().filter(|port| port.kind.name() == "mx");
         let peer = |port: &PortSpec| PeerView {
             port: port.name.clone(),
             group: port.group.clone(),
@@ -221,7 +221,7 @@ impl State {
         for end in std::iter::once(&spec.to).chain(&spec.from) {
             let owner = match end {
                 RouteEnd::Interface(name) => match self.ports.get(name) {
-                    Some(port) if !matches!(port.kind, PortKind::Net(_)) => {
+                    Some(port) if port.kind.name() != "net" => {
                         let text = format!("port {name} carries no frames");
                         return Err(CommandError::Invalid(text));
                     }

@@ -96,7 +96,7 @@ impl Rig {
             socket: self.path(name),
             access: Default::default(),
             memory_max: None,
-            kind: PortKind::Net(net),
+            kind: PortKind::of(net),
         }))
     }
 

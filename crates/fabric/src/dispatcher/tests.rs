@@ -282,7 +282,7 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
             learn: false,
             offloads: Default::default(),
         };
-        let (name, kind) = (group.clone(), causeway_model::PortKind::Net(net));
+        let (name, kind) = (group.clone(), causeway_model::PortKind::of(net));
         let spec = PortSpec {
             name: name.clone(),
             group,

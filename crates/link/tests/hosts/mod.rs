@@ -120,7 +120,7 @@ impl Host {
             socket: self.path(&port),
             access: Default::default(),
             memory_max: None,
-            kind: PortKind::Net(net),
+            kind: PortKind::of(net),
         }));
     }
 

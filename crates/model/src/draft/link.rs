@@ -10,8 +10,12 @@ use crate::{
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::place::{self, Place, Resolver};
+use crate::schema::{
+    DefaultValue, Form, Problem, ProblemKind, ValueType, check, parses, table, text,
+};
 
 /// The kind of a link, by its name alone. Without one it is `causeway`: those that do not encrypt
 /// must be asked for.
@@ -36,20 +40,21 @@ pub enum LinkWord {
 }
 
 impl LinkWord {
-    /// All of them, as they are written.
-    pub const WORDS: [(&str, Self); 7] = [
-        ("causeway", Self::Causeway),
-        ("causeway-plain", Self::CausewayPlain),
-        ("vnet", Self::Vnet),
-        ("vxlan", Self::Vxlan),
-        ("tcp", Self::Tcp),
-        ("tls", Self::Tls),
-        ("raw", Self::Raw),
-    ];
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 7] =
+        ["causeway", "causeway-plain", "vnet", "vxlan", "tcp", "tls", "raw"];
 
     /// As it is written.
     pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("causeway", |(word, _)| word)
+        match self {
+            Self::Causeway => "causeway",
+            Self::CausewayPlain => "causeway-plain",
+            Self::Vnet => "vnet",
+            Self::Vxlan => "vxlan",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Raw => "raw",
+        }
     }
 
     /// The port that both ends have unless told otherwise.
@@ -105,78 +110,77 @@ impl LinkWord {
     }
 }
 
-/// A link with what the operator wrote and no more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkDraft {
-    /// Unique in the daemon.
-    pub name: Name,
-    /// Its group.
-    pub group: Name,
-    /// Its kind.
-    #[serde(default)]
-    pub kind: LinkWord,
-    /// Who is at the other end, for links that stand in for each other.
-    #[serde(default)]
-    pub peer: Option<Name>,
-    /// The lowest that is up carries the frames; default: 100.
-    #[serde(default)]
-    pub metric: Option<u16>,
-    /// Whether frames of other links may leave by it; default: false.
-    #[serde(default)]
-    pub transit: Option<bool>,
-    /// Where the peer is ([`Place`]); the port's default is the kind's.
-    #[serde(default)]
-    pub remote: Option<String>,
-    /// UDP: where we are, `ADDRESS`, `:PORT` or both; default: any address, the kind's port.
-    #[serde(default)]
-    pub local: Option<String>,
-    /// causeway: the peer's public key; must be given.
-    #[serde(default)]
-    pub key: Option<PublicKey>,
-    /// causeway: file of our private key; default: `[daemon] key_file`. tls: must be given.
-    #[serde(default)]
-    pub private_key: Option<PathBuf>,
-    /// Tells groups apart on the wire; default: [`derived_vni`] of the group, vxlan: must be given.
-    #[serde(default)]
-    pub vni: Option<u32>,
-    /// UDP: the DSCP of outer headers; default: 0.
-    #[serde(default)]
-    pub dscp: Option<Dscp>,
-    /// UDP: whether outer headers have the ECN field of the packet inside; default: true.
-    #[serde(default)]
-    pub ecn: Option<bool>,
-    /// tcp and tls: where we listen, as `local`; default: we connect.
-    #[serde(default)]
-    pub listen: Option<String>,
-    /// tls: file of our certificate.
-    #[serde(default)]
-    pub certificate: Option<PathBuf>,
-    /// tls: file of the authorities that the peer's certificate may be of.
-    #[serde(default)]
-    pub authorities: Option<PathBuf>,
-    /// tls: the name in the peer's certificate; default: the host of `remote`.
-    #[serde(default)]
-    pub peer_name: Option<String>,
-    /// raw: the interface.
-    #[serde(default)]
-    pub interface: Option<String>,
+/// The keys that links of all kinds have.
+const COMMON: [&str; 6] = ["name", "group", "kind", "peer", "metric", "transit"];
+
+/// An integer from 0.
+const fn integer(max: u64, unit: &'static str) -> ValueType {
+    ValueType::Integer { min: 0, max, unit }
 }
 
-/// What is wrong with a draft, and at which key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkProblem {
-    /// The key.
-    pub key: &'static str,
-    /// Whether it is missing, rather than wrong.
-    pub missing: bool,
-    /// What was expected.
-    pub text: String,
+/// A text that is checked together with others ([`LinkDraft::problems`]).
+const fn any_text(placeholder: &'static str) -> ValueType {
+    ValueType::Text(Form { placeholder, check: |_| Ok(()) })
 }
 
-impl LinkProblem {
-    fn wrong(key: &'static str, text: impl Into<String>) -> Self {
-        Self { key, missing: false, text: text.into() }
+table! {
+    /// A link with the values that the operator gave, and no more.
+    pub struct LinkDraft, pub const LINK_FIELDS {
+        /// Name of the link, unique in the daemon.
+        name: Name => text::<Name>("NAME"),
+            DefaultValue::Required("expected a name unique in this file");
+        /// Group of the frames that the link carries.
+        group: Name => text::<Name>("NAME"), DefaultValue::Required("expected the name of a [[group]]");
+        /// Encapsulation of the frames.
+        #[serde(default)]
+        kind: LinkWord => ValueType::Word(&LinkWord::NAMES), DefaultValue::Text("causeway");
+        /// Name of the host at the other end: links to one peer stand in for each other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<Name> => text::<Name>("NAME"), DefaultValue::None;
+        /// Of several links to a peer, the lowest metric that is up carries the frames.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metric: Option<u16> => integer(u16::MAX as u64, "N"), DefaultValue::Number(100);
+        /// Let frames that came by other links leave by this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        transit: Option<bool> => ValueType::Boolean, DefaultValue::Boolean(false);
+        /// Host of the peer, a name or an address; causeway: may be left out if the peer connects to this
+        /// host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remote: Option<String> => any_text("HOST[:PORT]"), DefaultValue::None;
+        /// UDP: address and port of this host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        local: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::Derived("any address, the port of the kind");
+        /// causeway: the public key of the peer, as `causeway key public` prints it there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<PublicKey> => text::<PublicKey>("KEY"), DefaultValue::None;
+        /// causeway: file of the private key of this host; tls: of the certificate (PEM).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        private_key: Option<PathBuf> => ValueType::Path, DefaultValue::Derived("causeway: key_file in [daemon]");
+        /// Number of the group on the wire, the same at both ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vni: Option<u32> => integer(VNI_MAX as u64, "N"), DefaultValue::Derived("derived from the group's name; vxlan: must be given");
+        /// UDP: the DSCP of outer headers, a number or that of the packet inside.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dscp: Option<Dscp> => ValueType::NumberOrText(Form { placeholder: "inherit|0-63", check: parses::<Dscp> }), DefaultValue::Number(0);
+        /// UDP: outer headers have the ECN field of the packet inside; false for a peer that does not copy
+        /// marks into that packet, as VNET/P.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ecn: Option<bool> => ValueType::Boolean, DefaultValue::Boolean(true);
+        /// tcp, tls: address and port at which this host listens.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listen: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::NoneMeans("this host connects");
+        /// tls: file of the certificate of this host (PEM).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        certificate: Option<PathBuf> => ValueType::Path, DefaultValue::None;
+        /// tls: file of the authorities that may have signed the peer's certificate (PEM).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authorities: Option<PathBuf> => ValueType::Path, DefaultValue::None;
+        /// tls: name in the peer's certificate.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer_name: Option<String> => any_text("HOST"), DefaultValue::Derived("the host of remote");
+        /// raw: interface of this host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        interface: Option<String> => any_text("NAME"), DefaultValue::None;
     }
 }
 
@@ -211,6 +215,12 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
         // A peer that comes to us may come by either.
         Some(IpAddr::V6(_)) | None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
+}
+
+/// A key that a kind of links needs and that is not given.
+fn missing(key: &str, kind: LinkWord) -> Problem {
+    let text = format!("a link of kind {:?} needs it", kind.word());
+    Problem { path: key.to_owned(), kind: ProblemKind::Missing, text }
 }
 
 impl LinkDraft {
@@ -255,38 +265,45 @@ impl LinkDraft {
         }
     }
 
-    /// Whether each key that not all kinds have was given.
-    fn given(&self) -> [(&'static str, bool); 12] {
-        [
-            ("remote", self.remote.is_some()),
-            ("local", self.local.is_some()),
-            ("key", self.key.is_some()),
-            ("private_key", self.private_key.is_some()),
-            ("vni", self.vni.is_some()),
-            ("dscp", self.dscp.is_some()),
-            ("ecn", self.ecn.is_some()),
-            ("listen", self.listen.is_some()),
-            ("certificate", self.certificate.is_some()),
-            ("authorities", self.authorities.is_some()),
-            ("peer_name", self.peer_name.is_some()),
-            ("interface", self.interface.is_some()),
-        ]
+    /// Reads the table of a link.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the table; names are not resolved.
+    pub fn read(values: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
+        let problems = check(LINK_FIELDS, values);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let draft: Self = serde_json::from_value(Value::Object(values.clone()))
+            .map_err(|error| vec![Problem::wrong("", error.to_string())])?;
+        let problems = draft.problems();
+        if problems.is_empty() { Ok(draft) } else { Err(problems) }
+    }
+
+    /// The values by key.
+    pub fn values(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(values)) => values,
+            // A struct with named members is always an object.
+            _ => Map::new(),
+        }
     }
 
     /// Everything that is wrong with it; names are not resolved.
-    pub fn problems(&self) -> Vec<LinkProblem> {
+    pub fn problems(&self) -> Vec<Problem> {
         let keys = self.kind.keys();
-        let mut problems = Vec::new();
-        for (key, given) in self.given() {
+        let values = self.values();
+        let mut problems = check(LINK_FIELDS, &values);
+        for key in LINK_FIELDS.iter().map(|field| field.key).filter(|key| !COMMON.contains(key)) {
+            let given = values.contains_key(key);
             let known = keys.iter().find(|(known, _)| *known == key);
             match (known, given) {
                 (None, true) => {
                     let text = format!("a link of kind {:?} has no such key", self.kind.word());
-                    problems.push(LinkProblem::wrong(key, text));
+                    problems.push(Problem::wrong(key, text));
                 }
                 (Some((_, true)), false) => {
-                    let text = format!("a link of kind {:?} needs it", self.kind.word());
-                    problems.push(LinkProblem { key, missing: true, text });
+                    problems.push(missing(key, self.kind));
                 }
                 _ => {}
             }
@@ -294,23 +311,9 @@ impl LinkDraft {
         if !problems.is_empty() {
             return problems;
         }
-        if let Some(vni) = self.vni.filter(|vni| *vni > VNI_MAX) {
-            let text = format!("expected an integer from 0 to {VNI_MAX}, found {vni}");
-            problems.push(LinkProblem::wrong("vni", text));
-        }
-        for (key, path) in [
-            ("private_key", &self.private_key),
-            ("certificate", &self.certificate),
-            ("authorities", &self.authorities),
-        ] {
-            if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
-                let text = format!("expected an absolute path, found {:?}", path.display());
-                problems.push(LinkProblem::wrong(key, text));
-            }
-        }
         if let Some(name) = self.peer_name.as_ref().filter(|name| !place::is_host(name)) {
             let text = format!("expected a host's name or address, found {name:?}");
-            problems.push(LinkProblem::wrong("peer_name", text));
+            problems.push(Problem::wrong("peer_name", text));
         }
         if !problems.is_empty() {
             return problems;
@@ -320,7 +323,7 @@ impl LinkDraft {
             Ok(spec) => {
                 if let Err(error) = spec.check() {
                     let key = if self.kind == LinkWord::Raw { "interface" } else { "remote" };
-                    problems.push(LinkProblem::wrong(key, error.to_string()));
+                    problems.push(Problem::wrong(key, error.to_string()));
                 }
             }
         }
@@ -332,8 +335,8 @@ impl LinkDraft {
     /// # Errors
     /// Says which key is wrong, or which host is not known.
     pub fn into_spec(self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, SpecError> {
-        let told = |problem: &LinkProblem| {
-            SpecError(format!("link {}: {}: {}", self.name, problem.key, problem.text))
+        let told = |problem: &Problem| {
+            SpecError(format!("link {}: {}: {}", self.name, problem.path, problem.text))
         };
         if let Some(problem) = self.problems().first() {
             return Err(told(problem));
@@ -391,9 +394,9 @@ impl LinkDraft {
     }
 
     /// Where the peer is, of the family that our end is of.
-    fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, LinkProblem> {
+    fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, Problem> {
         let Some(text) = &self.remote else { return Ok(None) };
-        let wrong = |text| LinkProblem::wrong("remote", text);
+        let wrong = |text| Problem::wrong("remote", text);
         let place: Place = text.parse().map_err(wrong)?;
         let Place { host, port } = self.with_port(&place);
         let found = resolve(&host, port.unwrap_or_default()).map_err(wrong)?;
@@ -416,31 +419,27 @@ impl LinkDraft {
         key: &'static str,
         text: Option<&str>,
         remote: Option<SocketAddr>,
-    ) -> Result<SocketAddr, LinkProblem> {
+    ) -> Result<SocketAddr, Problem> {
         let any = unspecified(remote.map(|remote| remote.ip()));
         let port = self.kind.port();
         let Some(text) = text else { return Ok(SocketAddr::new(any, port)) };
-        own_end(text, any, port).map_err(|text| LinkProblem::wrong(key, text))
+        own_end(text, any, port).map_err(|text| Problem::wrong(key, text))
     }
 
-    fn build(&self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, LinkProblem> {
-        let missing = |key: &'static str| LinkProblem {
-            key,
-            missing: true,
-            text: format!("a link of kind {:?} needs it", self.kind.word()),
-        };
+    fn build(&self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, Problem> {
+        let missing = |key| missing(key, self.kind);
         let remote = self.remote_end(resolve)?;
         let vni = self.vni.unwrap_or_else(|| derived_vni(&self.group));
         let class = TrafficClass {
             dscp: self.dscp.unwrap_or_default(),
             ecn: self.ecn.unwrap_or_else(ecn_default),
         };
-        let udp = |vni| -> Result<UdpSpec, LinkProblem> {
+        let udp = |vni| -> Result<UdpSpec, Problem> {
             let local = self.end("local", self.local.as_deref(), remote)?;
             let remote = remote.ok_or_else(|| missing("remote"))?;
             Ok(UdpSpec { remote, local, vni, class })
         };
-        let stream = || -> Result<StreamSpec, LinkProblem> {
+        let stream = || -> Result<StreamSpec, Problem> {
             let listen = self.listen.as_deref();
             let listen = listen.map(|text| self.end("listen", Some(text), remote)).transpose()?;
             Ok(StreamSpec { remote: remote.ok_or_else(|| missing("remote"))?, listen })
@@ -463,7 +462,7 @@ impl LinkDraft {
                 let interface = self.interface.clone().ok_or_else(|| missing("interface"))?;
                 if interface.len() > INTERFACE_BYTES_MAX {
                     let text = format!("{interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes");
-                    return Err(LinkProblem::wrong("interface", text));
+                    return Err(Problem::wrong("interface", text));
                 }
                 LinkKind::Raw(RawSpec { interface })
             }
@@ -479,10 +478,9 @@ impl LinkDraft {
         })
     }
 
-    fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, LinkProblem> {
+    fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, Problem> {
         let file = |key: &'static str, path: &Option<PathBuf>| {
-            let text = "a link of kind \"tls\" needs it".to_owned();
-            path.clone().ok_or(LinkProblem { key, missing: true, text })
+            path.clone().ok_or_else(|| missing(key, LinkWord::Tls))
         };
         let remote: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
         let host = remote.map(|place| place.host).unwrap_or_default();

@@ -16,7 +16,9 @@ fn one(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 fn spec(rest: &str) -> Result<LinkSpec, String> {
     let json = format!(r#"{{"name":"l","group":"blue"{rest}}}"#);
-    let draft: LinkDraft = serde_json::from_str(&json).map_err(|e| e.to_string())?;
+    let values: Map<String, Value> = serde_json::from_str(&json).unwrap();
+    let problem = |all: Vec<Problem>| format!("{}: {}", all[0].path, all[0].text);
+    let draft = LinkDraft::read(&values).map_err(problem)?;
     let filled = draft.clone().filled(Path::new("/etc/k"));
     assert_eq!(filled.clone().filled(Path::new("/x")), filled, "{json}");
     let spec = draft.into_spec(Path::new("/etc/k"), one).map_err(|e| e.to_string());
@@ -76,7 +78,7 @@ fn hostile_drafts_say_what_was_expected() {
     for (rest, expected) in [
         ("", "key: a link of kind \"causeway\" needs it"),
         (r#","key":"x""#, "44 characters"),
-        (r#","kind":"udp""#, "unknown variant"),
+        (r#","kind":"udp""#, "expected one of causeway"),
         (r#","kind":"vnet""#, "remote: a link of kind \"vnet\" needs it"),
         (r#","kind":"vnet","remote":"lost""#, "cannot be resolved"),
         (r#","kind":"vnet","remote":"a b""#, "expected HOST"),
@@ -104,7 +106,7 @@ fn hostile_drafts_say_what_was_expected() {
         (r#","kind":"raw","interface":"""#, "interface"),
         (r#","kind":"raw","interface":"a/b""#, "interface"),
         (r#","kind":"raw","interface":"0123456789abcdef""#, "1 to 15 bytes"),
-        (r#","kind":"raw","interface":"eth0","speed":1"#, "unknown field `speed`"),
+        (r#","kind":"raw","interface":"eth0","speed":1"#, "speed: did you mean"),
     ] {
         let error = spec(rest).unwrap_err();
         assert!(error.contains(expected), "{rest}: {error}");

@@ -52,7 +52,7 @@ pub fn interface_board(dir: &Path, board: &str, interface: &str) -> PortSpec {
 
 fn board_of(dir: &Path, board: &str, wired: impl FnOnce(MxSpec) -> MxSpec) -> PortSpec {
     let [_, _, mac @ ..] = nic(board).to_be_bytes();
-    let kind = PortKind::Mx(wired(MxSpec::local(Mac(mac), format!("{board}:0"))));
+    let kind = PortKind::of(wired(MxSpec::local(Mac(mac), format!("{board}:0"))));
     let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
     PortSpec {
         name,
@@ -122,7 +122,7 @@ impl Host {
     ) -> Result<Answer, CommandError> {
         let [_, _, mac @ ..] = nic.to_be_bytes();
         let local = MxSpec::local(Mac(mac), format!("{board}:0"));
-        let kind = PortKind::Mx(MxSpec { interface: interface.map(str::to_owned), ..local });
+        let kind = PortKind::of(MxSpec { interface: interface.map(str::to_owned), ..local });
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Command::PortAdd(PortSpec {

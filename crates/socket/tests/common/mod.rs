@@ -53,7 +53,7 @@ impl Rig {
             socket: self.path(&name),
             access: Default::default(),
             memory_max: None,
-            kind: PortKind::Vsock(VsockSpec {
+            kind: PortKind::of(VsockSpec {
                 cid,
                 host_socket: Some(self.path(&format!("{name}.host"))),
             }),

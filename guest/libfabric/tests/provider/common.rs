@@ -64,7 +64,7 @@ impl Host {
         host.handle.call(Control::GroupAdd(group.into())).unwrap();
         for board in boards {
             let [_, _, mac @ ..] = nic(board).to_be_bytes();
-            let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
+            let kind = PortKind::of(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
             let (name, group) = (board.parse().unwrap(), "red".parse().unwrap());
             let socket = host.dir.0.join(board);
             host.handle

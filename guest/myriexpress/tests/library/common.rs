@@ -150,7 +150,7 @@ impl Host {
         make: impl FnOnce(MxSpec) -> MxSpec,
     ) -> Result<Answer, CommandError> {
         let [_, _, mac @ ..] = nic(board).to_be_bytes();
-        let kind = PortKind::Mx(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
+        let kind = PortKind::of(make(MxSpec::local(Mac(mac), format!("{board}:0"))));
         let (name, group) = (board.parse().unwrap(), group.parse().unwrap());
         let socket = self.dir.join(board);
         self.handle.call(Control::PortAdd(PortSpec {

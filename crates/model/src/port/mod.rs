@@ -1,0 +1,216 @@
+//! Ports: the devices of guests, and the attachments of processes.
+//!
+//! A port is of a [`Kind`]. A kind belongs to one service and describes its options by fields
+//! ([`crate::schema`]), from which the configuration file, the control API, the command line and
+//! manual pages derive. The fabric and the daemon know kinds only by what [`Kind`] says of them, so
+//! that a service brings a new kind without a change elsewhere.
+
+mod kind;
+mod mx;
+mod net;
+mod read;
+mod vsock;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::limits::{ACCOUNT_BYTES_MAX, MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
+use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
+use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
+
+pub use kind::{Device, Kind, KindInfo, PortContext, PortKind, PortOptions};
+pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
+pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
+pub use read::{ReadContext, default_socket, read};
+pub use vsock::{
+    CID_GUEST_MIN, CID_HOST, VSOCK, VSOCK_FIELDS, VSOCK_RING_SIZE_MAX, VsockSpec, message_socket,
+};
+
+/// The kinds of ports of this release. A daemon may have more.
+pub static KINDS: [&Kind; 3] = [&NET, &VSOCK, &MX];
+
+/// The keys of every port.
+pub const PORT_FIELDS: &[Field] = &[
+    Field::new(
+        "name",
+        "Name of the port, unique in the daemon.",
+        text::<Name>("NAME"),
+        DefaultValue::Required("expected a name unique in this file"),
+    ),
+    Field::new(
+        "group",
+        "Group of the port.",
+        text::<Name>("NAME"),
+        DefaultValue::Required("expected the name of a [[group]]"),
+    ),
+    Field::new(
+        "socket",
+        "Socket at which the daemon listens for the frontend.",
+        ValueType::SocketPath(SOCKET_PATH_BYTES_MAX),
+        DefaultValue::Derived("<run_dir>/<name>.sock"),
+    ),
+    Field::new(
+        "socket_owner",
+        "Owner of the sockets, a user's name or number.",
+        account("USER"),
+        DefaultValue::NoneMeans("the daemon's user"),
+    ),
+    Field::new(
+        "socket_group",
+        "Group of the sockets, a name or number.",
+        account("GROUP"),
+        DefaultValue::NoneMeans("socket_group in [daemon]"),
+    ),
+    Field::new(
+        "socket_mode",
+        "Permissions of the sockets, in octal, as 0660.",
+        text::<FileMode>("MODE"),
+        DefaultValue::NoneMeans("socket_mode in [daemon]"),
+    ),
+];
+
+/// The keys of ports with a guest behind them, whose memory the daemon maps.
+pub const GUEST_FIELDS: &[Field] = &[Field::new(
+    "memory_max",
+    "Most memory of the guest that the daemon may have to allocate, in MiB.",
+    ValueType::Integer { min: 1, max: MEMORY_MAX_MIB as u64, unit: "MIB" },
+    DefaultValue::NoneMeans("1024, or a quarter of the memory that the daemon may have"),
+)];
+
+/// The keys of ports that have a host socket beside their own.
+pub const HOST_SOCKET_FIELDS: &[Field] = &[
+    Field::new(
+        "host_socket_owner",
+        "Owner of the host socket.",
+        account("USER"),
+        DefaultValue::NoneMeans("socket_owner"),
+    )
+    .with("host_socket"),
+    Field::new(
+        "host_socket_group",
+        "Group of the host socket.",
+        account("GROUP"),
+        DefaultValue::NoneMeans("socket_group"),
+    )
+    .with("host_socket"),
+    Field::new(
+        "host_socket_mode",
+        "Permissions of the host socket.",
+        text::<FileMode>("MODE"),
+        DefaultValue::NoneMeans("socket_mode"),
+    )
+    .with("host_socket"),
+];
+
+/// A user or a group of the host, by name or number.
+const fn account(placeholder: &'static str) -> ValueType {
+    ValueType::Text(Form { placeholder, check: check_account })
+}
+
+fn check_account(text: &str) -> Result<(), String> {
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
+    if (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "{text:?}: expected the name or the number of an account, 1 to {ACCOUNT_BYTES_MAX} \
+         characters"
+    ))
+}
+
+/// The address of a station: neither a group's nor zero.
+pub const fn unicast() -> ValueType {
+    ValueType::Text(Form { placeholder: "MAC", check: check_unicast })
+}
+
+fn check_unicast(text: &str) -> Result<(), String> {
+    parses::<Mac>(text)?;
+    match text.parse::<Mac>() {
+        Ok(mac) if mac.is_unicast() => Ok(()),
+        _ => Err(format!("expected a unicast address, not zero; found {text}")),
+    }
+}
+
+/// One port, as the operator wants it, with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PortSpec {
+    /// Unique in the daemon.
+    pub name: Name,
+    /// The tenant that the port belongs to.
+    pub group: Name,
+    /// Socket at which the daemon listens for the frontend.
+    pub socket: PathBuf,
+    /// Most memory of its guest that the daemon touches before the guest does and so pays for, in
+    /// MiB; `None`: the default of the fabric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<u32>,
+    /// Owners and permissions of the sockets.
+    #[serde(flatten)]
+    pub access: SocketAccess,
+    /// Kind and options.
+    #[serde(flatten)]
+    pub kind: PortKind,
+}
+
+impl PortSpec {
+    /// Returns the paths at which the daemon listens for this port.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.socket.as_path()).chain(self.kind.sockets().map(|(_, path)| path))
+    }
+
+    /// Checks ranges, and what options require of each other.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let fail = |text: String| Err(SpecError(format!("port {}: {text}", self.name)));
+        if self.socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            let path = self.socket.display();
+            return fail(format!("socket {path}: at most {SOCKET_PATH_BYTES_MAX} bytes fit"));
+        }
+        if self.memory_max.is_some_and(|mib| mib == 0 || mib > MEMORY_MAX_MIB) {
+            return fail(format!("memory_max: expected 1 to {MEMORY_MAX_MIB} MiB"));
+        }
+        if let Err(SpecError(text)) = self.access.check() {
+            return fail(text);
+        }
+        self.kind.check().or_else(fail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_paths_must_fit_a_socket_address() {
+        let spec = |socket: usize, host: usize| PortSpec {
+            name: "a".parse().unwrap(),
+            group: "g".parse().unwrap(),
+            socket: "s".repeat(socket).into(),
+            memory_max: None,
+            access: SocketAccess::default(),
+            kind: PortKind::of(VsockSpec {
+                cid: 3,
+                host_socket: Some(format!("/{}", "h".repeat(host - 1)).into()),
+            }),
+        };
+        assert!(spec(107, 96).check().is_ok());
+        assert!(spec(108, 96).check().unwrap_err().0.contains("at most 107 bytes"));
+        assert!(spec(107, 97).check().unwrap_err().0.contains("at most 96"));
+        assert_eq!(spec(107, 96).paths().count(), 2);
+    }
+
+    #[test]
+    fn port_addresses_are_unicast() {
+        for (text, is_fit) in [
+            ("02:00:00:00:00:01", true),
+            ("01:00:5e:00:00:01", false),
+            ("00:00:00:00:00:00", false),
+            ("52:54", false),
+        ] {
+            assert_eq!(check_unicast(text).is_ok(), is_fit, "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Ports of kind `mx`: NICs of MX endpoints, to which processes attach.
+
+use std::net::SocketAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::{Kind, PortContext, PortOptions, unicast};
+use crate::limits::{HOSTNAME_BYTES_MAX, MX_PEERS_MAX, MX_UDP_PEERS_MAX};
+use crate::schema::{DefaultValue, Form, ValueType, parses, table, text};
+use crate::{Mac, RawSpec};
+
+/// NICs of MX endpoints.
+pub static MX: Kind =
+    Kind::new::<MxSpec>("mx", "A NIC of MX endpoints, for processes", &[MX_FIELDS]).without_guest();
+
+table! {
+    /// A NIC of MX endpoints.
+    pub struct MxSpec, pub const MX_FIELDS {
+        /// The address of the NIC (`nic_id`).
+        mac: Mac => unicast(),
+            DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// The name by which peers find the NIC, by custom `host:board`.
+        hostname: String =>
+            ValueType::Text(Form { placeholder: "NAME", check: MxSpec::check_hostname }),
+            DefaultValue::Derived("the port's name");
+        /// Interface of this host by which NICs of other hosts are reached. MXoE frames do not name a
+        /// group: all NICs on the network behind the interface reach each other, so that separate
+        /// groups need an interface each, as of a VLAN.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        interface: Option<String> =>
+            ValueType::Text(Form { placeholder: "NAME", check: RawSpec::check_interface }),
+            DefaultValue::NoneMeans("none: NICs of other hosts are not reached");
+        /// Let processes send and receive at the interface themselves (direct mode): faster between
+        /// hosts, and for processes that are trusted not to send anything else.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        bypass: bool => ValueType::Boolean, DefaultValue::Boolean(false), .with("interface");
+        /// Datagrams to other hosts, in place of an interface.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        udp: Option<MxUdp> => ValueType::Table(MX_UDP_FIELDS), DefaultValue::None;
+        /// NICs of other hosts that need not announce themselves.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        peers: Vec<MxPeer> => ValueType::Tables(MX_PEER_FIELDS), DefaultValue::None;
+    }
+}
+
+const ADDRESSES: &str = "expected addresses with ports, as \"10.0.0.1:9001\"";
+
+table! {
+    /// Datagrams that carry MXoE frames.
+    pub struct MxUdp, pub const MX_UDP_FIELDS {
+        /// Address and port at which this host receives.
+        listen: SocketAddr => text::<SocketAddr>("ADDRESS:PORT"), DefaultValue::Required(ADDRESSES);
+        /// Addresses and ports at which other hosts receive.
+        peers: Vec<SocketAddr> =>
+            ValueType::Texts(Form { placeholder: "ADDRESS:PORT", check: parses::<SocketAddr> }),
+            DefaultValue::Required(ADDRESSES);
+    }
+}
+
+table! {
+    /// A NIC of another host.
+    pub struct MxPeer, pub const MX_PEER_FIELDS {
+        /// Its address.
+        mac: Mac => unicast(), DefaultValue::Required("expected a NIC's address");
+        /// Its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String> =>
+            ValueType::Text(Form { placeholder: "NAME", check: MxSpec::check_hostname }),
+            DefaultValue::NoneMeans("the NIC is asked");
+    }
+}
+
+impl PortOptions for MxSpec {
+    fn kind() -> &'static Kind {
+        &MX
+    }
+
+    fn complete(values: &mut Map<String, Value>, port: &PortContext<'_>) {
+        values.entry("mac").or_insert_with(|| json!(port.derived_mac()));
+        values.entry("hostname").or_insert_with(|| json!(port.name));
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(udp) = &self.udp {
+            udp.check().map_err(|text| format!("udp: {text}"))?;
+            if self.interface.is_some() {
+                let text = "udp: expected no interface beside it: another NIC may have that";
+                return Err(text.into());
+            }
+        }
+        if self.interface.is_none() && self.udp.is_none() && !self.peers.is_empty() {
+            return Err("peers: expected interface or udp, by which they are reached".into());
+        }
+        if self.peers.len() > MX_PEERS_MAX {
+            return Err(format!("peers: {} of them: at most {MX_PEERS_MAX}", self.peers.len()));
+        }
+        match self.peers.iter().find(|peer| peer.mac == self.mac) {
+            None => Ok(()),
+            Some(peer) => Err(format!("peers: mac {}: expected another NIC's address", peer.mac)),
+        }
+    }
+
+    fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+}
+
+impl MxSpec {
+    /// A NIC that reaches no other host.
+    pub fn local(mac: Mac, hostname: String) -> Self {
+        Self { mac, hostname, interface: None, bypass: false, udp: None, peers: Vec::new() }
+    }
+
+    /// Checks the name of a NIC.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn check_hostname(text: &str) -> Result<(), String> {
+        let fits = !text.is_empty() && text.len() <= HOSTNAME_BYTES_MAX;
+        if fits && text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Ok(());
+        }
+        let most = HOSTNAME_BYTES_MAX;
+        Err(format!("{text:?}: expected 1 to {most} printable characters without spaces"))
+    }
+}
+
+impl MxUdp {
+    fn check(&self) -> Result<(), String> {
+        if self.peers.is_empty() || self.peers.len() > MX_UDP_PEERS_MAX {
+            let count = self.peers.len();
+            return Err(format!("{count} peers: expected 1 to {MX_UDP_PEERS_MAX}"));
+        }
+        let is_unfit = |peer: &&SocketAddr| {
+            peer.is_ipv4() != self.listen.is_ipv4()
+                || peer.port() == 0
+                || peer.ip().is_unspecified()
+                || **peer == self.listen
+        };
+        match self.peers.iter().find(is_unfit) {
+            None => Ok(()),
+            Some(peer) => Err(format!(
+                "peer {peer}: expected another host's address, of the family of listen"
+            )),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Ports of kind `net`: virtio-net devices, or processes that send and receive Ethernet frames.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{Device, Kind, PortContext, PortOptions, unicast};
+use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
+use crate::port::GUEST_FIELDS;
+use crate::schema::{DefaultValue, ValueType, table};
+use crate::{Mac, SpecError};
+
+/// Payload bytes of a frame unless the operator says otherwise.
+pub const MTU_DEFAULT: u16 = 1500;
+/// Most entries of a virtqueue (virtio 1.3, 2.7).
+const RING_SIZE_MAX: u16 = 32_768;
+
+/// Ports that carry Ethernet frames.
+pub static NET: Kind =
+    Kind::new::<NetSpec>("net", "A network interface (virtio-net)", &[NET_FIELDS, GUEST_FIELDS])
+        .on_network();
+
+table! {
+    /// A virtio-net port.
+    pub struct NetSpec, pub const NET_FIELDS {
+        /// The guest's address: the one source address that the port may send from, unless it learns.
+        mac: Mac => unicast(),
+            DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// Largest payload of a frame, in bytes.
+        mtu: u16 => ValueType::Integer { min: MTU_MIN as u64, max: u16::MAX as u64, unit: "BYTES" },
+            DefaultValue::Derived("1500, or what the links of the group carry if that is less");
+        /// Queue pairs.
+        queue_pairs: u16 => ValueType::Integer { min: 1, max: QUEUE_PAIRS_MAX as u64, unit: "N" },
+            DefaultValue::Number(1);
+        /// Accept other source addresses and learn them, as for a bridge or nested guests.
+        learn: bool => ValueType::Boolean, DefaultValue::Boolean(false);
+        /// Offloads of frames to the guest: all, or none for guests that attach XDP programs (AF_XDP,
+        /// Cilium).
+        #[serde(default)]
+        offloads: Offloads => ValueType::Word(&Offloads::NAMES), DefaultValue::Text("all");
+    }
+}
+
+impl PortOptions for NetSpec {
+    fn kind() -> &'static Kind {
+        &NET
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            queues: self.queue_pairs.saturating_mul(2),
+            ring_size_max: RING_SIZE_MAX,
+            identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),
+        })
+    }
+
+    fn complete(values: &mut Map<String, Value>, port: &PortContext<'_>) {
+        values.entry("mac").or_insert_with(|| json!(port.derived_mac()));
+        values.entry("mtu").or_insert_with(|| json!(MTU_DEFAULT.min(port.links_mtu)));
+    }
+}
+
+/// The offloads that a net port offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offloads {
+    /// All, in both directions.
+    #[default]
+    All,
+    /// None towards the guest: each frame is complete, with its checksum. For guests that attach XDP
+    /// programs: QEMU lets a guest turn offloads off while it runs and does not tell the backend, so
+    /// that the guest would drop the frames that stay unfinished.
+    Xdp,
+}
+
+impl Offloads {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 2] = ["all", "xdp"];
+
+    /// The name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Xdp => "xdp",
+        }
+    }
+}
+
+impl FromStr for Offloads {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        match text {
+            "all" => Ok(Self::All),
+            "xdp" => Ok(Self::Xdp),
+            _ => Err(SpecError(format!("expected one of {}", Self::NAMES.join(", ")))),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Ports of kind `vsock`: virtio-vsock devices.
+
+use std::path::{Path, PathBuf};
+
+use super::{Device, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
+use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
+use crate::schema::{DefaultValue, ValueType, table};
+
+/// The lowest CID a guest may have (0 to 2: hypervisor, local, host; virtio 1.3, 5.10.4).
+pub const CID_GUEST_MIN: u32 = 3;
+/// The host's CID.
+pub const CID_HOST: u32 = 2;
+/// Most entries of a virtqueue of a vsock device.
+pub const VSOCK_RING_SIZE_MAX: u16 = 1024;
+
+/// Ports that carry AF_VSOCK sockets.
+pub static VSOCK: Kind = Kind::new::<VsockSpec>(
+    "vsock",
+    "A socket device (virtio-vsock)",
+    &[VSOCK_FIELDS, HOST_SOCKET_FIELDS, GUEST_FIELDS],
+)
+.losing_frontend();
+
+table! {
+    /// A virtio-vsock port.
+    pub struct VsockSpec, pub const VSOCK_FIELDS {
+        /// The guest's context id, unique in its group.
+        cid: u32 => ValueType::Integer { min: CID_GUEST_MIN as u64, max: u32::MAX as u64 - 1, unit: "CID" },
+            DefaultValue::Required("a port of kind \"vsock\" needs one, 3 or more"), .unique();
+        /// Socket by which host processes reach the guest (`CONNECT PORT`), and the guest them
+        /// (PATH_PORT).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_socket: Option<PathBuf> =>
+            ValueType::SocketPath(SOCKET_PATH_BYTES_MAX - HOST_SUFFIX_BYTES), DefaultValue::None;
+    }
+}
+
+impl PortOptions for VsockSpec {
+    fn kind() -> &'static Kind {
+        &VSOCK
+    }
+
+    fn device(&self) -> Option<Device> {
+        let identity = format!("vsock {}", self.cid);
+        Some(Device { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
+    }
+}
+
+/// Returns where host processes connect by SOCK_SEQPACKET if they connect by SOCK_STREAM at
+/// `host_socket`.
+pub fn message_socket(host_socket: &Path) -> PathBuf {
+    let mut path = host_socket.as_os_str().to_owned();
+    path.push("_seqpacket");
+    path.into()
+}

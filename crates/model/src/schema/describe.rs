@@ -1,0 +1,148 @@
+//! Fields as data that crosses the control API, so that a client knows the kinds of ports of a
+//! daemon that is newer than the client.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{DefaultValue, Field, ValueType, check_value};
+
+/// The type of a value, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TypeInfo {
+    /// `true` or `false`.
+    Boolean,
+    /// An integer.
+    Integer,
+    /// One of some words.
+    Word,
+    /// A text.
+    Text,
+    /// An integer or a text.
+    NumberOrText,
+    /// An absolute path.
+    Path,
+    /// A list of texts.
+    Texts,
+    /// A table.
+    Table,
+    /// A list of tables.
+    Tables,
+}
+
+/// One key of a table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FieldInfo {
+    /// The key.
+    pub key: String,
+    /// Type of the value.
+    #[serde(rename = "type")]
+    pub value: TypeInfo,
+    /// Least integer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    /// Largest integer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+    /// The words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<String>,
+    /// What help texts call the value.
+    #[serde(default)]
+    pub placeholder: String,
+    /// Whether the key must be given.
+    #[serde(default)]
+    pub required: bool,
+    /// The default, as shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Another key that must be given beside this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requires: Option<String>,
+    /// What the value means.
+    #[serde(default)]
+    pub help: String,
+    /// The field itself, where this process knows it.
+    #[serde(skip)]
+    pub field: Option<&'static Field>,
+}
+
+impl FieldInfo {
+    /// Returns the value that a command line gives as text.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn read(&self, text: &str) -> Result<Value, String> {
+        let value = match self.value {
+            TypeInfo::Boolean => match text {
+                "true" => true.into(),
+                "false" => false.into(),
+                _ => return Err("expected true or false".into()),
+            },
+            TypeInfo::Integer => self.read_integer(text)?,
+            TypeInfo::NumberOrText => text.parse::<u64>().map_or_else(|_| text.into(), Value::from),
+            TypeInfo::Word if !self.words.iter().any(|word| word == text) => {
+                return Err(format!("expected one of {}", self.words.join(", ")));
+            }
+            TypeInfo::Word | TypeInfo::Text | TypeInfo::Path => text.into(),
+            TypeInfo::Texts => text.split(',').collect(),
+            TypeInfo::Table | TypeInfo::Tables => {
+                serde_json::from_str(text).map_err(|error| format!("expected JSON: {error}"))?
+            }
+        };
+        let problem = self.field.and_then(|field| check_value(field, &value).pop());
+        problem.map_or(Ok(value), |problem| Err(problem.text))
+    }
+
+    fn read_integer(&self, text: &str) -> Result<Value, String> {
+        let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
+        let number = text.parse::<u64>().ok().filter(|number| (min..=max).contains(number));
+        number.map(Value::from).ok_or_else(|| format!("expected an integer from {min} to {max}"))
+    }
+}
+
+impl From<&'static Field> for FieldInfo {
+    fn from(field: &'static Field) -> Self {
+        let (value, placeholder) = match field.value {
+            ValueType::Boolean => (TypeInfo::Boolean, ""),
+            ValueType::Integer { unit, .. } => (TypeInfo::Integer, unit),
+            ValueType::Word(_) => (TypeInfo::Word, "WORD"),
+            ValueType::Text(form) => (TypeInfo::Text, form.placeholder),
+            ValueType::NumberOrText(form) => (TypeInfo::NumberOrText, form.placeholder),
+            ValueType::Path | ValueType::SocketPath(_) => (TypeInfo::Path, "PATH"),
+            ValueType::Texts(form) => (TypeInfo::Texts, form.placeholder),
+            ValueType::Table(_) => (TypeInfo::Table, "JSON"),
+            ValueType::Tables(_) => (TypeInfo::Tables, "JSON"),
+        };
+        let (min, max) = match field.value {
+            ValueType::Integer { min, max, .. } => (Some(min), Some(max)),
+            _ => (None, None),
+        };
+        let words = match field.value {
+            ValueType::Word(words) => words.iter().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        };
+        let default = match field.default {
+            DefaultValue::Boolean(false) => None,
+            other => other.shown(),
+        };
+        Self {
+            key: field.key.to_owned(),
+            value,
+            min,
+            max,
+            words,
+            placeholder: placeholder.to_owned(),
+            required: field.is_required(),
+            default,
+            requires: field.requires.map(ToOwned::to_owned),
+            help: sentence(field.help),
+            field: Some(field),
+        }
+    }
+}
+
+/// A documentation comment as one line: without the blanks at the starts of its lines.
+fn sentence(help: &str) -> String {
+    help.split_whitespace().collect::<Vec<_>>().join(" ")
+}
