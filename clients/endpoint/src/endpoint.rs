@@ -306,9 +306,8 @@ impl<B: Buffer> Endpoint<B> {
         self.way.end();
     }
 
-    /// In a child process: it is the parent's. Nobody is told anything.
+    /// Drops the endpoint in a child process: it stays the parent's, and no partner hears of it.
     pub fn abandon(self) {
-        let Self { ears, .. } = self;
-        ears.abandon();
+        self.ears.abandon();
     }
 }
