@@ -15,7 +15,7 @@ use crate::direct;
 use crate::ears::Awaited;
 use crate::error::Error;
 use crate::limits::{ANSWER_MAX, BOARDS_MAX};
-use crate::lock::{Guarded, Lock};
+use crate::lock::Guarded;
 
 /// Where sockets are looked for, unless `CAUSEWAY_MX` says so.
 const DIRECTORY: &str = "/run/causeway";
@@ -40,9 +40,18 @@ struct Known {
 
 static KNOWN: Guarded<Known> = Guarded::new(Known { sockets: None, boards: Vec::new() });
 
-/// The lock of what is known of boards.
-pub fn lock() -> &'static Lock {
-    KNOWN.lock()
+/// Keeps other threads out of the list of boards while this process has a child.
+pub fn before_fork() {
+    KNOWN.lock_for_fork();
+}
+
+/// Ends [`before_fork`], in the parent or in the child.
+///
+/// # Safety
+/// [`before_fork`] was called by the thread that calls this, or by that which had this process.
+pub unsafe fn after_fork() {
+    // SAFETY: as the caller says.
+    unsafe { KNOWN.unlock_after_fork() };
 }
 
 /// The sockets of this host's boards, by board number: as they were when the library was

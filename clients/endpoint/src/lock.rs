@@ -95,22 +95,28 @@ impl Word for AtomicU32 {
 #[derive(Debug, Default)]
 pub struct Lock {
     word: AtomicU32,
-    /// Whoever has it sees to it that nobody takes it while another holds it...
+    /// Calls of [`Self::take`] never overlap: only claimants take it beside them.
     serial: AtomicBool,
-    /// ... but for who claims it.
+    /// A claimant has the lock, or waits for it.
     claim: AtomicU32,
+    /// The lock of claimants among themselves.
+    queue: AtomicU32,
 }
 
 impl Lock {
-    /// Free.
+    /// Returns a lock that is free.
     pub const fn new() -> Self {
-        let (word, claim) = (AtomicU32::new(FREE), AtomicU32::new(FREE));
-        Self { word, serial: AtomicBool::new(false), claim }
+        let [word, claim, queue] = [const { AtomicU32::new(FREE) }; 3];
+        Self { word, serial: AtomicBool::new(false), claim, queue }
     }
 
-    /// Calls never overlap: it is taken and let go by plain stores, where the kernel helps those
-    /// who [`Self::claim`] it.
-    pub fn set_serial(&self) {
+    /// Makes [`Self::take`] and [`Self::give`] plain stores, where the kernel makes the fences of
+    /// those who [`Self::claim`] the lock.
+    ///
+    /// # Safety
+    /// No thread has the lock. From now on a call of [`Self::take`] or [`Self::try_take`] happens
+    /// after every [`Self::give`] before it; threads that overlap with others use [`Self::claim`].
+    pub unsafe fn set_serial(&self) {
         self.serial.store(allow_fences() && far_fence(), Ordering::Relaxed);
     }
 
@@ -154,20 +160,21 @@ impl Lock {
         }
     }
 
-    /// Takes it as one who is not of those whose calls never overlap: a thread that has a child.
-    /// One at a time, whoever else has it.
+    /// Takes the lock for a thread whose calls overlap with others': one that has a child, or one of
+    /// this library.
     pub fn claim(&self) {
         if self.is_serial() {
-            steps::claim(&self.word, &self.claim, || std::thread::sleep(CLAIM_LOOK));
+            let rest = || std::thread::sleep(CLAIM_LOOK);
+            steps::claim(&self.word, &self.claim, &self.queue, rest);
         } else {
             self.take();
         }
     }
 
-    /// Lets go what was claimed.
+    /// Lets go what was claimed. Only for the claimant.
     pub fn end_claim(&self) {
         if self.is_serial() {
-            self.claim.store(FREE, Ordering::Release);
+            steps::end_claim(&self.claim, &self.queue);
         } else {
             self.give();
         }
@@ -213,23 +220,38 @@ impl Room {
     }
 }
 
-/// Something behind a lock.
+/// A value behind a lock. No safe call gives out the lock, so that one thread at a time has the
+/// value whatever its users do:
+///
+/// ```compile_fail,E0133
+/// let value = causeway_endpoint::lock::Guarded::new(0);
+/// value.with(|first| {
+///     value.unlock_after_fork();
+///     value.with(|second| std::mem::swap(first, second));
+/// });
+/// ```
+///
+/// ```compile_fail,E0133
+/// // Two threads that take a serial lock would both have the value.
+/// causeway_endpoint::lock::Guarded::new(0).set_serial();
+/// ```
 #[derive(Debug)]
 pub struct Guarded<T> {
     lock: Lock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: whoever reaches the value holds the lock.
+// SAFETY: a reference to the value is made only under the lock, which no safe call lets go early.
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {
-    /// The lock is free.
+    /// Returns a value whose lock is free.
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Does something with it. `run` must not come back here.
+    /// Runs `run` with the value, under the lock. `run` must not come back here: it would wait for
+    /// ever.
     #[inline]
     pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         self.lock.take();
@@ -239,7 +261,8 @@ impl<T> Guarded<T> {
         value
     }
 
-    /// As [`Self::with`], for a thread whose calls overlap with others' ([`Lock::claim`]).
+    /// Runs `run` with the value, as [`Self::with`], in a thread whose calls overlap with those of
+    /// the application ([`Lock::claim`]).
     pub fn claimed<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         self.lock.claim();
         // SAFETY: the lock is ours until `end_claim`.
@@ -248,18 +271,38 @@ impl<T> Guarded<T> {
         value
     }
 
-    /// The value, for who has the lock already.
+    /// Makes the lock serial ([`Lock::set_serial`]).
     ///
     /// # Safety
-    /// The lock is held by the caller, and nobody else reaches the value.
-    pub unsafe fn unlocked(&self) -> &T {
+    /// No thread has the lock. From now on calls of [`Self::with`] never overlap, and each sees what
+    /// those before it did; threads that overlap with others use [`Self::claimed`].
+    pub unsafe fn set_serial(&self) {
         // SAFETY: as the caller says.
-        unsafe { &*self.value.get() }
+        unsafe { self.lock.set_serial() };
     }
 
-    /// The lock alone: for a process that is about to have a child.
-    pub fn lock(&self) -> &Lock {
-        &self.lock
+    /// Keeps other threads out while this process has a child, so that the child gets a whole
+    /// value. [`Self::unlock_after_fork`] comes after it, in both processes.
+    pub fn lock_for_fork(&self) {
+        self.lock.claim();
+    }
+
+    /// Lets other threads in again.
+    ///
+    /// # Safety
+    /// The calling thread, or that which had this process, called [`Self::lock_for_fork`]; no
+    /// reference of [`Self::unlocked`] is used any more.
+    pub unsafe fn unlock_after_fork(&self) {
+        self.lock.end_claim();
+    }
+
+    /// Returns the value, between [`Self::lock_for_fork`] and [`Self::unlock_after_fork`].
+    ///
+    /// # Safety
+    /// The calling thread, or that which had this process, called [`Self::lock_for_fork`].
+    pub unsafe fn unlocked(&self) -> &T {
+        // SAFETY: as the caller says, the lock is held, so that no other reference is made.
+        unsafe { &*self.value.get() }
     }
 }
 
@@ -270,11 +313,11 @@ mod tests {
 
     use super::Lock;
 
-    /// Who claims a lock that is taken by plain stores has it alone, and both go on.
     #[test]
-    fn a_serial_lock_is_claimed_by_others() {
+    fn lock_serial_is_held_by_its_owner_or_a_claimant() {
         let lock = Lock::new();
-        lock.set_serial();
+        // SAFETY: the lock is free, and one thread alone takes it.
+        unsafe { lock.set_serial() };
         let (inside, stop) = (AtomicU32::new(0), AtomicBool::new(false));
         let enter = || {
             assert_eq!(inside.swap(1, Ordering::Relaxed), 0, "two are in it");

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_endpoint::lock::steps::{
-    FREE, Word, call, claim, give, take, try_take, try_take_alone,
+    FREE, Word, call, claim, end_claim, give, take, try_take, try_take_alone,
 };
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -127,16 +127,24 @@ fn one_at_a_time_has_what_is_locked_and_nobody_waits_for_ever() {
     meet(3);
 }
 
-/// One takes it by plain stores, another claims it.
-#[test]
-fn a_claim_keeps_out_who_takes_a_lock_by_plain_stores() {
-    loom::model(|| {
-        let (shared, claims) = (Shared::new(), Arc::new(Futex::default()));
-        let (theirs, their_claim) = (shared.clone(), claims.clone());
+/// A thread takes the lock twice by plain stores; `claimants` claim it meanwhile.
+fn claim_beside_an_owner(claimants: u32) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = (claimants > 1).then_some(2);
+    model.check(move || {
+        let (shared, claims) = (Shared::new(), Arc::new([Futex::default(), Futex::default()]));
+        let run = |shared: Arc<Shared>, claims: Arc<[Futex; 2]>| {
+            move || {
+                claim(&shared.lock, &claims[0], &claims[1], thread::yield_now);
+                more(&shared.value);
+                end_claim(&claims[0], &claims[1]);
+            }
+        };
+        let (theirs, their_claims) = (shared.clone(), claims.clone());
         let owner = thread::spawn(move || {
             let mut taken = 0;
             for _ in 0..2 {
-                if try_take_alone(&theirs.lock, &*their_claim) {
+                if try_take_alone(&theirs.lock, &their_claims[0]) {
                     more(&theirs.value);
                     theirs.lock.release(FREE);
                     taken += 1;
@@ -144,13 +152,25 @@ fn a_claim_keeps_out_who_takes_a_lock_by_plain_stores() {
             }
             taken
         });
-        claim(&shared.lock, &*claims, thread::yield_now);
-        more(&shared.value);
-        claims.release(FREE);
+        let others: Vec<_> =
+            (1..claimants).map(|_| thread::spawn(run(shared.clone(), claims.clone()))).collect();
+        run(shared.clone(), claims.clone())();
+        others.into_iter().for_each(|other| other.join().unwrap());
         let taken = owner.join().unwrap();
-        assert_eq!(shared.value.load(Ordering::Relaxed), taken + 1);
-        assert!(try_take_alone(&shared.lock, &*claims), "it is free again");
+        assert_eq!(shared.value.load(Ordering::Relaxed), taken + claimants);
+        assert!(try_take_alone(&shared.lock, &claims[0]), "it is free again");
     });
+}
+
+#[test]
+fn lock_claim_keeps_out_a_thread_that_takes_it_by_plain_stores() {
+    claim_beside_an_owner(1);
+}
+
+/// Without the queue both claimants have the value at once.
+#[test]
+fn lock_claims_of_two_threads_come_one_after_the_other() {
+    claim_beside_an_owner(2);
 }
 
 #[test]

@@ -30,20 +30,25 @@ pub fn watch() {
     });
 }
 
-/// Nobody is in the middle of anything.
 extern "C" fn before() {
     table::take_all();
-    board::lock().take();
+    board::before_fork();
 }
 
 extern "C" fn parent() {
-    board::lock().give();
-    table::give_all();
+    // SAFETY: the C library calls this after `before`, in the same thread.
+    unsafe {
+        board::after_fork();
+        table::give_all();
+    }
 }
 
 extern "C" fn child() {
-    board::lock().give();
-    table::abandon_all();
-    // Whether its parent did counts for what it opens itself.
+    // SAFETY: the C library calls this after `before`, in the copy of its thread.
+    unsafe {
+        board::after_fork();
+        table::abandon_all();
+    }
+    // The kernel's permission for fences is not inherited.
     causeway_ring::channel::allow_fences();
 }

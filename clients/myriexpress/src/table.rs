@@ -23,8 +23,12 @@ pub struct Slot {
     inner: UnsafeCell<Inner>,
 }
 
-// SAFETY: whoever reaches `inner` holds the lock.
+// SAFETY: `inner` is reached only through `Held`, whose owner has the lock; an endpoint may go from
+// one thread to another, as `may_be_sent` checks.
 unsafe impl Sync for Slot {}
+
+const fn may_be_sent<T: Send>() {}
+const _: () = may_be_sent::<Inner>();
 
 /// What a place holds.
 #[derive(Debug)]
@@ -150,14 +154,20 @@ pub fn take_all() {
     used().for_each(|slot| slot.lock.take());
 }
 
-/// In the process that had a child.
-pub fn give_all() {
+/// Lets all locks go, in the process that had a child.
+///
+/// # Safety
+/// The calling thread called [`take_all`], and has no [`Locked`] since.
+pub unsafe fn give_all() {
     used().for_each(|slot| slot.lock.give());
     OPENING.give();
 }
 
-/// In the child: its parent's endpoints are none of its own. They are dropped, not ended.
-pub fn abandon_all() {
+/// Drops the endpoints of the parent in a child process, without ending them, and lets all locks go.
+///
+/// # Safety
+/// The thread that had this process called [`take_all`] before, and this is its copy.
+pub unsafe fn abandon_all() {
     for slot in used() {
         if let Some(endpoint) = Held(slot).inner().endpoint.take() {
             endpoint.abandon();

@@ -82,14 +82,21 @@ pub fn try_take_alone<W: Word>(word: &W, claim: &W) -> bool {
     false
 }
 
-/// Keeps whoever uses [`try_take_alone`] out, once it is out: what it did is seen from then on. One
-/// at a time claims, and stores [`FREE`] in `claim` when it is over.
-pub fn claim<W: Word>(word: &W, claim: &W, mut rest: impl FnMut()) {
+/// Takes a lock from a thread that uses [`try_take_alone`]: once that thread is out, all that it did
+/// is seen. Claimants take turns by `queue`, a lock of [`take`]. [`end_claim`] comes after it.
+pub fn claim<W: Word>(word: &W, claim: &W, queue: &W, mut rest: impl FnMut()) {
+    take(queue, 0);
     claim.release(HELD);
     W::far_fence();
     while word.acquire() != FREE {
         rest();
     }
+}
+
+/// Lets go what was claimed, and the next claimant in. Only for the claimant.
+pub fn end_claim<W: Word>(claim: &W, queue: &W) {
+    claim.release(FREE);
+    give(queue);
 }
 
 /// Calls `count` of those who sleep in a room. What they wait for was done before, under a lock

@@ -75,7 +75,9 @@ pub unsafe fn open(
     });
     let auto = offer.data_progress == FI_PROGRESS_AUTO;
     if offer.threading == FI_THREAD_DOMAIN && !auto {
-        shared.state.lock().set_serial();
+        // SAFETY: nobody else has the domain yet. The application serialises all calls of it
+        // (`FI_THREAD_DOMAIN`), and threads of the provider claim the lock.
+        unsafe { shared.state.set_serial() };
     }
     if !auto {
         shared.helper.get_or_init(|| Arc::new(Helper::new(&shared)));

@@ -42,36 +42,55 @@ pub fn note(shared: &Arc<Shared>) {
     });
 }
 
-/// All that are there. Only for who holds the lock of [`DOMAINS`].
-fn each(run: impl Fn(&Shared)) {
-    // SAFETY: the lock is held, by `before` or for good in a child.
+/// Runs `run` with each domain of this process.
+///
+/// # Safety
+/// The lock of [`DOMAINS`] is held by [`before`], of this process or its parent.
+unsafe fn each(run: impl Fn(&Shared)) {
+    // SAFETY: as the caller says.
     let domains = unsafe { DOMAINS.unlocked() };
     domains.iter().filter_map(Weak::upgrade).for_each(|shared| run(&shared));
 }
 
 extern "C" fn before() {
-    DOMAINS.lock().take();
-    each(|shared| shared.state.lock().claim());
-    board::lock().take();
+    DOMAINS.lock_for_fork();
+    // SAFETY: the lock was taken above.
+    unsafe { each(|shared| shared.state.lock_for_fork()) };
+    board::before_fork();
+}
+
+/// Lets other threads go on.
+///
+/// # Safety
+/// [`before`] ran, in this process or its parent, and nothing was let go since.
+unsafe fn after(then: impl Fn(&Shared)) {
+    // SAFETY: `before` took all three, and each domain's lock is let go once.
+    unsafe {
+        board::after_fork();
+        each(|shared| {
+            shared.state.unlock_after_fork();
+            then(shared);
+        });
+        DOMAINS.unlock_after_fork();
+    }
 }
 
 extern "C" fn parent() {
-    board::lock().give();
-    each(|shared| shared.state.lock().end_claim());
-    DOMAINS.lock().give();
+    // SAFETY: the C library calls this after `before`, in the same thread.
+    unsafe { after(|_| {}) };
 }
 
 extern "C" fn child() {
-    board::lock().give();
-    each(|shared| {
-        shared.state.lock().end_claim();
-        shared.state.with(|state| {
-            for ep in state.eps.iter_mut().filter_map(Option::take) {
-                ep.rdm.abandon();
-            }
+    // SAFETY: the C library calls this after `before`, in the copy of its thread.
+    unsafe {
+        after(|shared| {
+            shared.state.with(|state| {
+                for ep in state.eps.iter_mut().filter_map(Option::take) {
+                    ep.rdm.abandon();
+                }
+            });
         });
-    });
-    DOMAINS.lock().give();
-    // Whether its parent did counts for what it opens itself.
+    }
+    // The kernel's permission for fences is not inherited.
     causeway_ring::channel::allow_fences();
 }
