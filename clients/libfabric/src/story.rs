@@ -12,7 +12,8 @@ use crate::abi::{
     FI_TAGGED,
 };
 use crate::rdm::{
-    Atomic, Book, Done, Env, Message, Name, Place, Rdm, Region, Regions, Remote, Report, Wanted,
+    Atomic, Book, Done, Env, Message, Name, Place, Rdm, Region, Regions, Remote, Report, Span,
+    Wanted,
 };
 
 /// What others know to connect.
@@ -49,10 +50,14 @@ impl Memory {
         Self(vec![UNTOUCHED; len.saturating_add(GUARD).saturating_add(GUARD)].into())
     }
 
-    /// The piece within.
-    fn place(&mut self) -> Place {
+    /// Returns the piece within.
+    ///
+    /// # Safety
+    /// The memory is there as long as the piece, and nothing reaches it in a call of the endpoint.
+    unsafe fn piece(&mut self) -> Span {
         let len = self.0.len().saturating_sub(GUARD).saturating_sub(GUARD);
-        Place::One(self.0.as_mut_ptr().wrapping_add(GUARD), len)
+        // SAFETY: so many bytes are there, and for the rest as the caller says.
+        unsafe { Span::new(self.0.as_mut_ptr().wrapping_add(GUARD), len) }
     }
 
     fn is_guarded(&self) -> bool {
@@ -93,7 +98,8 @@ impl Side {
 
     fn place(&mut self, len: usize) -> Place {
         let mut memory = Memory::new(len);
-        let place = memory.place();
+        // SAFETY: all memory is kept longer than the endpoint, and is looked at between its calls.
+        let place = Place::One(unsafe { memory.piece() });
         self.memory.push(memory);
         place
     }
@@ -150,9 +156,9 @@ impl Side {
             self.regions.remove(key);
             return;
         }
-        let Place::One(start, len) = self.registered.place() else { return };
-        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
-        let region = Region { pieces: Box::new([(start, len)]), access, base: 0 };
+        // SAFETY: the memory is kept longer than the endpoint, and is looked at between its calls.
+        let pieces = Box::new([unsafe { self.registered.piece() }]);
+        let region = Region::new(pieces, FI_REMOTE_READ | FI_REMOTE_WRITE, 0);
         let _ = self.regions.insert(key, region);
     }
 

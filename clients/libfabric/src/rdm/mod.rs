@@ -51,6 +51,7 @@ mod resend;
 mod send;
 mod serve;
 pub mod service;
+mod span;
 pub mod tally;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,7 @@ pub use parcel::Place;
 pub use receive::Wanted;
 pub use regions::{Region, Regions};
 pub use send::Message;
+pub use span::Span;
 pub use tally::Account;
 
 use std::collections::{HashMap, HashSet};

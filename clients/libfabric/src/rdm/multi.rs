@@ -13,6 +13,7 @@ use super::operation::Task;
 use super::parcel::{Parcel, Place};
 use super::receive::{Told, Wanted, matters, noticed};
 use super::send::NOTICE;
+use super::span::Span;
 use super::{Env, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
@@ -31,9 +32,8 @@ pub(super) struct Multis {
 #[derive(Debug)]
 pub struct Multi {
     pub report: Report,
-    /// Its memory, and how much of that is used.
-    start: *mut u8,
-    len: usize,
+    /// The memory, and how much of it is used.
+    memory: Span,
     used: usize,
     /// Less room than this is none.
     min: usize,
@@ -53,19 +53,20 @@ pub struct Multi {
     ended: Option<(i32, Status)>,
 }
 
-// SAFETY: the application gave the memory to the operation, whichever thread ends it.
-unsafe impl Send for Multi {}
-
 impl Multi {
-    /// What is left.
-    fn rest(&self) -> (*mut u8, usize) {
-        (self.start.wrapping_add(self.used), self.len.saturating_sub(self.used))
+    /// Returns the memory that is left.
+    ///
+    /// # Safety
+    /// As of [`Span::alias`], for what is left when this is called.
+    unsafe fn rest(&self) -> Span {
+        // SAFETY: as the caller says.
+        unsafe { self.memory.alias() }.skip(self.used)
     }
 
     /// So many bytes more are used.
     fn take(&mut self, len: usize) {
         let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
-        self.used = used.unwrap_or(self.len).min(self.len);
+        self.used = used.unwrap_or(usize::MAX).min(self.memory.len());
     }
 
     /// Nothing more is to come into it.
@@ -89,7 +90,7 @@ impl Multi {
     }
 
     fn is_full(&self) -> bool {
-        self.len.saturating_sub(self.used) < self.min.max(1)
+        self.memory.len().saturating_sub(self.used) < self.min.max(1)
     }
 }
 
@@ -104,12 +105,11 @@ impl Rdm {
         wanted: Wanted,
         place: Place,
     ) -> Result<(), Errno> {
-        let Place::One(start, len) = place else { return Err(Errno(FI_EINVAL)) };
+        let Place::One(memory) = place else { return Err(Errno(FI_EINVAL)) };
         let from = self.source(env, wanted.from)?;
         let multi = Multi {
             report: wanted.report,
-            start,
-            len,
+            memory,
             used: 0,
             min: self.multi_receive_min,
             from,
@@ -133,8 +133,10 @@ impl Rdm {
             self.multis.behind.push_back(operation);
             return Ok(());
         }
+        // SAFETY: the buffer is reached through the request alone until that has ended.
+        let rest = Place::One(unsafe { multi.rest() });
         let operation = self.begin(Task::Multi(Box::new(multi)))?;
-        self.post_receive(operation, from, wanted.matching(), place)?;
+        self.post_receive(operation, from, wanted.matching(), rest)?;
         self.multis.first.push(operation);
         Ok(())
     }
@@ -189,8 +191,10 @@ impl Rdm {
         };
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
         multi.posted = false;
-        let (start, room) = multi.rest();
-        let report = Report { buf: start.addr(), len: room, ..multi.report };
+        // SAFETY: the request that had what is left has ended.
+        let rest = unsafe { multi.rest() };
+        let room = rest.len();
+        let report = Report { buf: rest.address(), len: room, ..multi.report };
         let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
             multi.end(of_status(ended.status), ended.status);
             self.end_multi(at);
@@ -205,7 +209,7 @@ impl Rdm {
             let (name, len) = noticed(word);
             multi.take(len);
             multi.parts = multi.parts.saturating_add(1);
-            let place = Place::One(start, len.min(room));
+            let place = Place::One(rest.first(len));
             let told = Told { room: len.min(room), ..told };
             if let Err(done) = self.fetch(partner, name, Task::Part(at, told, len), place, &told) {
                 self.parted(env, at, done);
@@ -240,7 +244,8 @@ impl Rdm {
             }
             return;
         }
-        let (start, room) = multi.rest();
+        // SAFETY: no request has what is left, and the next alone gets it.
+        let rest = unsafe { multi.rest() };
         let (number, matching) = (multi.number, multi.matching);
         // Whom alone it is from may be gone by now: then that is not waited for.
         let from = match self.source(env, number) {
@@ -254,7 +259,8 @@ impl Rdm {
             multi.posted = true;
         }
         let Some(head) = self.operations.cleared_head(at) else { return };
-        let parcel = Parcel::headed(head, Place::One(start, room));
+        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+        let parcel = unsafe { Parcel::headed(head, Place::One(rest)) };
         if self.post_again(at, from, matching, parcel).is_err() {
             self.fail_receive(at, FI_ENOMEM, Status::NoResources);
         }

@@ -83,9 +83,6 @@ struct Entry {
 #[derive(Debug)]
 struct Chunk(Box<[UnsafeCell<[u8; HEAD_BYTES]>]>);
 
-// SAFETY: heads are reached under the lock of their domain.
-unsafe impl Send for Chunk {}
-
 /// All operations of an endpoint.
 #[derive(Debug)]
 pub struct Operations {
@@ -241,7 +238,8 @@ impl Operations {
         let Some(head) = self.head(at) else { return (0, 0) };
         // By words, as it was written (`ring::channel::Short`).
         let words = head.as_ptr().cast::<u64>();
-        // SAFETY: the request that had it has ended; a head is two words, of no alignment.
+        // SAFETY: the chunk is ours, and `Parcel::headed` says that no reference of the request that
+        // had the head is there; a head is two words, of no alignment.
         let [first, second] = unsafe { [words.read_unaligned(), words.add(1).read_unaligned()] };
         (u64::from_le(first), u64::from_le(second))
     }
@@ -269,7 +267,7 @@ impl Operations {
     #[inline]
     pub fn set_head(&mut self, at: u32, bytes: [u8; HEAD_BYTES]) {
         let Some(head) = self.head(at) else { return };
-        // SAFETY: no request has it, and nobody else reaches it.
+        // SAFETY: the chunk is ours, and `Parcel::headed` says that no reference of a request is there.
         unsafe { head.as_ptr().write(bytes) };
     }
 }

@@ -49,7 +49,8 @@ impl Rdm {
             return Err(Errno(FI_EAGAIN));
         }
         // One piece is the common case, and nothing to be freed.
-        let again = place.clone();
+        // SAFETY: the operation's is used when the request that has the other has ended.
+        let again = unsafe { place.alias() };
         let operation = self.begin(Task::Receive(wanted.report, again, from))?;
         self.post_receive(operation, from, wanted.matching(), place)
     }
@@ -78,7 +79,9 @@ impl Rdm {
         place: Place,
     ) -> Result<(), Errno> {
         let head = self.operations.cleared_head(operation).ok_or(Errno(FI_EAGAIN))?;
-        self.post_bare(operation, from, matching, Parcel::headed(head, place))
+        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+        let parcel = unsafe { Parcel::headed(head, place) };
+        self.post_bare(operation, from, matching, parcel)
     }
 
     /// The same of one without. If it cannot be done, there was no operation.

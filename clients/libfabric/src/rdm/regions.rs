@@ -4,22 +4,28 @@ use std::collections::BTreeMap;
 
 use super::Errno;
 use super::parcel::Place;
+use super::span::Span;
 use crate::abi::{FI_EINVAL, FI_EKEYREJECTED, FI_ENOKEY, FI_ENOMEM};
 use crate::limits::REGIONS_MAX;
 
 /// Memory behind a key.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Region {
-    /// Its pieces, seen as one row of bytes.
-    pub pieces: Box<[(*mut u8, usize)]>,
+    /// The pieces, seen as one row of bytes.
+    pieces: Box<[Span]>,
     /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
-    pub access: u64,
+    access: u64,
     /// What others call its first byte.
-    pub base: u64,
+    base: u64,
 }
 
-// SAFETY: the application registered the memory for any thread to reach.
-unsafe impl Send for Region {}
+impl Region {
+    /// Returns the region of these pieces, which others may reach with `access` and call by addresses
+    /// from `base` on.
+    pub fn new(pieces: Box<[Span]>, access: u64, base: u64) -> Self {
+        Self { pieces, access, base }
+    }
+}
 
 /// All regions of a domain.
 #[derive(Debug, Default)]
@@ -59,11 +65,20 @@ impl Regions {
         self.all.remove(&key);
     }
 
-    /// `len` bytes from what others call `address`, if they may be reached so.
+    /// Returns `len` bytes from what others call `address`, if they may be reached so.
     ///
     /// # Errors
     /// No such key, or not for that; bytes outside of it.
-    pub fn find(&self, key: u64, address: u64, len: u64, access: u64) -> Result<Place, Errno> {
+    ///
+    /// # Safety
+    /// As of [`Place::alias`], for this place and all others of the region.
+    pub unsafe fn find(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: u64,
+    ) -> Result<Place, Errno> {
         let region = self.all.get(&key).ok_or(Errno(FI_EKEYREJECTED))?;
         if region.access & access != access {
             return Err(Errno(FI_EKEYREJECTED));
@@ -73,10 +88,12 @@ impl Regions {
         let mut skip = usize::try_from(offset).map_err(|_| outside)?;
         let mut left = usize::try_from(len).map_err(|_| outside)?;
         let mut found = Vec::new();
-        for &(start, size) in &*region.pieces {
+        for piece in &*region.pieces {
+            let size = piece.len();
             let within = size.saturating_sub(skip).min(left);
             if within > 0 {
-                found.push((start.wrapping_add(skip), within));
+                // SAFETY: as the caller says.
+                found.push(unsafe { piece.alias() }.skip(skip).first(within));
             }
             skip = skip.saturating_sub(size);
             left = left.saturating_sub(within);
@@ -84,13 +101,6 @@ impl Regions {
         if left > 0 || skip > 0 {
             return Err(outside);
         }
-        Ok(match *found {
-            [] => Place::NOWHERE,
-            [(start, len)] => Place::One(start, len),
-            _ => {
-                let sum = found.iter().fold(0_usize, |sum, (_, len)| sum.saturating_add(*len));
-                Place::Many(found.into(), sum)
-            }
-        })
+        Place::of(found).ok_or(outside)
     }
 }

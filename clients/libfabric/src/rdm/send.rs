@@ -8,6 +8,7 @@ use causeway_message::status::Status;
 use super::done::{Done, Report};
 use super::operation::{Operations, Task};
 use super::parcel::{HEAD_BYTES, Parcel, Place};
+use super::span::Span;
 use super::tally::count;
 use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
@@ -113,7 +114,8 @@ impl Rdm {
         } else {
             self.operations.set_words(operation, data.unwrap_or(0), first_word(data));
             let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
-            (info, Parcel::headed(head, place))
+            // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+            (info, unsafe { Parcel::headed(head, place) })
         };
         let message = Waiting { operation, info, parcel, delivered };
         match partner {
@@ -133,16 +135,18 @@ impl Rdm {
         env: Env<'_>,
         to: u64,
         (tag, data): (Option<u64>, Option<u64>),
-        place: Place,
+        piece: &Span,
     ) -> bool {
-        let len = place.len();
+        let len = piece.len();
         let Some(partner) = self.known(env.book, to) else { return false };
         if len > self.whole_max(Some(partner)) {
             return false;
         }
         let info = tag.map_or(PLAIN, |tag| TAGGED | tag & TAG_MASK);
         let mut head = Operations::head_of(data.unwrap_or(0), first_word(data));
-        let parcel = Parcel::headed(NonNull::from(&mut head), place);
+        // SAFETY: the parcel is dropped when this returns, before the head, and before the caller's
+        // piece is used.
+        let parcel = unsafe { Parcel::headed(NonNull::from(&mut head), Place::One(piece.alias())) };
         let endpoint = &mut self.endpoint;
         let gone = endpoint.library.send_at_once(&mut endpoint.way, partner, info, &parcel);
         if gone {
@@ -161,8 +165,10 @@ impl Rdm {
         report: &Report,
         (place, data, inject): (Place, Option<u64>, bool),
     ) -> Result<(), Errno> {
-        let mut head = Operations::head_of(data.unwrap_or(0), first_word(data));
-        let parcel = Parcel::headed(NonNull::from(&mut head), place);
+        let bytes = Operations::head_of(data.unwrap_or(0), first_word(data));
+        let mut head = bytes;
+        // SAFETY: the parcel is dropped or given another head before this returns.
+        let parcel = unsafe { Parcel::headed(NonNull::from(&mut head), place) };
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         if library.send_at_once(way, partner, info, &parcel) {
@@ -173,43 +179,44 @@ impl Rdm {
             }
             return Ok(());
         }
-        let made = self.isend(partner, info, UNNAMED, parcel);
-        let request = made.map_err(|_| Errno(FI_EAGAIN))?;
-        match self.endpoint.library.test(request) {
-            Ok(Some(ended)) if ended.status == Status::Success => {
-                self.done.push(Done::well(*report));
-                Ok(())
-            }
-            Ok(Some(ended)) => {
-                self.sending = self.sending.saturating_add(1);
-                self.sent(*report, &ended);
-                Ok(())
-            }
-            _ => self.keep(request, *report, (head, inject)),
-        }
+        self.send_later(partner, info, report, (parcel, bytes, inject))
     }
 
-    /// A short message is not gone yet: it becomes an operation, and its head lies still.
-    #[cold]
-    fn keep(
+    /// Sends a short message that could not leave at once: the engine has it while it is an
+    /// operation, in whose head its own lies.
+    fn send_later(
         &mut self,
-        request: RequestId,
-        report: Report,
-        (bytes, inject): ([u8; HEAD_BYTES], bool),
+        partner: Partner,
+        info: u64,
+        report: &Report,
+        (mut parcel, bytes, inject): (Parcel, [u8; HEAD_BYTES], bool),
     ) -> Result<(), Errno> {
-        let operation = self.begin(Task::Send(report))?;
+        let operation = self.begin(Task::Send(*report))?;
         self.operations.set_head(operation, bytes);
+        let Some(head) = self.operations.head(operation) else {
+            self.operations.end(operation);
+            return Err(Errno(FI_EAGAIN));
+        };
+        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+        unsafe { parcel.set_head(head) };
+        let Ok(request) = self.isend(partner, info, u64::from(operation), parcel) else {
+            self.operations.end(operation);
+            return Err(Errno(FI_EAGAIN));
+        };
+        let ended = self.endpoint.library.test(request);
         self.sending = self.sending.saturating_add(1);
-        self.operations.set_request(operation, request);
-        let head = self.operations.head(operation);
-        let library = &mut self.endpoint.library;
-        library.set_context(request, u64::from(operation));
-        library.with_buffer(request, |parcel| {
-            parcel.set_head(head);
-            if inject {
-                parcel.own();
+        match ended {
+            Ok(Some(ended)) => {
+                self.operations.end(operation);
+                self.sent(*report, &ended);
             }
-        });
+            _ => {
+                self.operations.set_request(operation, request);
+                if inject {
+                    self.endpoint.library.with_buffer(request, Parcel::own);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -245,7 +252,8 @@ impl Rdm {
         let word = NOTICE | first_word(data) | if held { HELD } else { 0 };
         self.operations.set_words(operation, data.unwrap_or(0), word | name << 32 | len);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
-        let parcel = Parcel::headed(head, Place::NOWHERE);
+        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+        let parcel = unsafe { Parcel::headed(head, Place::NOWHERE) };
         let message = Waiting { operation, info, parcel, delivered: false };
         count(&mut self.tally.long_sent);
         match partner {
@@ -375,7 +383,8 @@ impl Rdm {
         self.operations.set_words(operation, first, second);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         let ordered = place.len() <= ORDERED_MAX;
-        let parcel = Parcel::headed(head, place);
+        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
+        let parcel = unsafe { Parcel::headed(head, place) };
         self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })?;
         // What is written after this was read is not to be read by it.
         if ordered && let Some(request) = self.operations.request(operation) {

@@ -94,7 +94,8 @@ impl Rdm {
                 return;
             }
             Kind::Want | Kind::Lost | Kind::Resume | Kind::NoBody => return,
-            Kind::Read => reached(env, &question, FI_REMOTE_READ),
+            // SAFETY: the engine has the place until the reply is gone, and reaches one at a time.
+            Kind::Read => unsafe { reached(env, &question, FI_REMOTE_READ) },
             Kind::Atomic | Kind::Fetch | Kind::Compare => apply(env, &question, more),
         };
         if done.is_ok() {
@@ -155,11 +156,12 @@ impl Rdm {
     }
 
     fn write_here(&self, env: Env<'_>, question: &Question, more: &[u8]) -> Result<(), Errno> {
-        let mut place = reached(env, question, FI_REMOTE_WRITE)?;
+        // SAFETY: it is dropped here, and no reference to the memory is made.
+        let mut place = unsafe { reached(env, question, FI_REMOTE_WRITE) }?;
         if place.len() != more.len() {
             return Err(Errno(FI_EINVAL));
         }
-        place.fill(more);
+        place.publish(more);
         Ok(())
     }
 
@@ -169,7 +171,8 @@ impl Rdm {
         let name = name & NAME_MASK;
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let told = Told { report: Report::default(), from: NOBODY, data: 0, room: 0 };
-        match reached(env, question, FI_REMOTE_WRITE) {
+        // SAFETY: the engine has the place until the bytes are there, and reaches one at a time.
+        match unsafe { reached(env, question, FI_REMOTE_WRITE) } {
             Ok(place) => {
                 let peer = partner.peer.0;
                 let served = Served { source, peer, name, data, key, lost: false };
@@ -222,44 +225,51 @@ impl Rdm {
     }
 }
 
-/// The memory that a question is about.
-fn reached(env: Env<'_>, question: &Question, access: u64) -> Result<Place, Errno> {
-    env.regions.find(question.key, question.address, question.len, access)
+/// Returns the memory that a question is about.
+///
+/// # Safety
+/// As of [`Regions::find`](super::Regions::find). The engine reaches two places at once only for a
+/// message of an endpoint to itself, whose application keeps both apart.
+unsafe fn reached(env: Env<'_>, question: &Question, access: u64) -> Result<Place, Errno> {
+    // SAFETY: as the caller says.
+    unsafe { env.regions.find(question.key, question.address, question.len, access) }
 }
 
-/// An atomic operation on our memory; gives what was there before, where that is wanted.
+/// Does an atomic operation on our memory; returns what was there before, where that is wanted. The
+/// application may poll the memory: it sees each value as it was before or as it is after.
 fn apply(env: Env<'_>, question: &Question, more: &[u8]) -> Result<Place, Errno> {
     let Question { kind, datatype, operation, len, .. } = *question;
     let len = usize::try_from(len).map_err(|_| Errno(FI_EINVAL))?;
     if len > INLINE_BYTES_MAX {
         return Err(Errno(FI_EINVAL));
     }
+    let size = atomic::size(u32::from(datatype)).ok_or(Errno(FI_EINVAL))?;
     let reads = u32::from(operation) == FI_ATOMIC_READ;
     let access = match kind {
         _ if reads => FI_REMOTE_READ,
-        // Who is told what was there reads it.
+        // A question that is answered with what was there reads it.
         Kind::Fetch | Kind::Compare => FI_REMOTE_READ | FI_REMOTE_WRITE,
         _ => FI_REMOTE_WRITE,
     };
-    let mut place = reached(env, question, access)?;
+    // SAFETY: it is dropped here, and no reference to the memory is made.
+    let mut place = unsafe { reached(env, question, access) }?;
     let mut before = vec![0; len];
-    let read = causeway_message::library::fill(&mut place, 0, len, |at, piece| {
-        if let Some(into) = before.get_mut(at..at.saturating_add(piece.len())) {
-            into.copy_from_slice(piece);
-        }
-        piece.len()
-    });
+    for (value, at) in before.chunks_mut(size).zip((0..).step_by(size)) {
+        place.load(at, value);
+    }
     let (operand, compare) = match kind {
         Kind::Compare => more.split_at_checked(more.len() / 2).ok_or(Errno(FI_EINVAL))?,
         _ => (more, &[][..]),
     };
     let mut after = before.clone();
     let operands = Operands { datatype, operation, operand, compare };
-    if read != len || !atomic::apply(&operands, &mut after) {
+    if !atomic::apply(&operands, &mut after) {
         return Err(Errno(FI_EINVAL));
     }
     if !reads {
-        place.fill(&after);
+        for (value, at) in after.chunks(size).zip((0..).step_by(size)) {
+            place.store(at, value);
+        }
     }
     let wanted = kind != Kind::Atomic;
     Ok(if wanted { Place::Owned(before.into()) } else { Place::NOWHERE })

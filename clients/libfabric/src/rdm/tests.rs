@@ -65,13 +65,14 @@ impl Side {
     }
 
     fn receive(&mut self, from: u64, tag: u64, context: usize, into: &mut [u8]) {
-        let place = Place::One(into.as_mut_ptr(), into.len());
+        let place = lent(into);
         let wanted = Wanted { from, ignore: 0, report: report(FI_TAGGED | FI_RECV, tag, context) };
         self.with(|rdm, env| rdm.receive(env, wanted, place)).unwrap();
     }
 
     fn send(&mut self, to: u64, tag: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let place = Place::One(bytes.as_ptr().cast_mut(), bytes.len());
+        // SAFETY: what is sent is only read, and each test keeps it until the engine has it.
+        let place = Place::One(unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) });
         let report = report(FI_TAGGED | FI_SEND, tag, 1);
         let message = Message { to, report, place, data: None, inject: true, delivered: false };
         self.with(|rdm, env| rdm.send(env, message))
@@ -83,9 +84,20 @@ impl Side {
     }
 
     fn registers(&mut self, key: u64, memory: &mut [u8], access: u64) {
-        let pieces = Box::new([(memory.as_mut_ptr(), memory.len())]);
-        self.regions.insert(key, Region { pieces, access, base: 0 }).unwrap();
+        let region = Region::new(Box::new([span(memory)]), access, 0);
+        self.regions.insert(key, region).unwrap();
     }
+}
+
+/// A piece of a test's memory, which the test keeps longer than the operations on it, and looks at
+/// between calls.
+fn span(memory: &mut [u8]) -> Span {
+    // SAFETY: as above.
+    unsafe { Span::new(memory.as_mut_ptr(), memory.len()) }
+}
+
+fn lent(memory: &mut [u8]) -> Place {
+    Place::One(span(memory))
 }
 
 fn report(flags: u64, tag: u64, context: usize) -> Report {
@@ -130,7 +142,7 @@ impl Foe {
     /// Wants a message of at most so many bytes.
     fn receives(&mut self, info: u64, into: &mut [u8]) -> RequestId {
         let Endpoint { library, way, .. } = &mut self.endpoint;
-        let place = Place::One(into.as_mut_ptr(), into.len());
+        let place = lent(into);
         library.irecv(way, info, u64::MAX, 0, place).unwrap()
     }
 
@@ -282,7 +294,7 @@ fn hostile_replies_before_the_bytes_were_taken_leave_nothing_of_what_lies_there_
         let mut asked = [0; 100];
         let question = foe.receives(CONTROL, &mut asked);
         let mut bytes = vec![7_u8; 1 << 20];
-        let place = Place::One(bytes.as_mut_ptr(), bytes.len());
+        let place = lent(&mut bytes);
         let remote = Remote { to: foes, key: 7, address: 0 };
         let report = report(0, 0, context);
         side.with(|rdm, env| rdm.write(env, remote, report, place, None)).unwrap();
@@ -352,7 +364,7 @@ fn heads_that_lie_and_bytes_that_never_come_end_a_receive_with_an_error() {
     let mut many = vec![1_u8; 1000];
     let wanted =
         |from, context| Wanted { from, ignore: 0, report: report(FI_MSG | FI_RECV, 0, context) };
-    let place = Place::One(many.as_mut_ptr(), many.len());
+    let place = lent(&mut many);
     side.with(|rdm, env| rdm.receive_many(env, wanted(foes, 3), place)).unwrap();
     foe.says(PLAIN, notice(8, 900));
     foe.says(PLAIN, notice(8, 90));
@@ -397,7 +409,7 @@ fn nonsense_of_all_kinds_leaves_an_endpoint_as_it_was() {
             match dice.roll(8) {
                 0 | 1 => side.receive(from, dice.roll(3), context, &mut into[..len]),
                 2 => {
-                    let place = Place::One(into.as_mut_ptr(), len);
+                    let place = lent(&mut into[..len]);
                     let report = report(FI_MSG | FI_RECV, 0, context);
                     let wanted = Wanted { from, ignore: 0, report };
                     let _ = side.with(|rdm, env| rdm.receive_many(env, wanted, place));
@@ -407,7 +419,7 @@ fn nonsense_of_all_kinds_leaves_an_endpoint_as_it_was() {
                     let wanted = Wanted { from, ignore: dice.roll(2), report };
                     let how = (dice.roll(2) == 0, dice.roll(4) == 0);
                     side.with(|rdm, env| rdm.peek(env, wanted, how)).unwrap();
-                    let place = Place::One(into.as_mut_ptr(), len);
+                    let place = lent(&mut into[..len]);
                     let _ = side.with(|rdm, env| rdm.receive_claimed(env, report, place));
                 }
                 4 => drop(side.rdm.cancel(10 + dice.roll(300) as usize)),
@@ -415,13 +427,13 @@ fn nonsense_of_all_kinds_leaves_an_endpoint_as_it_was() {
                 6 => {
                     let remote = Remote { to: foes, key: 1, address: 0 };
                     let report = report(0, 0, context);
-                    let place = Place::One(into.as_mut_ptr(), len);
+                    let place = lent(&mut into[..len]);
                     side.with(|rdm, env| rdm.write(env, remote, report, place, Some(1))).unwrap();
                 }
                 _ => {
                     let remote = Remote { to: foes, key: 1, address: 0 };
                     let report = report(0, 0, context);
-                    let place = Place::One(into.as_mut_ptr(), len);
+                    let place = lent(&mut into[..len]);
                     side.with(|rdm, env| rdm.read(env, remote, report, place)).unwrap();
                 }
             }
@@ -486,7 +498,7 @@ fn calls_are_bounded_and_fail_when_nobody_is_there() {
     let errno = loop {
         let remote = Remote { to, key: 1, address: 0 };
         let report = report(0, 0, 5);
-        let place = Place::One(std::ptr::null_mut(), 0);
+        let place = Place::NOWHERE;
         match side.with(|rdm, env| rdm.read(env, remote, report, place)) {
             Ok(()) => begun += 1,
             Err(Errno(err)) => break err,
@@ -517,19 +529,22 @@ fn a_name_is_of_one_operation_and_not_of_the_next_in_its_place() {
 #[test]
 fn regions_are_reached_within_their_bounds_across_their_pieces() {
     let (mut one, mut two) = ([1_u8; 10], [2_u8; 5]);
-    let pieces =
-        Box::new([(one.as_mut_ptr(), 10), (std::ptr::null_mut(), 0), (two.as_mut_ptr(), 5)]);
+    let pieces = Box::new([span(&mut one), Span::EMPTY, span(&mut two)]);
     let mut regions = Regions::default();
     let access = FI_REMOTE_READ;
-    regions.insert(1, Region { pieces, access, base: 100 }).unwrap();
-    let find = |address, len| regions.find(1, address, len, access).map(|place| place.to_vec());
+    regions.insert(1, Region::new(pieces, access, 100)).unwrap();
+    let find = |address, len| {
+        // SAFETY: each place is dropped before the next is found.
+        unsafe { regions.find(1, address, len, access) }.map(|place| place.to_vec())
+    };
     assert_eq!(find(100, 15).unwrap(), [vec![1; 10], vec![2; 5]].concat());
     assert_eq!(find(108, 4).unwrap(), [1, 1, 2, 2]);
     assert_eq!(find(115, 0).unwrap(), []);
     for (address, len) in [(99, 1), (100, 16), (115, 1), (116, 0), (u64::MAX, 2), (0, u64::MAX)] {
         assert_eq!(find(address, len).unwrap_err(), Errno(FI_EINVAL), "{address} {len}");
     }
-    let other = |key, access| regions.find(key, 100, 1, access).unwrap_err();
+    // SAFETY: none is found.
+    let other = |key, access| unsafe { regions.find(key, 100, 1, access) }.unwrap_err();
     assert_eq!(other(2, access), Errno(FI_EKEYREJECTED));
     assert_eq!(other(1, FI_REMOTE_WRITE), Errno(FI_EKEYREJECTED));
 }
@@ -537,7 +552,7 @@ fn regions_are_reached_within_their_bounds_across_their_pieces() {
 #[test]
 fn memory_that_is_gone_reads_as_zeros_and_takes_nothing() {
     let mut bytes = vec![7_u8; 10_000];
-    let mut parcel = Parcel::bare(Place::One(bytes.as_mut_ptr(), bytes.len()));
+    let mut parcel = Parcel::bare(lent(&mut bytes));
     parcel.lose();
     let len = causeway_message::library::Buffer::len(&parcel);
     let mut seen = Vec::new();

@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::endpoint::{Endpoint, of_fid, piece};
+use super::endpoint::{Endpoint, of_fid};
 use super::state::Ep;
 use crate::abi::*;
 use crate::limits::{PIECES_MAX, REMOTE_PIECES_MAX};
-use crate::rdm::{Atomic, AtomicKind, Errno, Place, Remote, Report, atomic_valid};
+use crate::rdm::{Atomic, AtomicKind, Errno, Place, Remote, Report, Span, atomic_valid};
 
 /// What endpoints have.
 pub static ATOMIC_OPS: OpsAtomic = OpsAtomic {
@@ -63,14 +63,13 @@ fn begin(
         if count == 0 || count > most || !fits(&compare) || !fits(&result) {
             return Err(Errno(FI_EINVAL));
         }
-        let bytes = |many: &Many| match many.place(size) {
-            Ok(place) => Ok(place.to_vec()),
-            Err(errno) => Err(errno),
-        };
-        let result = result?.map(|result| result.place(size)).transpose()?;
-        let compare = compare?.as_ref().map(bytes).transpose()?;
+        // SAFETY: it is the size of the operation's type.
+        let place = |many: Many| unsafe { many.place(size) };
+        let bytes = |many: Many| place(many).map(|place| place.to_vec());
+        let result = result?.map(place).transpose()?;
+        let compare = compare?.map(bytes).transpose()?;
         let reads = operation == FI_ATOMIC_READ;
-        let operands = if reads { Vec::new() } else { bytes(&operands)? };
+        let operands = if reads { Vec::new() } else { bytes(operands)? };
         let (datatype, operation) = (datatype as u8, operation as u8);
         let len = count.saturating_mul(size);
         Ok(Atomic { datatype, operation, operands, compare, result, len })
@@ -92,17 +91,23 @@ fn begin(
     })
 }
 
-/// Memory by the number of its operands.
+/// Memory by the number of its operands, which the application lends to one operation.
 #[derive(Debug)]
 struct Many(Vec<(*mut u8, usize)>);
 
 impl Many {
-    fn one(buf: *const c_void, count: usize) -> Self {
+    /// Returns the memory of `count` operands.
+    ///
+    /// # Safety
+    /// As of [`Span::new`], for as many bytes as so many operands of the operation's type have.
+    unsafe fn one(buf: *const c_void, count: usize) -> Self {
         Self(vec![(buf.cast_mut().cast(), count)])
     }
 
+    /// Returns the memory of several pieces.
+    ///
     /// # Safety
-    /// So many are there.
+    /// So many are there, and for each as of [`Self::one`].
     unsafe fn of(ioc: *const FiIoc, pieces: usize) -> Result<Self, Errno> {
         if pieces > PIECES_MAX || (ioc.is_null() && pieces > 0) {
             return Err(Errno(FI_EINVAL));
@@ -119,15 +124,18 @@ impl Many {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    fn place(&self, size: usize) -> Result<Place, Errno> {
+    /// Returns the place of the operands.
+    ///
+    /// # Safety
+    /// `size` is that of the operation's type.
+    unsafe fn place(self, size: usize) -> Result<Place, Errno> {
         let too_much = Errno(FI_EMSGSIZE);
-        let len = |count: usize| count.checked_mul(size).ok_or(too_much);
-        if let [(start, count)] = *self.0 {
-            return Ok(piece(start.cast(), len(count)?));
-        }
-        let pieces = self.0.iter().map(|&(start, count)| Ok((start, len(count)?)));
-        let pieces: Box<[(*mut u8, usize)]> = pieces.collect::<Result<_, Errno>>()?;
-        Ok(Place::Many(pieces, len(self.count())?))
+        let pieces = self.0.into_iter().map(|(start, count)| {
+            let len = count.checked_mul(size).ok_or(too_much)?;
+            // SAFETY: `one` or `of` was told that so many are lent.
+            Ok(unsafe { Span::new(start, len) })
+        });
+        Place::of(pieces.collect::<Result<_, Errno>>()?).ok_or(too_much)
     }
 }
 
@@ -165,11 +173,11 @@ unsafe extern "C" fn write(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands.
+    let (ep, operands) = unsafe { (of_fid(ep), Many::one(buf, count)) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
     let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Write, asked, Ok(Many::one(buf, count)), Ok(None), Ok(None))
+    begin(ep, AtomicKind::Write, asked, Ok(operands), Ok(None), Ok(None))
 }
 
 unsafe extern "C" fn writev(
@@ -213,11 +221,11 @@ unsafe extern "C" fn inject(
     datatype: u32,
     op: u32,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands.
+    let (ep, operands) = unsafe { (of_fid(ep), Many::one(buf, count)) };
     let (remote, context) = (remote(to, key, addr), std::ptr::null_mut());
     let asked = Asked { remote, datatype, operation: op, context, flags: 0, quiet: true };
-    begin(ep, AtomicKind::Write, asked, Ok(Many::one(buf, count)), Ok(None), Ok(None))
+    begin(ep, AtomicKind::Write, asked, Ok(operands), Ok(None), Ok(None))
 }
 
 unsafe extern "C" fn readwrite(
@@ -234,11 +242,11 @@ unsafe extern "C" fn readwrite(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands and results.
+    let (ep, operands, result) =
+        unsafe { (of_fid(ep), Many::one(buf, count), Many::one(result, count)) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
     let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    let (operands, result) = (Many::one(buf, count), Many::one(result, count));
     begin(ep, AtomicKind::Fetch, asked, Ok(operands), Ok(None), Ok(Some(result)))
 }
 
@@ -300,12 +308,11 @@ unsafe extern "C" fn compwrite(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many of each.
+    let (ep, [operands, compare, result]) =
+        unsafe { (of_fid(ep), [buf, compare, result.cast_const()].map(|at| Many::one(at, count))) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
     let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    let [operands, compare, result] =
-        [buf, compare, result.cast_const()].map(|at| Many::one(at, count));
     begin(ep, AtomicKind::Compare, asked, Ok(operands), Ok(Some(compare)), Ok(Some(result)))
 }
 
@@ -364,12 +371,15 @@ unsafe extern "C" fn compwritemsg(
     }
 }
 
-/// How many of a type one call may be about.
-fn valid(kind: AtomicKind, datatype: u32, operation: u32, count: *mut usize) -> c_int {
+/// Writes how many of a type one call may be about.
+///
+/// # Safety
+/// `count` is NULL, or there is a place for the number.
+unsafe fn valid(kind: AtomicKind, datatype: u32, operation: u32, count: *mut usize) -> c_int {
     match atomic_valid(kind, datatype, operation) {
         Some((most, _)) => {
             if !count.is_null() {
-                // SAFETY: the caller has a place there for it.
+                // SAFETY: as the caller says.
                 unsafe { count.write(most) };
             }
             0
@@ -384,7 +394,8 @@ unsafe extern "C" fn writevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    valid(AtomicKind::Write, datatype, op, count)
+    // SAFETY: the caller has a place there for the number, or gives NULL.
+    unsafe { valid(AtomicKind::Write, datatype, op, count) }
 }
 
 unsafe extern "C" fn readwritevalid(
@@ -393,7 +404,8 @@ unsafe extern "C" fn readwritevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    valid(AtomicKind::Fetch, datatype, op, count)
+    // SAFETY: the caller has a place there for the number, or gives NULL.
+    unsafe { valid(AtomicKind::Fetch, datatype, op, count) }
 }
 
 unsafe extern "C" fn compwritevalid(
@@ -402,7 +414,8 @@ unsafe extern "C" fn compwritevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    valid(AtomicKind::Compare, datatype, op, count)
+    // SAFETY: the caller has a place there for the number, or gives NULL.
+    unsafe { valid(AtomicKind::Compare, datatype, op, count) }
 }
 
 /// What a domain says of an operation.

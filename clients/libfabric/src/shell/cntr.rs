@@ -92,7 +92,8 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     answer(object.shared.state.with(|state| {
         let cntr = of(&mut state.cntrs, object.at)?;
         match command {
-            FI_GETWAIT => get_wait(cntr.sleep.as_ref(), arg),
+            // SAFETY: for this command the caller has an `int` there.
+            FI_GETWAIT => unsafe { get_wait(cntr.sleep.as_ref(), arg) },
             _ => Err(Errno(FI_ENOSYS)),
         }
     }))

@@ -105,13 +105,16 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     unsafe { closed::<FidCq>(fid) }
 }
 
-/// What an application is given to poll.
-pub fn get_wait(sleep: Option<&Sleep>, arg: *mut c_void) -> Result<(), Errno> {
+/// Writes the descriptor that an application is given to poll.
+///
+/// # Safety
+/// `arg` is NULL, or there is a place for an `int`.
+pub unsafe fn get_wait(sleep: Option<&Sleep>, arg: *mut c_void) -> Result<(), Errno> {
     let sleep = sleep.ok_or(Errno(FI_ENODATA))?;
     if arg.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: for this command the caller has an `int` there.
+    // SAFETY: as the caller says.
     unsafe { arg.cast::<c_int>().write(sleep.fd()) };
     Ok(())
 }
@@ -122,7 +125,8 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     answer(object.shared.state.with(|state| {
         let cq = of(&mut state.cqs, object.at)?;
         match command {
-            FI_GETWAIT => get_wait(cq.sleep.as_ref(), arg),
+            // SAFETY: for this command the caller has an `int` there.
+            FI_GETWAIT => unsafe { get_wait(cq.sleep.as_ref(), arg) },
             _ => Err(Errno(FI_ENOSYS)),
         }
     }))

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::limits::CLOSE_MAX;
@@ -18,16 +18,16 @@ use crate::abi::*;
 use crate::errno;
 use crate::info;
 use crate::limits::{CLOSE_LOOK, CLOSE_PAUSE, INJECT_MAX, OPERATIONS_MAX, PIECES_MAX};
-use crate::rdm::{Env, Errno, Place, Rdm, Report};
+use crate::rdm::{Env, Errno, Place, Rdm, Report, Span};
 
 /// An endpoint as the application has it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Endpoint {
     object: Object<FidEp>,
-    /// What operations do that are not told.
-    tx_flags: u64,
-    rx_flags: u64,
+    /// The flags of calls that have none. Another thread may set them meanwhile (`FI_SETOPSFLAG`).
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
     /// Receives may be from one endpoint only; else whom they name means nothing.
     directed: bool,
 }
@@ -84,6 +84,7 @@ pub unsafe extern "C" fn open(
     };
     let object = Object { fid, shared: Arc::clone(&shared), at };
     let directed = caps & FI_DIRECTED_RECV != 0;
+    let [tx_flags, rx_flags] = [tx_flags, rx_flags].map(AtomicU64::new);
     let opened = Endpoint { object, tx_flags, rx_flags, directed };
     // SAFETY: the caller has a place there for it.
     unsafe { ep.write(Box::into_raw(Box::new(opened)).cast()) };
@@ -147,7 +148,18 @@ impl Endpoint {
     /// The flags of a call that has none.
     #[inline]
     pub fn tx_flags(&self) -> u64 {
-        self.tx_flags
+        self.tx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flags of the direction that `given` names, and the others of these.
+    fn flags(&self, given: u64) -> Result<(&AtomicU64, u64), Errno> {
+        let direction = given & (FI_TRANSMIT | FI_RECV);
+        let flags = match direction {
+            FI_TRANSMIT => &self.tx_flags,
+            FI_RECV => &self.rx_flags,
+            _ => return Err(Errno(FI_EINVAL)),
+        };
+        Ok((flags, given & !direction))
     }
 
     /// Whom alone a receive is from.
@@ -159,7 +171,7 @@ impl Endpoint {
     /// See [`Self::tx_flags`].
     #[inline]
     pub fn rx_flags(&self) -> u64 {
-        self.rx_flags
+        self.rx_flags.load(Ordering::Relaxed)
     }
 }
 
@@ -186,33 +198,33 @@ impl Ep {
     }
 }
 
-/// Memory of one piece.
-#[inline]
-pub fn piece(buf: *const c_void, len: usize) -> Place {
-    Place::One(buf.cast_mut().cast(), len)
-}
-
-/// Memory in pieces.
+/// Returns the place of one piece of the application's memory.
 ///
 /// # Safety
-/// So many are there.
+/// As of [`Span::new`]: the caller lends the memory to the operation that gets the place, until that
+/// is reported or, where the interface says so, until the call returns.
+#[inline]
+pub unsafe fn piece(buf: *const c_void, len: usize) -> Place {
+    // SAFETY: as the caller says.
+    Place::One(unsafe { Span::new(buf.cast_mut().cast(), len) })
+}
+
+/// Returns the place of several pieces.
+///
+/// # Safety
+/// So many are there, and for each as of [`piece`].
 pub unsafe fn pieces(iov: *const iovec, count: usize) -> Result<Place, Errno> {
     if count > PIECES_MAX || (iov.is_null() && count > 0) {
         return Err(Errno(FI_EINVAL));
     }
     let all = (0..count).map(|at| {
         // SAFETY: as the caller says.
-        let iovec { iov_base, iov_len } = unsafe { iov.wrapping_add(at).read() };
-        (iov_base.cast::<u8>(), iov_len)
+        unsafe {
+            let iovec { iov_base, iov_len } = iov.wrapping_add(at).read();
+            Span::new(iov_base.cast(), iov_len)
+        }
     });
-    let all: Vec<(*mut u8, usize)> = all.collect();
-    let sum = all.iter().try_fold(0_usize, |sum, (_, len)| sum.checked_add(*len));
-    let sum = sum.ok_or(Errno(FI_EMSGSIZE))?;
-    Ok(match *all {
-        [] => Place::NOWHERE,
-        [(start, len)] => Place::One(start, len),
-        _ => Place::Many(all.into(), sum),
-    })
+    Place::of(all.collect()).ok_or(Errno(FI_EMSGSIZE))
 }
 
 /// Whether so much may be sent with the memory free at once.
@@ -404,9 +416,9 @@ fn bind_av(object: &Object<FidEp>, (shared, av): (&Arc<Shared>, usize)) -> Resul
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    let ep = fid.cast::<Endpoint>();
     // SAFETY: the caller gives an endpoint that we opened.
-    let Endpoint { object, .. } = unsafe { &*ep };
+    let opened = unsafe { &*fid.cast::<Endpoint>() };
+    let object = &opened.object;
     answer(match command {
         FI_ENABLE => object.shared.state.with(|state| {
             let ep = of(&mut state.eps, object.at)?;
@@ -420,32 +432,20 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
             Ok(())
         }),
         FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => Err(Errno(FI_EINVAL)),
-        // SAFETY: for these commands the caller has flags there, and by the interface no other call
-        // with the endpoint is under way.
-        FI_GETOPSFLAG | FI_SETOPSFLAG => unsafe { flags(ep, command, &mut *arg.cast()) },
+        FI_GETOPSFLAG => {
+            let given = arg.cast::<u64>();
+            // SAFETY: for these commands the caller has flags there.
+            opened.flags(unsafe { given.read() }).map(|(flags, _)| {
+                // SAFETY: as above.
+                unsafe { given.write(flags.load(Ordering::Relaxed)) };
+            })
+        }
+        // SAFETY: as above.
+        FI_SETOPSFLAG => opened.flags(unsafe { arg.cast::<u64>().read() }).map(|(flags, given)| {
+            flags.store(given, Ordering::Relaxed);
+        }),
         _ => Err(Errno(FI_ENOSYS)),
     })
-}
-
-/// Reads or sets the flags of calls that have none, of one direction.
-///
-/// # Safety
-/// It is an endpoint of ours that is open, and nobody else looks at its flags.
-unsafe fn flags(ep: *mut Endpoint, command: c_int, given: &mut u64) -> Result<(), Errno> {
-    let way = *given & (FI_TRANSMIT | FI_RECV);
-    // SAFETY: as the caller says.
-    let ep = unsafe { &mut *ep };
-    let flags = match way {
-        FI_TRANSMIT => &mut ep.tx_flags,
-        FI_RECV => &mut ep.rx_flags,
-        _ => return Err(Errno(FI_EINVAL)),
-    };
-    if command == FI_GETOPSFLAG {
-        *given = *flags;
-    } else {
-        *flags = *given & !way;
-    }
-    Ok(())
 }
 
 unsafe extern "C" fn getname(fid: *mut Fid, addr: *mut c_void, len: *mut usize) -> c_int {

@@ -9,7 +9,7 @@ use libc::iovec;
 use super::object::{Object, answer, closed, give, usable};
 use crate::abi::*;
 use crate::limits::PIECES_MAX;
-use crate::rdm::{Errno, Region};
+use crate::rdm::{Errno, Region, Span};
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
 /// What a domain registers with.
@@ -70,17 +70,20 @@ unsafe extern "C" fn regv(
     // SAFETY: the caller has a domain of ours; it begins with its fid.
     let shared = unsafe { usable(fid.cast()) };
     let pieces = (0..count).map(|at| {
-        // SAFETY: the caller has so many there.
-        let iovec { iov_base, iov_len } = unsafe { iov.wrapping_add(at).read() };
-        (iov_base.cast(), iov_len)
+        // SAFETY: the caller has so many there, and registers their memory for any thread to reach
+        // until it closes the region, which takes it back from all operations.
+        unsafe {
+            let iovec { iov_base, iov_len } = iov.wrapping_add(at).read();
+            Span::new(iov_base.cast(), iov_len)
+        }
     });
-    let pieces: Box<[(*mut u8, usize)]> = pieces.collect();
-    let first = pieces.first().map_or(0, |(start, _)| start.addr());
+    let pieces: Box<[Span]> = pieces.collect();
+    let first = pieces.first().map_or(0, Span::address);
     let basic = shared.basic;
     let base = if basic { u64::try_from(first).unwrap_or(0) } else { 0 };
     let registered = shared.state.with(|state| {
         let key = if basic { state.regions.free_key() } else { key };
-        state.regions.insert(key, Region { pieces, access, base }).map(|()| key)
+        state.regions.insert(key, Region::new(pieces, access, base)).map(|()| key)
     });
     let key = match registered {
         Ok(key) => key,

@@ -31,10 +31,10 @@ unsafe extern "C" fn recv(
     from: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let received = Received { from, tag: None, context };
-    receive(ep, piece(buf, len), received, ep.rx_flags())
+    receive(ep, place, received, ep.rx_flags())
 }
 
 unsafe extern "C" fn recvv(
@@ -45,7 +45,7 @@ unsafe extern "C" fn recvv(
     from: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let received = Received { from, tag: None, context };
     match place {
@@ -60,7 +60,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> i
     }
     // SAFETY: the caller gives an endpoint that we opened, and a message.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and so many pieces.
+    // SAFETY: and lends so many pieces.
     let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
     let received = Received { from: msg.addr, tag: None, context: msg.context };
     match place {
@@ -77,10 +77,10 @@ unsafe extern "C" fn send(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: None, data: None, context };
-    transmit(ep, piece(buf, len), sent, ep.tx_flags())
+    transmit(ep, place, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn sendv(
@@ -91,7 +91,7 @@ unsafe extern "C" fn sendv(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let sent = Sent { to, tag: None, data: None, context };
     match place {
@@ -106,7 +106,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> i
     }
     // SAFETY: the caller gives an endpoint that we opened, and a message.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and so many pieces.
+    // SAFETY: and lends so many pieces.
     let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
     let sent = Sent { to: msg.addr, tag: None, data, context: msg.context };
@@ -117,10 +117,10 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> i
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: None, data: None, context: std::ptr::null_mut() };
-    transmit_quietly(ep, piece(buf, len), sent)
+    transmit_quietly(ep, place, sent)
 }
 
 unsafe extern "C" fn senddata(
@@ -132,10 +132,10 @@ unsafe extern "C" fn senddata(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: None, data: Some(data), context };
-    transmit(ep, piece(buf, len), sent, ep.tx_flags())
+    transmit(ep, place, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn injectdata(
@@ -145,8 +145,8 @@ unsafe extern "C" fn injectdata(
     data: u64,
     to: FiAddr,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: None, data: Some(data), context: std::ptr::null_mut() };
-    transmit_quietly(ep, piece(buf, len), sent)
+    transmit_quietly(ep, place, sent)
 }

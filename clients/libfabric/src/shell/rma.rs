@@ -89,10 +89,10 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let remote = Remote { to: from, key, address: addr };
-    get(ep, piece(buf, len), remote, context, ep.tx_flags())
+    get(ep, place, remote, context, ep.tx_flags())
 }
 
 unsafe extern "C" fn readv(
@@ -105,7 +105,7 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let remote = Remote { to: from, key, address: addr };
     match place {
@@ -149,10 +149,10 @@ unsafe extern "C" fn write(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let written = Written { remote: Remote { to, key, address: addr }, data: None, context };
-    put(ep, piece(buf, len), written, ep.tx_flags(), false)
+    put(ep, place, written, ep.tx_flags(), false)
 }
 
 unsafe extern "C" fn writev(
@@ -165,7 +165,7 @@ unsafe extern "C" fn writev(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let written = Written { remote: Remote { to, key, address: addr }, data: None, context };
     match place {
@@ -197,11 +197,11 @@ unsafe extern "C" fn inject(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let remote = Remote { to, key, address: addr };
     let written = Written { remote, data: None, context: std::ptr::null_mut() };
-    put(ep, piece(buf, len), written, 0, true)
+    put(ep, place, written, 0, true)
 }
 
 unsafe extern "C" fn writedata(
@@ -215,11 +215,11 @@ unsafe extern "C" fn writedata(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let remote = Remote { to, key, address: addr };
     let written = Written { remote, data: Some(data), context };
-    put(ep, piece(buf, len), written, ep.tx_flags(), false)
+    put(ep, place, written, ep.tx_flags(), false)
 }
 
 unsafe extern "C" fn injectdata(
@@ -231,9 +231,9 @@ unsafe extern "C" fn injectdata(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let remote = Remote { to, key, address: addr };
     let written = Written { remote, data: Some(data), context: std::ptr::null_mut() };
-    put(ep, piece(buf, len), written, 0, true)
+    put(ep, place, written, 0, true)
 }

@@ -68,8 +68,8 @@ pub fn transmit_quietly(ep: &Endpoint, place: Place, sent: Sent) -> isize {
     }
     ep.begin(|ep, env| {
         let Sent { to, tag, data, context } = sent;
-        if let Place::One(start, len) = place
-            && ep.rdm.send_quietly(env, to, (tag, data), Place::One(start, len))
+        if let Place::One(piece) = &place
+            && ep.rdm.send_quietly(env, to, (tag, data), piece)
         {
             return Ok(());
         }
@@ -126,10 +126,10 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let received = Received { from, tag: Some((tag, ignore)), context };
-    receive(ep, piece(buf, len), received, ep.rx_flags())
+    receive(ep, place, received, ep.rx_flags())
 }
 
 unsafe extern "C" fn recvv(
@@ -142,7 +142,7 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let received = Received { from, tag: Some((tag, ignore)), context };
     match place {
@@ -157,7 +157,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64
     }
     // SAFETY: the caller gives an endpoint that we opened, and a message.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and so many pieces.
+    // SAFETY: and lends so many pieces.
     let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
     let tag = Some((msg.tag, msg.ignore));
     let received = Received { from: msg.addr, tag, context: msg.context };
@@ -176,10 +176,10 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: Some(tag), data: None, context };
-    transmit(ep, piece(buf, len), sent, ep.tx_flags())
+    transmit(ep, place, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn sendv(
@@ -191,7 +191,7 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
     let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
     let sent = Sent { to, tag: Some(tag), data: None, context };
     match place {
@@ -206,7 +206,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64
     }
     // SAFETY: the caller gives an endpoint that we opened, and a message.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and so many pieces.
+    // SAFETY: and lends so many pieces.
     let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
     let sent = Sent { to: msg.addr, tag: Some(msg.tag), data, context: msg.context };
@@ -223,10 +223,10 @@ unsafe extern "C" fn inject(
     to: FiAddr,
     tag: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: Some(tag), data: None, context: std::ptr::null_mut() };
-    transmit_quietly(ep, piece(buf, len), sent)
+    transmit_quietly(ep, place, sent)
 }
 
 unsafe extern "C" fn senddata(
@@ -239,10 +239,10 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: Some(tag), data: Some(data), context };
-    transmit(ep, piece(buf, len), sent, ep.tx_flags())
+    transmit(ep, place, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn injectdata(
@@ -253,8 +253,8 @@ unsafe extern "C" fn injectdata(
     to: FiAddr,
     tag: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
-    let ep = unsafe { of_fid(ep) };
+    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
+    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
     let sent = Sent { to, tag: Some(tag), data: Some(data), context: std::ptr::null_mut() };
-    transmit_quietly(ep, piece(buf, len), sent)
+    transmit_quietly(ep, place, sent)
 }

@@ -13,7 +13,7 @@ fn notice(name: u64, len: u64) -> Vec<u8> {
 fn receives_many(side: &mut Side, context: usize, memory: &mut [u8]) {
     let report = report(FI_MSG | FI_RECV, 0, context);
     let wanted = Wanted { from: FI_ADDR_UNSPEC, ignore: 0, report };
-    let place = Place::One(memory.as_mut_ptr(), memory.len());
+    let place = lent(memory);
     side.with(|rdm, env| rdm.receive_many(env, wanted, place)).unwrap();
 }
 
