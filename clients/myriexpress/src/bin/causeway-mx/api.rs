@@ -49,20 +49,22 @@ impl Default for Status {
 /// `mx_endpoint_t` and `mx_request_t`.
 pub type Handle = *mut c_void;
 
-type OpenFn = extern "C" fn(u32, u32, u32, *mut c_void, u32, *mut Handle) -> u32;
+type OpenFn = unsafe extern "C" fn(u32, u32, u32, *mut c_void, u32, *mut Handle) -> u32;
 type SendFn =
-    extern "C" fn(Handle, *mut Segment, u32, Address, u64, *mut c_void, *mut Handle) -> u32;
-type RecvFn = extern "C" fn(Handle, *mut Segment, u32, u64, u64, *mut c_void, *mut Handle) -> u32;
-type ConnectFn = extern "C" fn(Handle, u64, u32, u32, u32, *mut Address) -> u32;
-type TestFn = extern "C" fn(Handle, *mut Handle, *mut Status, *mut u32) -> u32;
-type WaitFn = extern "C" fn(Handle, *mut Handle, u32, *mut Status, *mut u32) -> u32;
-type InfoFn = extern "C" fn(Handle, u32, *mut c_void, u32, *mut c_void, u32) -> u32;
+    unsafe extern "C" fn(Handle, *mut Segment, u32, Address, u64, *mut c_void, *mut Handle) -> u32;
+type RecvFn =
+    unsafe extern "C" fn(Handle, *mut Segment, u32, u64, u64, *mut c_void, *mut Handle) -> u32;
+type ConnectFn = unsafe extern "C" fn(Handle, u64, u32, u32, u32, *mut Address) -> u32;
+type TestFn = unsafe extern "C" fn(Handle, *mut Handle, *mut Status, *mut u32) -> u32;
+type WaitFn = unsafe extern "C" fn(Handle, *mut Handle, u32, *mut Status, *mut u32) -> u32;
+type InfoFn = unsafe extern "C" fn(Handle, u32, *mut c_void, u32, *mut c_void, u32) -> u32;
 
-/// The functions that are used here.
+/// The functions that are used here. Each is called with what the MX API asks for: pointers to
+/// values that are there while the call runs, and memory of a message until its request ended.
 #[derive(Debug)]
 pub struct Api {
     pub open: OpenFn,
-    pub close: extern "C" fn(Handle) -> u32,
+    pub close: unsafe extern "C" fn(Handle) -> u32,
     pub isend: SendFn,
     pub issend: SendFn,
     pub irecv: RecvFn,
@@ -70,16 +72,20 @@ pub struct Api {
     pub test: TestFn,
     pub wait: WaitFn,
     get_info: InfoFn,
-    strerror: extern "C" fn(u32) -> *const c_char,
-    strstatus: extern "C" fn(u32) -> *const c_char,
-    to_name: extern "C" fn(u64, *mut c_char) -> u32,
-    to_nic: extern "C" fn(*mut c_char, *mut u64) -> u32,
-    finalize: extern "C" fn() -> u32,
+    strerror: unsafe extern "C" fn(u32) -> *const c_char,
+    strstatus: unsafe extern "C" fn(u32) -> *const c_char,
+    to_name: unsafe extern "C" fn(u64, *mut c_char) -> u32,
+    to_nic: unsafe extern "C" fn(*mut c_char, *mut u64) -> u32,
+    finalize: unsafe extern "C" fn() -> u32,
     _library: Library,
 }
 
-fn text(from: *const c_char) -> String {
-    // SAFETY: the library gives text that ends with a zero and stays for ever.
+/// Returns a text of the library.
+///
+/// # Safety
+/// The text ends with a zero.
+unsafe fn text(from: *const c_char) -> String {
+    // SAFETY: as the caller says.
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
@@ -98,11 +104,13 @@ impl Api {
         let from = from.unwrap_or_else(|| "libmyriexpress.so".into());
         // SAFETY: it is a library of the MX API, whose loading runs nothing that harms us.
         let library = unsafe { Library::new(from) }?;
-        // SAFETY: the functions have these types in every library of this API.
+        // SAFETY: the functions have these types in every library of this API, and are called as it
+        // says: the handler is one of the library's.
         let api = unsafe {
-            let handler = *library
-                .get::<extern "C" fn(*const c_void) -> *const c_void>(b"mx_set_error_handler")?;
-            let init = *library.get::<extern "C" fn(c_int) -> u32>(b"mx__init_api")?;
+            let handler = *library.get::<unsafe extern "C" fn(*const c_void) -> *const c_void>(
+                b"mx_set_error_handler",
+            )?;
+            let init = *library.get::<unsafe extern "C" fn(c_int) -> u32>(b"mx__init_api")?;
             let errors_return = **library.get::<*const *const c_void>(b"MX_ERRORS_RETURN")?;
             handler(errors_return);
             let api = Self {
@@ -144,7 +152,9 @@ impl Api {
             }
             _ => "",
         };
-        Error::Call { call, text: text((self.strerror)(code)), hint }
+        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        let text = unsafe { text((self.strerror)(code)) };
+        Error::Call { call, text, hint }
     }
 
     /// Success, or how a message ended.
@@ -153,14 +163,16 @@ impl Api {
         if status.code == 0 {
             return Ok(());
         }
-        Err(Error::Status(text((self.strstatus)(status.code))))
+        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        Err(Error::Status(unsafe { text((self.strstatus)(status.code)) }))
     }
 
     /// How many boards this host has.
     pub fn boards(&self) -> Result<u32, Error> {
         let mut count = 0_u32;
         let (null, into) = (std::ptr::null_mut(), (&raw mut count).cast());
-        self.check("mx_get_info", (self.get_info)(null, 1, null, 0, into, 4))?;
+        // SAFETY: four bytes are there for the answer.
+        self.check("mx_get_info", unsafe { (self.get_info)(null, 1, null, 0, into, 4) })?;
         Ok(count)
     }
 
@@ -169,7 +181,8 @@ impl Api {
         let mut nics = vec![0_u64; self.boards()? as usize + 1];
         let bytes = u32::try_from(nics.len() * 8).unwrap_or(u32::MAX);
         let (null, into) = (std::ptr::null_mut(), nics.as_mut_ptr().cast());
-        self.check("mx_get_info", (self.get_info)(null, 2, null, 0, into, bytes))?;
+        // SAFETY: so many bytes are there for the answer.
+        self.check("mx_get_info", unsafe { (self.get_info)(null, 2, null, 0, into, bytes) })?;
         nics.pop();
         Ok(nics)
     }
@@ -177,7 +190,10 @@ impl Api {
     /// The name of a board.
     pub fn name(&self, nic: u64) -> Option<String> {
         let mut name = [0 as c_char; HOSTNAME_MAX];
-        ((self.to_name)(nic, name.as_mut_ptr()) == 0).then(|| text(name.as_ptr()))
+        // SAFETY: there is room for the longest name.
+        let code = unsafe { (self.to_name)(nic, name.as_mut_ptr()) };
+        // SAFETY: the library wrote a name that ends with a zero.
+        (code == 0).then(|| unsafe { text(name.as_ptr()) })
     }
 
     /// The board of a name, or of a MAC.
@@ -185,7 +201,8 @@ impl Api {
         let unknown = || Error::Peer(peer.to_owned());
         let name = CString::new(peer).map_err(|_| unknown())?;
         let mut nic = 0;
-        if (self.to_nic)(name.as_ptr().cast_mut(), &raw mut nic) == 0 {
+        // SAFETY: the name ends with a zero, and the number is ours.
+        if unsafe { (self.to_nic)(name.as_ptr().cast_mut(), &raw mut nic) } == 0 {
             return Ok(nic);
         }
         mac(peer).ok_or_else(unknown)
@@ -194,7 +211,8 @@ impl Api {
 
 impl Drop for Api {
     fn drop(&mut self) {
-        (self.finalize)();
+        // SAFETY: no endpoint is open: each borrows this.
+        unsafe { (self.finalize)() };
     }
 }
 

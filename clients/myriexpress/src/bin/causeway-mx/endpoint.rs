@@ -16,7 +16,7 @@ pub struct Endpoint<'a> {
     patience_s: u32,
 }
 
-/// A message under way. The bytes that it was made of have to stay until it was waited for.
+/// A message under way.
 #[derive(Debug)]
 pub struct Request(Handle);
 
@@ -32,7 +32,8 @@ impl<'a> Endpoint<'a> {
             pinned.map_err(|error| Error::Core(core, error))?;
         }
         let (mut handle, null) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let code = (api.open)(own.board, number, KEY, null, 0, &raw mut handle);
+        // SAFETY: there are no parameters, and the handle is ours.
+        let code = unsafe { (api.open)(own.board, number, KEY, null, 0, &raw mut handle) };
         api.check("mx_open_endpoint", code)?;
         Ok(Self { api, handle, blocking: own.blocking, patience_s: own.patience })
     }
@@ -42,7 +43,10 @@ impl<'a> Endpoint<'a> {
         let mut address = Address::default();
         let until = Instant::now() + Duration::from_secs(self.patience_s.into());
         loop {
-            let code = (self.api.connect)(self.handle, nic, number, KEY, 1000, &raw mut address);
+            // SAFETY: the endpoint is open, and the address ours.
+            let code = unsafe {
+                (self.api.connect)(self.handle, nic, number, KEY, 1000, &raw mut address)
+            };
             if code == 0 || Instant::now() > until {
                 return self.api.check("mx_connect", code).map(|()| address);
             }
@@ -51,8 +55,18 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Sends bytes.
+    ///
+    /// # Safety
+    /// The bytes are there until the request has ended or the endpoint is closed, and nobody writes
+    /// them meanwhile.
     #[inline]
-    pub fn send(&self, to: Address, info: u64, bytes: &[u8], sync: bool) -> Result<Request, Error> {
+    pub unsafe fn send(
+        &self,
+        to: Address,
+        info: u64,
+        bytes: &[u8],
+        sync: bool,
+    ) -> Result<Request, Error> {
         let (send, name) = match sync {
             true => (self.api.issend, "mx_issend"),
             false => (self.api.isend, "mx_isend"),
@@ -60,25 +74,25 @@ impl<'a> Endpoint<'a> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let mut segment = Segment { bytes: bytes.as_ptr().cast_mut().cast(), len };
         let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let code = send(self.handle, &raw mut segment, 1, to, info, null, &raw mut request);
+        // SAFETY: the endpoint is open, the values are ours, and the bytes as the caller says.
+        let code =
+            unsafe { send(self.handle, &raw mut segment, 1, to, info, null, &raw mut request) };
         self.api.check(name, code).map(|()| Request(request))
     }
 
     /// Receives what has exactly this match information.
+    ///
+    /// # Safety
+    /// The room is there until the request has ended or the endpoint is closed, and nobody uses it
+    /// meanwhile but other receives.
     #[inline]
-    pub fn receive(&self, info: u64, into: &mut [u8]) -> Result<Request, Error> {
+    pub unsafe fn receive(&self, info: u64, into: &mut [u8]) -> Result<Request, Error> {
         let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
         let mut segment = Segment { bytes: into.as_mut_ptr().cast(), len };
         let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let code = (self.api.irecv)(
-            self.handle,
-            &raw mut segment,
-            1,
-            info,
-            u64::MAX,
-            null,
-            &raw mut request,
-        );
+        let (segment, into) = (&raw mut segment, &raw mut request);
+        // SAFETY: the endpoint is open, the values are ours, and the room as the caller says.
+        let code = unsafe { (self.api.irecv)(self.handle, segment, 1, info, u64::MAX, null, into) };
         self.api.check("mx_irecv", code).map(|()| Request(request))
     }
 
@@ -93,7 +107,9 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn look(&self, request: &mut Request, status: &mut Status) -> Result<bool, Error> {
         let mut result = 0_u32;
-        let code = (self.api.test)(self.handle, &raw mut request.0, status, &raw mut result);
+        let (named, ended) = (&raw mut request.0, &raw mut result);
+        // SAFETY: the endpoint is open, and all values are ours.
+        let code = unsafe { (self.api.test)(self.handle, named, status, ended) };
         self.api.check("mx_test", code)?;
         if result != 0 {
             self.api.ended(status)?;
@@ -141,8 +157,9 @@ impl<'a> Endpoint<'a> {
         loop {
             if self.blocking {
                 let mut result = 0_u32;
-                let code =
-                    (self.api.wait)(self.handle, &raw mut request.0, 1000, status, &raw mut result);
+                let (named, ended) = (&raw mut request.0, &raw mut result);
+                // SAFETY: the endpoint is open, and all values are ours.
+                let code = unsafe { (self.api.wait)(self.handle, named, 1000, status, ended) };
                 self.api.check("mx_wait", code)?;
                 if result != 0 {
                     return self.api.ended(status).map(|()| true);
@@ -163,6 +180,7 @@ impl<'a> Endpoint<'a> {
 
 impl Drop for Endpoint<'_> {
     fn drop(&mut self) {
-        (self.api.close)(self.handle);
+        // SAFETY: it is open, and closed once.
+        unsafe { (self.api.close)(self.handle) };
     }
 }

@@ -7,7 +7,7 @@ use crate::args::Measure;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::order::{ORDER, Order, Play};
-use crate::play::Player;
+use crate::play::{Player, keep};
 use crate::report::{Report, Row};
 
 /// Parts of a run whose times are held against each other.
@@ -36,14 +36,23 @@ pub fn run(api: &Api, how: &Measure, play: Play) -> Result<(), Error> {
         let parts = parts(&endpoint, peer, &order)?;
         report.row(Row::new(&order, &parts))?;
     }
-    endpoint.wait(endpoint.send(peer, ORDER, &Order::END.emit(), false)?)?;
+    ask_for(&endpoint, peer, &Order::END)?;
     report.end()
+}
+
+/// Sends an order.
+fn ask_for(endpoint: &Endpoint<'_>, peer: Address, order: &Order) -> Result<(), Error> {
+    let bytes = order.emit().to_vec();
+    // SAFETY: the bytes are freed when the request has ended, and kept on an error.
+    let sent = unsafe { endpoint.send(peer, ORDER, &bytes, false) };
+    let sent = sent.and_then(|sent| endpoint.wait(sent));
+    keep(bytes, sent)
 }
 
 /// Plays an order, in parts where it has parts: the seconds that each took.
 fn parts(endpoint: &Endpoint<'_>, peer: Address, order: &Order) -> Result<Vec<f64>, Error> {
     let player = Player { endpoint, peer, asked: true };
-    endpoint.wait(endpoint.send(peer, ORDER, &order.emit(), false)?)?;
+    ask_for(endpoint, peer, order)?;
     let every = match order.play {
         Play::Pingpong => (order.count / PARTS).max(1),
         _ => u32::MAX,

@@ -30,6 +30,15 @@ fn check(bytes: &[u8], number: u32) -> Result<(), Error> {
     wrong.map_or(Ok(()), |at| Err(Error::Altered { at, len: bytes.len() }))
 }
 
+/// Returns how a play ended, and frees its buffers, unless an error left requests under way that still
+/// use them.
+pub fn keep<T>(buffers: T, played: Result<(), Error>) -> Result<(), Error> {
+    if played.is_err() {
+        std::mem::forget(buffers);
+    }
+    played
+}
+
 /// One who plays with a peer.
 #[derive(Debug)]
 pub struct Player<'a> {
@@ -52,12 +61,13 @@ impl Player<'_> {
     /// As others measure, each side has a buffer to send from and one to receive into, and a receive
     /// is posted while the message before it is on its way.
     fn pingpong(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
-        let rooms = [buffer(order.len), buffer(order.len)];
-        match order.count {
+        let mut rooms = [buffer(order.len), buffer(order.len)];
+        let played = match order.count {
             0 => Ok(()),
-            _ if self.asked => self.ask(order, mark, rooms),
-            _ => self.answer(order, rooms),
-        }
+            _ if self.asked => self.ask(order, mark, &mut rooms),
+            _ => self.answer(order, &mut rooms),
+        };
+        keep(rooms, played)
     }
 
     /// Sends each message and waits for its answer.
@@ -65,19 +75,22 @@ impl Player<'_> {
         &self,
         order: &Order,
         mark: &mut dyn FnMut(),
-        [mut out, mut came]: [Vec<u8>; 2],
+        [out, came]: &mut [Vec<u8>; 2],
     ) -> Result<(), Error> {
         let endpoint = self.endpoint;
         for number in 0..order.count {
             if order.verify {
-                fill(&mut out, number);
+                fill(out, number);
             }
-            let sent = endpoint.send(self.peer, DATA, &out, order.sync)?;
-            let receive = endpoint.receive(DATA, &mut came)?;
+            // SAFETY: both are used again when their requests have ended, and kept on an error.
+            let (sent, receive) = unsafe {
+                let sent = endpoint.send(self.peer, DATA, out, order.sync)?;
+                (sent, endpoint.receive(DATA, came)?)
+            };
             endpoint.wait(sent)?;
             endpoint.wait(receive)?;
             if order.verify {
-                check(&came, number)?;
+                check(came, number)?;
             }
             mark();
         }
@@ -85,27 +98,29 @@ impl Player<'_> {
     }
 
     /// Answers each message, with its own bytes where somebody looks at them.
-    fn answer(&self, order: &Order, [mut out, mut came]: [Vec<u8>; 2]) -> Result<(), Error> {
+    fn answer(&self, order: &Order, [out, came]: &mut [Vec<u8>; 2]) -> Result<(), Error> {
         let endpoint = self.endpoint;
-        let mut next = endpoint.receive(DATA, &mut came)?;
+        // SAFETY: the room is used again when the request has ended, and kept on an error.
+        let mut next = unsafe { endpoint.receive(DATA, came) }?;
         for number in 1..=order.count {
             endpoint.wait(next)?;
             if order.verify {
-                std::mem::swap(&mut out, &mut came);
-                check(&out, number - 1)?;
+                std::mem::swap(out, came);
+                check(out, number - 1)?;
             }
-            let sent = endpoint.send(self.peer, DATA, &out, order.sync)?;
+            // SAFETY: the bytes are written again when the request has ended, and kept on an error.
+            let sent = unsafe { endpoint.send(self.peer, DATA, out, order.sync) }?;
             if number == order.count {
                 return endpoint.wait(sent);
             }
-            next = endpoint.receive(DATA, &mut came)?;
+            // SAFETY: as of the first.
+            next = unsafe { endpoint.receive(DATA, came) }?;
             endpoint.wait(sent)?;
         }
         Ok(())
     }
 
     fn stream(&self, order: &Order) -> Result<(), Error> {
-        let endpoint = self.endpoint;
         let both = order.play == Play::Both;
         let (sends, receives) = match self.asked {
             true => (order.count, if both { order.count } else { 0 }),
@@ -116,12 +131,27 @@ impl Player<'_> {
         // measure with (osu_bw, ucx_perftest): many buffers would measure the memory behind the caches.
         let apart = if order.verify { window } else { 1 };
         let rooms = |count: u32| vec![buffer(order.len); apart.min(count as usize)];
-        let (mut out, mut into) = (rooms(sends), rooms(receives));
-        let done = endpoint.receive(DONE, &mut [])?;
+        let mut rooms = (rooms(sends), rooms(receives));
+        let played = self.stream_in(order, (sends, receives), (&mut rooms.0, &mut rooms.1));
+        keep(rooms, played)
+    }
+
+    /// Sends and receives so many messages, from and into these buffers.
+    fn stream_in(
+        &self,
+        order: &Order,
+        (sends, receives): (u32, u32),
+        (out, into): (&mut [Vec<u8>], &mut [Vec<u8>]),
+    ) -> Result<(), Error> {
+        let (endpoint, window) = (self.endpoint, order.window());
+        let apart = if order.verify { window } else { 1 };
+        // SAFETY: of no bytes.
+        let done = unsafe { endpoint.receive(DONE, &mut []) }?;
         let room = || VecDeque::with_capacity(window);
         let (mut sending, mut receiving, mut status) = (room(), room(), Status::default());
         for posted in 0..window.min(receives as usize) {
-            receiving.push_back(endpoint.receive(DATA, &mut into[posted % apart])?);
+            // SAFETY: a room is looked at when its request has ended, and kept on an error.
+            receiving.push_back(unsafe { endpoint.receive(DATA, &mut into[posted % apart]) }?);
         }
         // Both sides are ready for what comes before anything does.
         self.meet()?;
@@ -132,7 +162,8 @@ impl Player<'_> {
                 if order.verify {
                     fill(room, sent);
                 }
-                sending.push_back(endpoint.send(self.peer, DATA, room, order.sync)?);
+                // SAFETY: bytes are written again when their request has ended, and kept on an error.
+                sending.push_back(unsafe { endpoint.send(self.peer, DATA, room, order.sync) }?);
                 sent += 1;
             }
             if let Some(receive) = receiving.pop_front() {
@@ -143,7 +174,8 @@ impl Player<'_> {
                 }
                 got += 1;
                 if receives - got >= window as u32 {
-                    receiving.push_back(endpoint.receive(DATA, room)?);
+                    // SAFETY: as of the first.
+                    receiving.push_back(unsafe { endpoint.receive(DATA, room) }?);
                 }
                 // What has ended meanwhile.
                 while let Some(oldest) = sending.front_mut() {
@@ -156,15 +188,19 @@ impl Player<'_> {
                 endpoint.wait_in(send, &mut status)?;
             }
         }
-        let told = endpoint.send(self.peer, DONE, &[], false)?;
+        // SAFETY: of no bytes.
+        let told = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
         endpoint.wait(done)?;
         endpoint.wait(told)
     }
 
     /// Returns when the peer is here as well.
     fn meet(&self) -> Result<(), Error> {
-        let come = self.endpoint.receive(crate::order::READY, &mut [])?;
-        let told = self.endpoint.send(self.peer, crate::order::READY, &[], false)?;
+        // SAFETY: of no bytes.
+        let (come, told) = unsafe {
+            let come = self.endpoint.receive(crate::order::READY, &mut [])?;
+            (come, self.endpoint.send(self.peer, crate::order::READY, &[], false)?)
+        };
         self.endpoint.wait(come)?;
         self.endpoint.wait(told)
     }
