@@ -1,6 +1,6 @@
 //! Types of the ABI, and how pointers of the caller are used.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::code::{Code, Return};
 
@@ -38,62 +38,116 @@ pub struct Param {
 }
 
 /// `mx_error_handler_t`.
-pub type ErrorHandler = extern "C" fn(*mut c_char, Code) -> Code;
+pub type ErrorHandler = extern "C" fn(Given<c_char>, Code) -> Code;
 /// `mx_unexp_handler_t`.
 pub type UnexpHandler =
     extern "C" fn(*mut c_void, EndpointAddr, u64, u32, *mut c_void) -> std::ffi::c_int;
 
-/// Writes to where the caller wants it.
-pub fn put<T>(to: *mut T, value: T, otherwise: Return) -> Result<(), Return> {
+/// A pointer that the application gave with a call: NULL, or memory that is there while the call
+/// runs, holds what the API says of the argument, and may be written where the API says so. In C it is
+/// a plain pointer; in this crate only [`Self::new`] makes one of a pointer, so that it carries the
+/// caller's promise. No alignment is assumed.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Given<T>(*mut T);
+
+impl<T> Clone for Given<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Given<T> {}
+
+impl<T> Given<T> {
+    /// Returns the pointer of a call that was not made from C.
+    ///
+    /// # Safety
+    /// The pointer is what the type says, as long as it or a copy of it is used.
+    #[cfg(test)]
+    pub unsafe fn new(pointer: *mut T) -> Self {
+        Self(pointer)
+    }
+
+    /// Returns whether the application gave NULL.
+    #[inline]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl Given<c_char> {
+    /// Returns a text of the library, as a handler of the application is given it.
+    pub fn text(text: &'static CStr) -> Self {
+        Self(text.as_ptr().cast_mut())
+    }
+}
+
+/// Writes a value where the caller wants it, or fails with `otherwise` if that is NULL.
+pub fn put<T>(to: Given<T>, value: T, otherwise: Return) -> Result<(), Return> {
     if to.is_null() {
         return Err(otherwise);
     }
-    // SAFETY: the API asks the caller for a place of this type, or NULL; no alignment is assumed.
-    unsafe { to.write_unaligned(value) };
+    // SAFETY: the caller gives a place of this type.
+    unsafe { to.0.write_unaligned(value) };
     Ok(())
 }
 
-/// Writes to where the caller wants it, if it does.
-pub fn put_if<T>(to: *mut T, value: T) {
+/// Writes a value where the caller wants it, if it does.
+pub fn put_if<T>(to: Given<T>, value: T) {
     let _ = put(to, value, Return::BadBadBad);
 }
 
-/// Reads what the caller points to.
-pub fn get<T: Copy>(from: *const T, otherwise: Return) -> Result<T, Return> {
+/// Reads what the caller points to, or fails with `otherwise` if that is NULL.
+pub fn get<T: Copy>(from: Given<T>, otherwise: Return) -> Result<T, Return> {
     if from.is_null() {
         return Err(otherwise);
     }
-    // SAFETY: the API asks the caller for a value of this type, or NULL; no alignment is assumed.
-    Ok(unsafe { from.read_unaligned() })
+    // SAFETY: the caller gives a value of this type.
+    Ok(unsafe { from.0.read_unaligned() })
 }
 
-/// The `at`th of what the caller points to.
-pub fn get_at<T: Copy>(from: *const T, at: usize, otherwise: Return) -> Result<T, Return> {
+/// Reads the `at`th value of a list of the caller, or fails with `otherwise` if that is NULL.
+///
+/// # Safety
+/// The caller says that the list has more than `at` values.
+pub unsafe fn get_at<T: Copy>(from: Given<T>, at: usize, otherwise: Return) -> Result<T, Return> {
     if from.is_null() {
         return Err(otherwise);
     }
-    get(from.wrapping_add(at), otherwise)
+    get(Given(from.0.wrapping_add(at)), otherwise)
 }
 
-/// Writes bytes to where the caller has room for them.
-pub fn put_bytes(to: *mut c_void, bytes: &[u8], otherwise: Return) -> Result<(), Return> {
+/// Writes bytes where the caller has room for them, or fails with `otherwise` if that is NULL.
+///
+/// # Safety
+/// The caller says that there is room for so many, `after` so many others.
+pub unsafe fn put_bytes<T>(
+    to: Given<T>,
+    after: usize,
+    bytes: &[u8],
+    otherwise: Return,
+) -> Result<(), Return> {
     if to.is_null() {
         return Err(otherwise);
     }
-    // SAFETY: the caller has that much room there, as it said; `bytes` is private memory.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
+    let to = to.0.cast::<u8>().wrapping_add(after);
+    // SAFETY: as the caller says; `bytes` is private memory.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     Ok(())
 }
 
-/// A name that ends with a zero, of fewer than `max` bytes.
-pub fn text(from: *const c_char, max: usize) -> Option<String> {
+/// Returns a name that ends with a zero, of fewer than `max` bytes.
+pub fn text(from: Given<c_char>, max: usize) -> Option<String> {
     let mut bytes = Vec::new();
     for at in 0..max {
-        let byte = get_at(from.cast::<u8>(), at, Return::BadBadBad).ok()?;
+        // SAFETY: a name is there up to its zero, and no byte before was one.
+        let byte = unsafe { get_at(from, at, Return::BadBadBad) }.ok()?;
         if byte == 0 {
             return String::from_utf8(bytes).ok();
         }
-        bytes.push(byte);
+        bytes.push(byte.cast_unsigned());
     }
     None
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use causeway_message::status::Status;
 
-use crate::abi::ErrorHandler;
+use crate::abi::{ErrorHandler, Given};
 use crate::code::{Code, Return, describe, describe_status};
 
 /// `MX_ERRORS_ARE_FATAL`: an object that holds the handler.
@@ -16,7 +16,7 @@ pub static MX_ERRORS_ARE_FATAL: ErrorHandler = fatal;
 pub static MX_ERRORS_RETURN: ErrorHandler = pass;
 
 /// Prints what happened and ends the process.
-extern "C" fn fatal(text: *mut c_char, code: Code) -> Code {
+extern "C" fn fatal(text: Given<c_char>, code: Code) -> Code {
     let more = crate::abi::text(text, 256).unwrap_or_default();
     end(&format!("{more}: {} ({code})", describe(code).to_string_lossy()))
 }
@@ -28,7 +28,7 @@ fn end(why: &str) -> ! {
 }
 
 /// Leaves it to the caller.
-extern "C" fn pass(_text: *mut c_char, code: Code) -> Code {
+extern "C" fn pass(_text: Given<c_char>, code: Code) -> Code {
     code
 }
 
@@ -69,7 +69,7 @@ pub fn set(handler: Option<ErrorHandler>) -> ErrorHandler {
 #[cold]
 pub fn raise(own: Option<ErrorHandler>, what: &'static std::ffi::CStr, error: Return) -> Code {
     let handler = own.unwrap_or_else(|| from_pointer(HANDLER.load(Ordering::Acquire)));
-    handler(what.as_ptr().cast_mut(), error as Code)
+    handler(Given::text(what), error as Code)
 }
 
 /// Puts the status of a request that failed to a handler, which says what the application is told:
@@ -82,7 +82,7 @@ pub fn raise_status(own: Option<ErrorHandler>, status: Status) -> u32 {
         // Its codes are those of calls.
         end(&format!("a request ended: {} ({code})", text.to_string_lossy()));
     }
-    handler(text.as_ptr().cast_mut(), code)
+    handler(Given::text(text), code)
 }
 
 /// What a call that failed or not returns.

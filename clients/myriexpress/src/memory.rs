@@ -17,31 +17,36 @@ use causeway_message::library::Buffer;
 use causeway_message::limits::SEGMENTS_MAX;
 use rustix::mm::{Advice, madvise};
 
-use crate::abi::{Segment, get_at};
+use crate::abi::{Given, Segment, get, get_at};
 use crate::code::Return;
 use crate::limits::{KNOWN_PAGES, KNOWN_SETS, RUN_PAGES, RUNS_OF_SET};
 
 const PAGE: usize = 4096;
 
-/// Segments that belong to a request.
+/// Segments of the application's memory that belong to a request. Only [`Known::segments`] makes
+/// them, of what the application gave with a call.
 #[derive(Debug)]
-pub enum Segments {
+pub struct Segments(Kind);
+
+/// Where the segments lie, and how many bytes they have.
+#[derive(Debug)]
+enum Kind {
     One(*mut u8, usize),
     Many(Box<[(*mut u8, usize)]>, usize),
 }
 
-// SAFETY: the application gave the memory to the request until that ends, whoever ends it.
+// SAFETY: the application lends the memory to the request until that ends, in whichever thread.
 unsafe impl Send for Segments {}
 
 impl Segments {
     #[inline]
     fn find(&self, at: usize) -> (*mut u8, usize) {
-        match self {
-            Self::One(start, len) => {
+        match &self.0 {
+            Kind::One(start, len) => {
                 let at = at.min(*len);
                 (start.wrapping_add(at), len.saturating_sub(at))
             }
-            Self::Many(all, _) => {
+            Kind::Many(all, _) => {
                 let mut at = at;
                 for &(start, len) in all {
                     if at < len {
@@ -58,8 +63,8 @@ impl Segments {
 impl Buffer for Segments {
     #[inline]
     fn len(&self) -> usize {
-        match self {
-            Self::One(_, len) | Self::Many(_, len) => *len,
+        match self.0 {
+            Kind::One(_, len) | Kind::Many(_, len) => len,
         }
     }
 
@@ -69,16 +74,16 @@ impl Buffer for Segments {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `Known::segments` found the memory mapped and not null; by the API it is the
-        // request's until that ends, and `self` is dropped then.
+        // SAFETY: `Known::segments` found the memory mapped and not null; the application lends it to
+        // the request until that ends, and `self` is dropped then.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     #[inline]
     fn two(&self) -> Option<(&[u8], &[u8])> {
-        match self {
-            Self::One(..) => Some((self.bytes(0), &[])),
-            Self::Many(..) => None,
+        match self.0 {
+            Kind::One(..) => Some((self.bytes(0), &[])),
+            Kind::Many(..) => None,
         }
     }
 
@@ -129,16 +134,16 @@ impl Known {
     #[inline]
     pub fn segments(
         &mut self,
-        list: *const Segment,
+        list: Given<Segment>,
         count: u32,
         write: bool,
     ) -> Result<Segments, Return> {
         match count {
-            0 => Ok(Segments::One(std::ptr::null_mut(), 0)),
+            0 => Ok(Segments(Kind::One(std::ptr::null_mut(), 0))),
             1 => {
-                let Segment { ptr, len } = get_at(list, 0, Return::BadSegList)?;
+                let Segment { ptr, len } = get(list, Return::BadSegList)?;
                 self.check(ptr, len as usize, write)?;
-                Ok(Segments::One(ptr.cast(), len as usize))
+                Ok(Segments(Kind::One(ptr.cast(), len as usize)))
             }
             _ => self.many(list, count as usize, write),
         }
@@ -147,7 +152,7 @@ impl Known {
     #[cold]
     fn many(
         &mut self,
-        list: *const Segment,
+        list: Given<Segment>,
         count: usize,
         write: bool,
     ) -> Result<Segments, Return> {
@@ -157,7 +162,8 @@ impl Known {
         let mut all = Vec::with_capacity(count);
         let mut sum = 0_usize;
         for at in 0..count {
-            let Segment { ptr, len } = get_at(list, at, Return::BadSegList)?;
+            // SAFETY: the caller says that so many are there.
+            let Segment { ptr, len } = unsafe { get_at(list, at, Return::BadSegList) }?;
             self.check(ptr, len as usize, write)?;
             sum = sum.saturating_add(len as usize);
             all.push((ptr.cast(), len as usize));
@@ -165,7 +171,7 @@ impl Known {
         if u32::try_from(sum).is_err() {
             return Err(Return::BadSegList);
         }
-        Ok(Segments::Many(all.into(), sum))
+        Ok(Segments(Kind::Many(all.into(), sum)))
     }
 
     /// Whether all of it is memory.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use causeway_message::library::Library;
 
 use super::ended;
-use crate::abi::{EndpointAddr, MxStatus, get, put, put_if};
+use crate::abi::{EndpointAddr, Given, MxStatus, get, put, put_if};
 use crate::code::{Code, Return};
 use crate::endpoint::{Endpoint, told};
 use crate::table;
@@ -13,29 +13,29 @@ use crate::wait::{Patience, until};
 
 /// Reports what was found, if anything was: written at once, without a copy of it.
 #[inline]
-fn found(status: *mut MxStatus, found: Option<MxStatus>) -> Option<()> {
+fn found(status: Given<MxStatus>, found: Option<MxStatus>) -> Option<()> {
     found.map(|found| put_if(status, found))
 }
 
 #[inline]
-fn report(found: Option<()>, result: *mut u32) -> Result<bool, Return> {
+fn report(found: Option<()>, result: Given<u32>) -> Result<bool, Return> {
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
     Ok(found.is_some())
 }
 
 /// A place for the result there must be, before anything is collected.
 #[inline]
-fn checked(result: *mut u32) -> Result<(), Return> {
+fn checked(result: Given<u32>) -> Result<(), Return> {
     if result.is_null() { Err(Return::BadParamVal) } else { Ok(()) }
 }
 
 #[inline]
 fn one(
     handle: *mut c_void,
-    request: *mut *mut c_void,
+    request: Given<*mut c_void>,
     patience: Patience,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
     let named = get(request, Return::BadRequest)?;
@@ -57,9 +57,9 @@ fn one(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_test(
     handle: *mut c_void,
-    request: *mut *mut c_void,
-    status: *mut MxStatus,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     ended(handle, c"mx_test", one(handle, request, Patience::None, status, result))
 }
@@ -68,10 +68,10 @@ pub extern "C" fn mx_test(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_wait(
     handle: *mut c_void,
-    request: *mut *mut c_void,
+    request: Given<*mut c_void>,
     timeout_ms: u32,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     let patience = Patience::of(timeout_ms);
     ended(handle, c"mx_wait", one(handle, request, patience, status, result))
@@ -81,8 +81,8 @@ fn any(
     handle: *mut c_void,
     patience: Patience,
     (info, mask): (u64, u64),
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
     let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_any(info, mask);
@@ -100,8 +100,8 @@ pub extern "C" fn mx_test_any(
     handle: *mut c_void,
     info: u64,
     mask: u64,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     let found = any(handle, Patience::None, (info, mask), status, result);
     ended(handle, c"mx_test_any", found)
@@ -114,8 +114,8 @@ pub extern "C" fn mx_wait_any(
     timeout_ms: u32,
     info: u64,
     mask: u64,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     let found = any(handle, Patience::of(timeout_ms), (info, mask), status, result);
     ended(handle, c"mx_wait_any", found)
@@ -124,8 +124,8 @@ pub extern "C" fn mx_wait_any(
 fn first(
     handle: *mut c_void,
     patience: Patience,
-    request: *mut *mut c_void,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
     let ready = |endpoint: &mut Endpoint| endpoint.core.library.ipeek().is_some();
@@ -140,8 +140,8 @@ fn first(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_ipeek(
     handle: *mut c_void,
-    request: *mut *mut c_void,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
 ) -> Code {
     ended(handle, c"mx_ipeek", first(handle, Patience::None, request, result))
 }
@@ -151,8 +151,8 @@ pub extern "C" fn mx_ipeek(
 pub extern "C" fn mx_peek(
     handle: *mut c_void,
     timeout_ms: u32,
-    request: *mut *mut c_void,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
 ) -> Code {
     ended(handle, c"mx_peek", first(handle, Patience::of(timeout_ms), request, result))
 }
@@ -161,8 +161,8 @@ fn unexpected(
     handle: *mut c_void,
     patience: Patience,
     (info, mask): (u64, u64),
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
     let ready = |endpoint: &mut Endpoint| {
@@ -189,8 +189,8 @@ pub extern "C" fn mx_iprobe(
     handle: *mut c_void,
     info: u64,
     mask: u64,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     let found = unexpected(handle, Patience::None, (info, mask), status, result);
     ended(handle, c"mx_iprobe", found)
@@ -203,8 +203,8 @@ pub extern "C" fn mx_probe(
     timeout_ms: u32,
     info: u64,
     mask: u64,
-    status: *mut MxStatus,
-    result: *mut u32,
+    status: Given<MxStatus>,
+    result: Given<u32>,
 ) -> Code {
     let found = unexpected(handle, Patience::of(timeout_ms), (info, mask), status, result);
     ended(handle, c"mx_probe", found)
@@ -212,7 +212,7 @@ pub extern "C" fn mx_probe(
 
 /// `mx_context`: the request alone says whose it is.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_context(request: *mut *mut c_void, into: *mut *mut c_void) -> Code {
+pub extern "C" fn mx_context(request: Given<*mut c_void>, into: Given<*mut c_void>) -> Code {
     let look = || {
         let named = get(request, Return::BadRequest)?;
         let slot = table::slot(crate::address::slot_of(named)).ok_or(Return::BadRequest)?;

@@ -7,7 +7,7 @@ use causeway_message::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX};
 
 use super::ended;
 use super::lifecycle::initialized;
-use crate::abi::{get_at, put, put_bytes, text};
+use crate::abi::{Given, get, put, put_bytes, text};
 use crate::code::{Code, Return};
 use crate::endpoint::{COUNTERS, counted};
 use causeway_endpoint::board;
@@ -39,9 +39,10 @@ impl Of {
 #[derive(Debug, Clone, Copy)]
 struct Query {
     key: u32,
-    value: *const c_void,
+    /// At least one byte, if `len` is not 0.
+    value: Given<u8>,
     len: u32,
-    into: *mut c_void,
+    into: Given<u8>,
     room: u32,
 }
 
@@ -50,7 +51,8 @@ impl Query {
         if bytes.len() > self.room as usize {
             return Err(Return::BadInfoLength);
         }
-        put_bytes(self.into, bytes, Return::BadInfoVal)
+        // SAFETY: the caller has `room` bytes there, which is enough.
+        unsafe { put_bytes(self.into, 0, bytes, Return::BadInfoVal) }
     }
 
     fn number(&self, number: u32) -> Result<(), Return> {
@@ -69,7 +71,7 @@ impl Query {
         let number = match of_endpoint {
             Some(board) => board,
             None if self.len == 0 => return Err(Return::BadInfoVal),
-            None => get_at(self.value.cast::<u8>(), 0, Return::BadInfoVal)?.into(),
+            None => get(self.value, Return::BadInfoVal)?.into(),
         };
         if number < board::count() { Ok(number) } else { Err(Return::BoardUnknown) }
     }
@@ -136,9 +138,9 @@ impl Query {
 pub extern "C" fn mx_get_info(
     handle: *mut c_void,
     key: u32,
-    value: *const c_void,
+    value: Given<u8>,
     len: u32,
-    into: *mut c_void,
+    into: Given<u8>,
     room: u32,
 ) -> Code {
     let look = || {
@@ -158,7 +160,7 @@ pub extern "C" fn mx_get_info(
 
 /// `mx_hostname_to_nic_id`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_hostname_to_nic_id(name: *const c_char, into: *mut u64) -> Code {
+pub extern "C" fn mx_hostname_to_nic_id(name: Given<c_char>, into: Given<u64>) -> Code {
     let look = || {
         initialized()?;
         let name = text(name, HOSTNAME_MAX).ok_or(Return::BadHostnameArgs)?;
@@ -169,20 +171,21 @@ pub extern "C" fn mx_hostname_to_nic_id(name: *const c_char, into: *mut u64) -> 
 
 /// `mx_nic_id_to_hostname`: into 80 bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: *mut c_char) -> Code {
+pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: Given<c_char>) -> Code {
     let look = || {
         initialized()?;
         let mut name = board::name(nic)?.into_bytes();
         name.truncate(HOSTNAME_MAX.saturating_sub(1));
         name.push(0);
-        put_bytes(into.cast(), &name, Return::BadHostnameArgs)
+        // SAFETY: the caller has `HOSTNAME_MAX` bytes there, which is enough.
+        unsafe { put_bytes(into, 0, &name, Return::BadHostnameArgs) }
     };
     errors::ended(c"mx_nic_id_to_hostname", look())
 }
 
 /// `mx_board_number_to_nic_id`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: *mut u64) -> Code {
+pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: Given<u64>) -> Code {
     let look = || {
         initialized()?;
         put(into, board::of(number)?.nic, Return::BadParamVal)
@@ -192,7 +195,7 @@ pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: *mut u64) -> Code
 
 /// `mx_nic_id_to_board_number`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: *mut u32) -> Code {
+pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: Given<u32>) -> Code {
     let look = || {
         initialized()?;
         let is = |number: &u32| board::of(*number).is_ok_and(|board| board.nic == nic);
@@ -204,7 +207,7 @@ pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: *mut u32) -> Code {
 
 /// `mx_open_board`: the handle is the board's number.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_open_board(number: c_int, into: *mut c_int) -> Code {
+pub extern "C" fn mx_open_board(number: c_int, into: Given<c_int>) -> Code {
     let look = || {
         let known = u32::try_from(number).is_ok_and(|number| number < board::count());
         if known { put(into, number, Return::BadParamVal) } else { Err(Return::BoardUnknown) }
@@ -214,9 +217,9 @@ pub extern "C" fn mx_open_board(number: c_int, into: *mut c_int) -> Code {
 
 /// `mx__get_mapper_state`: `mx_mapper_state_t`, whose first word says which board.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: *mut c_void) -> Code {
+pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: Given<u32>) -> Code {
     let look = || {
-        let number = get_at(state.cast::<u32>(), 0, Return::BadParamVal)?;
+        let number = get(state, Return::BadParamVal)?;
         let [_, _, mac @ ..] = board::of(number)?.nic.to_be_bytes();
         let mut bytes = [0_u8; 32];
         let (head, tail) = bytes.split_at_mut(8);
@@ -225,7 +228,8 @@ pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: *mut c_void) -> Co
         head.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
         let words = [1_u32, 1, 1, 1, 0, 0].map(u32::to_ne_bytes);
         tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
-        put_bytes(state.wrapping_byte_add(4), &bytes, Return::BadParamVal)
+        // SAFETY: the structure has these bytes behind its first word.
+        unsafe { put_bytes(state, size_of::<u32>(), &bytes, Return::BadParamVal) }
     };
     errors::ended(c"mx__get_mapper_state", look())
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ended;
-use crate::abi::{ErrorHandler, Param, get_at, put};
+use crate::abi::{ErrorHandler, Given, Param, get_at, put};
 use crate::code::{Code, Return};
 use crate::endpoint::{Endpoint, Opening};
 use crate::table::{self, Locked};
@@ -55,10 +55,12 @@ pub extern "C" fn mx_finalize() -> Code {
 }
 
 /// The parameters of an endpoint.
-fn opening(key: u32, params: *const Param, count: u32) -> Result<Opening, Return> {
+fn opening(key: u32, params: Given<Param>, count: u32) -> Result<Opening, Return> {
     let mut opening = Opening { key, ..Opening::default() };
     for at in 0..count {
-        let Param { key, value: [value] } = get_at(params, at as usize, Return::BadParamList)?;
+        // SAFETY: the caller says that so many are there.
+        let param = unsafe { get_at(params, at as usize, Return::BadParamList) }?;
+        let Param { key, value: [value] } = param;
         let [bits, shift, ..] = value.to_le_bytes();
         match key {
             0 if value == 0 => opening.errors = None,
@@ -97,9 +99,9 @@ pub extern "C" fn mx_open_endpoint(
     board: u32,
     endpoint: u32,
     key: u32,
-    params: *const Param,
+    params: Given<Param>,
     count: u32,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let opened = || {
         initialized()?;

@@ -7,7 +7,7 @@ use causeway_message::split::{Address, NicId};
 
 use super::complete::decomposed;
 use super::ended;
-use crate::abi::{EndpointAddr, UnexpHandler, put, put_if};
+use crate::abi::{EndpointAddr, Given, UnexpHandler, put, put_if};
 use crate::address::unpack;
 use crate::code::{Code, Return, of_connect};
 use crate::endpoint::{Endpoint, Handler};
@@ -52,7 +52,7 @@ fn connect(
     handle: *mut c_void,
     to: To,
     timeout_ms: u32,
-    into: *mut EndpointAddr,
+    into: Given<EndpointAddr>,
 ) -> Result<(), Return> {
     if into.is_null() {
         return Err(Return::BadParamVal);
@@ -92,7 +92,7 @@ pub extern "C" fn mx_connect(
     endpoint: u32,
     key: u32,
     timeout_ms: u32,
-    into: *mut EndpointAddr,
+    into: Given<EndpointAddr>,
 ) -> Code {
     let to = To { nic, endpoint, key };
     ended(handle, c"mx_connect", connect(handle, to, timeout_ms, into))
@@ -107,7 +107,7 @@ pub extern "C" fn mx_iconnect(
     key: u32,
     info: u64,
     context: *mut c_void,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let to = To { nic, endpoint, key };
     let connect = || {
@@ -142,7 +142,7 @@ pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> C
 
 /// `mx_get_endpoint_addr`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: *mut EndpointAddr) -> Code {
+pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: Given<EndpointAddr>) -> Code {
     let look = || {
         let mut locked = table::lock(handle)?;
         let address = locked.endpoint().address(Partner::SELF);
@@ -155,8 +155,8 @@ pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: *mut EndpointA
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_decompose_endpoint_addr(
     address: EndpointAddr,
-    nic: *mut u64,
-    endpoint: *mut u32,
+    nic: Given<u64>,
+    endpoint: Given<u32>,
 ) -> Code {
     let parts = decomposed(address).map(|(its_nic, its_endpoint, _)| {
         put_if(nic, its_nic);
@@ -169,9 +169,9 @@ pub extern "C" fn mx_decompose_endpoint_addr(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_decompose_endpoint_addr2(
     address: EndpointAddr,
-    nic: *mut u64,
-    endpoint: *mut u32,
-    session: *mut u32,
+    nic: Given<u64>,
+    endpoint: Given<u32>,
+    session: Given<u32>,
 ) -> Code {
     let parts = decomposed(address).map(|(its_nic, its_endpoint, its_session)| {
         put_if(nic, its_nic);
@@ -210,7 +210,7 @@ pub extern "C" fn mx_set_endpoint_addr_context(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_get_endpoint_addr_context(
     address: EndpointAddr,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let context = with(address, |endpoint, partner| endpoint.core.library.partner_context(partner));
     let got = context.and_then(|context| {

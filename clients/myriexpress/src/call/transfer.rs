@@ -5,14 +5,14 @@ use std::ffi::c_void;
 use causeway_message::library::RequestId;
 
 use super::ended;
-use crate::abi::{EndpointAddr, Segment, get, put};
+use crate::abi::{EndpointAddr, Given, Segment, get, put};
 use crate::code::{Code, Return};
 use crate::endpoint::Endpoint;
 use crate::{table, wait};
 
 /// Hands a new request to the application, or lets it go on unwatched.
 #[inline]
-fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Result<(), Return> {
+fn give(endpoint: &mut Endpoint, id: RequestId, into: Given<*mut c_void>) -> Result<(), Return> {
     // It may have ended already, and others wait for any.
     endpoint.wake();
     if into.is_null() {
@@ -26,10 +26,10 @@ fn give(endpoint: &mut Endpoint, id: RequestId, into: *mut *mut c_void) -> Resul
 fn send(
     sync: bool,
     handle: *mut c_void,
-    (list, count): (*const Segment, u32),
+    (list, count): (Given<Segment>, u32),
     to: EndpointAddr,
     (info, context): (u64, *mut c_void),
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Result<(), Return> {
     let mut locked = table::lock(handle)?;
     let endpoint = locked.endpoint();
@@ -51,12 +51,12 @@ fn send(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_isend(
     handle: *mut c_void,
-    list: *const Segment,
+    list: Given<Segment>,
     count: u32,
     to: EndpointAddr,
     info: u64,
     context: *mut c_void,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let sent = send(false, handle, (list, count), to, (info, context), into);
     ended(handle, c"mx_isend", sent)
@@ -66,12 +66,12 @@ pub extern "C" fn mx_isend(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_issend(
     handle: *mut c_void,
-    list: *const Segment,
+    list: Given<Segment>,
     count: u32,
     to: EndpointAddr,
     info: u64,
     context: *mut c_void,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let sent = send(true, handle, (list, count), to, (info, context), into);
     ended(handle, c"mx_issend", sent)
@@ -81,12 +81,12 @@ pub extern "C" fn mx_issend(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_irecv(
     handle: *mut c_void,
-    list: *const Segment,
+    list: Given<Segment>,
     count: u32,
     info: u64,
     mask: u64,
     context: *mut c_void,
-    into: *mut *mut c_void,
+    into: Given<*mut c_void>,
 ) -> Code {
     let receive = || {
         let mut locked = table::lock(handle)?;
@@ -106,8 +106,8 @@ pub extern "C" fn mx_irecv(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_cancel(
     handle: *mut c_void,
-    request: *mut *mut c_void,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
 ) -> Code {
     let cancel = || {
         let mut locked = table::lock(handle)?;
@@ -129,7 +129,7 @@ pub extern "C" fn mx_cancel(
 
 /// `mx_forget`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_forget(handle: *mut c_void, request: *mut *mut c_void) -> Code {
+pub extern "C" fn mx_forget(handle: *mut c_void, request: Given<*mut c_void>) -> Code {
     let forget = || {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
@@ -169,8 +169,8 @@ pub extern "C" fn mx_set_request_timeout(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_ibuffered(
     handle: *mut c_void,
-    request: *mut *mut c_void,
-    result: *mut u32,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
 ) -> Code {
     let look = || {
         let mut locked = wait::progress(table::lock(handle)?)?;

@@ -10,6 +10,7 @@ use causeway_message::split::{Address, NicId, Token};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use super::*;
+use crate::abi::Given;
 use crate::endpoint::Opening;
 use crate::memory::Segments;
 use causeway_endpoint::board::Conversation;
@@ -70,7 +71,9 @@ fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
     endpoint.core.tell_time();
-    let nothing = endpoint.known.segments(std::ptr::null(), 0, true).unwrap();
+    // SAFETY: no segment is read of NULL.
+    let none = unsafe { Given::new(std::ptr::null_mut()) };
+    let nothing = endpoint.known.segments(none, 0, true).unwrap();
     let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
     let id = library.irecv(way, 1, u64::MAX, 0, nothing).unwrap();
     library.set_timeout(Some(id), Some(1)).unwrap();
