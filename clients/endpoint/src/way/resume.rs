@@ -10,7 +10,9 @@ use causeway_message::split::{Address, PeerId};
 use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
-use super::{Way, Wish, rings};
+use super::Way;
+use super::connects::Wish;
+use super::open::rings;
 use crate::board::Conversation;
 use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PEERS, RESUME_WAIT};
 
@@ -95,7 +97,7 @@ impl Way {
             rings.end();
         }
         // Their ways are not known to another daemon.
-        self.peers.iter_mut().flatten().for_each(|peer| peer.gone = true);
+        self.partners.forget_paths();
         if self.resume.secrets.is_none() {
             self.fail_connects();
         }
@@ -103,10 +105,7 @@ impl Way {
 
     fn fail_connects(&mut self) {
         self.resume.failed = true;
-        self.remote.clear();
-        for (token, _) in std::mem::take(&mut self.connects) {
-            self.note(token, Status::EndpointUnreachable, PeerId::NONE);
-        }
+        self.connects.fail_all();
     }
 
     /// Looks for the next daemon, if it is time. Says whether anything came of it.
@@ -169,9 +168,8 @@ impl Way {
             self.lock = fds.next().or_else(|| self.lock.take());
         }
         self.renew_rings();
-        let asked: Vec<(u64, Wish)> = self.connects.iter().map(|(at, wish)| (*at, *wish)).collect();
-        self.remote = VecDeque::new();
-        for (token, Wish { to, key, .. }) in asked {
+        self.connects.clear_remote();
+        for (token, Wish { to, key, .. }) in self.connects.all() {
             if !self.ask_connect(token, to, key) {
                 return self.part();
             }
@@ -184,7 +182,7 @@ impl Way {
         let resume = &mut self.resume;
         let closed = Status::of(status.into()) == Some(Status::EndpointClosed);
         let late = resume.count == 0 || resume.since.elapsed() >= RESUME_PEERS;
-        if !closed || late || !self.connects.contains_key(&token) {
+        if !closed || late || self.connects.wish(token).is_none() {
             return false;
         }
         let when = Instant::now().checked_add(RESUME_PAUSE.0).unwrap_or(resume.since);
@@ -206,7 +204,7 @@ impl Way {
                 return;
             }
             self.resume.again.pop_front();
-            let Some(Wish { to, key, .. }) = self.connects.get(&token).copied() else { continue };
+            let Some(Wish { to, key, .. }) = self.connects.wish(token) else { continue };
             if !self.ask_connect(token, to, key) {
                 return self.part();
             }
@@ -226,9 +224,8 @@ impl Way {
 
     /// The partner of this host at an address, if its channel is older than the daemon.
     pub(super) fn survivor(&self, to: Address) -> Option<PeerId> {
-        let peer = *self.by_address.get(&to).filter(|_| self.resume.count > 0)?;
-        let known = self.peers.get(super::place(peer))?.as_ref()?;
-        (known.gone && self.channels.has(peer)).then_some(peer)
+        let peer = self.partners.at(to).filter(|_| self.resume.count > 0)?;
+        (self.partners.is_gone(peer) && self.channels.has(peer)).then_some(peer)
     }
 
     /// The rings of the next daemon are used once the old ones are done with.

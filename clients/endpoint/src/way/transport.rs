@@ -8,11 +8,36 @@ use causeway_message::status::Status;
 use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
-use super::{Between, OfDaemon, Shown, Way, Ways, Wish};
-use crate::limits::{CONNECTS_ASKED_MAX, SHORTS_IN_A_ROW_MAX};
+use super::connects::Wish;
+use super::{Between, OfDaemon, Way, Ways};
+use crate::limits::SHORTS_IN_A_ROW_MAX;
 use crate::staging::Slabs;
 
 type Local = Channels<Between>;
+
+/// Where the arrival is that was given to the library last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Shown {
+    #[default]
+    Nothing,
+    Note,
+    Channels,
+    Rings,
+}
+
+/// Which of both the library is given from next.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    shown: Shown,
+    /// It is the rings' turn.
+    rings_first: bool,
+    /// Short messages that were given in a row, without a look at all else.
+    shorts: u32,
+    /// The short message that was given last is of the rings.
+    short_is_far: bool,
+    /// The engine in this process was polled just before, and found no work.
+    looked_past: bool,
+}
 
 impl Way {
     /// The rings, if they lead to that partner.
@@ -38,24 +63,24 @@ impl Way {
         let rings = self.rings.as_mut()?;
         let mut short = (rings as &mut Ways).short();
         if short.is_none() && self.bypass.is_some() && !rings.comes() {
-            self.looked_past = !self.go_past();
-            if !self.looked_past {
+            self.turn.looked_past = !self.go_past();
+            if !self.turn.looked_past {
                 short = (self.rings.as_mut()? as &mut Ways).short();
             }
         }
-        self.short_is_far = short.is_some();
+        self.turn.short_is_far = short.is_some();
         short
     }
 
     /// What is short, of this host or another.
     fn short_of_both(&mut self) -> Option<(PeerId, Short)> {
-        (self.looked_past, self.short_is_far) = (false, false);
+        (self.turn.looked_past, self.turn.short_is_far) = (false, false);
         // All else has its turn, too.
-        let waits = self.shorts >= SHORTS_IN_A_ROW_MAX || !self.notes.is_empty();
-        if self.shown != Shown::Nothing || waits {
+        let waits = self.turn.shorts >= SHORTS_IN_A_ROW_MAX || self.connects.has_notes();
+        if self.turn.shown != Shown::Nothing || waits {
             return None;
         }
-        if !self.rings_first {
+        if !self.turn.rings_first {
             let near = (&mut self.channels as &mut Ways).short();
             return near.or_else(|| self.short_of_rings());
         }
@@ -70,12 +95,12 @@ impl Way {
     #[inline]
     fn next_of_rings(&mut self) -> Option<Arrival> {
         let mut next = (self.rings.as_mut()? as &mut Ways).next();
-        let looked = std::mem::take(&mut self.looked_past);
+        let looked = std::mem::take(&mut self.turn.looked_past);
         if next.is_none() && !looked && self.go_past() {
             next = (self.rings.as_mut()? as &mut Ways).next();
         }
         if next.is_some() {
-            (self.shown, self.far) = (Shown::Rings, self.bypass.is_none());
+            (self.turn.shown, self.far) = (Shown::Rings, self.bypass.is_none());
         } else {
             // What waited for a place may have asked for more memory.
             self.send_orders();
@@ -90,27 +115,27 @@ impl Way {
         let next = channels.next();
         // A partner is seen before it is said that the connect to it ended.
         let first = matches!(next, Some(Arrival::PeerSeen { .. } | Arrival::PeerGone { .. }));
-        if !self.notes.is_empty() && !first {
-            self.shown = Shown::Note;
-            return self.notes.front().copied();
+        if self.connects.has_notes() && !first {
+            self.turn.shown = Shown::Note;
+            return self.connects.first_note();
         }
         if next.is_some() {
-            (self.shown, self.far) = (Shown::Channels, false);
+            (self.turn.shown, self.far) = (Shown::Channels, false);
         }
         next
     }
 
     fn next_of_both(&mut self) -> Option<Arrival> {
-        self.shorts = 0;
-        if !self.remote.is_empty() {
+        self.turn.shorts = 0;
+        if self.connects.has_remote() {
             self.connect_remote();
         }
-        let next = if self.rings_first {
+        let next = if self.turn.rings_first {
             self.next_of_rings().or_else(|| self.next_of_host())
         } else {
             self.next_of_host().or_else(|| self.next_of_rings())
         };
-        self.rings_first = self.shown != Shown::Rings;
+        self.turn.rings_first = self.turn.shown != Shown::Rings;
         next
     }
 }
@@ -221,16 +246,16 @@ impl<B: Buffer> Transport<B> for Way {
         if self.parted && !self.awaits_daemon() {
             return Err(Refused::Never(Status::EndpointUnreachable));
         }
-        if self.connects.len() >= CONNECTS_ASKED_MAX {
+        if self.connects.is_full() {
             return Err(Refused::Full);
         }
         if self.parted {
-            self.connects.insert(token.0, wish);
+            self.connects.begin(token.0, wish);
             return Ok(());
         }
         // A channel that the daemon before made is one that this daemon does not know.
         if let Some(peer) = self.survivor(to) {
-            self.note(token.0, Status::Success, peer);
+            self.connects.note(token.0, Status::Success, peer);
             return Ok(());
         }
         let Address { nic, endpoint } = to;
@@ -242,7 +267,7 @@ impl<B: Buffer> Transport<B> for Way {
                 return Err(Refused::Never(Status::EndpointUnreachable));
             }
         }
-        self.connects.insert(token.0, wish);
+        self.connects.begin(token.0, wish);
         Ok(())
     }
 
@@ -269,7 +294,7 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     fn cancel(&mut self, token: Token) {
-        if self.connects.remove(&token.0).is_some() {
+        if self.connects.end(token.0).is_some() {
             return;
         }
         let channels: &mut Ways = &mut self.channels;
@@ -319,7 +344,7 @@ impl<B: Buffer> Transport<B> for Way {
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
-        match self.shown {
+        match self.turn.shown {
             Shown::Rings => return self.next_of_rings(),
             Shown::Nothing if self.rings.is_some() => return self.next_of_both(),
             _ => {}
@@ -332,7 +357,7 @@ impl<B: Buffer> Transport<B> for Way {
         if self.rings.is_some() {
             return self.short_of_both();
         }
-        if self.shown != Shown::Nothing || !self.notes.is_empty() {
+        if self.turn.shown != Shown::Nothing || self.connects.has_notes() {
             return None;
         }
         <Local as Transport<B>>::short(&mut self.channels)
@@ -343,10 +368,10 @@ impl<B: Buffer> Transport<B> for Way {
         let Some(rings) = &mut self.rings else {
             return <Local as Transport<B>>::short_done(&mut self.channels);
         };
-        self.shorts = self.shorts.saturating_add(1);
-        self.rings_first = !self.short_is_far;
-        self.far = self.short_is_far && self.bypass.is_none();
-        if self.short_is_far {
+        self.turn.shorts = self.turn.shorts.saturating_add(1);
+        self.turn.rings_first = !self.turn.short_is_far;
+        self.far = self.turn.short_is_far && self.bypass.is_none();
+        if self.turn.short_is_far {
             return (rings as &mut Ways).short_done();
         }
         <Local as Transport<B>>::short_done(&mut self.channels)
@@ -354,12 +379,14 @@ impl<B: Buffer> Transport<B> for Way {
 
     #[inline]
     fn more(&self) -> bool {
-        self.rings_come() || !self.notes.is_empty() || <Local as Transport<B>>::more(&self.channels)
+        self.rings_come()
+            || self.connects.has_notes()
+            || <Local as Transport<B>>::more(&self.channels)
     }
 
     #[inline]
     fn copy(&self, at: usize, into: &mut [u8]) -> usize {
-        match (self.shown, &self.rings) {
+        match (self.turn.shown, &self.rings) {
             (Shown::Rings, Some(rings)) => {
                 let rings: &Ways = rings;
                 rings.copy(at, into)
@@ -370,8 +397,8 @@ impl<B: Buffer> Transport<B> for Way {
 
     #[inline]
     fn done(&mut self) {
-        match std::mem::replace(&mut self.shown, Shown::Nothing) {
-            Shown::Note => drop(self.notes.pop_front()),
+        match std::mem::replace(&mut self.turn.shown, Shown::Nothing) {
+            Shown::Note => self.connects.drop_note(),
             Shown::Rings => {
                 if let Some(rings) = &mut self.rings {
                     let rings: &mut Ways = rings;
@@ -386,7 +413,7 @@ impl<B: Buffer> Transport<B> for Way {
 
     #[inline]
     fn defer(&mut self) {
-        match std::mem::replace(&mut self.shown, Shown::Nothing) {
+        match std::mem::replace(&mut self.turn.shown, Shown::Nothing) {
             Shown::Rings => {
                 if let Some(rings) = &mut self.rings {
                     let rings: &mut Ways = rings;
