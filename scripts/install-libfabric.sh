@@ -13,4 +13,4 @@ built=${2:-$root/target/release}
 }
 mkdir -p "$prefix/lib/libfabric" "$prefix/share/man/man7"
 install -m 755 "$built/libcauseway-fi.so" "$prefix/lib/libfabric/"
-install -m 644 "$root/guest/libfabric/fi_causeway.7" "$prefix/share/man/man7/"
+install -m 644 "$root/clients/libfabric/fi_causeway.7" "$prefix/share/man/man7/"

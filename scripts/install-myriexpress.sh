@@ -6,7 +6,7 @@ set -eu
 prefix=${1:?usage: install-myriexpress.sh PREFIX [DIRECTORY]}
 root=$(cd "$(dirname "$0")/.." && pwd)
 built=${2:-$root/target/release}
-here=$root/guest/myriexpress
+here=$root/clients/myriexpress
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 mkdir -p "$prefix/include/mx_internals" "$prefix/lib/pkgconfig"
 install -m 644 "$here"/include/*.h "$prefix/include/"

@@ -111,19 +111,41 @@ impl Drop for Guard {
     }
 }
 
+/// Installs the handler. The one before is stored first: a fault of the application's own may come
+/// as soon as ours is in place, and ends the process where no handler before it is known.
 fn install() {
+    let known = action(None).inspect(remember);
     // SAFETY: an all-zero sigaction is a valid value (default handler, empty mask).
-    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handle as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
-    // SAFETY: both point to live sigaction values, and `handle` has the SA_SIGINFO signature
-    // and uses nothing but atomics and system calls.
-    let done = unsafe { libc::sigaction(libc::SIGBUS, &new, &mut old) };
-    if done == 0 {
-        PREVIOUS.store(Box::into_raw(Box::new(old)), Ordering::Release);
+    // Another thread may have installed one meanwhile.
+    let replaced = action(Some(&new));
+    let is_known = |old: &libc::sigaction| {
+        known.is_some_and(|known| {
+            (known.sa_sigaction, known.sa_flags) == (old.sa_sigaction, old.sa_flags)
+        })
+    };
+    if let Some(old) = replaced.filter(|old| !is_known(old)) {
+        remember(&old);
     }
+}
+
+/// Stores the handler that faults of others go to. Both that are stored in the life of a process
+/// stay allocated: the handler may read either.
+fn remember(old: &libc::sigaction) {
+    PREVIOUS.store(Box::into_raw(Box::new(*old)), Ordering::Release);
+}
+
+/// Returns the action of SIGBUS, and puts `new` in its place if that is given.
+fn action(new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: an all-zero sigaction is a valid value (default handler, empty mask).
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `old` is a live value, and `new` is null or one whose handler has the signature that
+    // SA_SIGINFO asks for and uses nothing but atomics and system calls.
+    let done = unsafe { libc::sigaction(libc::SIGBUS, new, &raw mut old) };
+    (done == 0).then_some(old)
 }
 
 /// The SIGBUS handler: async-signal-safe (atomics, and the system calls `mmap`, `mremap`, `fstat` and `sigaction`).

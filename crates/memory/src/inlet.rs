@@ -7,7 +7,7 @@
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use crate::closing;
+use crate::control::{HEADER_BYTES, Messages};
 use crate::giver::Giver;
 use crate::handed::{Handed, Kind};
 use crate::limits::DESCRIPTORS_RECEIVED_MAX;
@@ -194,8 +195,8 @@ pub fn part(socket: &OwnedFd) {
 pub(crate) struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
 
 /// A header, and as many descriptors as there may be.
-const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>()
-    .saturating_add(DESCRIPTORS_RECEIVED_MAX.saturating_mul(4))
+const CONTROL_BYTES: usize = HEADER_BYTES
+    .saturating_add(DESCRIPTORS_RECEIVED_MAX.saturating_mul(size_of::<RawFd>()))
     .next_multiple_of(8);
 
 impl Control {
@@ -203,34 +204,32 @@ impl Control {
         Self([MaybeUninit::uninit(); CONTROL_BYTES])
     }
 
-    /// Has a message's descriptors come here.
+    /// Lets a message's descriptors come here.
     pub fn lend(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_BYTES as _;
     }
-}
 
-/// Takes over the descriptors that came with a message; says whether there were any.
-///
-/// # Safety
-/// The message has just been received, into a [`Control`] that is still there.
-pub(crate) unsafe fn take(message: &libc::msghdr) -> bool {
-    let mut any = message.msg_flags & libc::MSG_CTRUNC != 0;
-    // SAFETY: the kernel has left well-formed headers there, by which these functions go.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(now) = header.as_ref() {
-            if (now.cmsg_level, now.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
-                let bytes = (now.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-                let first = libc::CMSG_DATA(now).cast::<libc::c_int>();
-                for at in 0..bytes.checked_div(size_of::<libc::c_int>()).unwrap_or(0) {
-                    any = true;
-                    drop(Handed::new(OwnedFd::from_raw_fd(first.add(at).read_unaligned())));
-                }
+    /// Takes over the descriptors that came with a message; returns whether there were any.
+    ///
+    /// # Safety
+    /// `recvmsg(2)` received `message`, to which the buffer was [lent](Self::lend), and succeeded.
+    /// Nothing else takes over its descriptors.
+    pub unsafe fn take(self, message: &libc::msghdr) -> bool {
+        let mut any = message.msg_flags & libc::MSG_CTRUNC != 0;
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
+        let written = self.0.get(..message.msg_controllen as usize).unwrap_or(&self.0);
+        // SAFETY: the kernel wrote the messages of so many bytes, as the caller says.
+        for message in unsafe { Messages::new(written) } {
+            if message.kind != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                continue;
             }
-            header = libc::CMSG_NXTHDR(message, now);
+            for fd in (0..).map_while(|at| message.value(at)).map(RawFd::from_ne_bytes) {
+                any = true;
+                // SAFETY: the kernel made the descriptor for this process, and nobody else has it.
+                drop(Handed::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
         }
+        any
     }
-    any
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::copy::Cursor;
-use crate::inlet::{self, Control};
+use crate::inlet::Control;
 use crate::limits::IOVECS_MAX;
 use crate::map::Map;
 
@@ -103,8 +103,8 @@ pub fn receive(
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
-    // SAFETY: it was received if it was not refused, and `control` is there.
-    if done >= 0 && unsafe { inlet::take(&message) } {
+    // SAFETY: the message was received, with `control` lent to it, where the kernel refused nothing.
+    if done >= 0 && unsafe { control.take(&message) } {
         return Err(Errno::BADMSG);
     }
     let (mut written, mut left) = (*cursor, usize::try_from(done).unwrap_or(0));

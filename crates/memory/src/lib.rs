@@ -26,6 +26,7 @@
 
 mod addresses;
 mod closing;
+mod control;
 pub mod copy;
 mod dirty;
 mod elsewhere;

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
+use crate::control::Messages;
 use crate::gather::{Frame, send_each};
 use crate::packet_filter::{GROUPS, Step, attach, to_address};
 
@@ -281,7 +282,9 @@ impl PacketSocket {
         // SAFETY: the message names `room` and `control`, which are writable and outlive the call.
         let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-        Ok(Packet { len, tag: tag(&message) })
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
+        let written = control.0.get(..message.msg_controllen as usize).unwrap_or_default();
+        Ok(Packet { len, tag: tag(written) })
     }
 
     /// Sends frames, each behind those bytes,
@@ -303,26 +306,14 @@ pub(crate) fn tag_of(status: u32, kind: u16, value: u16) -> Option<(u16, u16)> {
     (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((kind, value))
 }
 
-/// The tag that the host took off, if it says so in the message.
-fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
-    // SAFETY: `message` was filled by recvmsg, and what it names is still there.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !next.is_null() {
-        // SAFETY: it is not null, so it points to a whole header, aligned, in the control bytes.
-        let header = unsafe { next.read() };
-        let told = (header.cmsg_level, header.cmsg_type);
-        // SAFETY: this only calculates.
-        let least = unsafe { libc::CMSG_LEN(size_of::<libc::tpacket_auxdata>() as u32) } as usize;
-        if told == (libc::SOL_PACKET, libc::PACKET_AUXDATA) && header.cmsg_len as usize >= least {
-            // SAFETY: the message is long enough to hold it; it need not be aligned.
-            let data =
-                unsafe { libc::CMSG_DATA(next).cast::<libc::tpacket_auxdata>().read_unaligned() };
-            return tag_of(data.tp_status, data.tp_vlan_tpid, data.tp_vlan_tci);
-        }
-        // SAFETY: as for the first one.
-        next = unsafe { libc::CMSG_NXTHDR(message, next) };
-    }
-    None
+/// Returns the tag that the host took off, if one of the control messages says so.
+fn tag(control: &[u8]) -> Option<(u16, u16)> {
+    let kind = (libc::SOL_PACKET, libc::PACKET_AUXDATA);
+    let message = Messages::of(control).find(|message| message.kind == kind)?;
+    let bytes = message.value::<{ size_of::<libc::tpacket_auxdata>() }>(0)?;
+    // SAFETY: so many bytes are a value of the type, which is numbers only; no alignment is assumed.
+    let data = unsafe { bytes.as_ptr().cast::<libc::tpacket_auxdata>().read_unaligned() };
+    tag_of(data.tp_status, data.tp_vlan_tpid, data.tp_vlan_tci)
 }
 
 impl AsFd for PacketSocket {

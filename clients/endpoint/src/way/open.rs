@@ -1,0 +1,90 @@
+//! Memory and descriptors that come with an endpoint, made into channels and rings.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use causeway_memory::{Mapping, View};
+use causeway_message::library::Rings;
+use causeway_message::rings::Holds;
+use causeway_message::split::NicId;
+use causeway_ring::channel::{Receiver, Sender, Side, open};
+use rustix::fs::SealFlags;
+
+use super::OfDaemon;
+use crate::bypass::Bypass;
+use crate::limits::CHANNEL_BYTES_MAX;
+use crate::staging::Slabs;
+
+/// The memory of a channel, as it came. It is sealed: nobody can shrink it under us.
+pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> {
+    let sealed = rustix::fs::fcntl_get_seals(file).ok()?;
+    if !sealed.contains(SealFlags::SHRINK) {
+        return None;
+    }
+    let len = u64::try_from(rustix::fs::fstat(file).ok()?.st_size).ok()?;
+    if len > CHANNEL_BYTES_MAX {
+        return None;
+    }
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
+    let view = View::new(mapping, 0, usize::try_from(len).ok()?).ok()?;
+    let side = if side == 0 { Side::First } else { Side::Second };
+    let (sender, receiver) = open(&view, side).ok()?;
+    Some((sender, receiver, view))
+}
+
+/// The library half's end of the rings of an endpoint.
+pub(super) fn rings(
+    own: u8,
+    file: &OwnedFd,
+    bell: Option<OwnedFd>,
+) -> Option<Rings<OfDaemon, Slabs>> {
+    let (sender, receiver, memory) = map(file, 0)?;
+    let holds = Holds::new(memory);
+    Some(Rings::new(sender, receiver, holds, OfDaemon(bell), Slabs::new(own)))
+}
+
+/// A way of its own past the daemon to other hosts, or by the daemon.
+pub(super) type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
+
+/// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell;
+/// or, for one that goes past the daemon with its key and session, a socket and a lock.
+pub(super) fn far(
+    of: (NicId, u8),
+    past: Option<(u32, u32)>,
+    fds: Vec<OwnedFd>,
+) -> std::io::Result<Far> {
+    let mut fds = fds.into_iter();
+    let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
+    let (mut bypass, file, bell) = match (past, second) {
+        (Some(secrets), Some(lock)) => {
+            let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
+            (Some(Box::new(bypass)), file, None)
+        }
+        (_, bell) => (None, first, bell),
+    };
+    let mut rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.lend_own()) {
+        rings.staging.set_own(own);
+    }
+    Ok((Some(rings), bypass))
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_ring::channel::{Layout, format};
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_could_shrink_is_no_channel() {
+        let layout = Layout::new(16, 16_384).unwrap();
+        let file = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, layout.bytes() as u64).unwrap();
+        format(&View::new(Arc::new(mapping), 0, layout.bytes()).unwrap(), layout).unwrap();
+        assert!(map(&file, 0).is_none());
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert!(map(&file, 0).is_some());
+    }
+}

@@ -1,0 +1,166 @@
+//! The partners of this host: their numbers, and the doorbells that they ring.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use causeway_attach::doorbell::Doorbell;
+use causeway_message::library::Bell;
+use causeway_message::limits::PEER_NUMBERS_MAX;
+use causeway_message::split::{Address, PeerId};
+use rustix::event::epoll;
+
+/// The doorbell between this endpoint and a partner.
+#[derive(Debug, Clone)]
+pub struct Between(Arc<Doorbell>);
+
+impl Bell for Between {
+    fn ring(&self) {
+        self.0.ring();
+    }
+}
+
+/// A partner's number in use.
+#[derive(Debug)]
+struct Peer {
+    address: Address,
+    /// The number that the daemon gave the path to it.
+    way: u32,
+    bell: Arc<Doorbell>,
+    /// The daemon does not know the path any more.
+    gone: bool,
+}
+
+/// All partners of this host, by number and by address.
+#[derive(Debug)]
+pub(super) struct Partners {
+    /// Watches the doorbells of all partners, by their edges.
+    bells: OwnedFd,
+    /// Partners that rang since the endpoint slept last.
+    rung: Vec<PeerId>,
+    peers: Vec<Option<Peer>>,
+    by_address: BTreeMap<Address, PeerId>,
+}
+
+/// Returns where a partner of this host stands in the list: their numbers are even.
+fn place(peer: PeerId) -> usize {
+    (peer.0 / 2) as usize
+}
+
+impl Partners {
+    /// Returns an empty list.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn new() -> std::io::Result<Self> {
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { bells, rung: Vec::new(), peers: Vec::new(), by_address: BTreeMap::new() })
+    }
+
+    /// Returns the descriptor that is readable when a partner rings.
+    pub fn bells(&self) -> BorrowedFd<'_> {
+        self.bells.as_fd()
+    }
+
+    /// Returns the number of the next partner, or `None` if all are in use.
+    pub fn free(&self) -> Option<PeerId> {
+        let free = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        let peer = u32::try_from(free.checked_mul(2)?).ok()?;
+        (peer < PEER_NUMBERS_MAX as u32).then_some(PeerId(peer))
+    }
+
+    /// Adds a partner under a [free](Self::free) number, by the descriptor of its doorbell, if `begin`
+    /// takes that. Returns whether it was added.
+    pub fn add(
+        &mut self,
+        peer: PeerId,
+        (address, way): (Address, u32),
+        bell: OwnedFd,
+        begin: impl FnOnce(Between) -> bool,
+    ) -> bool {
+        let bell = Arc::new(Doorbell::new(bell));
+        // By its edges: a partner that rings too much wakes this process too often, and no more.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let of = epoll::EventData::new_u64(peer.0.into());
+        if epoll::add(&self.bells, &*bell, of, flags).is_err() {
+            return false;
+        }
+        if !begin(Between(Arc::clone(&bell))) {
+            let _ = epoll::delete(&self.bells, &*bell);
+            bell.part();
+            return false;
+        }
+        let entry = Some(Peer { address, way, bell, gone: false });
+        match self.peers.get_mut(place(peer)) {
+            Some(place) => *place = entry,
+            None => self.peers.push(entry),
+        }
+        self.by_address.insert(address, peer);
+        true
+    }
+
+    /// Frees the number of a partner. Returns the path to it, if the daemon still knows that.
+    pub fn remove(&mut self, peer: PeerId) -> Option<(Address, u32)> {
+        let known = self.peers.get_mut(place(peer)).and_then(Option::take)?;
+        let _ = epoll::delete(&self.bells, &*known.bell);
+        known.bell.part();
+        if self.by_address.get(&known.address) == Some(&peer) {
+            self.by_address.remove(&known.address);
+        }
+        (!known.gone).then_some((known.address, known.way))
+    }
+
+    /// Returns the partner at an address.
+    pub fn at(&self, address: Address) -> Option<PeerId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// Returns the partners that have an address.
+    pub fn all(&self) -> Vec<PeerId> {
+        self.by_address.values().copied().collect()
+    }
+
+    /// Returns whether the daemon does not know the path to a partner any more.
+    pub fn is_gone(&self, peer: PeerId) -> bool {
+        self.peers.get(place(peer)).and_then(Option::as_ref).is_some_and(|peer| peer.gone)
+    }
+
+    /// Notes that the daemon closed a path. Returns the partner to which it led, if it was the last.
+    pub fn closed(&mut self, address: Address, way: u32) -> Option<PeerId> {
+        let id = self.at(address)?;
+        let peer = self.peers.get_mut(place(id))?.as_mut().filter(|peer| peer.way == way)?;
+        peer.gone = true;
+        self.by_address.remove(&address);
+        Some(id)
+    }
+
+    /// Notes that the daemon knows none of the paths any more.
+    pub fn forget_paths(&mut self) {
+        self.peers.iter_mut().flatten().for_each(|peer| peer.gone = true);
+    }
+
+    /// Notes that a partner rang while the endpoint is awake: its doorbell is cleared before the
+    /// endpoint sleeps.
+    pub fn heard(&mut self, bell: u64) {
+        let peer = u32::try_from(bell).map_or(PeerId::NONE, PeerId);
+        if !self.rung.contains(&peer) {
+            self.rung.push(peer);
+        }
+    }
+
+    /// Clears the doorbells that rang. Calls `broken` with each partner whose doorbell cannot be.
+    pub fn clear(&mut self, mut broken: impl FnMut(PeerId)) {
+        while let Some(peer) = self.rung.pop() {
+            if let Some(Some(known)) = self.peers.get(place(peer))
+                && !known.bell.hush()
+            {
+                broken(peer);
+            }
+        }
+    }
+
+    /// Tells all partners that this endpoint is gone.
+    pub fn part(&self) {
+        self.peers.iter().flatten().for_each(|peer| peer.bell.part());
+    }
+}

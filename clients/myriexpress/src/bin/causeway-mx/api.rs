@@ -1,0 +1,244 @@
+//! The MX API as a loaded library: its functions, and the types that they take.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+
+use crate::error::Error;
+
+/// Which version of the API is meant.
+const MX_API: c_int = 0x301;
+/// Longest name of a board, with its zero.
+pub const HOSTNAME_MAX: usize = 80;
+/// Any endpoint that is free.
+pub const ENDPOINT_ANY: u32 = u32::MAX;
+
+/// `mx_endpoint_addr_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Address([u64; 2]);
+
+/// `mx_segment_t`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Segment {
+    pub bytes: *mut c_void,
+    pub len: u32,
+}
+
+/// `mx_status_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Status {
+    pub code: u32,
+    pub source: Address,
+    pub info: u64,
+    pub msg_len: u32,
+    pub len: u32,
+    pub context: *mut c_void,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        let context = std::ptr::null_mut();
+        Self { code: 0, source: Address::default(), info: 0, msg_len: 0, len: 0, context }
+    }
+}
+
+/// `mx_endpoint_t` and `mx_request_t`.
+pub type Handle = *mut c_void;
+
+type OpenFn = unsafe extern "C" fn(u32, u32, u32, *mut c_void, u32, *mut Handle) -> u32;
+type SendFn =
+    unsafe extern "C" fn(Handle, *mut Segment, u32, Address, u64, *mut c_void, *mut Handle) -> u32;
+type RecvFn =
+    unsafe extern "C" fn(Handle, *mut Segment, u32, u64, u64, *mut c_void, *mut Handle) -> u32;
+type ConnectFn = unsafe extern "C" fn(Handle, u64, u32, u32, u32, *mut Address) -> u32;
+type TestFn = unsafe extern "C" fn(Handle, *mut Handle, *mut Status, *mut u32) -> u32;
+type WaitFn = unsafe extern "C" fn(Handle, *mut Handle, u32, *mut Status, *mut u32) -> u32;
+type InfoFn = unsafe extern "C" fn(Handle, u32, *mut c_void, u32, *mut c_void, u32) -> u32;
+
+/// The functions that are used here. Each is called with what the MX API asks for: pointers to
+/// values that are there while the call runs, and memory of a message until its request ended.
+#[derive(Debug)]
+pub struct Api {
+    pub open: OpenFn,
+    pub close: unsafe extern "C" fn(Handle) -> u32,
+    pub isend: SendFn,
+    pub issend: SendFn,
+    pub irecv: RecvFn,
+    pub connect: ConnectFn,
+    pub test: TestFn,
+    pub wait: WaitFn,
+    get_info: InfoFn,
+    strerror: unsafe extern "C" fn(u32) -> *const c_char,
+    strstatus: unsafe extern "C" fn(u32) -> *const c_char,
+    to_name: unsafe extern "C" fn(u64, *mut c_char) -> u32,
+    to_nic: unsafe extern "C" fn(*mut c_char, *mut u64) -> u32,
+    finalize: unsafe extern "C" fn() -> u32,
+    _library: Library,
+}
+
+/// Returns a text of the library.
+///
+/// # Safety
+/// The text ends with a zero.
+unsafe fn text(from: *const c_char) -> String {
+    // SAFETY: as the caller says.
+    unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+}
+
+/// The library that was built, or installed, with this program.
+fn beside_us() -> Option<PathBuf> {
+    let me = std::env::current_exe().ok()?;
+    let here = me.parent()?;
+    let all = [here.to_owned(), here.join("../lib")].map(|dir| dir.join("libmyriexpress.so"));
+    all.into_iter().find(|library| library.exists())
+}
+
+impl Api {
+    /// Loads a library, this one or the one that is found, and initializes it.
+    pub fn load(from: Option<&Path>) -> Result<Self, Error> {
+        let from = from.map(Path::to_owned).or_else(beside_us);
+        let from = from.unwrap_or_else(|| "libmyriexpress.so".into());
+        // SAFETY: it is a library of the MX API, whose loading runs nothing that harms us.
+        let library = unsafe { Library::new(from) }?;
+        // SAFETY: the functions have these types in every library of this API, and are called as it
+        // says: the handler is one of the library's.
+        let api = unsafe {
+            let handler = *library.get::<unsafe extern "C" fn(*const c_void) -> *const c_void>(
+                b"mx_set_error_handler",
+            )?;
+            let init = *library.get::<unsafe extern "C" fn(c_int) -> u32>(b"mx__init_api")?;
+            let errors_return = **library.get::<*const *const c_void>(b"MX_ERRORS_RETURN")?;
+            handler(errors_return);
+            let api = Self {
+                open: *library.get(b"mx_open_endpoint")?,
+                close: *library.get(b"mx_close_endpoint")?,
+                isend: *library.get(b"mx_isend")?,
+                issend: *library.get(b"mx_issend")?,
+                irecv: *library.get(b"mx_irecv")?,
+                connect: *library.get(b"mx_connect")?,
+                test: *library.get(b"mx_test")?,
+                wait: *library.get(b"mx_wait")?,
+                get_info: *library.get(b"mx_get_info")?,
+                strerror: *library.get(b"mx_strerror")?,
+                strstatus: *library.get(b"mx_strstatus")?,
+                to_name: *library.get(b"mx_nic_id_to_hostname")?,
+                to_nic: *library.get(b"mx_hostname_to_nic_id")?,
+                finalize: *library.get(b"mx_finalize")?,
+                _library: library,
+            };
+            api.check("mx_init", init(MX_API))?;
+            api
+        };
+        Ok(api)
+    }
+
+    /// Success, or the error that a call returned.
+    #[inline]
+    pub fn check(&self, call: &'static str, code: u32) -> Result<(), Error> {
+        if code == 0 { Ok(()) } else { Err(self.failed(call, code)) }
+    }
+
+    #[cold]
+    fn failed(&self, call: &'static str, code: u32) -> Error {
+        let hint = match code {
+            // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
+            5 | 6 | 8 => {
+                " (a board is a port of causewayd of kind mx; CAUSEWAY_MX names its socket where it \
+                 is not in its usual place)"
+            }
+            _ => "",
+        };
+        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        let text = unsafe { text((self.strerror)(code)) };
+        Error::Call { call, text, hint }
+    }
+
+    /// Success, or how a message ended.
+    #[inline]
+    pub fn ended(&self, status: &Status) -> Result<(), Error> {
+        if status.code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        Err(Error::Status(unsafe { text((self.strstatus)(status.code)) }))
+    }
+
+    /// How many boards this host has.
+    pub fn boards(&self) -> Result<u32, Error> {
+        let mut count = 0_u32;
+        let (null, into) = (std::ptr::null_mut(), (&raw mut count).cast());
+        // SAFETY: four bytes are there for the answer.
+        self.check("mx_get_info", unsafe { (self.get_info)(null, 1, null, 0, into, 4) })?;
+        Ok(count)
+    }
+
+    /// Their addresses.
+    pub fn nics(&self) -> Result<Vec<u64>, Error> {
+        let mut nics = vec![0_u64; self.boards()? as usize + 1];
+        let bytes = u32::try_from(nics.len() * 8).unwrap_or(u32::MAX);
+        let (null, into) = (std::ptr::null_mut(), nics.as_mut_ptr().cast());
+        // SAFETY: so many bytes are there for the answer.
+        self.check("mx_get_info", unsafe { (self.get_info)(null, 2, null, 0, into, bytes) })?;
+        nics.pop();
+        Ok(nics)
+    }
+
+    /// The name of a board.
+    pub fn name(&self, nic: u64) -> Option<String> {
+        let mut name = [0 as c_char; HOSTNAME_MAX];
+        // SAFETY: there is room for the longest name.
+        let code = unsafe { (self.to_name)(nic, name.as_mut_ptr()) };
+        // SAFETY: the library wrote a name that ends with a zero.
+        (code == 0).then(|| unsafe { text(name.as_ptr()) })
+    }
+
+    /// The board of a name, or of a MAC.
+    pub fn nic(&self, peer: &str) -> Result<u64, Error> {
+        let unknown = || Error::Peer(peer.to_owned());
+        let name = CString::new(peer).map_err(|_| unknown())?;
+        let mut nic = 0;
+        // SAFETY: the name ends with a zero, and the number is ours.
+        if unsafe { (self.to_nic)(name.as_ptr().cast_mut(), &raw mut nic) } == 0 {
+            return Ok(nic);
+        }
+        mac(peer).ok_or_else(unknown)
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        // SAFETY: no endpoint is open: each borrows this.
+        unsafe { (self.finalize)() };
+    }
+}
+
+/// A MAC, as the address of a board.
+fn mac(text: &str) -> Option<u64> {
+    let mut nic = 0;
+    let mut count = 0;
+    for byte in text.split(':') {
+        let digits = byte.len() == 2 && byte.bytes().all(|b| b.is_ascii_hexdigit());
+        nic = nic << 8 | u64::from_str_radix(byte, 16).ok().filter(|_| digits && count < 6)?;
+        count += 1;
+    }
+    (count == 6).then_some(nic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boards_have_macs() {
+        assert_eq!(mac("02:00:00:00:00:2a"), Some(0x0200_0000_002a));
+        for wrong in
+            ["", "02", "02:00:00:00:00", "02:00:00:00:00:2a:00", "0:0:0:0:0:0", "+2:00:00:00:00:00"]
+        {
+            assert_eq!(mac(wrong), None, "{wrong}");
+        }
+    }
+}

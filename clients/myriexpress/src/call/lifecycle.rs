@@ -1,0 +1,193 @@
+//! Beginning and ending: of the library, of endpoints, of progress.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::ended;
+use crate::abi::{ErrorHandler, Given, Param, get_at, put};
+use crate::code::{Code, Return};
+use crate::endpoint::{Endpoint, Opening};
+use crate::table::{self, Locked};
+use causeway_endpoint::limits::ENDPOINT_ANY;
+use causeway_endpoint::{board, lock};
+
+use crate::{errors, fork, wait};
+
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
+/// `MX_ANY_NIC`, `MX_ANY_ENDPOINT`.
+const ANY: u32 = u32::MAX;
+
+/// Whether `mx_init` was called.
+pub(super) fn initialized() -> Result<(), Return> {
+    if INITIALIZED.load(Ordering::Acquire) { Ok(()) } else { Err(Return::NotInitialized) }
+}
+
+/// What `mx_init()` calls, with the version of the API.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx__init_api(api: c_int) -> Code {
+    let begin = || {
+        if api >> 8 != 3 {
+            return Err(Return::BadLibVersion);
+        }
+        if INITIALIZED.load(Ordering::Acquire) {
+            return Err(Return::AlreadyInitialized);
+        }
+        board::find_all();
+        if board::count() == 0 {
+            return Err(Return::NoDev);
+        }
+        fork::watch();
+        lock::find_out();
+        INITIALIZED.store(true, Ordering::Release);
+        Ok(())
+    };
+    errors::ended(c"mx_init", begin())
+}
+
+/// `mx_finalize`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_finalize() -> Code {
+    let end = initialized().map(|()| {
+        INITIALIZED.store(false, Ordering::Release);
+        board::forget();
+    });
+    errors::ended(c"mx_finalize", end)
+}
+
+/// The parameters of an endpoint.
+fn opening(key: u32, params: Given<Param>, count: u32) -> Result<Opening, Return> {
+    let mut opening = Opening { key, ..Opening::default() };
+    for at in 0..count {
+        // SAFETY: the caller says that so many are there.
+        let param = unsafe { get_at(params, at as usize, Return::BadParamList) }?;
+        let Param { key, value: [value] } = param;
+        let [bits, shift, ..] = value.to_le_bytes();
+        match key {
+            0 if value == 0 => opening.errors = None,
+            0 => {
+                let pointer = std::ptr::with_exposed_provenance::<()>(value);
+                // SAFETY: under this key the caller gives a handler, and it is not null.
+                let handler = unsafe { std::mem::transmute::<*const (), ErrorHandler>(pointer) };
+                opening.errors = Some(handler);
+            }
+            // Unexpected messages are bounded here by their bytes.
+            1 => {}
+            2 => (opening.context_bits, opening.context_shift) = (bits, shift),
+            _ => return Err(Return::BadParamName),
+        }
+    }
+    Ok(opening)
+}
+
+fn open(board: u32, wanted: u8, opening: Opening) -> Result<*mut c_void, Return> {
+    if board != ANY {
+        return table::insert(|own| Endpoint::open(own, board, wanted, opening));
+    }
+    let mut last = Return::NoDev;
+    for board in 0..board::count() {
+        match table::insert(|own| Endpoint::open(own, board, wanted, opening)) {
+            Err(error) => last = error,
+            opened => return opened,
+        }
+    }
+    Err(last)
+}
+
+/// `mx_open_endpoint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_open_endpoint(
+    board: u32,
+    endpoint: u32,
+    key: u32,
+    params: Given<Param>,
+    count: u32,
+    into: Given<*mut c_void>,
+) -> Code {
+    let opened = || {
+        initialized()?;
+        let wanted = match u8::try_from(endpoint) {
+            Ok(number) if number < ENDPOINT_ANY => number,
+            _ if endpoint == ANY => ENDPOINT_ANY,
+            _ => return Err(Return::BadEndpointId),
+        };
+        if into.is_null() {
+            return Err(Return::BadEndpoint);
+        }
+        let handle = open(board, wanted, opening(key, params, count)?)?;
+        put(into, handle, Return::BadEndpoint)
+    };
+    errors::ended(c"mx_open_endpoint", opened())
+}
+
+/// Waits until nobody runs the handler.
+fn settled(mut locked: Locked, inside: Return) -> Result<Locked, Return> {
+    loop {
+        match locked.endpoint().handling {
+            None => return Ok(locked),
+            Some(thread) if thread == std::thread::current().id() => return Err(inside),
+            Some(_) => (locked, ()) = locked.unlocked(std::thread::yield_now)?,
+        }
+    }
+}
+
+/// `mx_close_endpoint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
+    let close = || {
+        let locked = settled(table::lock(handle)?, Return::CloseInHandler)?;
+        let mut closed = locked.remove().ok_or(Return::BadEndpoint)?;
+        closed.core.finish();
+        closed.wake();
+        Ok(())
+    };
+    ended(handle, c"mx_close_endpoint", close())
+}
+
+/// `mx_wakeup`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_wakeup(handle: *mut c_void) -> Code {
+    let wake = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        endpoint.wakeups = endpoint.wakeups.wrapping_add(1);
+        endpoint.wake();
+        Ok(())
+    };
+    ended(handle, c"mx_wakeup", wake())
+}
+
+/// `mx_disable_progression`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_disable_progression(handle: *mut c_void) -> Code {
+    let disable = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        endpoint.disabled = endpoint.disabled.saturating_add(1);
+        // In its own handler there is nothing to wait for.
+        match settled(locked, Return::Busy) {
+            Ok(_) | Err(Return::Busy) => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    ended(handle, c"mx_disable_progression", disable())
+}
+
+/// `mx_reenable_progression`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_reenable_progression(handle: *mut c_void) -> Code {
+    let enable = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        endpoint.disabled = endpoint.disabled.saturating_sub(1);
+        endpoint.wake();
+        wait::progress(locked).map(drop)
+    };
+    ended(handle, c"mx_reenable_progression", enable())
+}
+
+/// `mx_progress`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_progress(handle: *mut c_void) -> Code {
+    let go_on = || wait::progress(table::lock(handle)?).map(drop);
+    ended(handle, c"mx_progress", go_on())
+}

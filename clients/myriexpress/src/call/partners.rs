@@ -1,0 +1,237 @@
+//! Connecting, parting, addresses, and the handler of unexpected messages.
+
+use std::ffi::c_void;
+
+use causeway_message::library::{Completion, Partner, RequestId};
+use causeway_message::split::{Address, NicId};
+
+use super::complete::decomposed;
+use super::ended;
+use crate::abi::{EndpointAddr, Given, UnexpHandler, put, put_if};
+use crate::address::unpack;
+use crate::code::{Code, Return, of_connect};
+use crate::endpoint::{Endpoint, Handler};
+use crate::wait::{Patience, until};
+use crate::{errors, table, wait};
+use causeway_endpoint::limits::ENDPOINT_ANY;
+
+/// Whom to connect to.
+#[derive(Debug, Clone, Copy)]
+struct To {
+    nic: u64,
+    endpoint: u32,
+    key: u32,
+}
+
+fn begin(
+    endpoint: &mut Endpoint,
+    to: To,
+    info: u64,
+    context: *mut c_void,
+    timeout_ms: u32,
+) -> Result<RequestId, Return> {
+    let number = u8::try_from(to.endpoint).ok().filter(|&number| number != ENDPOINT_ANY);
+    let number = number.ok_or(Return::BadEndpointId)?;
+    if to.nic >> 48 != 0 {
+        return Err(Return::NicNotFound);
+    }
+    let timeout = Some(u64::from(timeout_ms).saturating_mul(1_000_000)).filter(|&t| t != 0);
+    if timeout.is_some() {
+        endpoint.core.tell_time();
+    } else {
+        endpoint.before_send();
+    }
+    let address = Address { nic: NicId(to.nic), endpoint: number };
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let id = library.iconnect(way, address, to.key, info, context.addr() as u64, timeout)?;
+    endpoint.wake();
+    Ok(id)
+}
+
+fn connect(
+    handle: *mut c_void,
+    to: To,
+    timeout_ms: u32,
+    into: Given<EndpointAddr>,
+) -> Result<(), Return> {
+    if into.is_null() {
+        return Err(Return::BadParamVal);
+    }
+    let mut locked = table::lock(handle)?;
+    let endpoint = locked.endpoint();
+    let id = begin(endpoint, to, 0, std::ptr::null_mut(), timeout_ms)?;
+    // A request of our own: the application is told by what this call returns, and sees no other
+    // trace of it.
+    endpoint.core.library.hide(id)?;
+    drop(wait::settle(locked)?);
+    let look = |endpoint: &mut Endpoint| -> Result<Option<(Completion, EndpointAddr)>, Return> {
+        let ended = endpoint.core.library.test(id)?;
+        Ok(ended
+            .map(|ended| (ended, ended.partner.map(|p| endpoint.address(p)).unwrap_or_default())))
+    };
+    let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_ended(id);
+    match until(handle, Patience::of(timeout_ms), ready, look)? {
+        Some((completion, address)) => {
+            of_connect(completion.status)?;
+            put(into, address, Return::BadParamVal)
+        }
+        None => {
+            let mut locked = table::lock(handle)?;
+            let endpoint = locked.endpoint();
+            let _ = endpoint.core.library.cancel(&mut endpoint.core.way, id);
+            Err(Return::Timeout)
+        }
+    }
+}
+
+/// `mx_connect`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_connect(
+    handle: *mut c_void,
+    nic: u64,
+    endpoint: u32,
+    key: u32,
+    timeout_ms: u32,
+    into: Given<EndpointAddr>,
+) -> Code {
+    let to = To { nic, endpoint, key };
+    ended(handle, c"mx_connect", connect(handle, to, timeout_ms, into))
+}
+
+/// `mx_iconnect`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_iconnect(
+    handle: *mut c_void,
+    nic: u64,
+    endpoint: u32,
+    key: u32,
+    info: u64,
+    context: *mut c_void,
+    into: Given<*mut c_void>,
+) -> Code {
+    let to = To { nic, endpoint, key };
+    let connect = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let id = begin(endpoint, to, info, context, 0)?;
+        if into.is_null() {
+            endpoint.core.library.forget(id)?;
+            return wait::settle(locked).map(drop);
+        }
+        put(into, endpoint.own.handle(id), Return::BadRequest)?;
+        wait::settle(locked).map(drop)
+    };
+    ended(handle, c"mx_iconnect", connect())
+}
+
+/// `mx_disconnect`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> Code {
+    let part = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let partner = endpoint.partner(address)?;
+        let parted = endpoint.core.library.disconnect(&mut endpoint.core.way, partner);
+        parted.map_err(|_| Return::BadEndpoint)?;
+        // What waited for it has ended.
+        endpoint.wake();
+        wait::settle(locked).map(drop)
+    };
+    ended(handle, c"mx_disconnect", part())
+}
+
+/// `mx_get_endpoint_addr`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: Given<EndpointAddr>) -> Code {
+    let look = || {
+        let mut locked = table::lock(handle)?;
+        let address = locked.endpoint().address(Partner::SELF);
+        put(into, address, Return::BadParamVal)
+    };
+    ended(handle, c"mx_get_endpoint_addr", look())
+}
+
+/// `mx_decompose_endpoint_addr`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_decompose_endpoint_addr(
+    address: EndpointAddr,
+    nic: Given<u64>,
+    endpoint: Given<u32>,
+) -> Code {
+    let parts = decomposed(address).map(|(its_nic, its_endpoint, _)| {
+        put_if(nic, its_nic);
+        put_if(endpoint, its_endpoint);
+    });
+    errors::ended(c"mx_decompose_endpoint_addr", parts)
+}
+
+/// `mx_decompose_endpoint_addr2`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_decompose_endpoint_addr2(
+    address: EndpointAddr,
+    nic: Given<u64>,
+    endpoint: Given<u32>,
+    session: Given<u32>,
+) -> Code {
+    let parts = decomposed(address).map(|(its_nic, its_endpoint, its_session)| {
+        put_if(nic, its_nic);
+        put_if(endpoint, its_endpoint);
+        put_if(session, its_session);
+    });
+    errors::ended(c"mx_decompose_endpoint_addr2", parts)
+}
+
+/// Does something with the partner of an address, which alone says whose it is.
+fn with<T>(
+    address: EndpointAddr,
+    run: impl FnOnce(&mut Endpoint, Partner) -> Option<T>,
+) -> Result<T, Return> {
+    let (own, _) = unpack(address).ok_or(Return::BadEndpoint)?;
+    let mut locked = table::slot(own.slot).ok_or(Return::BadEndpoint)?.locked()?;
+    let endpoint = locked.endpoint();
+    let partner = endpoint.partner(address)?;
+    run(endpoint, partner).ok_or(Return::BadEndpoint)
+}
+
+/// `mx_set_endpoint_addr_context`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_set_endpoint_addr_context(
+    address: EndpointAddr,
+    context: *mut c_void,
+) -> Code {
+    let context = context.addr() as u64;
+    let set = with(address, |endpoint, partner| {
+        endpoint.core.library.set_partner_context(partner, context).then_some(())
+    });
+    errors::ended(c"mx_set_endpoint_addr_context", set)
+}
+
+/// `mx_get_endpoint_addr_context`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_get_endpoint_addr_context(
+    address: EndpointAddr,
+    into: Given<*mut c_void>,
+) -> Code {
+    let context = with(address, |endpoint, partner| endpoint.core.library.partner_context(partner));
+    let got = context.and_then(|context| {
+        put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
+    });
+    errors::ended(c"mx_get_endpoint_addr_context", got)
+}
+
+/// `mx_register_unexp_handler`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_register_unexp_handler(
+    handle: *mut c_void,
+    handler: Option<UnexpHandler>,
+    context: *mut c_void,
+) -> Code {
+    let register = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        endpoint.handler = handler.map(|run| Handler { run, context: context.addr() });
+        endpoint.core.library.set_handler(handler.is_some());
+        wait::progress(locked).map(drop)
+    };
+    ended(handle, c"mx_register_unexp_handler", register())
+}

@@ -1,0 +1,183 @@
+//! Sends and receives, and giving them up.
+
+use std::ffi::c_void;
+
+use causeway_message::library::RequestId;
+
+use super::ended;
+use crate::abi::{EndpointAddr, Given, Segment, get, put};
+use crate::code::{Code, Return};
+use crate::endpoint::Endpoint;
+use crate::{table, wait};
+
+/// Hands a new request to the application, or lets it go on unwatched.
+#[inline]
+fn give(endpoint: &mut Endpoint, id: RequestId, into: Given<*mut c_void>) -> Result<(), Return> {
+    // It may have ended already, and others wait for any.
+    endpoint.wake();
+    if into.is_null() {
+        return Ok(endpoint.core.library.forget(id)?);
+    }
+    put(into, endpoint.own.handle(id), Return::BadRequest)
+}
+
+/// Both kinds of sends; in each function, so that all it is given stays in registers.
+#[inline(always)]
+fn send(
+    sync: bool,
+    handle: *mut c_void,
+    (list, count): (Given<Segment>, u32),
+    to: EndpointAddr,
+    (info, context): (u64, *mut c_void),
+    into: Given<*mut c_void>,
+) -> Result<(), Return> {
+    let mut locked = table::lock(handle)?;
+    let endpoint = locked.endpoint();
+    let to = endpoint.partner(to)?;
+    let data = endpoint.known.segments(list, count, false)?;
+    endpoint.before_send();
+    let context = context.addr() as u64;
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let id = if sync {
+        library.issend(way, to, info, context, data)?
+    } else {
+        library.isend(way, to, info, context, data)?
+    };
+    give(endpoint, id, into)?;
+    wait::settle(locked).map(drop)
+}
+
+/// `mx_isend`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_isend(
+    handle: *mut c_void,
+    list: Given<Segment>,
+    count: u32,
+    to: EndpointAddr,
+    info: u64,
+    context: *mut c_void,
+    into: Given<*mut c_void>,
+) -> Code {
+    let sent = send(false, handle, (list, count), to, (info, context), into);
+    ended(handle, c"mx_isend", sent)
+}
+
+/// `mx_issend`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_issend(
+    handle: *mut c_void,
+    list: Given<Segment>,
+    count: u32,
+    to: EndpointAddr,
+    info: u64,
+    context: *mut c_void,
+    into: Given<*mut c_void>,
+) -> Code {
+    let sent = send(true, handle, (list, count), to, (info, context), into);
+    ended(handle, c"mx_issend", sent)
+}
+
+/// `mx_irecv`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_irecv(
+    handle: *mut c_void,
+    list: Given<Segment>,
+    count: u32,
+    info: u64,
+    mask: u64,
+    context: *mut c_void,
+    into: Given<*mut c_void>,
+) -> Code {
+    let receive = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let data = endpoint.known.segments(list, count, true)?;
+        let context = context.addr() as u64;
+        let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+        let id = library.irecv(way, info, mask, context, data)?;
+        way.stir();
+        give(endpoint, id, into)?;
+        wait::settle(locked).map(drop)
+    };
+    ended(handle, c"mx_irecv", receive())
+}
+
+/// `mx_cancel`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_cancel(
+    handle: *mut c_void,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
+) -> Code {
+    let cancel = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        if endpoint.core.library.ibuffered(id).is_ok() {
+            return Err(Return::CancelNotSupported);
+        }
+        let cancelled = endpoint.core.library.cancel(&mut endpoint.core.way, id)?;
+        endpoint.wake();
+        put(result, u32::from(cancelled), Return::BadParamVal)?;
+        if cancelled {
+            put(request, std::ptr::null_mut(), Return::BadRequest)?;
+        }
+        Ok(())
+    };
+    ended(handle, c"mx_cancel", cancel())
+}
+
+/// `mx_forget`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_forget(handle: *mut c_void, request: Given<*mut c_void>) -> Code {
+    let forget = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        endpoint.core.library.forget(id)?;
+        put(request, std::ptr::null_mut(), Return::BadRequest)
+    };
+    ended(handle, c"mx_forget", forget())
+}
+
+/// `mx_set_request_timeout`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_set_request_timeout(
+    handle: *mut c_void,
+    request: *mut c_void,
+    timeout_ms: u32,
+) -> Code {
+    let limit = || {
+        let mut locked = table::lock(handle)?;
+        let endpoint = locked.endpoint();
+        let id = match request.is_null() {
+            true => None,
+            false => Some(endpoint.request(request)?),
+        };
+        endpoint.core.tell_time();
+        // 0 is MX_INFINITE.
+        let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
+        endpoint.core.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
+        // Who sleeps may have to wake sooner.
+        endpoint.wake();
+        wait::settle(locked).map(drop)
+    };
+    ended(handle, c"mx_set_request_timeout", limit())
+}
+
+/// `mx_ibuffered`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mx_ibuffered(
+    handle: *mut c_void,
+    request: Given<*mut c_void>,
+    result: Given<u32>,
+) -> Code {
+    let look = || {
+        let mut locked = wait::progress(table::lock(handle)?)?;
+        let endpoint = locked.endpoint();
+        let id = endpoint.request(get(request, Return::BadRequest)?)?;
+        let free = endpoint.core.library.ibuffered(id)?;
+        put(result, u32::from(free), Return::BadParamVal)
+    };
+    ended(handle, c"mx_ibuffered", look())
+}

@@ -1,0 +1,173 @@
+//! Who sleeps is woken by what another thread heard, and who heard something does not sleep on it.
+//! An endpoint whose daemon is the test.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use causeway_attach::local::Local;
+use causeway_message::library::{Refused, Transport};
+use causeway_message::split::{Address, NicId, Token};
+use causeway_wire::local::{Ask, Name, Tell, VERSION};
+
+use super::*;
+use crate::abi::Given;
+use crate::endpoint::Opening;
+use crate::memory::Segments;
+use causeway_endpoint::board::Conversation;
+use causeway_endpoint::ears::Awaited;
+
+/// Far less than a sleep, and more than anything else takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An endpoint, and the daemon's end of its conversation.
+fn open() -> (*mut c_void, Local) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let daemon = thread::spawn(move || {
+        let mut daemon = Local::new(theirs.into());
+        for tell in [
+            Tell::Welcome {
+                version: VERSION,
+                nic: 7,
+                host: [0; 16],
+                name: Name::new("t").unwrap(),
+            },
+            Tell::Opened { tag: 0, code: 0, session: 9, endpoint: 1, bypass: 0 },
+        ] {
+            let since = Instant::now();
+            while daemon.receive().unwrap().is_none() {
+                assert!(since.elapsed() < PATIENCE);
+                thread::yield_now();
+            }
+            daemon.send(tell.emit(), Vec::new()).unwrap();
+        }
+        daemon
+    });
+    let opened = table::insert(|own| {
+        let conversation = Conversation::over(ours, 0)?;
+        Endpoint::open_over(conversation, own, 0, 1, Opening::default())
+    });
+    (opened.unwrap(), daemon.join().unwrap())
+}
+
+fn way(endpoint: &mut Endpoint) -> &mut dyn Transport<Segments> {
+    &mut endpoint.core.way
+}
+
+/// Asks for a connect that is not answered yet.
+fn connect(endpoint: &mut Endpoint) {
+    let to = Address { nic: NicId(8), endpoint: 1 };
+    way(endpoint).connect(Token(0), to, 1, None).unwrap();
+}
+
+/// The answer to it.
+fn refuse(daemon: &mut Local) {
+    let refused = Tell::Refused { endpoint: 1, status: 12, token: 0 };
+    daemon.send(refused.emit(), Vec::new()).unwrap();
+}
+
+#[test]
+fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
+    let (handle, _daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let endpoint = locked.endpoint();
+    endpoint.core.tell_time();
+    // SAFETY: no segment is read of NULL.
+    let none = unsafe { Given::new(std::ptr::null_mut()) };
+    let nothing = endpoint.known.segments(none, 0, true).unwrap();
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let id = library.irecv(way, 1, u64::MAX, 0, nothing).unwrap();
+    library.set_timeout(Some(id), Some(1)).unwrap();
+    thread::sleep(Duration::from_millis(1));
+    let since = Instant::now();
+    let mut locked = lead(locked, SLEEP_MAX).unwrap();
+    assert!(since.elapsed() < PATIENCE);
+    assert_eq!(locked.endpoint().core.library.deadline(), None, "it is over");
+}
+
+#[test]
+fn who_hears_in_passing_wakes_who_sleeps() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let endpoint = locked.endpoint();
+    connect(endpoint);
+    refuse(&mut daemon);
+    endpoint.led = true;
+    assert!(!endpoint.core.ears.is_rung());
+    let since = Instant::now();
+    while endpoint.core.way.connecting() {
+        assert!(since.elapsed() < PATIENCE);
+        endpoint.step();
+    }
+    assert!(endpoint.core.ears.is_rung(), "it would not hear it any more");
+}
+
+#[test]
+fn many_connects_wait_until_others_are_answered() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let endpoint = locked.endpoint();
+    let to = Address { nic: NicId(8), endpoint: 1 };
+    let mut asked = 0;
+    while way(endpoint).connect(Token(asked), to, 1, None).is_ok() {
+        asked += 1;
+        assert!(asked < 10_000, "the daemon would not be listened to");
+    }
+    assert_eq!(way(endpoint).connect(Token(asked), to, 1, None), Err(Refused::Full));
+    refuse(&mut daemon);
+    let since = Instant::now();
+    while !endpoint.core.way.hear() {
+        assert!(since.elapsed() < PATIENCE);
+    }
+    assert!(way(endpoint).connect(Token(asked), to, 1, None).is_ok());
+}
+
+#[test]
+fn who_follows_tells_who_leads() {
+    let (handle, _daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let endpoint = locked.endpoint();
+    endpoint.led = true;
+    let (room, handle) = (locked.room(), handle.addr());
+    let release = thread::spawn(move || {
+        let since = Instant::now();
+        loop {
+            let mut locked = table::lock(std::ptr::without_provenance_mut(handle)).unwrap();
+            if locked.endpoint().followers > 0 {
+                break room.call(1);
+            }
+            assert!(since.elapsed() < PATIENCE);
+        }
+    });
+    let mut locked = sleep(locked, Patience::Endless).unwrap();
+    release.join().unwrap();
+    assert!(locked.endpoint().core.ears.is_rung(), "it does not know what we wait for");
+}
+
+#[test]
+fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
+    let (handle, mut daemon) = open();
+    let mut locked = table::lock(handle).unwrap();
+    let conversation = &mut locked.endpoint().core.way.conversation;
+    let mut asked = 0_u32;
+    while conversation.awaited() == Awaited::Words {
+        conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+        asked += 1;
+    }
+    conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+    assert_eq!(conversation.awaited(), Awaited::Room);
+    let reads = thread::spawn(move || {
+        let since = Instant::now();
+        let mut heard = 0;
+        while heard <= asked {
+            heard += u32::from(daemon.receive().unwrap().is_some());
+            assert!(since.elapsed() < PATIENCE, "the rest is not sent: {heard} of {asked} are");
+        }
+        daemon
+    });
+    let since = Instant::now();
+    while locked.endpoint().core.way.awaited() != Awaited::Words {
+        locked = lead(locked, SLEEP_MAX).unwrap();
+        assert!(since.elapsed() < PATIENCE);
+    }
+    drop(reads.join().unwrap());
+}
