@@ -19,7 +19,7 @@ const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='
 
 /// Whether a port offers its guest no offloads.
 fn is_for_xdp(port: &Port) -> bool {
-    port.offloads.as_deref() == Some("xdp")
+    port.text("offloads") == Some("xdp")
 }
 
 /// Returns QEMU arguments for a port, to paste behind `qemu-system-x86_64`.
@@ -68,14 +68,14 @@ fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, Stri
         options.push(("-device", format!("vhost-user-vsock-pci,chardev={id}")));
         return options;
     }
-    let pairs = port.queue_pairs.unwrap_or(1);
+    let pairs = port.number("queue_pairs").unwrap_or(1);
     options.push(("-netdev", format!("vhost-user,id={id}-dev,chardev={id},queues={pairs}")));
-    let mac = port.mac.as_deref().unwrap_or_default();
+    let mac = port.text("mac").unwrap_or_default();
     let mut device = format!("virtio-net-pci,netdev={id}-dev,mac={mac}");
     if pairs > 1 {
         device.push_str(",mq=on");
     }
-    if let Some(mtu) = port.mtu {
+    if let Some(mtu) = port.number("mtu") {
         device.push_str(&format!(",host_mtu={mtu}"));
     }
     if is_for_xdp(port) {
@@ -147,8 +147,8 @@ fn libvirt_vsock(port: &Port) -> String {
 /// `type='vhostuser'`.
 fn libvirt_net(port: &Port) -> String {
     let (path, alias) = (xml(&port.socket), libvirt_alias(port));
-    let mac = xml(port.mac.as_deref().unwrap_or_default());
-    let queues = port.queue_pairs.filter(|pairs| *pairs > 1);
+    let mac = xml(port.text("mac").unwrap_or_default());
+    let queues = port.number("queue_pairs").filter(|pairs| *pairs > 1);
     let queues = queues.map(|pairs| format!(" queues='{pairs}'")).unwrap_or_default();
     let driver = match (is_for_xdp(port), queues.is_empty()) {
         (true, _) => format!("  <driver{queues}>\n    {LIBVIRT_NO_OFFLOADS}\n  </driver>\n"),
@@ -165,7 +165,7 @@ fn libvirt_net(port: &Port) -> String {
 
 /// Properties of the device that libvirt has no element for; none where the defaults will do.
 fn libvirt_override(port: &Port, vectors: Vectors) -> String {
-    let mtu = port.mtu.filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
+    let mtu = port.number("mtu").filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
     let none = ("vectors", 0);
     match (mtu, vectors) {
         (None, Vectors::Work) => String::new(),
@@ -282,7 +282,11 @@ mod tests {
 
     #[test]
     fn a_card_for_xdp_has_no_offloads_towards_the_guest() {
-        let xdp = |pairs| Port { offloads: Some("xdp".into()), ..net(pairs) };
+        let xdp = |pairs| {
+            let mut port = net(pairs);
+            port.options.insert("offloads".into(), "xdp".into());
+            port
+        };
         let text = qemu(&xdp(1), None);
         assert!(text.contains(",guest_csum=off,guest_tso4=off,guest_tso6=off"), "{text}");
         assert!(!qemu(&net(1), None).contains("guest_csum"));

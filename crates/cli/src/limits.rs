@@ -10,8 +10,6 @@ pub const REPLY_HEADERS_MAX: usize = 32;
 pub const TIMEOUT_S_DEFAULT: u64 = 10;
 /// Longest such wait, and longest time between two reports of `stats`: a day.
 pub const SECONDS_MAX: u64 = 86_400;
-/// Largest MTU and number of queue pairs are the daemon's to check; a CID's least value is here.
-pub const CID_MIN: i64 = causeway_model::CID_GUEST_MIN as i64;
 /// Bytes of a file that is sent to the daemon.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of a key's file: a key, its line's end, and some blanks.

@@ -13,11 +13,13 @@ mod qemu;
 mod table;
 mod view;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    learn_kinds();
     let cli = args::Cli::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() && std::env::args().any(|word| word == "mpi-env") {
             // A shell evaluates the output.
@@ -32,5 +34,30 @@ fn main() -> ExitCode {
             eprintln!("causeway: {error}");
             ExitCode::from(error.status())
         }
+    }
+}
+
+/// Adds the kinds of ports of the daemon where the command line may name one that this release does
+/// not have: `port add --kind KIND`, and manual pages and completions for the daemon of `--control`.
+fn learn_kinds() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let value_of = |option: &str| {
+        let at = words.iter().position(|word| word == option)?;
+        words.get(at.saturating_add(1)).cloned()
+    };
+    let prefix = |word: &String, of: &str| !word.is_empty() && of.starts_with(word.as_str());
+    let names_new_kind = words.iter().any(|word| prefix(word, "add"))
+        && value_of("--kind").is_some_and(|kind| !args::options::is_known(&kind));
+    let prints_grammar =
+        words.iter().any(|word| word == "man" || word == "completion" || word == "--help");
+    let control = value_of("--control").or_else(|| std::env::var("CAUSEWAY_CONTROL").ok());
+    if !(names_new_kind || prints_grammar && control.is_some()) {
+        return;
+    }
+    let control = control.map_or_else(client::default_control, PathBuf::from);
+    let client = client::Client::new(control, limits::TIMEOUT_S_DEFAULT);
+    // Without an answer the command line is read with the kinds of this release, and says so.
+    if let Ok(kinds) = client.get("/v1/kinds").and_then(|value| client::view(&value)) {
+        args::options::add_kinds(kinds);
     }
 }

@@ -1,9 +1,9 @@
 //! What the daemon shows, as far as tables need it; fields that newer daemons add are passed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use causeway_model::Dscp;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A port.
 #[derive(Debug, Clone, Deserialize)]
@@ -56,61 +56,32 @@ pub struct Port {
     /// Granted memory.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Most of its guest's memory that the daemon may have to allocate, in MiB.
-    pub memory_max: Option<u32>,
-    /// net: its address.
-    pub mac: Option<String>,
-    /// net: payload bytes of a frame.
-    pub mtu: Option<u32>,
-    /// net: queue pairs.
-    pub queue_pairs: Option<u32>,
-    /// net: whether it learns addresses.
-    pub learn: Option<bool>,
-    /// net: `all` or `xdp`.
-    pub offloads: Option<String>,
-    /// vsock: its address.
-    pub cid: Option<u32>,
-    /// vsock: where host processes connect.
-    pub host_socket: Option<String>,
-    /// Owner, group and permissions of the sockets, where the port gives its own.
-    #[serde(default)]
-    pub socket_owner: Option<String>,
-    /// See above.
-    #[serde(default)]
-    pub socket_group: Option<String>,
-    /// See above.
-    #[serde(default)]
-    pub socket_mode: Option<String>,
-    /// See above, of the host socket.
-    #[serde(default)]
-    pub host_socket_owner: Option<String>,
-    /// See above.
-    #[serde(default)]
-    pub host_socket_group: Option<String>,
-    /// See above.
-    #[serde(default)]
-    pub host_socket_mode: Option<String>,
-    /// mx: what peers call it.
-    pub hostname: Option<String>,
-    /// mx: the interface by which other hosts are reached.
-    #[serde(default)]
-    pub interface: Option<String>,
-    /// mx: its processes are at the interface themselves.
-    #[serde(default)]
-    pub bypass: Option<bool>,
     /// Its queues.
     #[serde(default)]
     pub queues: Vec<Queue>,
     /// Its counters.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// The options of its kind, and values that this release does not know.
+    #[serde(flatten)]
+    pub options: HashMap<String, Value>,
 }
 
 impl Port {
+    /// An option that is a text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.options.get(key)?.as_str()
+    }
+
+    /// An option that is a number.
+    pub fn number(&self, key: &str) -> Option<u32> {
+        self.options.get(key)?.as_u64()?.try_into().ok()
+    }
+
     /// The MAC, or the CID.
     pub fn address(&self) -> String {
-        match (&self.mac, self.cid) {
-            (Some(mac), _) => mac.clone(),
+        match (self.text("mac"), self.number("cid")) {
+            (Some(mac), _) => mac.to_owned(),
             (None, Some(cid)) => format!("cid {cid}"),
             (None, None) => "-".into(),
         }
@@ -246,31 +217,8 @@ pub struct Link {
     pub group: String,
     /// `causeway`, `vnet` and so on.
     pub kind: String,
-    /// The peer's name, if it was given one.
-    pub peer: Option<String>,
     /// The lowest is used.
     pub metric: u16,
-    /// Whether frames of other links leave by it.
-    #[serde(default)]
-    pub transit: bool,
-    /// Where the peer is, as configured.
-    pub remote: Option<String>,
-    /// Where we are.
-    pub local: Option<String>,
-    /// Where we listen.
-    pub listen: Option<String>,
-    /// The peer's public key.
-    pub key: Option<String>,
-    /// Which group it is on the wire.
-    pub vni: Option<u32>,
-    /// The DSCP of outer headers, where there are any.
-    pub dscp: Option<Dscp>,
-    /// Whether outer headers have the ECN field of the packet inside.
-    pub ecn: Option<bool>,
-    /// The name in the peer's certificate.
-    pub peer_name: Option<String>,
-    /// Of a raw link.
-    pub interface: Option<String>,
     /// `down`, `up` or `open`.
     pub state: String,
     /// Why.
@@ -294,6 +242,16 @@ pub struct Link {
     /// Its counters.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// The options of its kind, and values that this release does not know.
+    #[serde(flatten)]
+    pub options: HashMap<String, Value>,
+}
+
+impl Link {
+    /// An option that is a text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.options.get(key)?.as_str()
+    }
 }
 
 /// A route.

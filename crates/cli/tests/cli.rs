@@ -108,7 +108,7 @@ fn boards_of_other_hosts_are_listed_and_shown_by_pairs_of_endpoints() {
     assert_eq!(host.json("peer show far:0 -j")[0]["pairs"][0]["counters"]["resent_total"], 0);
     host.fails("peer show near:0", 3, "`causeway peer list` shows those that are");
     assert!(host.ok("port show mx0").contains("interface   eth1"));
-    host.fails("port add mx1 --kind mx --group blue --interface a/b", 1, "interface");
+    host.fails("port add mx1 --kind mx --group blue --interface a/b", 2, "interface");
 }
 
 #[test]

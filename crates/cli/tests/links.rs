@@ -80,7 +80,7 @@ fn links_are_added_listed_shown_and_deleted() {
     assert_eq!(out, "link to-b to 10.0.0.9:51871 is up: the peer answers\n");
     host.ok("link add v --group blue --kind vxlan --remote 10.0.0.3 --vni 42 --metric 5 --transit --dscp inherit --ecn false");
     let shown = host.ok("link show v");
-    for part in ["DSCP        inherit", "ECN         off"] {
+    for part in ["dscp        inherit", "ecn         no"] {
         assert!(shown.contains(part), "{part} not in\n{shown}");
     }
     host.ok("link add lan --group blue --kind raw --interface eth1");

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::LinkOptions;
 use causeway_model::Name;
-use causeway_model::{Dscp, MacMatch, PublicKey, RouteEnd};
-use clap::{Args, Subcommand, ValueEnum};
+use causeway_model::{MacMatch, RouteEnd};
+use clap::{Args, Subcommand};
 
 /// `causeway link …`
 #[derive(Debug, Subcommand)]
@@ -51,95 +52,18 @@ Examples:
 pub struct LinkAdd {
     /// The link's name, unique in the daemon
     pub name: Name,
-    /// Whose frames it carries
-    #[arg(long, value_name = "NAME")]
-    pub group: Name,
-    /// How frames cross
-    #[arg(long, value_enum, default_value = "causeway")]
-    pub kind: LinkKind,
-    /// Where the peer is; causeway: may be left out if the peer comes to us
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub remote: Option<String>,
-    /// UDP: where we are [default: any address, the kind's port]
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
-    pub local: Option<String>,
-    /// causeway: the peer's public key, as its `causeway key public` prints it
-    #[arg(long, value_name = "KEY")]
-    pub key: Option<PublicKey>,
-    /// causeway: file of our private key [default: the daemon's key_file]; tls: of the certificate
-    #[arg(long, value_name = "FILE")]
-    pub private_key: Option<PathBuf>,
-    /// Tells groups apart on the wire, the same at both ends [default: derived from the group's
-    /// name; vxlan: must be given]
-    #[arg(long, value_name = "N")]
-    pub vni: Option<u32>,
-    /// UDP: the DSCP of outer headers, a number or that of the packet inside [default: 0]
-    #[arg(long, value_name = "inherit|0-63")]
-    pub dscp: Option<Dscp>,
-    /// UDP: whether outer headers have the ECN field of the packet inside; false for a peer that
-    /// does not bring marks to it, as VNET/P [default: true]
-    #[arg(long, value_name = "true|false")]
-    pub ecn: Option<bool>,
-    /// tcp and tls: listen here instead of connecting
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
-    pub listen: Option<String>,
-    /// tls: file of our certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub certificate: Option<PathBuf>,
-    /// tls: file of the authorities that the peer's certificate may be of (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub authorities: Option<PathBuf>,
-    /// tls: the name in the peer's certificate [default: the host of --remote]
-    #[arg(long, value_name = "HOST")]
-    pub peer_name: Option<String>,
-    /// raw: the interface
-    #[arg(long, value_name = "NAME")]
-    pub interface: Option<String>,
-    /// Who is at the other end: links to one peer stand in for each other
-    #[arg(long, value_name = "NAME")]
-    pub peer: Option<Name>,
-    /// Of several links to a peer the lowest that is up is used [default: 100]
-    #[arg(long, value_name = "N")]
-    pub metric: Option<u16>,
-    /// Let frames that came by other links leave by this one
-    #[arg(long)]
-    pub transit: bool,
+    /// Group, kind and values of the link.
+    #[command(flatten)]
+    pub values: LinkOptions,
     /// Accept that a link of this name, group and kind is there already
     #[arg(long)]
     pub may_exist: bool,
 }
 
-/// How frames cross.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LinkKind {
-    /// UDP, encrypted and authenticated.
-    Causeway,
-    /// The same without.
-    CausewayPlain,
-    /// The bare frame in UDP, as VNET/P.
-    Vnet,
-    /// RFC 7348.
-    Vxlan,
-    /// VNET/U's framing over TCP.
-    Tcp,
-    /// The same over TLS.
-    Tls,
-    /// An interface of this host.
-    Raw,
-}
-
-impl LinkKind {
-    /// As the daemon writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Causeway => "causeway",
-            Self::CausewayPlain => "causeway-plain",
-            Self::Vnet => "vnet",
-            Self::Vxlan => "vxlan",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Raw => "raw",
-        }
+impl LinkAdd {
+    /// An option that is a text; empty if it is not given.
+    pub fn text(&self, key: &str) -> &str {
+        self.values.0.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 }
 

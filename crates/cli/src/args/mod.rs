@@ -3,6 +3,7 @@
 mod capture;
 mod links;
 mod mpi;
+pub mod options;
 
 use std::path::PathBuf;
 
@@ -11,12 +12,13 @@ use causeway_model::{Mac, Name};
 use causeway_model::{RuleAction, RuleSide};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::limits::{CID_MIN, SECONDS_MAX, TIMEOUT_S_DEFAULT};
+use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 use crate::qemu;
 
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
+pub use options::{LinkOptions, PortOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -245,96 +247,12 @@ Examples:
 pub struct PortAdd {
     /// The port's name, unique in the daemon
     pub name: Name,
-    /// The device that the guest sees
-    #[arg(long, value_enum)]
-    pub kind: PortKind,
-    /// The group that it belongs to
-    #[arg(long, value_name = "NAME")]
-    pub group: Name,
-    /// Where the daemon listens for the frontend [default: <run_dir>/<name>.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// net, vsock: most memory of the guest that the daemon may have to allocate, in MiB [default:
-    /// 1024, or less where the daemon itself may have less than four times that]
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
-    pub memory_max: Option<u32>,
-    /// net, mx: the guest's or the board's address [default: derived from the
-    /// machine, the group and the name]
-    #[arg(long)]
-    pub mac: Option<Mac>,
-    /// net: largest payload of a frame, in bytes, 68 to 65535 [default: 1500]
-    #[arg(long, value_name = "BYTES")]
-    pub mtu: Option<u16>,
-    /// net: queue pairs, 1 to 8 [default: 1]
-    #[arg(long, value_name = "N")]
-    pub queue_pairs: Option<u16>,
-    /// net: accept other source addresses and learn them
-    #[arg(long)]
-    pub learn: bool,
-    /// net: what frames to the guest may leave unfinished: all, or for guests that use XDP (AF_XDP,
-    /// Cilium) nothing: xdp [default: all]
-    #[arg(long, value_name = "WHICH", value_parser = ["all", "xdp"])]
-    pub offloads: Option<String>,
-    /// vsock: the guest's context id, 3 or more
-    #[arg(long, value_parser = clap::value_parser!(u32).range(CID_MIN..))]
-    pub cid: Option<u32>,
-    /// vsock: where host processes reach the guest, and it them
-    #[arg(long, value_name = "PATH")]
-    pub host_socket: Option<PathBuf>,
-    /// Owner of the sockets, a user's name or number [default: the daemon's user]
-    #[arg(long, value_name = "USER")]
-    pub socket_owner: Option<String>,
-    /// Group of the sockets [default: socket_group in the daemon's configuration]
-    #[arg(long, value_name = "GROUP")]
-    pub socket_group: Option<String>,
-    /// Permissions of the sockets, in octal, as 0660 [default: socket_mode in the daemon's
-    /// configuration]
-    #[arg(long, value_name = "MODE")]
-    pub socket_mode: Option<String>,
-    /// vsock: owner of the host socket [default: as --socket-owner]
-    #[arg(long, value_name = "USER", requires = "host_socket")]
-    pub host_socket_owner: Option<String>,
-    /// vsock: group of the host socket [default: as --socket-group]
-    #[arg(long, value_name = "GROUP", requires = "host_socket")]
-    pub host_socket_group: Option<String>,
-    /// vsock: permissions of the host socket [default: as --socket-mode]
-    #[arg(long, value_name = "MODE", requires = "host_socket")]
-    pub host_socket_mode: Option<String>,
-    /// mx: what peers call the board [default: the port's name]
-    #[arg(long, value_name = "NAME")]
-    pub hostname: Option<String>,
-    /// mx: the host's interface by which boards of other hosts are reached [default: none]
-    #[arg(long, value_name = "NAME")]
-    pub interface: Option<String>,
-    /// mx, with --interface: let processes send and receive at it themselves, past the daemon: faster
-    /// between hosts, and for processes that you trust not to send anything else
-    #[arg(long, requires = "interface")]
-    pub bypass: bool,
+    /// Kind and values of the port.
+    #[command(flatten)]
+    pub values: PortOptions,
     /// Accept that the same port is there already
     #[arg(long)]
     pub may_exist: bool,
-}
-
-/// The device of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PortKind {
-    /// A network card (virtio-net).
-    Net,
-    /// A socket device (virtio-vsock).
-    Vsock,
-    /// A board of MX endpoints, for processes.
-    Mx,
-}
-
-impl PortKind {
-    /// As the daemon writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Net => "net",
-            Self::Vsock => "vsock",
-            Self::Mx => "mx",
-        }
-    }
 }
 
 /// `causeway group …`
@@ -426,8 +344,8 @@ Examples:
         /// Number of the dispatcher, from 0
         dispatcher: usize,
         /// Only the ports of this kind
-        #[arg(long, value_enum)]
-        service: Option<PortKind>,
+        #[arg(long, value_name = "KIND")]
+        service: Option<String>,
     },
 }
 

@@ -16,7 +16,7 @@ pub fn run(cx: &Context, verb: DispatcherVerb) -> Result<()> {
             cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))
         }
         DispatcherVerb::Move { group, dispatcher, service } => {
-            let body = json!({ "group": group, "service": service.map(|kind| kind.as_str()) });
+            let body = json!({ "group": group, "service": service });
             let moved = cx.client.post(&format!("/v1/dispatchers/{dispatcher}"), &body);
             let value = moved.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
             cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))

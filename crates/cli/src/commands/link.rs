@@ -2,12 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use causeway_model::draft::LinkWord;
+use causeway_model::draft::link::LINK_FIELDS;
+use causeway_model::schema::FieldInfo;
 use causeway_model::{Name, date};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
-use super::port::{counters, path};
+use super::port::counters;
 use super::{Context, hint, is_conflict};
+use crate::args::options::shown;
 use crate::args::{LinkAdd, LinkVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
@@ -71,8 +75,9 @@ fn microseconds(n: f64) -> String {
 
 /// Where it leads.
 fn peer(link: &Link) -> String {
-    let address = link.endpoint.clone().or_else(|| link.remote.clone());
-    address.or_else(|| link.interface.clone()).unwrap_or_else(|| "-".into())
+    let option = |key| link.text(key).map(str::to_owned);
+    let address = link.endpoint.clone().or_else(|| option("remote"));
+    address.or_else(|| option("interface")).unwrap_or_else(|| "-".into())
 }
 
 /// When a certificate expires: the day, and how far it is away.
@@ -98,21 +103,13 @@ fn text(link: &Link) -> String {
         ("kind", link.kind.clone()),
         ("state", format!("{}: {}", link.state, link.reason)),
     ];
+    let fields: Vec<FieldInfo> = LINK_FIELDS.iter().map(FieldInfo::from).collect();
+    let options = shown(&fields, &link.options);
+    list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
     let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
-    add("remote", link.remote.clone());
-    add("endpoint", link.endpoint.clone());
-    add("local", link.local.clone());
-    add("listen", link.listen.clone());
-    add("interface", link.interface.clone());
-    add("peer", link.peer.clone());
-    add("key", link.key.clone());
-    add("peer name", link.peer_name.clone());
-    add("certificate", link.certificate_expires.map(expiry));
-    add("vni", link.vni.map(|n| n.to_string()));
-    add("DSCP", link.dscp.map(|dscp| dscp.to_string()));
-    add("ECN", link.ecn.map(|ecn| if ecn { "inherited" } else { "off" }.to_owned()));
     add("metric", Some(link.metric.to_string()));
-    add("transit", Some(if link.transit { "yes" } else { "no" }.to_owned()));
+    add("endpoint", link.endpoint.clone());
+    add("certificate", link.certificate_expires.map(expiry));
     add("round trip", link.rtt_us.map(microseconds));
     add("loss", link.loss_percent.map(|n| format!("{n} %")));
     add("path MTU", link.path_mtu.map(|n| n.to_string()));
@@ -122,8 +119,10 @@ fn text(link: &Link) -> String {
 }
 
 fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
-    let (name, group) = (&args.name, &args.group);
-    let wanted = Value::Object(draft(args)?);
+    let (name, group) = (&args.name, args.text("group"));
+    let mut wanted = args.values.0.clone();
+    wanted.insert("name".into(), json!(name));
+    let wanted = Value::Object(wanted);
     let value = match cx.client.post("/v1/links", &wanted) {
         Ok(value) => {
             warn_not_kept("link", &wanted);
@@ -141,31 +140,10 @@ fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
     })
 }
 
-/// What the operator wrote, as the daemon reads it.
-fn draft(args: &LinkAdd) -> Result<Map<String, Value>> {
-    let mut draft = Map::new();
-    let mut add = |key: &str, value: Option<Value>| {
-        draft.extend(value.map(|value| (key.to_owned(), value)));
-    };
-    add("name", Some(json!(args.name)));
-    add("group", Some(json!(args.group)));
-    add("kind", Some(json!(args.kind.as_str())));
-    add("remote", args.remote.as_ref().map(|v| json!(v)));
-    add("local", args.local.as_ref().map(|v| json!(v)));
-    add("key", args.key.as_ref().map(|v| json!(v)));
-    add("private_key", path("--private-key", args.private_key.as_deref())?);
-    add("vni", args.vni.map(|v| json!(v)));
-    add("dscp", args.dscp.map(|v| json!(v)));
-    add("ecn", args.ecn.map(|v| json!(v)));
-    add("listen", args.listen.as_ref().map(|v| json!(v)));
-    add("certificate", path("--certificate", args.certificate.as_deref())?);
-    add("authorities", path("--authorities", args.authorities.as_deref())?);
-    add("peer_name", args.peer_name.as_ref().map(|v| json!(v)));
-    add("interface", args.interface.as_ref().map(|v| json!(v)));
-    add("peer", args.peer.as_ref().map(|v| json!(v)));
-    add("metric", args.metric.map(|v| json!(v)));
-    add("transit", args.transit.then_some(json!(true)));
-    Ok(draft)
+/// The kind that is asked for; `causeway` if none is.
+fn kind_of(args: &LinkAdd) -> &str {
+    let kind = args.text("kind");
+    if kind.is_empty() { LinkWord::default().word() } else { kind }
 }
 
 /// The link that is there already, if it is of the group and kind that were asked for.
@@ -177,7 +155,7 @@ fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };
-    if there["group"] == args.group.as_str() && there["kind"] == args.kind.as_str() {
+    if there["group"] == args.text("group") && there["kind"] == kind_of(args) {
         return Ok(there);
     }
     let (group, kind) = (&there["group"], &there["kind"]);

@@ -1,13 +1,15 @@
 //! `causeway port …`
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use causeway_model::Name;
+use causeway_model::port::PORT_FIELDS;
+use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
 use super::{Context, hint, is_conflict, print};
+use crate::args::options::{kinds, shown};
 use crate::args::{PortAdd, PortVerb};
 use crate::attach;
 use crate::client::view;
@@ -95,29 +97,16 @@ fn text(port: &Port) -> String {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));
     }
     list.push(("dispatcher", port.dispatcher.to_string()));
-    let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
-    add("memory max", port.memory_max.map(|mib| format!("{mib} MiB")));
-    add("mac", port.mac.clone());
-    add("mtu", port.mtu.map(|n| n.to_string()));
-    add("queue pairs", port.queue_pairs.map(|n| n.to_string()));
-    add("learn", port.learn.map(|yes| if yes { "yes" } else { "no" }.to_owned()));
-    add("offloads", port.offloads.clone());
-    add("cid", port.cid.map(|n| n.to_string()));
-    add("host socket", port.host_socket.clone());
-    add("socket owner", port.socket_owner.clone());
-    add("socket group", port.socket_group.clone());
-    add("socket mode", port.socket_mode.clone());
-    add("host socket owner", port.host_socket_owner.clone());
-    add("host socket group", port.host_socket_group.clone());
-    add("host socket mode", port.host_socket_mode.clone());
-    add("hostname", port.hostname.clone());
-    add("interface", port.interface.clone());
-    add("bypass", port.bypass.map(|_| "yes: its processes are at the interface themselves".into()));
-    if port.kind != "mx" {
-        add("features", Some(port.features.clone()));
-        add("memory", Some(bytes(port.memory_bytes)));
+    let kind = kinds().into_iter().find(|kind| kind.name == port.kind);
+    let common: Vec<FieldInfo> = PORT_FIELDS.iter().map(FieldInfo::from).collect();
+    let own = kind.as_ref().map(|kind| &kind.options[..]).unwrap_or_default();
+    let options = shown(own.iter().chain(&common), &port.options);
+    list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
+    if kind.as_ref().is_none_or(|kind| kind.has_guest) {
+        list.push(("features", port.features.clone()));
+        list.push(("memory", bytes(port.memory_bytes)));
     }
-    add("connects", Some(port.connects_total.to_string()));
+    list.push(("connects", port.connects_total.to_string()));
     let mut out = pairs(&list);
     if !port.queues.is_empty() {
         let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
@@ -169,8 +158,9 @@ pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
 
 fn add(cx: &Context, args: PortAdd) -> Result<()> {
     let (name, may_exist) = (args.name.clone(), args.may_exist);
-    let wanted = draft(&args)?;
-    let group = &args.group;
+    let mut wanted = args.values.0;
+    wanted.insert("name".into(), json!(name));
+    let group = wanted.get("group").and_then(Value::as_str).unwrap_or_default().to_owned();
     let value = match cx.client.post("/v1/ports", &Value::Object(wanted.clone())) {
         Ok(value) => {
             warn_not_kept("port", &Value::Object(wanted));
@@ -187,49 +177,6 @@ fn add(cx: &Context, args: PortAdd) -> Result<()> {
         let port: Port = view(value)?;
         Ok(format!("port {} listens on {}\n", port.name, port.socket))
     })
-}
-
-/// What the operator wrote, as the daemon reads it.
-fn draft(args: &PortAdd) -> Result<Map<String, Value>> {
-    let mut draft = Map::new();
-    let mut add = |key: &str, value: Option<Value>| {
-        draft.extend(value.map(|value| (key.to_owned(), value)));
-    };
-    add("name", Some(json!(args.name)));
-    add("group", Some(json!(args.group)));
-    add("kind", Some(json!(args.kind.as_str())));
-    add("socket", path("--socket", args.socket.as_deref())?);
-    add("memory_max", args.memory_max.map(|n| json!(n)));
-    add("mac", args.mac.map(|mac| json!(mac)));
-    add("mtu", args.mtu.map(|n| json!(n)));
-    add("queue_pairs", args.queue_pairs.map(|n| json!(n)));
-    add("learn", args.learn.then_some(json!(true)));
-    add("offloads", args.offloads.as_ref().map(|v| json!(v)));
-    add("cid", args.cid.map(|n| json!(n)));
-    add("host_socket", path("--host-socket", args.host_socket.as_deref())?);
-    for (key, value) in [
-        ("socket_owner", &args.socket_owner),
-        ("socket_group", &args.socket_group),
-        ("socket_mode", &args.socket_mode),
-        ("host_socket_owner", &args.host_socket_owner),
-        ("host_socket_group", &args.host_socket_group),
-        ("host_socket_mode", &args.host_socket_mode),
-    ] {
-        add(key, value.as_ref().map(|v| json!(v)));
-    }
-    add("hostname", args.hostname.as_ref().map(|v| json!(v)));
-    add("interface", args.interface.as_ref().map(|v| json!(v)));
-    add("bypass", args.bypass.then_some(json!(true)));
-    Ok(draft)
-}
-
-/// A path as the daemon must see it: absolute, whatever directory we are in.
-pub(super) fn path(option: &str, path: Option<&Path>) -> Result<Option<Value>> {
-    let Some(path) = path else { return Ok(None) };
-    let wrong = |text: String| Error::Usage(format!("{option} {}: {text}", path.display()));
-    let path: PathBuf = std::path::absolute(path).map_err(|e| wrong(e.to_string()))?;
-    let text = path.to_str().ok_or_else(|| wrong("expected text in UTF-8".into()))?;
-    Ok(Some(json!(text)))
 }
 
 /// The port that is there already, if it is all that was asked for.

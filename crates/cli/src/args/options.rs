@@ -1,0 +1,238 @@
+//! Options that derive from the fields of a table: `--mtu` from `mtu`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use causeway_model::KindInfo;
+use causeway_model::draft::LinkWord;
+use causeway_model::draft::link::LINK_FIELDS;
+use causeway_model::port::{KINDS, PORT_FIELDS};
+use causeway_model::schema::{FieldInfo, TypeInfo};
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use serde_json::{Map, Value};
+
+/// Kinds that a daemon has beside those of this release.
+static FURTHER: OnceLock<Vec<KindInfo>> = OnceLock::new();
+
+/// Adds the kinds of a daemon, before a command line is read.
+pub fn add_kinds(kinds: Vec<KindInfo>) {
+    let known = |kind: &KindInfo| KINDS.iter().any(|own| own.name == kind.name);
+    // A second call changes nothing: one command line is read.
+    let _ = FURTHER.set(kinds.into_iter().filter(|kind| !known(kind)).collect());
+}
+
+/// Whether this release has a kind of ports, or a kind of links, of this name.
+pub fn is_known(kind: &str) -> bool {
+    KINDS.iter().any(|own| own.name == kind) || LinkWord::NAMES.contains(&kind)
+}
+
+/// Returns the kinds of ports, those of this release first.
+pub fn kinds() -> Vec<KindInfo> {
+    let further = FURTHER.get().cloned().unwrap_or_default();
+    KINDS.iter().map(|kind| KindInfo::from(*kind)).chain(further).collect()
+}
+
+/// Values of a table as the daemon reads them, from the options of a command line.
+#[derive(Debug, Clone, Default)]
+pub struct PortOptions(pub Map<String, Value>);
+
+/// Values of a link as the daemon reads them.
+#[derive(Debug, Clone, Default)]
+pub struct LinkOptions(pub Map<String, Value>);
+
+/// One option of the command line.
+#[derive(Debug)]
+struct Opt {
+    info: FieldInfo,
+    /// Kinds of ports that have the key, with what they say of it; none if all have it.
+    of: Vec<(String, String)>,
+}
+
+/// The options of ports: keys of all ports, then those of some kinds, each once.
+fn port_options() -> Vec<Opt> {
+    let common = PORT_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
+    let mut all: Vec<Opt> = common.map(|info| Opt { info, of: Vec::new() }).collect();
+    for kind in kinds() {
+        for info in kind.options {
+            // Tables within a table are for the file.
+            if matches!(info.value, TypeInfo::Table | TypeInfo::Tables) {
+                continue;
+            }
+            let of = (kind.name.clone(), info.help.clone());
+            match all.iter_mut().find(|opt| opt.info.key == info.key) {
+                Some(opt) => opt.of.push(of),
+                None => all.push(Opt { info, of: vec![of] }),
+            }
+        }
+    }
+    all
+}
+
+fn link_options() -> Vec<Opt> {
+    let fields = LINK_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
+    fields.map(|info| Opt { info, of: Vec::new() }).collect()
+}
+
+impl Opt {
+    /// `net, vsock: Most memory …; mx: … [default: …]`, without the full stop.
+    fn help(&self) -> String {
+        let mut parts: Vec<(Vec<&str>, &str)> = Vec::new();
+        for (kind, help) in &self.of {
+            match parts.iter_mut().find(|(_, known)| known == help) {
+                Some((kinds, _)) => kinds.push(kind),
+                None => parts.push((vec![kind], help)),
+            }
+        }
+        let texts: Vec<String> = match parts.is_empty() {
+            true => vec![self.info.help.trim_end_matches('.').to_owned()],
+            false => parts
+                .iter()
+                .map(|(kinds, help)| {
+                    format!("{}: {}", kinds.join(", "), help.trim_end_matches('.'))
+                })
+                .collect(),
+        };
+        let mut text = texts.join("; ");
+        if let (Some(min), Some(max)) = (self.info.min, self.info.max)
+            && self.info.value == TypeInfo::Integer
+        {
+            text.push_str(&format!(", {min} to {max}"));
+        }
+        if let Some(default) = &self.info.default {
+            text.push_str(&format!(" [default: {default}]"));
+        }
+        text
+    }
+
+    fn is_flag(&self) -> bool {
+        // A boolean that is on by default takes a value.
+        self.info.value == TypeInfo::Boolean && self.info.default.is_none()
+    }
+
+    fn arg(&self) -> Arg {
+        let key = self.info.key.clone();
+        let arg = Arg::new(key.clone()).long(key.replace('_', "-")).help(self.help());
+        let arg = match &self.info.requires {
+            Some(other) => arg.requires(other.clone()),
+            None => arg,
+        };
+        if self.is_flag() {
+            return arg.action(ArgAction::SetTrue);
+        }
+        let (info, is_path) = (self.info.clone(), self.info.value == TypeInfo::Path);
+        let name = match self.info.value {
+            TypeInfo::Word => self.info.words.join("|"),
+            TypeInfo::Boolean => "true|false".to_owned(),
+            _ => self.info.placeholder.clone(),
+        };
+        let read = move |text: &str| {
+            let text = if is_path { absolute(text)? } else { text.to_owned() };
+            info.read(&text)
+        };
+        // Defaults are the daemon's to fill in; what must be given for every table is clap's.
+        let is_required = self.of.is_empty() && self.info.required;
+        arg.value_name(name).value_parser(read).required(is_required)
+    }
+}
+
+/// A path as the daemon must see it: absolute, whatever the directory of this process.
+fn absolute(text: &str) -> Result<String, String> {
+    let path: PathBuf = std::path::absolute(text).map_err(|error| error.to_string())?;
+    path.into_os_string().into_string().map_err(|_| "expected text in UTF-8".to_owned())
+}
+
+fn augment(command: Command, options: &[Opt]) -> Command {
+    options.iter().fold(command, |command, opt| command.arg(opt.arg()))
+}
+
+fn values(matches: &ArgMatches, options: &[Opt]) -> Map<String, Value> {
+    let mut values = Map::new();
+    for opt in options {
+        let key = opt.info.key.as_str();
+        let value = match opt.is_flag() {
+            true => matches.get_flag(key).then_some(Value::Bool(true)),
+            false => matches.get_one::<Value>(key).cloned(),
+        };
+        values.extend(value.map(|value| (key.to_owned(), value)));
+    }
+    values
+}
+
+fn kind_arg() -> Arg {
+    let names: Vec<String> = kinds().into_iter().map(|kind| kind.name).collect();
+    let shown =
+        kinds().iter().map(|kind| format!("{}: {}", kind.name, kind.help)).collect::<Vec<_>>();
+    Arg::new("kind")
+        .long("kind")
+        .help(format!("Kind of the port. {}", shown.join("; ")))
+        .value_parser(PossibleValuesParser::new(names))
+        .required(true)
+}
+
+impl Args for PortOptions {
+    fn augment_args(command: Command) -> Command {
+        augment(command.arg(kind_arg()), &port_options())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PortOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut all = values(matches, &port_options());
+        let kind = matches.get_one::<String>("kind");
+        let kind = kind.ok_or_else(|| clap::Error::new(ErrorKind::MissingRequiredArgument))?;
+        all.insert("kind".into(), kind.as_str().into());
+        Ok(Self(all))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for LinkOptions {
+    fn augment_args(command: Command) -> Command {
+        augment(command, &link_options())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LinkOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(values(matches, &link_options())))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Returns the options of a table for people, in the order of its fields.
+pub fn shown<'a>(
+    fields: impl IntoIterator<Item = &'a FieldInfo>,
+    values: &HashMap<String, Value>,
+) -> Vec<(String, String)> {
+    let mut list = Vec::new();
+    for info in fields {
+        let text = match values.get(&info.key) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Bool(yes)) => if *yes { "yes" } else { "no" }.to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) if info.placeholder == "MIB" => format!("{number} MiB"),
+            Some(other) => other.to_string(),
+        };
+        list.push((info.key.replace('_', " "), text));
+    }
+    list
+}
