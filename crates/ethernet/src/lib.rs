@@ -22,6 +22,8 @@
 
 mod arrive;
 mod backlog;
+mod capture;
+mod control;
 pub mod counters;
 mod deliver;
 mod depart;
@@ -38,6 +40,7 @@ mod offer;
 pub mod offload;
 mod port;
 mod refused;
+mod request;
 mod resume;
 pub mod route;
 mod run;
@@ -51,3 +54,11 @@ pub mod traffic;
 mod uplink;
 
 pub use service::Ethernet;
+
+use causeway_fabric::Registration;
+use causeway_fabric::carrier::FORWARDS_FRAMES;
+
+/// Adds the service to a fabric.
+pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Ethernet::new()))
+    .with_controller(|| Box::<control::EthernetController>::default())
+    .with_capabilities(&[FORWARDS_FRAMES]);

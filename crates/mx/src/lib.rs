@@ -25,6 +25,7 @@
 mod asks;
 mod board;
 mod client;
+mod control;
 mod lent;
 pub mod limits;
 mod network;
@@ -33,3 +34,9 @@ mod service;
 mod ways;
 
 pub use service::Messages;
+
+use causeway_fabric::Registration;
+
+/// Adds the service to a fabric.
+pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Messages::new()))
+    .with_controller(|| Box::new(control::MxController));

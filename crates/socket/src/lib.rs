@@ -63,3 +63,8 @@ pub mod unread;
 pub mod wait;
 
 pub use service::Socket;
+
+use causeway_fabric::Registration;
+
+/// Adds the service to a fabric. Its commands are the rules, which the fabric keeps.
+pub const SERVICE: Registration = Registration::new("vsock", || Box::new(Socket::new()));

@@ -294,10 +294,6 @@ impl Socket {
 }
 
 impl Service for Socket {
-    fn name(&self) -> &'static str {
-        "vsock"
-    }
-
     fn serves(&self, spec: &PortSpec) -> bool {
         matches!(spec.kind, PortKind::Vsock(_))
     }
