@@ -2,7 +2,7 @@
 
 use causeway_fabric::Registration;
 
-/// Every service, in the order in which the kinds of ports are looked up.
+/// Every service. The first that serves a kind of port gets ports of that kind.
 pub const SERVICES: &[Registration] = &[
     causeway_ethernet::SERVICE,
     causeway_socket::SERVICE,

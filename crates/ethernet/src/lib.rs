@@ -6,7 +6,9 @@
 //!
 //! The parts that decide are plain functions and tables over private bytes: [`table`] knows
 //! who is where, [`offload`] what is to be done with a frame that its receiver does not take
-//! as it is, [`features`] what a port offers, [`counters`] what happened.
+//! as it is, [`features`] what a port offers, [`counters`] what happened. The routes, captures and
+//! traffic matrices of all groups are configured through one controller (`control`), which asks the
+//! shards (`request`).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

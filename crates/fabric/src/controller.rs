@@ -1,9 +1,9 @@
 //! The control-plane part of a service: one for each service in the process, not in each shard.
 //!
 //! A shard of a service holds the state of one group and forwards its traffic. The controller holds
-//! what the operator configured beyond ports (links, routes, captures), answers the service's
-//! commands, and reaches shards, ports, groups and other controllers through [`Control`]. The
-//! registry calls it under its lock, from any thread; it is not on the data path.
+//! what the operator configured beyond ports, answers the service's commands, and reaches shards,
+//! ports, groups and other controllers through [`Control`]. The registry calls it under its lock,
+//! from any thread; it is not on the data path.
 
 use std::fmt;
 

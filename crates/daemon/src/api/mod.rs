@@ -100,7 +100,7 @@ struct MoveBody {
     service: Option<String>,
 }
 
-/// Answers the requests below one noun; the slice is the path behind it, in parts.
+/// Answers the requests of one noun. The slice is the path behind the noun, in parts.
 type Noun = fn(&Call<'_>, &[&str]) -> Result<Reply, Reply>;
 
 /// Every noun, in the order of the alphabet.
@@ -122,7 +122,7 @@ const NOUNS: &[(&str, Noun)] = &[
     ("vnet", vnet::vnet),
 ];
 
-/// One request, with all that answers it.
+/// One request, with the fabric and the daemon that answer it.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     fabric: &'a dyn Fabric,
@@ -131,6 +131,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Answers the request by the noun at the start of its path.
     fn route(&self) -> Result<Reply, Reply> {
         let path = self.request.path.strip_prefix("/v1/");
         let path = path.ok_or_else(|| no_path(self.request))?;
@@ -176,7 +177,7 @@ impl Call<'_> {
         Ok(Reply::done())
     }
 
-    /// Runs a command; its answer goes out with `status`, or as 204 if it has nothing to tell.
+    /// Runs a command of the fabric; its answer goes out with `status`, or as 204 if it is empty.
     fn run(&self, command: Command, status: u16) -> Result<Reply, Reply> {
         match self.fabric.call(command).map_err(refused)? {
             Answer::Done => Ok(Reply::done()),
