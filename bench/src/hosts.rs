@@ -14,7 +14,7 @@ use causeway_model::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
 use crate::effort::Effort;
 use crate::peers::underlay::{Ends, Underlay, Way};
 use crate::pin::{CLIENT, pin};
-use crate::rig::{GROUP, RING, Rig, mac, polling, services};
+use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling};
 use crate::rows::ethernet::frame;
 
 /// Without an arrival for this long, what is on the way is lost.
@@ -230,7 +230,7 @@ fn turn(
     stop: &AtomicBool,
 ) -> Result<f64, String> {
     pin(host);
-    let turned = Turned::new(&services(), polling(Duration::from_millis(100)));
+    let turned = Turned::new(SERVICES, polling(Duration::from_millis(100)));
     let mut turned = turned.map_err(|e| e.to_string())?;
     tell.send(turned.handle()).map_err(|e| e.to_string())?;
     let number = host as u8 + 1;

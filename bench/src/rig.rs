@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{
     NET_HEADER_BYTES, NativeError, NetOptions, NetPort, VsockOptions, VsockPort,
 };
-use causeway_fabric::{Fabric, Handle, Maker, Options, Pacing};
+use causeway_fabric::{Fabric, Handle, Options, Pacing, Registration};
 use causeway_model::PollPolicy;
+use causeway_model::commands::{links, peers};
 use causeway_model::{Answer, Command, LinkState, PortView};
 use causeway_model::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 
@@ -31,15 +32,13 @@ pub struct Rig {
     dir: PathBuf,
 }
 
-/// Each dispatcher's services.
-pub fn services() -> [Maker; 4] {
-    [
-        || Box::new(causeway_ethernet::Ethernet::new()),
-        || Box::new(causeway_socket::Socket::new()),
-        || Box::new(causeway_link::io::service::Links::new()),
-        || Box::new(causeway_mx::Messages::new()),
-    ]
-}
+/// The services that are measured.
+pub const SERVICES: &[Registration] = &[
+    causeway_ethernet::SERVICE,
+    causeway_socket::SERVICE,
+    causeway_link::SERVICE,
+    causeway_mx::SERVICE,
+];
 
 /// Idle queues are polled for `spin` before the dispatcher parks; not at all for zero.
 pub fn polling(spin: Duration) -> Pacing {
@@ -66,7 +65,7 @@ impl Rig {
 
     fn placed(core: usize, pacing: Pacing) -> Self {
         let options = Options { dispatchers: 1, cpus: vec![core], pacing };
-        let fabric = Fabric::start(&services(), options).expect("a dispatcher");
+        let fabric = Fabric::start(SERVICES, options).expect("a dispatcher");
         pin(CLIENT);
         let mut rig = Self::with(fabric.handle());
         rig._fabric = Some(fabric);
@@ -97,15 +96,13 @@ impl Rig {
 
     /// Adds a link.
     pub fn link(&self, spec: LinkSpec) {
-        self.call(Command::LinkAdd(Box::new(spec)));
+        self.handle.ask(links::Add(Box::new(spec))).expect("a link");
     }
 
     /// Whether a link carries frames.
     pub fn link_state(&self, name: &str) -> LinkState {
-        match self.call(Command::LinkShow(name.parse().expect("a name"))) {
-            Answer::Link(view) => view.state,
-            other => unreachable!("{other:?}"),
-        }
+        let name = name.parse().expect("a name");
+        self.handle.ask(links::Show(name)).expect("the link").state
     }
 
     /// Waits until a board of another host has answered.
@@ -115,11 +112,10 @@ impl Rig {
     pub fn wait_peer(&self) -> Result<(), String> {
         let since = Instant::now();
         loop {
-            match self.call(Command::PeerList) {
-                Answer::Peers(peers) if peers.iter().any(|peer| peer.state == "answers") => {
-                    return Ok(());
-                }
-                _ if since.elapsed() > Duration::from_secs(10) => {
+            let peers = self.handle.ask(peers::List).expect("the NICs");
+            match peers.iter().any(|peer| peer.state == "answers") {
+                true => return Ok(()),
+                false if since.elapsed() > Duration::from_secs(10) => {
                     return Err("the boards do not find each other".into());
                 }
                 _ => std::thread::sleep(Duration::from_millis(20)),

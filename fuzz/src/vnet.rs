@@ -9,6 +9,7 @@ use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::session::{House, Session};
 use causeway_daemon::vnet::{file, parse, print};
 use causeway_model::Name;
+use causeway_model::commands::links;
 use causeway_model::draft::place::pretend;
 use causeway_model::{Command, NetSpec, Offloads, PortKind, PortSpec, SocketAccess};
 
@@ -43,7 +44,7 @@ fn model() -> Arc<Model> {
     let link = |name: &str, group: &str| {
         let json =
             serde_json::json!({"name": name, "group": group, "kind": "raw", "interface": "eth0"});
-        Command::LinkAdd(Box::new(serde_json::from_value(json).expect("a link")))
+        Command::service(links::Add(Box::new(serde_json::from_value(json).expect("a link"))))
     };
     let red: Name = "red".parse().expect("a name");
     for command in [

@@ -15,7 +15,6 @@ use causeway_message::status::Status;
 use causeway_model::Command as Control;
 use causeway_model::Mac;
 use causeway_model::{MxSpec, PortKind, PortSpec};
-use causeway_mx::Messages;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NIC: u64 = 0x0200_0000_0061;
@@ -73,7 +72,7 @@ impl Host {
     fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("causeway-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.clone().into())).unwrap();

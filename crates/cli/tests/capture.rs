@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::Ethernet;
-use causeway_fabric::{Fabric, Maker, Options};
+use causeway_fabric::{Fabric, Options};
 use common::{Control, Dir, serve};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -34,8 +33,7 @@ struct Host {
 
 impl Host {
     fn start() -> Self {
-        let services: [Maker; 1] = [|| Box::new(Ethernet::new())];
-        let fabric = Fabric::start(&services, Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_ethernet::SERVICE], Options::default()).unwrap();
         let host = Self { control: serve(Arc::new(fabric.handle())), _fabric: fabric };
         for words in [
             "group add blue",

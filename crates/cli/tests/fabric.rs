@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_ethernet::Ethernet;
-use causeway_fabric::{Fabric, Maker, Options};
-use causeway_socket::Socket;
+use causeway_daemon::services::SERVICES;
+use causeway_fabric::{Fabric, Options};
 use common::{Control, serve};
 
 /// Held while the tool runs. The dispatchers are threads of this process: what another test forks
@@ -25,13 +24,8 @@ struct Host {
 impl Host {
     /// Groups blue and red, with two guests' ports in blue and one in red.
     fn start() -> Self {
-        let services: [Maker; 3] = [
-            || Box::new(Ethernet::new()),
-            || Box::new(Socket::new()),
-            || Box::new(causeway_link::io::service::Links::new()),
-        ];
         let options = Options { dispatchers: 2, ..Options::default() };
-        let fabric = Fabric::start(&services, options).unwrap();
+        let fabric = Fabric::start(SERVICES, options).unwrap();
         let control = serve(Arc::new(fabric.handle()));
         let host = Self { control, _fabric: fabric };
         for words in [

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_model::Name;
-use causeway_model::{Answer, Command, CommandError, PortState, PortView};
+use causeway_model::commands::{links, routes};
+use causeway_model::{Answer, Ask, Command, CommandError, PortState, PortView};
 use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
@@ -32,6 +33,14 @@ pub trait Fabric: Send + Sync {
     }
 }
 
+/// Carries out a command of a service, and waits for its answer.
+///
+/// # Errors
+/// See [`CommandError`]; also if no service of `fabric` knows the command.
+pub fn ask<T: Ask>(fabric: &(impl Fabric + ?Sized), command: T) -> Result<T::Answer, CommandError> {
+    fabric.call(Command::service(command))?.to_service::<T>()
+}
+
 /// Puts what a configuration says into a fabric that has nothing yet, until `stops` says yes. Links
 /// that cannot be opened yet stay down and are opened later; names of peers are resolved meanwhile.
 ///
@@ -43,9 +52,9 @@ pub fn apply(
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
-    let links = config.links.iter().map(|link| link.clone().into_spec(key_file, place::later));
-    let links: Result<Vec<_>, _> = links.collect();
-    let links = links.map_err(|error| CommandError::Invalid(error.to_string()))?;
+    let drafts = config.links.iter().map(|link| link.clone().into_spec(key_file, place::later));
+    let specs: Result<Vec<_>, _> = drafts.collect();
+    let specs = specs.map_err(|error| CommandError::Invalid(error.to_string()))?;
     for group in &config.groups {
         fabric.call(Command::GroupAdd(group.clone()))?;
     }
@@ -59,14 +68,14 @@ pub fn apply(
         }
         fabric.call(Command::PortAdd(port.clone()))?;
     }
-    for link in links {
+    for link in specs {
         if stops() {
             return Ok(());
         }
-        fabric.call(Command::LinkKeep(Box::new(link)))?;
+        ask(fabric, links::Keep(Box::new(link)))?;
     }
     for route in &config.routes {
-        fabric.call(Command::RouteAdd(route.clone()))?;
+        ask(fabric, routes::Add(route.clone()))?;
     }
     Ok(())
 }
@@ -95,9 +104,9 @@ pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
 }
 
 fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
-    if let Ok(Answer::Links(links)) = fabric.call(Command::LinkList) {
-        for link in links {
-            if let Err(error) = fabric.call(Command::LinkDel(link.spec.name.clone())) {
+    if let Ok(all) = ask(fabric, links::List) {
+        for link in all {
+            if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
                 log::warn!(link:% = link.spec.name, error:% = error; "link not closed");
             }
         }

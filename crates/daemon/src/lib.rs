@@ -23,5 +23,6 @@ pub mod places;
 pub mod plan;
 pub mod refusals;
 pub mod sandbox;
+pub mod services;
 pub mod stop;
 pub mod vnet;

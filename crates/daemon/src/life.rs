@@ -11,12 +11,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_model::{Command, Kind};
+use causeway_model::Kind;
+use causeway_model::commands::links;
 
 use crate::accounts::group_id;
 use crate::api::{self, About};
 use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
-use crate::fabric::{Fabric, SocketOwner, apply, close_all, close_all_but_held, has_held_guests};
+use crate::fabric::{
+    Fabric, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
+};
 use crate::hold::{Holding, Starter};
 use crate::http::server::{Handler, Server};
 use crate::instance::{Control, make_dir};
@@ -276,7 +279,7 @@ fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
             log::info!(
                 "SIGHUP: keys and certificates of links are read again; change what is served with causeway apply"
             );
-            if let Err(error) = fabric.call(Command::LinkReload) {
+            if let Err(error) = ask(fabric, links::Reload) {
                 log::warn!(error:% = error; "keys and certificates were not read again");
             }
             continue;

@@ -12,12 +12,9 @@ use causeway_daemon::hold::Starter;
 use causeway_daemon::life::{Daemon, StartError, make_dirs};
 use causeway_daemon::logger;
 use causeway_daemon::sandbox::Sandbox;
-use causeway_ethernet::Ethernet;
-use causeway_fabric::{Fabric, Maker, Options};
-use causeway_link::io::service::Links;
+use causeway_daemon::services::SERVICES;
 use causeway_model::port::KINDS;
-use causeway_mx::Messages;
-use causeway_socket::Socket;
+use causeway_fabric::{Fabric, Options};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
@@ -88,13 +85,7 @@ fn serve(
     causeway_link::io::names::start();
     let options = config.daemon.dispatch.clone();
     let daemon = Daemon::claim(config, &KINDS)?;
-    let services: [Maker; 4] = [
-        || Box::new(Ethernet::new()),
-        || Box::new(Socket::new()),
-        || Box::new(Links::new()),
-        || Box::new(Messages::new()),
-    ];
-    let fabric = start_fabric(services, options, sandbox)?;
+    let fabric = start_fabric(options, sandbox)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
         let served = daemon.serve(Arc::new(handle.clone()), keep, starter);
@@ -108,16 +99,12 @@ fn serve(
 
 /// Starts the dispatchers. A thread that starts another one hands its restrictions on, so a thread
 /// of its own takes on those of dispatchers and starts them.
-fn start_fabric(
-    services: [Maker; 4],
-    options: Options,
-    sandbox: Option<Sandbox>,
-) -> Result<Fabric, StartError> {
+fn start_fabric(options: Options, sandbox: Option<Sandbox>) -> Result<Fabric, StartError> {
     let start = move || -> Result<Fabric, StartError> {
         if let Some(sandbox) = sandbox {
             sandbox.enter_dispatcher()?;
         }
-        Ok(Fabric::start(&services, options)?)
+        Ok(Fabric::start(SERVICES, options)?)
     };
     let started = thread::Builder::new().name("start".into()).spawn(start)?;
     started.join().map_err(|_| "the thread that starts the dispatchers failed")?

@@ -4,6 +4,8 @@
 
 #[path = "house/floors.rs"]
 mod floors;
+#[path = "house/open.rs"]
+mod open;
 #[path = "house/source.rs"]
 mod source;
 
@@ -85,6 +87,13 @@ fn every_unsafe_block_says_why_it_is_safe() {
     let blocks: usize = all.iter().map(|(_, text)| source::blocks(text).count()).sum();
     assert!(blocks > 20, "the blocks of the tree are found: {blocks}");
     assert_none(all.iter().flat_map(|(name, text)| source::unexplained(name, text)).collect());
+}
+
+#[test]
+fn the_fabric_names_no_type_of_a_single_service() {
+    let all = sources();
+    let faults = all.iter().flat_map(|(name, text)| open::faults(name, &source::code(text)));
+    assert_none(faults.collect());
 }
 
 #[test]

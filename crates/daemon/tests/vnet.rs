@@ -7,14 +7,14 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_daemon::fabric::Fabric as _;
+use causeway_daemon::fabric::ask;
 use causeway_daemon::limits::{
     VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::server::{Patience, Server};
 use causeway_daemon::vnet::session::{House, Session};
-use causeway_model::{Answer, Command};
+use causeway_model::commands::{links, routes};
 use causeway_model::{LinkKind, RouteEnd};
 use common::{model::Model, send, serve};
 use serde_json::json;
@@ -140,12 +140,12 @@ fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
     assert_eq!(ok("HELLO s3cret 0.9 LIST ROUTES").lines().count(), 6);
     ok("DONE");
     assert_eq!(client.rest(), "");
-    let Answer::Links(links) = model.call(Command::LinkList).unwrap() else { panic!() };
+    let links = ask(&*model, links::List).unwrap();
     let names: Vec<&str> = links.iter().map(|l| l.spec.name.as_str()).collect();
     assert_eq!(names, ["10.0.0.2", "10.0.0.9", "red-l"]);
     let LinkKind::Vnet(udp) = &links[0].spec.kind else { panic!("another kind") };
     assert_eq!((udp.remote, udp.local.port()), ("10.0.0.2:9000".parse().unwrap(), 9000));
-    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    let routes = ask(&*model, routes::List).unwrap();
     assert_eq!(routes[0].spec.from, Some(RouteEnd::Interface("vm1".parse().unwrap())));
 }
 
@@ -162,7 +162,7 @@ fn the_local_network_is_a_destination_by_its_interface() {
     assert!(answer.starts_with("OK"), "{answer}");
     let refused = client.ask("ADD any any INTERFACE eth1 ANY");
     assert!(refused.contains("no port and no raw link"), "{refused}");
-    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    let routes = ask(&*model, routes::List).unwrap();
     let [route] = &routes[..] else { panic!("{routes:?}") };
     assert_eq!(route.spec.to, RouteEnd::Edge("lan".parse().unwrap()));
     assert_eq!(
@@ -172,13 +172,13 @@ fn the_local_network_is_a_destination_by_its_interface() {
     );
     let answer = client.ask("DELETEROUTE any not-02:00:00:00:00:01 INTERFACE eth0 INTERFACE vm1");
     assert!(answer.starts_with("OK"), "{answer}");
-    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    let routes = ask(&*model, routes::List).unwrap();
     assert!(routes.is_empty(), "{routes:?}");
 }
 
 /// The links of group blue: where they go.
 fn links(model: &Model) -> Vec<(String, String)> {
-    let Answer::Links(links) = model.call(Command::LinkList).unwrap() else { panic!() };
+    let links = ask(model, links::List).unwrap();
     let blue = links.into_iter().filter(|l| l.spec.group.as_str() == "blue");
     let end = |kind: &LinkKind| match kind {
         LinkKind::Vnet(udp) => udp.remote.to_string(),
@@ -449,7 +449,7 @@ fn a_file_is_checked_wholly_before_anything_changes() {
     }
     assert_eq!(file(&model, good, false).0, 200);
     assert_eq!(model.changes(), before + 4);
-    let Answer::Routes(routes) = model.call(Command::RouteList).unwrap() else { panic!() };
+    let routes = ask(&*model, routes::List).unwrap();
     assert_eq!(routes.len(), 1);
     model.fail_after(1);
     let (status, value) = file(&model, "ADD 10.0.0.8 1\nADD 10.0.0.9 1\nADD 10.0.0.10 1", false);

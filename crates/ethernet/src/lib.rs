@@ -6,7 +6,9 @@
 //!
 //! The parts that decide are plain functions and tables over private bytes: [`table`] knows
 //! who is where, [`offload`] what is to be done with a frame that its receiver does not take
-//! as it is, [`features`] what a port offers, [`counters`] what happened.
+//! as it is, [`features`] what a port offers, [`counters`] what happened. The routes, captures and
+//! traffic matrices of all groups are configured through one controller (`control`), which asks the
+//! shards (`request`).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -22,6 +24,8 @@
 
 mod arrive;
 mod backlog;
+mod capture;
+mod control;
 pub mod counters;
 mod deliver;
 mod depart;
@@ -38,6 +42,7 @@ mod offer;
 pub mod offload;
 mod port;
 mod refused;
+mod request;
 mod resume;
 pub mod route;
 mod run;
@@ -51,3 +56,15 @@ pub mod traffic;
 mod uplink;
 
 pub use service::Ethernet;
+
+use causeway_fabric::Registration;
+use causeway_fabric::carrier::FORWARDS_FRAMES;
+
+/// The kinds of ports of the service.
+const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::NET];
+
+/// Adds the service to a fabric.
+pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Ethernet::new()))
+    .with_kinds(KINDS)
+    .with_controller(|| Box::<control::EthernetController>::default())
+    .with_capabilities(&[FORWARDS_FRAMES]);

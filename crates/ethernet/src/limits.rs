@@ -68,6 +68,14 @@ pub const LEARNT_PER_PEER_MAX: usize = 16_384;
 pub const LEARNT_FAR_MAX: usize = 65_536;
 /// Most captures of one group at a time.
 pub const CAPTURES_MAX: usize = 16;
+/// Most captures of all groups, among them those that ended and can be fetched from.
+pub const RECORDINGS_MAX: usize = 64;
+/// Time after the last fetch at which a capture ends; 30 s.
+pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Bytes of a capture that one fetch returns at most; 1 MiB.
+pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
+/// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
+pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
 
 /// Frames for many that are remembered of each way in: 40 KiB for a peer that sends so many.
 pub const FLOODS_PER_PLACE: usize = 1_024;

@@ -5,27 +5,30 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::capture::Recording;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Membership, Message};
+use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::orders::{FRAMES, Order, Outcome};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
-use causeway_model::CaptureSpec;
-use causeway_model::port::NET;
-use causeway_model::{CommandError, TraceQuery, TraceView};
+use causeway_model::{CaptureSpec, Name, RouteSpec, RouteView, TrafficView};
+use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
 use causeway_ring::Chain;
 
 use crate::arrive::INBOX;
 use crate::backlog::Held;
+use crate::capture::Recording;
 use crate::deliver::Scratch;
 use crate::features;
 use crate::job::Taken;
 use crate::late::Late;
 use crate::limits::CAPTURES_MAX;
 use crate::port::{Directory, NetPort, receive_queue, transmits};
+use crate::request::{AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes};
 use crate::run::Runs;
+
+/// The name by which operators know the service.
+pub(crate) const NAME: &str = "net";
 
 /// Carries frames between the net ports of a group.
 #[derive(Debug, Default)]
@@ -148,6 +151,29 @@ impl Ethernet {
         self.directory.taps = taps;
     }
 
+    fn set_routes(&mut self, SetRoutes { routes, forwarding, kind }: SetRoutes) {
+        self.directory.kind = kind;
+        let mut all = std::mem::take(&mut self.directory.routes);
+        all.replace(routes, forwarding, |end| self.directory.end(end));
+        self.directory.routes = all;
+        self.directory.table.touch();
+    }
+
+    fn add_route(&mut self, number: u64, spec: RouteSpec) -> RouteView {
+        let mut all = std::mem::take(&mut self.directory.routes);
+        let view = all.add(number, spec, |end| self.directory.end(end));
+        self.directory.routes = all;
+        self.directory.table.touch();
+        view
+    }
+
+    fn traffic(&mut self, now_ns: u64, group: Name) -> TrafficView {
+        let mut traffic = std::mem::take(&mut self.directory.traffic);
+        let view = traffic.view(group, now_ns, |place| self.directory.name(place));
+        self.directory.traffic = traffic;
+        view
+    }
+
     /// Has frames that pass a port or a link copied.
     fn capture(&mut self, now_ns: u64, spec: CaptureSpec) -> Result<Recording, CommandError> {
         let absent = || CommandError::NotFound { what: "port or link", name: spec.at.to_string() };
@@ -162,14 +188,6 @@ impl Ethernet {
 }
 
 impl Service for Ethernet {
-    fn name(&self) -> &'static str {
-        FRAMES
-    }
-
-    fn serves(&self, spec: &PortSpec) -> bool {
-        *spec.kind.kind() == NET
-    }
-
     fn model(&self, spec: &PortSpec) -> Model {
         let Some(net) = spec.kind.get::<NetSpec>() else { return Model::new(0, 0, Vec::new()) };
         let queues = receive_queue(usize::from(net.queue_pairs));
@@ -240,45 +258,28 @@ impl Service for Ethernet {
         self.directory.uplinks.flush();
     }
 
-    fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
-        match order {
-            Order::Inbox => self.inbox(cx).map(Outcome::Inbox),
-            Order::Join(member) => self.join(member).map(|()| Outcome::Done),
-            Order::Leave(id) => {
+    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|OpenInbox| self.inbox(cx))
+            .on(|Join(member)| self.join(member))
+            .on(|Leave(id)| {
                 self.leave(cx.now_ns, id);
-                Ok(Outcome::Done)
-            }
-            Order::Routes(routes, forwarding, kind) => {
-                self.directory.kind = kind;
-                let mut all = std::mem::take(&mut self.directory.routes);
-                all.replace(routes, forwarding, |end| self.directory.end(end));
-                self.directory.routes = all;
+                Ok(())
+            })
+            .on(|ReadDrops(id)| Ok(self.directory.uplinks.drops(id)))
+            .on(|request| {
+                self.set_routes(request);
+                Ok(())
+            })
+            .on(|AddRoute(number, spec)| Ok(self.add_route(number, spec)))
+            .on(|DeleteRoute(number)| {
+                self.directory.routes.remove(number);
                 self.directory.table.touch();
-                Ok(Outcome::Done)
-            }
-            Order::RouteAdd(index, spec) => {
-                let mut all = std::mem::take(&mut self.directory.routes);
-                let view = all.add(index, spec, |end| self.directory.end(end));
-                self.directory.routes = all;
-                self.directory.table.touch();
-                Ok(Outcome::Routes(vec![view]))
-            }
-            Order::RouteDel(index) => {
-                self.directory.routes.remove(index);
-                self.directory.table.touch();
-                Ok(Outcome::Done)
-            }
-            Order::RouteViews => Ok(Outcome::Routes(self.directory.routes.views())),
-            Order::Traffic(group) => {
-                let mut traffic = std::mem::take(&mut self.directory.traffic);
-                let view = traffic.view(group, cx.now_ns, |place| self.directory.name(place));
-                self.directory.traffic = traffic;
-                Ok(Outcome::Traffic(view))
-            }
-            Order::LinkDrops(id) => Ok(Outcome::LinkDrops(self.directory.uplinks.drops(id))),
-            Order::Capture(spec) => self.capture(cx.now_ns, spec).map(Outcome::Recording),
-            other => Err(CommandError::Invalid(format!("ports do not know {other:?}"))),
-        }
+                Ok(())
+            })
+            .on(|ListRoutes| Ok(self.directory.routes.views()))
+            .on(|ReadTraffic(group)| Ok(self.traffic(cx.now_ns, group)))
+            .on(|BeginCapture(spec)| self.capture(cx.now_ns, spec))
     }
 
     fn deadline_ns(&self) -> Option<u64> {

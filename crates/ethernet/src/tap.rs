@@ -3,11 +3,11 @@
 //! # Budget
 //! While nobody looks: one comparison a run of frames.
 
-use causeway_fabric::capture::{Recording, matches};
 use causeway_model::CaptureSpec;
 use causeway_model::RouteEnd;
 use causeway_wire::pcapng::Direction;
 
+use crate::capture::{Recording, matches};
 use crate::job::Taken;
 use crate::limits::{CAPTURES_MAX, FRAME_BYTES_MAX};
 use crate::route::Place;

@@ -5,7 +5,6 @@ mod common;
 use std::sync::mpsc::channel;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::Ethernet;
 use causeway_ethernet::limits::TURNS_OUT;
 use causeway_fabric::{Handle, Pacing, Turned};
 use causeway_model::PollPolicy;
@@ -65,7 +64,7 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
     // Polled, so that each turn serves each queue once.
     let spin_ns = 60_000_000_000;
     let pacing = Pacing { policy: PollPolicy::VmmDriven, spin_ns, ..Pacing::default() };
-    let mut turned = Turned::new(&[|| Box::new(Ethernet::new())], pacing).unwrap();
+    let mut turned = Turned::new(&[causeway_ethernet::SERVICE], pacing).unwrap();
     let handle = turned.handle();
     let group = handle.clone();
     ask(&mut turned, move || {

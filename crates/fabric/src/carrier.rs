@@ -4,6 +4,7 @@
 //! itself. What came by a link is brought to the service's shard in [`Arrivals`] through a
 //! [`crate::mailbox`].
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,8 @@ use causeway_memory::{Cursor, Map};
 use causeway_wire::virtio_net::Offload;
 
 use crate::mailbox::Sender;
-use causeway_model::{Mac, Name};
+use crate::registration::Capability;
+use causeway_model::{Ask, Mac, Name};
 
 /// Names a link for as long as it exists; never reused for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -228,6 +230,63 @@ pub struct Membership {
     pub notices: Option<Sender<Notice>>,
     /// The way out.
     pub carrier: Box<dyn Carrier>,
+}
+
+/// Shards of the service forward frames between ports and links: they answer [`OpenInbox`], [`Join`],
+/// [`Leave`] and [`ReadDrops`].
+pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
+
+/// Asks a shard that forwards frames where links put what they receive.
+#[derive(Debug)]
+pub struct OpenInbox;
+
+impl Ask for OpenInbox {
+    type Answer = Sender<Message>;
+}
+
+/// Has a shard that forwards frames use a link.
+#[derive(Debug)]
+pub struct Join(pub Membership);
+
+impl Ask for Join {
+    type Answer = ();
+}
+
+/// Has a shard that forwards frames use a link no more.
+#[derive(Debug)]
+pub struct Leave(pub LinkId);
+
+impl Ask for Leave {
+    type Answer = ();
+}
+
+/// Reads how many frames that one link, or each, brought were dropped by the shard, by reason.
+#[derive(Debug)]
+pub struct ReadDrops(pub Option<LinkId>);
+
+impl Ask for ReadDrops {
+    type Answer = Vec<(LinkId, BTreeMap<String, u64>)>;
+}
+
+/// Asks a controller whether a link of this name is its own, and for the group of the link.
+#[derive(Debug, Clone)]
+pub struct FindLink(pub Name);
+
+impl Ask for FindLink {
+    type Answer = Option<Name>;
+}
+
+/// Tells a controller that a link was deleted.
+#[derive(Debug, Clone)]
+pub struct LinkDeleted {
+    /// Its name.
+    pub name: Name,
+    /// Its group.
+    pub group: Name,
+}
+
+impl Ask for LinkDeleted {
+    type Answer = ();
 }
 
 /// Buffers that are used again.

@@ -28,14 +28,6 @@ use crate::shard::Turn;
 use crate::share::{Scheduler, Share};
 use crate::watch::{Event, Poller, Token, Watch, When};
 use causeway_model::CommandError;
-use causeway_model::Name;
-
-/// Names a shard in the process.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub group: Name,
-    pub service: &'static str,
-}
 
 /// Something to be done by the thread that owns the shards.
 type Order = Box<dyn FnOnce(&mut Roster) + Send>;

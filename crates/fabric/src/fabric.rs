@@ -9,15 +9,12 @@ use std::time::{Duration, Instant};
 use causeway_ring::Rescue;
 
 use crate::dispatcher::{Dispatcher, Worker};
-use crate::limits::{BALANCE_MS, CAPTURE_LOOK};
+use crate::limits::{BALANCE_MS, CONTROL_TICK};
 use crate::pace::Pacing;
+use crate::registration::Registration;
 use crate::registry::Registry;
-use crate::service::Service;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
-use causeway_model::{Answer, Command, CommandError};
-
-/// Makes a service without ports: each shard has its own.
-pub type Maker = fn() -> Box<dyn Service>;
+use causeway_model::{Answer, Ask, Command, CommandError};
 
 /// How to dispatch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,30 +52,37 @@ impl Handle {
     /// # Errors
     /// See [`CommandError`].
     pub fn call(&self, command: Command) -> Result<Answer, CommandError> {
-        let begins = matches!(command, Command::CaptureBegin(_));
         let mut registry = self.registry();
         let answer = registry.execute(command);
-        if begins && registry.begin_watch() && self.watch_captures().is_err() {
-            // They end with the next command about captures.
-            registry.end_watch();
+        if registry.begin_ticks() && self.start_ticks().is_err() {
+            // The next command tries again.
+            registry.end_ticks();
         }
         answer
     }
 
-    /// Sees to it that captures end that nobody fetches from, though nobody says anything.
-    fn watch_captures(&self) -> io::Result<()> {
+    /// Carries out a command of a service, and waits for its answer.
+    ///
+    /// # Errors
+    /// See [`CommandError`]; also if no registered service knows the command.
+    pub fn ask<T: Ask>(&self, request: T) -> Result<T::Answer, CommandError> {
+        self.call(Command::service(request))?.to_service::<T>()
+    }
+
+    /// Starts a thread that calls the controllers' ticks while one needs them.
+    fn start_ticks(&self) -> io::Result<()> {
         let inner = Arc::downgrade(&self.0);
-        let watch = move || {
+        let ticks = move || {
             loop {
-                thread::sleep(CAPTURE_LOOK);
+                thread::sleep(CONTROL_TICK);
                 let Some(inner) = inner.upgrade() else { return };
                 let handle = Handle(inner);
-                if !handle.registry().watch() || handle.is_stopped() {
+                if !handle.registry().tick() || handle.is_stopped() {
                     return;
                 }
             }
         };
-        thread::Builder::new().name("captures".into()).spawn(watch).map(drop)
+        thread::Builder::new().name("control-tick".into()).spawn(ticks).map(drop)
     }
 
     /// Has every dispatcher close its ports and end.
@@ -104,7 +108,7 @@ impl Fabric {
     ///
     /// # Errors
     /// The host refuses a thread or a descriptor.
-    pub fn start(services: &[Maker], options: Options) -> io::Result<Self> {
+    pub fn start(services: &[Registration], options: Options) -> io::Result<Self> {
         crate::charged::watch()?;
         let (handle, made) = make(services, options)?;
         let count = made.len();
@@ -162,7 +166,7 @@ impl Drop for Fabric {
 }
 
 /// Makes dispatchers that do not run yet, and what reaches them.
-fn make(services: &[Maker], options: Options) -> io::Result<(Handle, Vec<Dispatcher>)> {
+fn make(services: &[Registration], options: Options) -> io::Result<(Handle, Vec<Dispatcher>)> {
     let Options { dispatchers, cpus, mut pacing } = options;
     pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
     let start = Instant::now();
@@ -193,7 +197,7 @@ impl Turned {
     ///
     /// # Errors
     /// The host refuses a descriptor.
-    pub fn new(services: &[Maker], pacing: Pacing) -> io::Result<Self> {
+    pub fn new(services: &[Registration], pacing: Pacing) -> io::Result<Self> {
         let (handle, made) = make(services, Options { pacing, ..Options::default() })?;
         let none = || io::Error::other("no dispatcher was made");
         let mut dispatcher = made.into_iter().next().ok_or_else(none)?;

@@ -1,9 +1,10 @@
 //! Ports, groups, and the dispatch loop that drives them.
 //!
-//! The fabric knows who is attached ([`port`]), what the operator asked for ([`spec`]), which
-//! thread serves whom ([`mod@fabric`], [`shard`]) and when each ring is looked at ([`pace`]). What
-//! a frame or a packet *means* is the business of the services above, which plug in by
-//! [`service::Service`].
+//! The fabric knows the ports ([`port`]), the thread that serves each shard ([`mod@fabric`],
+//! [`shard`]), and when each ring is polled ([`pace`]). It knows no service: a service registers
+//! itself ([`registration`]) with the part that each shard has ([`service::Service`]) and the part
+//! that answers the operator's commands ([`controller::Controller`]). Services ask each other and
+//! their own shards typed requests ([`causeway_model::Ask`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -18,9 +19,9 @@
 
 mod balance;
 mod bell;
-pub mod capture;
 pub mod carrier;
 mod charged;
+pub mod controller;
 mod dispatcher;
 pub mod fabric;
 mod footprint;
@@ -31,10 +32,10 @@ mod listen;
 mod load;
 mod loglimit;
 pub mod mailbox;
-pub mod orders;
 pub mod pace;
 pub mod port;
 pub mod rate;
+pub mod registration;
 mod registry;
 pub mod room;
 mod roster;
@@ -48,12 +49,15 @@ pub mod udp;
 pub mod wakes;
 mod watch;
 
-pub use fabric::{Fabric, Handle, Maker, Options, Turned};
+pub use controller::{Controller, NoCommands, Object};
+pub use fabric::{Fabric, Handle, Options, Turned};
 pub use loglimit::LogLimit;
 pub use pace::Pacing;
 pub use port::{GroupId, Port, PortId, Ports};
+pub use registration::{Capability, Maker, Registration};
+pub use registry::Control;
 pub use rules::{End, Rules};
 pub use service::{Context, Progress, Served, Service, ServiceWatch};
-pub use shard::Shard;
+pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};
 pub use wakes::Wakes;

@@ -108,16 +108,8 @@ pub const ARRIVALS_WAITING_MAX: usize = 256;
 pub const NOTICES_WAITING_MAX: usize = 65_536;
 /// How many links a frame may cross.
 pub const HOPS_MAX: u8 = 8;
-/// Most captures at a time, those that ended and that somebody may yet fetch from among them.
-pub const CAPTURES_MAX: usize = 64;
-/// How long a capture goes on that nobody fetches from; 30 s.
-pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
-/// How often it is looked for such.
-pub const CAPTURE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
-/// Bytes of a capture that are fetched at a time; 1 MiB.
-pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
-/// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
-pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
+/// Time between ticks of the controllers while one needs them; 1 s.
+pub const CONTROL_TICK: std::time::Duration = std::time::Duration::from_secs(1);
 /// Datagrams that are given to the kernel in one call (UDP_MAX_SEGMENTS of every Linux with UDP GSO).
 pub const UDP_BATCH_MAX: usize = 64;
 /// Calls that receive from one socket, before others have their turn.

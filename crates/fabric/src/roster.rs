@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bell::{self, Home};
-use crate::dispatcher::Key;
 use crate::load::{Load, Meter};
 use crate::schedule::{GroupTurn, Schedule};
-use crate::shard::{Shard, Turn};
+use crate::shard::{Shard, ShardKey, Turn};
 use crate::share::Share;
 use crate::slice::Slice;
 use crate::watch::{Poller, Token, Watch, When};
@@ -17,7 +16,7 @@ use crate::watch::{Poller, Token, Watch, When};
 /// A shard and its state in this dispatcher.
 #[derive(Debug)]
 struct Seat {
-    key: Key,
+    key: ShardKey,
     shard: Box<Shard>,
     serial: u32,
     watch: Watch,
@@ -114,12 +113,17 @@ impl Roster {
         Some(seat)
     }
 
-    fn find(&self, key: &Key) -> Option<usize> {
+    fn find(&self, key: &ShardKey) -> Option<usize> {
         self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
 
     /// Takes a new shard in.
-    pub(crate) fn adopt(&mut self, key: Key, shard: Box<Shard>, load: Arc<Load>) -> io::Result<()> {
+    pub(crate) fn adopt(
+        &mut self,
+        key: ShardKey,
+        shard: Box<Shard>,
+        load: Arc<Load>,
+    ) -> io::Result<()> {
         let (index, token) = self.vacancy()?;
         let watch = self.poller.watch(shard.events(), token, When::Readable)?;
         self.sit(index, key, Parted { shard, watch, load });
@@ -129,7 +133,7 @@ impl Roster {
     /// Takes a shard in that another dispatcher has given away, or gives it back.
     pub(crate) fn adopt_again(
         &mut self,
-        key: Key,
+        key: ShardKey,
         mut parted: Parted,
     ) -> Result<(), (Parted, io::Error)> {
         let moved = self.vacancy().and_then(|(index, token)| {
@@ -152,7 +156,7 @@ impl Roster {
         Ok((index, Token::Shard { slot, serial: self.serial }))
     }
 
-    fn sit(&mut self, index: usize, key: Key, parted: Parted) {
+    fn sit(&mut self, index: usize, key: ShardKey, parted: Parted) {
         let Parted { shard, watch, load } = parted;
         // A vacancy has one.
         let slot = u16::try_from(index).unwrap_or(u16::MAX);
@@ -184,7 +188,7 @@ impl Roster {
     }
 
     /// Gives a shard away.
-    pub(crate) fn release(&mut self, key: &Key) -> Option<Parted> {
+    pub(crate) fn release(&mut self, key: &ShardKey) -> Option<Parted> {
         // A bell that was rung here is not heard elsewhere.
         self.hear();
         let index = self.find(key)?;
@@ -199,7 +203,11 @@ impl Roster {
     }
 
     /// Calls `call` with one shard.
-    pub(crate) fn with<R>(&mut self, key: &Key, call: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+    pub(crate) fn with<R>(
+        &mut self,
+        key: &ShardKey,
+        call: impl FnOnce(&mut Shard) -> R,
+    ) -> Option<R> {
         let index = self.find(key)?;
         let seat = self.seat(index)?;
         let result = call(&mut seat.shard);
@@ -208,7 +216,7 @@ impl Roster {
     }
 
     /// Every shard.
-    pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&Key, &mut Shard)> {
+    pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&ShardKey, &mut Shard)> {
         self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
     }
 

@@ -9,7 +9,6 @@ use causeway_memory::inlet::Incoming;
 
 use crate::bell::Bell;
 use crate::mailbox::{Mailbox, Sender, with_bell};
-use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
@@ -17,7 +16,7 @@ use crate::shard::sources::Sources;
 use crate::slice::Slice;
 use crate::watch::{Poller, Token, Watch, When};
 use causeway_model::PortSpec;
-use causeway_model::{CommandError, TraceQuery, TraceView};
+use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
 
 /// What serving a queue came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +43,6 @@ pub struct Served {
 ///
 /// Each shard has its own, and one thread at a time calls it. None may block.
 pub trait Service: Send + std::fmt::Debug {
-    /// What operators call it: the kind of its ports.
-    fn name(&self) -> &'static str;
-
-    /// Whether ports of this kind are its own.
-    fn serves(&self, spec: &PortSpec) -> bool;
-
     /// The device that such a port shows.
     fn model(&self, spec: &PortSpec) -> Model;
 
@@ -108,12 +101,11 @@ pub trait Service: Send + std::fmt::Debug {
     /// A turn is over. What goes better together, out of several queues, is sent now.
     fn turned(&mut self) {}
 
-    /// Carries out what is not about ports.
+    /// Answers a request of a controller.
     ///
-    /// # Errors
-    /// It is not this service's, or refused.
-    fn order(&mut self, _cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
-        Err(CommandError::Invalid(format!("no service for {order:?}")))
+    /// A request of a type that the service does not know is given back unanswered.
+    fn ask(&mut self, _cx: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request)
     }
 
     /// When [`Self::tick`] wants to be called next, in nanoseconds of [`Context::now_ns`].

@@ -63,6 +63,7 @@ pub mod unpack;
 
 pub use event::{Event, What};
 pub use hub::Hub;
+pub use io::SERVICE;
 pub use moment::{Entropy, Moment};
 pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};

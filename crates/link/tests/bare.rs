@@ -3,7 +3,8 @@
 mod hosts;
 
 use causeway_model::LinkKind;
-use causeway_model::{Command, LinkState};
+use causeway_model::LinkState;
+use causeway_model::commands::links;
 use hosts::{Host, bare, exchange, frame, is_silent, mac, name, receive, send, unicast, wait};
 
 /// Joins group `red` of two hosts.
@@ -39,7 +40,7 @@ fn crosses(kind: fn(causeway_model::UdpSpec) -> LinkKind, port: u16) {
         let counted = || host.link_counter(link, counter) == count;
         wait(counted, || format!("{:?}", host.link_view(link)));
     }
-    a.call(Command::LinkDel(name("to-b")));
+    a.ask(links::Delete(name("to-b")));
     send(&mut one, &unicast(1, 2, 60));
     let dropped = || a.view("p1").counters["drop_unknown_destination_total"];
     wait(|| dropped() == 1, || format!("{:?}", a.view("p1").counters));

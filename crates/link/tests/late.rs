@@ -5,14 +5,16 @@ mod hosts;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 
+use causeway_fabric::Registration;
 use causeway_link::io::service::Links;
+use causeway_model::LinkState;
+use causeway_model::commands::links;
 use causeway_model::keys::PrivateKey;
-use causeway_model::{Command, LinkState};
 use causeway_model::{LinkKind, LinkSpec, TunnelSpec};
 use hosts::{Host, bare, receive, send, spec, unicast, wait, wait_state};
 
 fn keep(host: &Host, spec: LinkSpec) {
-    host.call(Command::LinkKeep(Box::new(spec)));
+    host.ask(links::Keep(Box::new(spec)));
 }
 
 fn reason(host: &Host, link: &str) -> String {
@@ -96,7 +98,10 @@ fn resolve(host: &str, _port: u16) -> Result<Vec<SocketAddr>, String> {
 
 #[test]
 fn names_are_resolved_when_they_can_be_and_followed_to_other_addresses() {
-    let a = Host::with_links(|| Box::new(Links::with_resolver(resolve)));
+    let a = Host::with_links(Registration {
+        make: || Box::new(Links::with_resolver(resolve)),
+        ..causeway_link::SERVICE
+    });
     let b = Host::new();
     std::fs::write(a.path("key"), key(53).to_text().as_str()).unwrap();
     std::fs::write(b.path("key"), key(54).to_text().as_str()).unwrap();
@@ -115,7 +120,7 @@ fn names_are_resolved_when_they_can_be_and_followed_to_other_addresses() {
     wait_state(&a, "bare", LinkState::Open);
     assert_eq!(a.link_view("bare").spec.remote(), Some(y.parse().unwrap()));
     // The peer moves, and the name with it.
-    b.call(Command::LinkDel("tunnel".parse().unwrap()));
+    b.ask(links::Delete("tunnel".parse().unwrap()));
     wait_state(&a, "tunnel", LinkState::Down);
     let mut moved = tunnel(&b, z, "127.0.0.58:9", 54, 53);
     moved.metric = 7;

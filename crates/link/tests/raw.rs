@@ -5,7 +5,8 @@ mod hosts;
 
 use std::process::Command as Process;
 
-use causeway_model::{Answer, Command, LinkState};
+use causeway_model::commands::{links, routes};
+use causeway_model::{Command, LinkState};
 use causeway_model::{Forwarding, GroupKind, GroupSpec};
 use causeway_model::{LinkKind, LinkSpec, MacMatch, RawSpec, RouteEnd, RouteSpec};
 use hosts::{
@@ -138,8 +139,8 @@ fn link_local() {
     wait_counter(&a, "lan", "drop_mac_control_total", 1);
     assert!(is_silent(&mut two));
     assert_eq!(a.link_counter("lan", "transmit_packets_total"), 1, "the one of before");
-    a.call(Command::LinkDel(name("lan")));
-    b.call(Command::LinkDel(name("lan")));
+    a.ask(links::Delete(name("lan")));
+    b.ask(links::Delete(name("lan")));
     // A wire.
     let (mut three, mut four) = (a.port(3, "lab"), b.port(4, "lab"));
     a.link(raw("wire", "lab", "near")).unwrap();
@@ -177,10 +178,7 @@ fn by_route() {
     let route = |to, from| {
         let any = MacMatch::Any;
         let spec = RouteSpec { group: name("strict"), source: any, destination: any, to, from };
-        match a.call(Command::RouteAdd(spec)) {
-            Answer::Route(view) => view.index,
-            other => panic!("{other:?}"),
-        }
+        a.ask(routes::Add(spec)).index
     };
     let (lan, port) = (RouteEnd::Edge(name("lan")), RouteEnd::Interface(name("p1")));
     let out = route(lan.clone(), Some(port.clone()));
@@ -192,7 +190,7 @@ fn by_route() {
     // Of what is on the local network only what is for a port of ours is taken.
     send(&mut two, &unicast(2, 9, 60));
     wait_counter(&a, "lan", "socket_drop_not_ours_total", 1);
-    a.call(Command::RouteDel(out));
+    a.ask(routes::Delete(out));
     send(&mut one, &there);
     assert!(is_silent(&mut two) && is_silent(&mut one));
 }
@@ -351,7 +349,7 @@ fn goes_and_comes() {
     back(&a);
     back(&b);
     cross(&mut one, &mut two);
-    a.call(Command::LinkDel(name("lan")));
+    a.ask(links::Delete(name("lan")));
     send(&mut one, &unicast(1, 2, 60));
     let dropped = || a.view("p1").counters["drop_unknown_destination_total"] == 1;
     wait(dropped, || format!("{:?}", a.view("p1").counters));

@@ -4,6 +4,7 @@ mod hosts;
 
 use causeway_model::CaptureSpec;
 use causeway_model::Mac;
+use causeway_model::commands::{captures, links, routes, traffic};
 use causeway_model::{Answer, Command, TraceQuery};
 use causeway_model::{Forwarding, GroupSpec};
 use causeway_model::{LinkKind, MacMatch, RouteEnd, RouteSpec, UdpSpec};
@@ -31,10 +32,7 @@ fn route(
 ) -> u64 {
     let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
     let spec = RouteSpec { group: name("red"), source, destination, to, from };
-    match host.call(Command::RouteAdd(spec)) {
-        Answer::Route(view) => view.index,
-        other => panic!("{other:?}"),
-    }
+    host.ask(routes::Add(spec)).index
 }
 
 fn edge(link: &str) -> RouteEnd {
@@ -42,10 +40,8 @@ fn edge(link: &str) -> RouteEnd {
 }
 
 fn hits(host: &Host, index: u64) -> u64 {
-    match host.call(Command::RouteList) {
-        Answer::Routes(all) => all.iter().find(|view| view.index == index).unwrap().hits_total,
-        other => panic!("{other:?}"),
-    }
+    let all = host.ask(routes::List);
+    all.iter().find(|view| view.index == index).unwrap().hits_total
 }
 
 #[test]
@@ -63,7 +59,7 @@ fn routes_go_before_the_switch_and_copy_where_several_are_best() {
     assert_eq!(receive(&mut two).1, sent);
     assert_eq!(receive(&mut three).1, sent, "a copy, though it is not C's address");
     assert_eq!((hits(&a, first), hits(&a, second)), (1, 1));
-    a.call(Command::RouteDel(second));
+    a.ask(routes::Delete(second));
     let sent = unicast(1, 2, 200);
     send(&mut one, &sent);
     assert_eq!(receive(&mut two).1, sent);
@@ -99,18 +95,18 @@ fn a_group_that_forwards_by_routes_only_drops_the_rest() {
         to: edge("to-b"),
         from: None,
     };
-    a.call(Command::RouteAdd(spec));
+    a.ask(routes::Add(spec));
     let sent = frame([0xff; 6], mac(1), 90);
     send(&mut one, &sent);
     assert_eq!(receive(&mut far).1, sent);
     assert!(is_silent(&mut two), "not even a broadcast");
 }
 
-/// Threads of this process that end captures which nobody fetches from.
+/// Returns the number of threads that call the controllers' ticks, which end idle captures.
 fn watchers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
-    names.filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "captures")).count()
+    names.filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "control-tick")).count()
 }
 
 #[test]
@@ -119,10 +115,7 @@ fn traffic_is_seen_and_frames_are_captured() {
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     let capture = |at: RouteEnd| {
         let spec = CaptureSpec { at, filter: Default::default(), snap: 0, count: 0 };
-        match a.call(Command::CaptureBegin(spec)) {
-            Answer::Capture(view) => view.capture,
-            other => panic!("{other:?}"),
-        }
+        a.ask(captures::Begin(spec)).capture
     };
     let at_port = capture(RouteEnd::Interface(name("p1")));
     let at_link = capture(edge("to-b"));
@@ -138,21 +131,21 @@ fn traffic_is_seen_and_frames_are_captured() {
     }
     assert_eq!(watchers(), 1, "one for all captures");
     for number in [at_port, at_link] {
-        let Answer::Fetched(fetched) = a.call(Command::CaptureFetch(number)) else { panic!() };
+        let fetched = a.ask(captures::Fetch(number));
         assert_eq!((fetched.frames, fetched.dropped, fetched.closed), (10, 0, false));
         // One section, one interface, ten frames; each of their bytes is in the file.
         let holds = |wanted: &[u8]| fetched.bytes.windows(wanted.len()).any(|w| w == wanted);
         assert!(holds(&unicast(1, 2, 104)) && holds(&unicast(2, 1, 204)));
     }
-    a.call(Command::CaptureEnd(at_port));
-    a.call(Command::LinkDel(name("to-b")));
-    let Answer::Fetched(fetched) = a.call(Command::CaptureFetch(at_link)) else { panic!() };
+    a.ask(captures::End(at_port));
+    a.ask(links::Delete(name("to-b")));
+    let fetched = a.ask(captures::Fetch(at_link));
     assert!(fetched.closed, "its link is gone");
     // What nobody said: its source is another's.
     send(&mut one, &unicast(9, 2, 100));
     let refused = || a.view("p1").counters["drop_spoofed_source_total"] == 1;
     wait(refused, || format!("{:?}", a.view("p1")));
-    let Answer::Traffic(view) = a.call(Command::Traffic(name("red"))) else { panic!() };
+    let view = a.ask(traffic::Show(name("red")));
     assert_eq!(view.pairs.len(), 2, "{view:?}");
     let pair = |from: u8, to: u8| {
         let pair =

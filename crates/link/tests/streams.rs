@@ -5,7 +5,8 @@ mod hosts;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use causeway_model::{Command, LinkState};
+use causeway_model::LinkState;
+use causeway_model::commands::links;
 use causeway_model::{LinkKind, LinkSpec, StreamSpec};
 use hosts::{
     Host, LENGTHS, crowd, exchange, frame, mac, name, receive, segment, send, spec, unicast, wait,
@@ -134,7 +135,7 @@ fn a_link_comes_back_when_its_peer_does() {
         send(&mut one, &there);
         assert_eq!(receive(&mut two).1, there);
         assert_eq!(a.link_view("to-b").ups_total, round);
-        b.call(Command::LinkDel(name("to-a")));
+        b.ask(links::Delete(name("to-a")));
         wait_state(&a, "to-b", LinkState::Down);
     }
     send(&mut one, &unicast(1, 2, 60));
@@ -169,10 +170,10 @@ fn links_share_a_listener_and_a_connection_that_answers_is_not_replaced() {
     assert_eq!(receive(&mut two).1, unicast(7, 2, 70));
     assert_eq!(b.link_view("to-a").ups_total, 2);
     // The listener stays for the other link.
-    b.call(Command::LinkDel(name("to-a")));
+    b.ask(links::Delete(name("to-a")));
     assert_eq!(new.read(&mut [0]).unwrap(), 0, "closed");
     assert_eq!(b.link_view("to-c").counters["socket_drop_unknown_peer_total"], 0);
-    b.call(Command::LinkDel(name("to-c")));
+    b.ask(links::Delete(name("to-c")));
     assert!(TcpStream::connect(at(34)).is_err(), "nobody listens any more");
 }
 

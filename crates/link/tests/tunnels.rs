@@ -5,8 +5,9 @@ mod hosts;
 use std::net::SocketAddr;
 
 use causeway_attach::native::NetPort;
+use causeway_model::LinkState;
+use causeway_model::commands::links;
 use causeway_model::keys::PrivateKey;
-use causeway_model::{Command, LinkState};
 use causeway_model::{LinkKind, TunnelSpec, UdpSpec};
 use hosts::{
     Host, LENGTHS, bare, exchange, frame, is_silent, mac, name, receive, segment, send, send_with,
@@ -109,7 +110,7 @@ fn groups_share_a_tunnel_and_nothing_else() {
     assert_eq!(receive(&mut blue2).1, other);
     assert!(is_silent(&mut red2) && is_silent(&mut blue1));
     assert_eq!(a.link_view(&red).counters["handshakes_total"], 1, "one tunnel");
-    a.call(Command::LinkDel(name(&red)));
+    a.ask(links::Delete(name(&red)));
     let again = unicast(3, 4, 90);
     send(&mut blue1, &again);
     assert_eq!(receive(&mut blue2).1, again, "the other group goes on");

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaptureSpec, GroupSpec, LinkSpec, Mac, Name, PortSpec, RouteSpec, RuleSpec};
+use crate::{Ask, GroupSpec, Mac, Name, PortSpec, Request, RuleSpec};
 
-/// One request to the fabric.
-#[derive(Debug, Clone)]
+/// One request to the fabric: about ports, groups, rules and dispatchers, or to a service.
+#[derive(Debug)]
 pub enum Command {
     /// Every port, in order of their names.
     PortList,
@@ -19,7 +19,7 @@ pub enum Command {
     GroupList,
     /// Add a group.
     GroupAdd(GroupSpec),
-    /// Delete a group that has no ports and no links.
+    /// Delete a group that no port and no object of a service is in.
     GroupDel(Name),
     /// The rules in their order.
     RuleList,
@@ -35,51 +35,28 @@ pub enum Command {
         /// Position, from 0.
         index: usize,
     },
-    /// Every link, in order of their names.
-    LinkList,
-    /// One link.
-    LinkShow(Name),
-    /// Add a link. Its group must exist.
-    LinkAdd(Box<LinkSpec>),
-    /// As [`Self::LinkAdd`], but a link that cannot be opened now is kept: it is down, with the
-    /// reason, until opening it works.
-    LinkKeep(Box<LinkSpec>),
-    /// Read keys and certificates of links again, and open at once links that could not be opened.
-    LinkReload,
-    /// Close a link, and delete the routes that name it.
-    LinkDel(Name),
-    /// The routes, newest first.
-    RouteList,
-    /// Add a route. What it names must exist.
-    RouteAdd(RouteSpec),
-    /// Delete the route with this number.
-    RouteDel(u64),
-    /// Who talks to whom in a group.
-    Traffic(Name),
-    /// Begin to copy frames that pass a port or a link.
-    CaptureBegin(CaptureSpec),
-    /// Fetch what a capture has; its number was given when it began. One that is not fetched from
-    /// for [`crate::limits::CAPTURE_IDLE`] ends.
-    CaptureFetch(u64),
-    /// Copy no more frames for a capture; what waits can be fetched.
-    CaptureStop(u64),
-    /// End a capture.
-    CaptureEnd(u64),
     /// Explain where a frame or a connect would go, and why, without sending it.
     Trace(TraceQuery),
-    /// The boards of other hosts that our boards know.
-    PeerList,
     /// The dispatchers, and the shards that each serves.
     DispatcherList,
     /// Have another dispatcher serve a group.
     ShardMove {
         /// The group.
         group: Name,
-        /// `net` or `vsock` for that part of it; all of it if none.
+        /// The name of the service whose part of the group moves; every part if `None`.
         service: Option<String>,
         /// Number of the dispatcher, from 0.
         dispatcher: usize,
     },
+    /// A command of one service ([`crate::commands`]).
+    Service(Request),
+}
+
+impl Command {
+    /// Makes a command of a service's own type.
+    pub fn service<T: Ask>(request: T) -> Self {
+        Self::Service(Request::new(request))
+    }
 }
 
 /// What to explain.
@@ -127,7 +104,7 @@ pub enum CommandError {
     /// There is no such thing.
     #[error("{what} {name:?} does not exist")]
     NotFound {
-        /// `port`, `group`, `rule`, `link` or `route`.
+        /// The kind of object, for example `port`.
         what: &'static str,
         /// What was asked for.
         name: String,

@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod ask;
 mod capture;
 mod command;
+pub mod commands;
 mod date;
 pub mod draft;
 mod error;
@@ -27,6 +29,7 @@ mod traffic_class;
 mod view;
 
 pub use access::{FileMode, SocketAccess, SocketPermissions};
+pub use ask::{Ask, Dispatch, Request, Response};
 pub use capture::{CaptureSpec, Fetched, Filter};
 pub use command::{Command, CommandError, SocketKind, TraceQuery};
 pub use date::date;

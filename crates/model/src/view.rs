@@ -4,11 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Fetched, Forwarding, GroupKind, LinkSpec, Mac, Name, PollMode, PortSpec, RouteSpec, RuleSpec,
+    Ask, CommandError, Forwarding, GroupKind, GroupSpec, LinkSpec, Mac, Name, PollMode, PortSpec,
+    Response, RouteSpec, RuleSpec,
 };
 
-/// The answer to a [`Command`].
-#[derive(Debug, Clone, Serialize)]
+/// The answer to a [`Command`](crate::Command).
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     /// Done, nothing to tell.
@@ -23,25 +24,24 @@ pub enum Answer {
     Rules(Vec<RuleView>),
     /// To `Trace`.
     Trace(TraceView),
-    /// To `LinkList`.
-    Links(Vec<LinkView>),
-    /// To `LinkShow`, `LinkAdd`.
-    Link(Box<LinkView>),
-    /// To `RouteList`.
-    Routes(Vec<RouteView>),
-    /// To `RouteAdd`.
-    Route(Box<RouteView>),
-    /// To `Traffic`.
-    Traffic(TrafficView),
-    /// To `CaptureBegin`: its number.
-    Capture(CaptureView),
-    /// To `CaptureFetch`.
-    #[serde(skip)]
-    Fetched(Fetched),
-    /// To `PeerList`.
-    Peers(Vec<PeerView>),
     /// To `DispatcherList`.
     Dispatchers(Vec<DispatcherView>),
+    /// To `Service`. The caller knows the type, and its JSON form.
+    #[serde(skip)]
+    Service(Response),
+}
+
+impl Answer {
+    /// Returns the answer to the command `T` of a service.
+    ///
+    /// # Errors
+    /// The answer belongs to another command.
+    pub fn to_service<T: Ask>(self) -> Result<T::Answer, CommandError> {
+        match self {
+            Self::Service(response) => response.take::<T>(),
+            other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
+        }
+    }
 }
 
 /// The state of a port's attachment.
@@ -163,7 +163,7 @@ pub struct DispatcherView {
 pub struct ShardView {
     /// The group.
     pub group: Name,
-    /// `net` or `vsock`.
+    /// The name of the service.
     pub service: &'static str,
     /// How many ports.
     pub ports: usize,
@@ -188,6 +188,14 @@ pub struct GroupView {
     pub ports: Vec<Name>,
     /// Its links' names.
     pub links: Vec<Name>,
+}
+
+impl GroupView {
+    /// Shows a group with these ports, before services add their objects.
+    pub fn new(spec: &GroupSpec, ports: Vec<Name>) -> Self {
+        let GroupSpec { ref name, forwarding, weight, kind } = *spec;
+        Self { name: name.clone(), forwarding, weight, kind, ports, links: Vec::new() }
+    }
 }
 
 /// Whether a link carries frames.

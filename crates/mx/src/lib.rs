@@ -25,6 +25,7 @@
 mod asks;
 mod board;
 mod client;
+mod control;
 mod lent;
 pub mod limits;
 mod network;
@@ -33,3 +34,13 @@ mod service;
 mod ways;
 
 pub use service::Messages;
+
+use causeway_fabric::Registration;
+
+/// The kinds of ports of the service.
+const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::MX];
+
+/// Adds the service to a fabric.
+pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Messages::new()))
+    .with_kinds(KINDS)
+    .with_controller(|| Box::new(control::MxController));

@@ -8,19 +8,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
 use causeway_backend::random;
-use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
 use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
 use causeway_message::split::{Address, NicId};
-use causeway_model::CommandError;
-use causeway_model::port::MX;
+use causeway_model::{CommandError, Dispatch, PeerView, Request};
 use causeway_model::{MxSpec, PortSpec};
 use causeway_wire::local::{Ask, Tell};
 use rustix::net::sockopt;
 
 use crate::board::{Board, Endpoint};
 use crate::client::Client;
+use crate::control::Peers;
 use crate::limits::{
     ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, REQUEST_NS, REST_NS,
     UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
@@ -28,6 +27,9 @@ use crate::limits::{
 use crate::network::{By, Locks, Network, Note, Wiring};
 use crate::process;
 use crate::ways::Ways;
+
+/// The name by which operators know the service.
+pub(crate) const NAME: &str = "mx";
 
 /// What a number is watched or served for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,21 +336,26 @@ fn is_work(ask: &Ask) -> bool {
     )
 }
 
+impl Messages {
+    /// Returns the NICs of other hosts that the group's NICs know.
+    fn peers(&self, cx: &Context<'_>) -> Vec<PeerView> {
+        let mut all = Vec::new();
+        for (port, board) in &self.boards {
+            let spec = cx.ports.get(*port).map(|port| &port.spec);
+            let (Some(network), Some(spec)) = (&board.network, spec) else { continue };
+            all.extend(network.peers(cx.now_ns, spec));
+        }
+        all
+    }
+}
+
 impl Service for Messages {
-    fn name(&self) -> &'static str {
-        MESSAGES
-    }
-
-    fn serves(&self, spec: &PortSpec) -> bool {
-        *spec.kind.kind() == MX
-    }
-
     fn model(&self, _spec: &PortSpec) -> Model {
         Model::new(0, 0, Vec::new())
     }
 
-    fn attaches(&self, spec: &PortSpec) -> bool {
-        self.serves(spec)
+    fn attaches(&self, _spec: &PortSpec) -> bool {
+        true
     }
 
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
@@ -473,17 +480,8 @@ impl Service for Messages {
         served
     }
 
-    fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
-        let Order::PeerViews = order else {
-            return Err(CommandError::Invalid(format!("boards do not know {order:?}")));
-        };
-        let mut all = Vec::new();
-        for (port, board) in &self.boards {
-            let spec = cx.ports.get(*port).map(|port| &port.spec);
-            let (Some(network), Some(spec)) = (&board.network, spec) else { continue };
-            all.extend(network.peers(cx.now_ns, spec));
-        }
-        Ok(Outcome::Peers(all))
+    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request).on(|Peers| Ok(self.peers(cx)))
     }
 
     fn deadline_ns(&self) -> Option<u64> {

@@ -12,7 +12,6 @@ use causeway_memory::packet::PacketSocket;
 use causeway_model::Name;
 use causeway_model::PortSpec;
 use causeway_model::{Answer, Command};
-use causeway_mx::Messages;
 use common::{PATIENCE, interface_board, nic, with_wire};
 
 /// A daemon that stands still unless it is turned.
@@ -26,7 +25,7 @@ impl ByHand {
     fn new(board: impl FnOnce(&Path) -> PortSpec) -> Self {
         let dir = std::env::temp_dir().join(format!("causeway-mx-turned-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let turned = Turned::new(&[|| Box::new(Messages::new())], Pacing::default()).unwrap();
+        let turned = Turned::new(&[causeway_mx::SERVICE], Pacing::default()).unwrap();
         let mut host = Self { handle: turned.handle(), turned, dir };
         let group: Name = "red".parse().unwrap();
         host.call(Command::GroupAdd(group.into()));

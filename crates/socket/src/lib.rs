@@ -63,3 +63,12 @@ pub mod unread;
 pub mod wait;
 
 pub use service::Socket;
+
+use causeway_fabric::Registration;
+
+/// The kinds of ports of the service.
+const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::VSOCK];
+
+/// Adds the service to a fabric. Its commands are the rules, which the fabric keeps.
+pub const SERVICE: Registration =
+    Registration::new("vsock", || Box::new(Socket::new())).with_kinds(KINDS);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
-use causeway_model::port::VSOCK;
 use causeway_model::{CommandError, TraceQuery, TraceView};
 use causeway_model::{PortSpec, VsockSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
@@ -295,14 +294,6 @@ impl Socket {
 }
 
 impl Service for Socket {
-    fn name(&self) -> &'static str {
-        "vsock"
-    }
-
-    fn serves(&self, spec: &PortSpec) -> bool {
-        *spec.kind.kind() == VSOCK
-    }
-
     fn model(&self, spec: &PortSpec) -> Model {
         let cid = spec.kind.get::<VsockSpec>().map_or(0, |vsock| u64::from(vsock.cid));
         let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use causeway_ethernet::Ethernet;
 use causeway_fabric::Pacing;
 use causeway_fabric::carrier::{
-    Arrival, Arrivals, LinkId, Membership, Message, Notice, Pool, Standing,
+    Arrival, Arrivals, Join, LinkId, Membership, Message, Notice, OpenInbox, Pool, Standing,
 };
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
-use causeway_fabric::orders::{Order, Outcome};
 use causeway_link::directory::{Change, Claim, Directory, Place};
 use causeway_link::{Config, Event, Hub, Moment, Sink, Tunnel, What, flood};
 use causeway_model::Mac;
@@ -145,9 +144,7 @@ impl Host {
         for group in 0..groups {
             let name = format!("g{group}").parse().map_err(|_| other("a name"))?;
             let stage = Stage::new(name, Box::new(Ethernet::new()), pacing)?;
-            let Outcome::Inbox(inbox) = stage.with(|shard| shard.order(Order::Inbox))? else {
-                return Err(other("no inbox"));
-            };
+            let inbox = stage.with(|shard| shard.ask(OpenInbox))?;
             rooms.push(Room { stage, inbox, directory: Directory::default() });
         }
         let ahead_ns = entropy.within(0, AHEAD_NS);
@@ -223,7 +220,7 @@ impl Host {
                 carrier: Box::new(carrier),
             };
             self.links.insert(id, (under, number, group));
-            self.rooms[group].stage.with(|shard| shard.order(Order::Join(member)))?;
+            self.rooms[group].stage.with(|shard| shard.ask(Join(member)))?;
             let Under { hub, sink, seats, .. } = &mut self.unders[under];
             if let Some(seat) = seats.get_mut(&number) {
                 seat.links.insert(vni(group), id);

@@ -9,7 +9,6 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Command as Control;
 use causeway_model::Mac;
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_mx::Messages;
 
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -58,7 +57,7 @@ impl Host {
     }
 
     fn over(dir: Folder, boards: &[&str], make: impl Fn(MxSpec) -> MxSpec) -> Self {
-        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.into())).unwrap();

@@ -11,7 +11,6 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Mac;
 use causeway_model::{Answer, Command as Control, CommandError};
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_mx::Messages;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -123,7 +122,7 @@ impl Host {
     /// Without boards, their sockets in this folder.
     pub fn at(dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).unwrap();
-        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         for group in ["red", "blue"] {
             let name: causeway_model::Name = group.parse().unwrap();

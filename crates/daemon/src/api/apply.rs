@@ -10,11 +10,10 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{About, body, invalid, kind_of, refused};
+use super::{About, Call, invalid, kind_of, refused};
 use crate::config::underlay::underlay;
 use crate::config::{Config, Surroundings};
-use crate::fabric::Fabric;
-use crate::http::{Reply, Request};
+use crate::http::Reply;
 use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
 
 /// One at a time: two would each work on a state that the other changes.
@@ -37,8 +36,10 @@ fn file() -> PathBuf {
     "configuration".into()
 }
 
-pub(super) fn apply(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
-    let ApplyBody { text, file, dry_run } = body(request)?;
+pub(super) fn apply(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "POST")?;
+    let Call { fabric, about, .. } = *call;
+    let ApplyBody { text, file, dry_run } = call.body()?;
     let run_dir = Some(about.run_dir.clone());
     let around = Surroundings { run_dir, kinds: about.kinds, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;

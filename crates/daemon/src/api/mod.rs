@@ -15,7 +15,11 @@
 //! ```
 
 mod apply;
-mod capture;
+mod captures;
+mod links;
+mod peers;
+mod routes;
+mod traffic;
 mod vnet;
 
 use std::path::PathBuf;
@@ -23,22 +27,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_model::Name;
-use causeway_model::port::{self, ReadContext};
-use causeway_model::schema::Problem;
-use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TraceQuery};
+use causeway_model::{Answer, Ask, Command, CommandError, GroupView, PortView};
 use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
 use causeway_model::{Kind, KindInfo, PortSpec, RuleAction, RuleSide, RuleSpec};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, ask};
 use crate::http::{Reply, Request};
 use crate::logger;
 use crate::peer::Peer;
 use crate::refusals::Doors;
 use crate::stop::StopRequest;
-use causeway_model::draft::{LinkDraft, Resolver, RouteDraft};
+use causeway_model::draft::Resolver;
+use causeway_model::port::{self, ReadContext};
+use causeway_model::schema::Problem;
 
 /// What the API knows of the daemon beside the fabric.
 #[derive(Debug, Clone)]
@@ -100,9 +104,107 @@ struct MoveBody {
     service: Option<String>,
 }
 
+/// Answers the requests of one noun. The slice is the path behind the noun, in parts.
+type Noun = fn(&Call<'_>, &[&str]) -> Result<Reply, Reply>;
+
+/// Every noun, in the order of the alphabet.
+const NOUNS: &[(&str, Noun)] = &[
+    ("apply", apply::apply),
+    ("captures", captures::captures),
+    ("dispatchers", dispatchers),
+    ("groups", groups),
+    ("info", info),
+    ("kinds", kinds),
+    ("links", links::links),
+    ("peers", peers::peers),
+    ("ports", ports),
+    ("routes", routes::routes),
+    ("rules", rules),
+    ("shutdown", shutdown),
+    ("stats", stats),
+    ("trace", trace),
+    ("traffic", traffic::traffic),
+    ("vnet", vnet::vnet),
+];
+
+/// One request, with the fabric and the daemon that answer it.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    fabric: &'a dyn Fabric,
+    about: &'a About,
+    request: &'a Request,
+}
+
+impl Call<'_> {
+    /// Answers the request by the noun at the start of its path.
+    fn route(&self) -> Result<Reply, Reply> {
+        let path = self.request.path.strip_prefix("/v1/");
+        let path = path.ok_or_else(|| no_path(self.request))?;
+        let mut parts = path.split('/');
+        let first = parts.next();
+        let (_, noun) = NOUNS
+            .iter()
+            .find(|(name, _)| Some(*name) == first)
+            .ok_or_else(|| no_path(self.request))?;
+        noun(self, &parts.collect::<Vec<_>>())
+    }
+
+    fn method(&self) -> &str {
+        self.request.method.as_str()
+    }
+
+    /// Refuses a path of more than the noun, and every method but `method`.
+    fn only(&self, rest: &[&str], method: &'static str) -> Result<(), Reply> {
+        match rest {
+            [] if self.method() == method => Ok(()),
+            [] => Err(Reply::method_not_allowed(method)),
+            _ => Err(no_path(self.request)),
+        }
+    }
+
+    /// Reads the body of the request.
+    fn body<T: DeserializeOwned>(&self) -> Result<T, Reply> {
+        serde_json::from_slice(&self.request.body).map_err(|error| {
+            let status = if error.is_data() { 422 } else { 400 };
+            let kind = if error.is_data() { "invalid" } else { "bad_request" };
+            Reply::error(status, kind, format!("body: {error}"))
+        })
+    }
+
+    /// Runs a command of a service; its answer goes out with `status`.
+    fn ask<T: Ask<Answer: Serialize>>(&self, command: T, status: u16) -> Result<Reply, Reply> {
+        Ok(Reply::json(status, &ask(self.fabric, command).map_err(refused)?))
+    }
+
+    /// Runs a command of a service that has no answer.
+    fn tell<T: Ask<Answer = ()>>(&self, command: T) -> Result<Reply, Reply> {
+        ask(self.fabric, command).map_err(refused)?;
+        Ok(Reply::done())
+    }
+
+    /// Runs a command of the fabric; its answer goes out with `status`, or as 204 if it is empty.
+    fn run(&self, command: Command, status: u16) -> Result<Reply, Reply> {
+        match self.fabric.call(command).map_err(refused)? {
+            Answer::Done => Ok(Reply::done()),
+            Answer::Port(view) => Ok(Reply::json(status, &held(self.fabric, &view))),
+            Answer::Ports(views) => {
+                let views: Vec<_> = views.iter().map(|view| held(self.fabric, view)).collect();
+                Ok(Reply::json(status, &views))
+            }
+            answer => Ok(Reply::json(status, &answer)),
+        }
+    }
+}
+
+fn trace(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "POST")?;
+    call.run(Command::Trace(call.body()?), 200)
+}
+
 /// Answers one request; changes are logged with who asked for them.
 pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request) -> Reply {
-    let reply = route(fabric, about, request).unwrap_or_else(|refusal| refusal);
+    let call = Call { fabric, about, request };
+    let reply = call.route().unwrap_or_else(|refusal| refusal);
     let (method, path) = (request.method.as_str(), request.path.as_str());
     let (pid, uid, status) = (peer.pid, peer.uid, reply.status);
     if method == "GET" {
@@ -113,77 +215,38 @@ pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request
     reply
 }
 
-fn route(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
-    let Some(path) = request.path.strip_prefix("/v1/") else { return Err(no_path(request)) };
-    let parts: Vec<&str> = path.split('/').collect();
-    let method = request.method.as_str();
-    match (parts.as_slice(), method) {
-        (["info"], "GET") => Ok(info(fabric, about)),
-        (["stats"], "GET") => stats(fabric, about),
-        (["trace"], "POST") => {
-            let query: TraceQuery = body(request)?;
-            call(fabric, Command::Trace(query), 200)
+fn ports(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => call.run(Command::PortList, 200),
+        ([], "POST") => {
+            let values: Map<String, Value> = call.body()?;
+            call.run(Command::PortAdd(port_spec(call, &values)?), 201)
         }
-        (["ports", rest @ ..], _) => ports(fabric, about, request, rest),
-        (["groups", rest @ ..], _) => groups(fabric, request, rest),
-        (["rules", rest @ ..], _) => rules(fabric, request, rest),
-        (["links", rest @ ..], _) => links(fabric, about, request, rest),
-        (["routes", rest @ ..], _) => routes(fabric, request, rest),
-        (["captures", rest @ ..], _) => capture::captures(fabric, request, rest),
-        (["shutdown"], "POST") => shutdown(about, request),
-        (["kinds"], "GET") => {
-            let kinds: Vec<KindInfo> = about.kinds.iter().map(|kind| (*kind).into()).collect();
-            Ok(Reply::json(200, &kinds))
-        }
-        (["kinds"], _) => Err(Reply::method_not_allowed("GET")),
-        (["peers"], "GET") => call(fabric, Command::PeerList, 200),
-        (["peers"], _) => Err(Reply::method_not_allowed("GET")),
-        (["traffic", group], "GET") => call(fabric, Command::Traffic(parse_name(group)?), 200),
-        (["apply"], "POST") => apply::apply(fabric, about, request),
-        (["vnet"], "POST") => vnet::vnet(fabric, about, request),
-        (["traffic", _], _) => Err(Reply::method_not_allowed("GET")),
-        (["dispatchers", rest @ ..], _) => dispatchers(fabric, request, rest),
-        (["info" | "stats"], _) => Err(Reply::method_not_allowed("GET")),
-        (["trace" | "apply" | "vnet" | "shutdown"], _) => Err(Reply::method_not_allowed("POST")),
-        _ => Err(no_path(request)),
+        ([name], "GET") => call.run(Command::PortShow(parse_name(name)?), 200),
+        ([name], "DELETE") => call.run(Command::PortDel(parse_name(name)?), 200),
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        _ => Err(no_path(call.request)),
     }
 }
 
-fn ports(
-    fabric: &dyn Fabric,
-    about: &About,
-    request: &Request,
-    rest: &[&str],
-) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::PortList, 200),
-        ([], "POST") => {
-            let values: Map<String, Value> = body(request)?;
-            call(fabric, Command::PortAdd(port_spec(fabric, about, &values)?), 201)
+/// Answers with the kinds of ports and their options.
+fn kinds(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => {
+            let kinds = call.about.kinds.iter().map(|kind| KindInfo::from(*kind));
+            Ok(Reply::json(200, &kinds.collect::<Vec<_>>()))
         }
-        ([name], "GET") => call(fabric, Command::PortShow(parse_name(name)?), 200),
-        ([name], "DELETE") => call(fabric, Command::PortDel(parse_name(name)?), 200),
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(request)),
+        ([], _) => Err(Reply::method_not_allowed("GET")),
+        _ => Err(no_path(call.request)),
     }
 }
 
 /// Returns the port that a request describes.
-fn port_spec(
-    fabric: &dyn Fabric,
-    about: &About,
-    values: &Map<String, Value>,
-) -> Result<PortSpec, Reply> {
-    let links = match fabric.call(Command::LinkList).map_err(refused)? {
-        Answer::Links(links) => links,
-        other => return Err(unexpected(&other)),
-    };
-    let links_mtu = |group: &Name| {
-        let of = links.iter().filter(|link| link.spec.group == *group);
-        of.map(|link| link.mtu).min().unwrap_or(u16::MAX)
-    };
-    let cx = ReadContext { kinds: about.kinds, run_dir: &about.run_dir, links_mtu: &links_mtu };
+fn port_spec(call: &Call<'_>, values: &Map<String, Value>) -> Result<PortSpec, Reply> {
+    let links_mtu = links::mtus(call)?;
+    let About { kinds, run_dir, .. } = call.about;
+    let cx = ReadContext { kinds, run_dir, links_mtu: &links_mtu };
     port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
 }
 
@@ -196,21 +259,21 @@ fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> Stri
     if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
-fn groups(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::GroupList, 200),
+fn groups(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => call.run(Command::GroupList, 200),
         ([], "POST") => {
-            let GroupBody { name, forwarding, weight, kind } = body(request)?;
-            call(fabric, Command::GroupAdd(GroupSpec { name, forwarding, weight, kind }), 201)
+            let GroupBody { name, forwarding, weight, kind } = call.body()?;
+            call.run(Command::GroupAdd(GroupSpec { name, forwarding, weight, kind }), 201)
         }
         ([name], "GET") => {
             let name = parse_name(name)?;
-            Ok(Reply::json(200, &find_group(fabric, &name)?))
+            Ok(Reply::json(200, &find_group(call.fabric, &name)?))
         }
-        ([name], "DELETE") => call(fabric, Command::GroupDel(parse_name(name)?), 200),
+        ([name], "DELETE") => call.run(Command::GroupDel(parse_name(name)?), 200),
         ([], _) => Err(Reply::method_not_allowed("GET, POST")),
         ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(request)),
+        _ => Err(no_path(call.request)),
     }
 }
 
@@ -223,11 +286,11 @@ fn find_group(fabric: &dyn Fabric, name: &Name) -> Result<GroupView, Reply> {
     }
 }
 
-fn rules(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::RuleList, 200),
+fn rules(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => call.run(Command::RuleList, 200),
         ([], "POST") => {
-            let RuleBody { index, action, from, to } = body(request)?;
+            let RuleBody { index, action, from, to } = call.body()?;
             if let (Some(a), Some(b)) = (&from.group, &to.group)
                 && a != b
             {
@@ -235,88 +298,47 @@ fn rules(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply,
                 return Err(invalid(text));
             }
             let rule = RuleSpec { action, from, to };
-            call(fabric, Command::RuleAdd { index, rule }, 201)
+            call.run(Command::RuleAdd { index, rule }, 201)
         }
         ([index], "DELETE") => {
             let index = index
                 .parse()
                 .map_err(|_| invalid(format!("rule {index:?}: expected its number, from 0")))?;
-            call(fabric, Command::RuleDel { index }, 200)
+            call.run(Command::RuleDel { index }, 200)
         }
         ([], _) => Err(Reply::method_not_allowed("GET, POST")),
         ([_], _) => Err(Reply::method_not_allowed("DELETE")),
-        _ => Err(no_path(request)),
+        _ => Err(no_path(call.request)),
     }
 }
 
-fn links(
-    fabric: &dyn Fabric,
-    about: &About,
-    request: &Request,
-    rest: &[&str],
-) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::LinkList, 200),
-        ([], "POST") => {
-            let values: Map<String, Value> = body(request)?;
-            let draft = LinkDraft::read(&values);
-            let draft = draft.map_err(|problems| invalid(named("link", &values, &problems)))?;
-            let spec = draft.into_spec(&about.key_file, about.resolve);
-            let spec = spec.map_err(|e| invalid(e.to_string()))?;
-            call(fabric, Command::LinkAdd(Box::new(spec)), 201)
-        }
-        ([name], "GET") => call(fabric, Command::LinkShow(parse_name(name)?), 200),
-        ([name], "DELETE") => call(fabric, Command::LinkDel(parse_name(name)?), 200),
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(request)),
-    }
-}
-
-fn routes(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::RouteList, 200),
-        ([], "POST") => {
-            let draft: RouteDraft = body(request)?;
-            let spec = draft.into_spec().map_err(|e| invalid(e.to_string()))?;
-            call(fabric, Command::RouteAdd(spec), 201)
-        }
-        ([index], "DELETE") => {
-            let index = index
-                .parse()
-                .map_err(|_| invalid(format!("route {index:?}: expected its number, from 1")))?;
-            call(fabric, Command::RouteDel(index), 200)
-        }
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("DELETE")),
-        _ => Err(no_path(request)),
-    }
-}
-
-fn dispatchers(fabric: &dyn Fabric, request: &Request, rest: &[&str]) -> Result<Reply, Reply> {
-    match (rest, request.method.as_str()) {
-        ([], "GET") => call(fabric, Command::DispatcherList, 200),
+fn dispatchers(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => call.run(Command::DispatcherList, 200),
         ([number], "POST") => {
             let text = || format!("dispatcher {number:?}: expected its number, from 0");
             let dispatcher = number.parse().map_err(|_| invalid(text()))?;
-            let MoveBody { group, service } = body(request)?;
-            call(fabric, Command::ShardMove { group, service, dispatcher }, 200)
+            let MoveBody { group, service } = call.body()?;
+            call.run(Command::ShardMove { group, service, dispatcher }, 200)
         }
         ([], _) => Err(Reply::method_not_allowed("GET")),
         ([_], _) => Err(Reply::method_not_allowed("POST")),
-        _ => Err(no_path(request)),
+        _ => Err(no_path(call.request)),
     }
 }
 
 /// Stops the daemon once this request is answered.
-fn shutdown(about: &About, request: &Request) -> Result<Reply, Reply> {
+fn shutdown(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "POST")?;
     let ShutdownBody { release } =
-        if request.body.is_empty() { ShutdownBody::default() } else { body(request)? };
-    about.stop.ask(release);
+        if call.request.body.is_empty() { ShutdownBody::default() } else { call.body()? };
+    call.about.stop.ask(release);
     Ok(Reply::done())
 }
 
-fn info(fabric: &dyn Fabric, about: &About) -> Reply {
+fn info(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "GET")?;
+    let Call { fabric, about, .. } = *call;
     let value = json!({
         "name": "causewayd",
         "version": env!("CARGO_PKG_VERSION"),
@@ -326,10 +348,12 @@ fn info(fabric: &dyn Fabric, about: &About) -> Reply {
         "control": about.control.display().to_string(),
         "run_dir": about.run_dir.display().to_string(),
     });
-    Reply::json(200, &value)
+    Ok(Reply::json(200, &value))
 }
 
-fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
+fn stats(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "GET")?;
+    let Call { fabric, about, .. } = *call;
     let ports = match fabric.call(Command::PortList).map_err(refused)? {
         Answer::Ports(ports) => ports,
         other => return Err(unexpected(&other)),
@@ -348,24 +372,7 @@ fn stats(fabric: &dyn Fabric, about: &About) -> Result<Reply, Reply> {
             })
         })
         .collect();
-    let links = match fabric.call(Command::LinkList).map_err(refused)? {
-        Answer::Links(links) => links,
-        other => return Err(unexpected(&other)),
-    };
-    let links: Vec<_> = links
-        .iter()
-        .map(|link| {
-            json!({
-                "name": link.spec.name,
-                "group": link.spec.group,
-                "kind": link.spec.kind.name(),
-                "state": link.state,
-                "ups_total": link.ups_total,
-                "certificate_expires": link.certificate_expires,
-                "counters": link.counters,
-            })
-        })
-        .collect();
+    let links = links::stats(call)?;
     let uptime = about.started.elapsed().as_secs_f64();
     let doors = json!([
         { "name": "control socket", "counters": about.doors.control.by_name() },
@@ -387,27 +394,6 @@ fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
     value
 }
 
-/// Runs a command; its answer goes out with `status`, or as 204 if it has nothing to tell.
-fn call(fabric: &dyn Fabric, command: Command, status: u16) -> Result<Reply, Reply> {
-    match fabric.call(command).map_err(refused)? {
-        Answer::Done => Ok(Reply::done()),
-        Answer::Port(view) => Ok(Reply::json(status, &held(fabric, &view))),
-        Answer::Ports(views) => {
-            let views: Vec<_> = views.iter().map(|view| held(fabric, view)).collect();
-            Ok(Reply::json(status, &views))
-        }
-        answer => Ok(Reply::json(status, &answer)),
-    }
-}
-
-fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Reply> {
-    serde_json::from_slice(&request.body).map_err(|error| {
-        let status = if error.is_data() { 422 } else { 400 };
-        let kind = if error.is_data() { "invalid" } else { "bad_request" };
-        Reply::error(status, kind, format!("body: {error}"))
-    })
-}
-
 fn parse_name(text: &str) -> Result<Name, Reply> {
     text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
 }
@@ -418,9 +404,9 @@ fn invalid(text: String) -> Reply {
 
 fn no_path(request: &Request) -> Reply {
     let text = format!(
-        "{}: expected /v1/ and one of apply, captures, dispatchers, groups, info, kinds, links, peers, ports, routes, \
-         rules, shutdown, stats, trace, traffic, vnet",
-        request.path
+        "{}: expected /v1/ and one of {}",
+        request.path,
+        NOUNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     );
     Reply::error(404, "no_such_path", text)
 }

@@ -4,9 +4,8 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{About, body, invalid, kind_of, refused};
-use crate::fabric::Fabric;
-use crate::http::{Reply, Request};
+use super::{Call, invalid, kind_of, refused};
+use crate::http::Reply;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::vnet::file::{FileError, check};
 use crate::vnet::plan::Step;
@@ -30,8 +29,10 @@ fn file() -> String {
     "commands".into()
 }
 
-pub(super) fn vnet(fabric: &dyn Fabric, about: &About, request: &Request) -> Result<Reply, Reply> {
-    let VnetBody { group, text, file, dry_run } = body(request)?;
+pub(super) fn vnet(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    call.only(rest, "POST")?;
+    let Call { fabric, about, .. } = *call;
+    let VnetBody { group, text, file, dry_run } = call.body()?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(invalid(format!("{file}: expected at most {CONFIG_BYTES_MAX} bytes")));
     }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use causeway_model::RouteSpec;
-use causeway_model::{Answer, Command, CommandError};
+use causeway_model::commands::{links, routes};
+use causeway_model::{Command, CommandError};
 
-use super::{Act, Plan, unexpected};
-use crate::fabric::Fabric;
+use super::{Act, Plan};
+use crate::fabric::{Fabric, ask};
 
 /// How far a plan was carried out.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,31 +43,30 @@ fn one(fabric: &dyn Fabric, act: &Act, numbers: &mut Option<Numbers>) -> Result<
         Act::RouteDel(route) => {
             let numbers = match numbers {
                 Some(numbers) => numbers,
-                None => numbers.insert(routes(fabric)?),
+                None => numbers.insert(route_numbers(fabric)?),
             };
             let number = numbers.get(&route).copied();
-            Command::RouteDel(number.ok_or_else(|| CommandError::NotFound {
+            let number = number.ok_or_else(|| CommandError::NotFound {
                 what: "route",
                 name: super::shown(&route),
-            })?)
+            })?;
+            return ask(fabric, routes::Delete(number));
         }
-        Act::LinkDel(name) => Command::LinkDel(name),
+        Act::LinkDel(name) => return ask(fabric, links::Delete(name)),
         Act::RuleDel(index) => Command::RuleDel { index },
         Act::PortDel(name) => Command::PortDel(name),
         Act::GroupDel(name) => Command::GroupDel(name),
         Act::GroupAdd(spec) => Command::GroupAdd(spec),
         Act::RuleAdd(index, rule) => Command::RuleAdd { index: Some(index), rule },
         Act::PortAdd(spec) => Command::PortAdd(*spec),
-        Act::LinkAdd(spec) => Command::LinkAdd(spec),
-        Act::RouteAdd(spec) => Command::RouteAdd(spec),
+        Act::LinkAdd(spec) => return ask(fabric, links::Add(spec)).map(drop),
+        Act::RouteAdd(spec) => return ask(fabric, routes::Add(spec)).map(drop),
     };
     fabric.call(command).map(drop)
 }
 
 /// The numbers of the routes as they are before the first is deleted.
-fn routes(fabric: &dyn Fabric) -> Result<Numbers, CommandError> {
-    match fabric.call(Command::RouteList)? {
-        Answer::Routes(views) => Ok(views.into_iter().map(|v| (v.spec, v.index)).collect()),
-        _ => Err(unexpected()),
-    }
+fn route_numbers(fabric: &dyn Fabric) -> Result<Numbers, CommandError> {
+    let views = ask(fabric, routes::List)?;
+    Ok(views.into_iter().map(|view| (view.spec, view.index)).collect())
 }

@@ -1,10 +1,11 @@
 //! What runs now, asked of the fabric.
 
 use causeway_model::GroupSpec;
+use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, GroupView};
 
 use super::{State, unexpected};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, ask};
 
 /// The state of a fabric.
 ///
@@ -17,10 +18,8 @@ pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
     };
     let Answer::Rules(rules) = fabric.call(Command::RuleList)? else { return Err(unexpected()) };
     let Answer::Ports(ports) = fabric.call(Command::PortList)? else { return Err(unexpected()) };
-    let Answer::Links(links) = fabric.call(Command::LinkList)? else { return Err(unexpected()) };
-    let Answer::Routes(routes) = fabric.call(Command::RouteList)? else {
-        return Err(unexpected());
-    };
+    let links = ask(fabric, links::List)?;
+    let routes = ask(fabric, routes::List)?;
     let group = |view: GroupView| GroupSpec {
         name: view.name,
         forwarding: view.forwarding,

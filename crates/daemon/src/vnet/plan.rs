@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use causeway_model::Name;
+use causeway_model::commands::{links, routes};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
-use causeway_model::{Answer, Command as Ask, CommandError};
+use causeway_model::{Answer, Command as FabricCommand, CommandError};
 use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::speech::{Command, End, Route, Transport};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, ask};
 use causeway_model::draft::{LinkDraft, LinkWord, Place, Resolver};
 
 /// One change.
@@ -96,22 +97,22 @@ impl World {
         numbers: &mut Numbers,
         with_routes: bool,
     ) -> Result<Self, CommandError> {
-        let Answer::Groups(groups) = fabric.call(Ask::GroupList)? else {
+        let Answer::Groups(groups) = fabric.call(FabricCommand::GroupList)? else {
             return Err(wrong_answer());
         };
         if !groups.iter().any(|view| view.name == *group) {
             return Err(CommandError::NotFound { what: "group", name: group.to_string() });
         }
-        let Answer::Ports(ports) = fabric.call(Ask::PortList)? else { return Err(wrong_answer()) };
+        let Answer::Ports(ports) = fabric.call(FabricCommand::PortList)? else {
+            return Err(wrong_answer());
+        };
         let ports = ports.into_iter().map(|view| view.spec).filter(|port| port.group == *group);
-        let Answer::Links(all) = fabric.call(Ask::LinkList)? else { return Err(wrong_answer()) };
+        let all = ask(fabric, links::List)?;
         let taken = all.iter().map(|view| view.spec.name.clone()).collect();
         let links = all.into_iter().map(|view| view.spec).filter(|link| link.group == *group);
         let links: Vec<LinkSpec> = links.collect();
         let routes = if with_routes {
-            let Answer::Routes(views) = fabric.call(Ask::RouteList)? else {
-                return Err(wrong_answer());
-            };
+            let views = ask(fabric, routes::List)?;
             Some(views.into_iter().map(|view| (view.spec, Some(view.index))).collect())
         } else {
             None
@@ -392,21 +393,21 @@ impl Doer {
     /// # Errors
     /// The fabric's refusal.
     pub fn take(&mut self, fabric: &dyn Fabric, step: &Step) -> Result<(), CommandError> {
-        let command = match step.clone() {
-            Step::LinkAdd(spec) => Ask::LinkAdd(spec),
-            Step::LinkDel(name) => Ask::LinkDel(name),
-            Step::RouteAdd(route) => Ask::RouteAdd(route),
+        match step.clone() {
+            Step::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
+            Step::LinkDel(name) => ask(fabric, links::Delete(name)),
+            Step::RouteAdd(route) => {
+                let view = ask(fabric, routes::Add(route))?;
+                self.routes.insert(view.spec, view.index);
+                Ok(())
+            }
             Step::RouteDel(route) => match self.routes.remove(&route) {
-                Some(number) => Ask::RouteDel(number),
+                Some(number) => ask(fabric, routes::Delete(number)),
                 None => {
                     let name = crate::plan::shown(&route);
-                    return Err(CommandError::NotFound { what: "route", name });
+                    Err(CommandError::NotFound { what: "route", name })
                 }
             },
-        };
-        if let Answer::Route(view) = fabric.call(command)? {
-            self.routes.insert(view.spec, view.index);
         }
-        Ok(())
     }
 }

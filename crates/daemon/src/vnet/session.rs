@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use causeway_model::LinkKind;
 use causeway_model::Name;
-use causeway_model::{Answer, Command as Ask, CommandError, LinkView};
+use causeway_model::commands::{links, routes};
+use causeway_model::{CommandError, LinkView};
 
 use super::parse::parse;
 use super::password::{Attempts, Password, Verdict};
@@ -16,7 +17,7 @@ use super::source::Source;
 use super::speech::{Command, List, Secret, Transport, VERSION};
 use super::tell::Teller;
 use crate::api::kind_of;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, ask};
 use crate::refusals::{Doors, Refusal};
 use causeway_model::draft::Resolver;
 
@@ -228,10 +229,7 @@ impl Session {
         let teller = self.house.tell.filter(|_| *control_port > 0)?;
         let spec = match step {
             Step::LinkAdd(spec) => spec.as_ref().clone(),
-            Step::LinkDel(name) => match self.house.fabric.call(Ask::LinkShow(name.clone())) {
-                Ok(Answer::Link(view)) => view.spec,
-                _ => return None,
-            },
+            Step::LinkDel(name) => ask(&*self.house.fabric, links::Show(name.clone())).ok()?.spec,
             _ => return None,
         };
         let LinkKind::Vnet(udp) = spec.kind else { return None };
@@ -240,13 +238,9 @@ impl Session {
     }
 
     fn list(&self, list: List) -> Result<Said, CommandError> {
-        let odd = || CommandError::Host("the fabric answered another question".into());
         let House { fabric, group, .. } = &*self.house;
         let world = self.look(false)?;
-        let links = match fabric.call(Ask::LinkList)? {
-            Answer::Links(links) => links,
-            _ => return Err(odd()),
-        };
+        let links = ask(&**fabric, links::List)?;
         let find = |name: &str| links.iter().find(|view| view.spec.name.as_str() == name);
         let mut out = match list {
             List::Devices => print::devices(&world.ports().collect::<Vec<_>>()),
@@ -257,10 +251,7 @@ impl Session {
                 print::links(&numbered)
             }
             List::Routes => {
-                let routes = match fabric.call(Ask::RouteList)? {
-                    Answer::Routes(routes) => routes,
-                    _ => return Err(odd()),
-                };
+                let routes = ask(&**fabric, routes::List)?;
                 let own: Vec<_> = routes.iter().filter(|v| v.spec.group == *group).collect();
                 let edge = |name: &str| {
                     find(name).map_or_else(|| format!("EDGE {name}"), |v| print::edge(&v.spec))

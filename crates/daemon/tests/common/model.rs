@@ -8,10 +8,12 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::Fabric;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
+use causeway_model::commands::{links, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{
-    Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
-    PortView, RouteView, RuleView, TraceQuery, TraceView, TrafficPair, TrafficView,
+    Answer, Command, CommandError, Dispatch, GroupView, LinkState, LinkView, PairView, PeerView,
+    PortState, PortView, Request, RouteView, RuleView, TraceQuery, TraceView, TrafficPair,
+    TrafficView,
 };
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
@@ -108,13 +110,14 @@ impl State {
                 Ok(Answer::Dispatchers(Vec::new()))
             }
             Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
-            Command::LinkList => Ok(Answer::Links(self.links.values().map(link).collect())),
-            Command::LinkShow(name) => match self.links.get(&name) {
-                Some(spec) => Ok(Answer::Link(Box::new(link(spec)))),
-                None => Err(missing("link", name)),
+            Command::Service(request) => match self.look(request) {
+                Dispatch::Answered(answer) => answer.map(Answer::Service),
+                Dispatch::Open(request) => self.spend().and_then(|()| {
+                    let answer = self.change_of_service(request).finish()?;
+                    self.changes += 1;
+                    Ok(Answer::Service(answer))
+                }),
             },
-            Command::RouteList => Ok(Answer::Routes(self.routes.iter().rev().map(route).collect())),
-            Command::Traffic(group) => self.has_group(&group).map(|()| traffic(group)),
             change => {
                 self.spend()?;
                 let answer = self.change(change)?;
@@ -122,6 +125,33 @@ impl State {
                 Ok(answer)
             }
         }
+    }
+
+    /// Answers requests that change nothing.
+    fn look(&self, request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|links::List| Ok(self.links.values().map(link).collect()))
+            .on(|links::Show(name)| self.links.get(&name).map(link).ok_or(missing("link", name)))
+            .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))
+            .on(|traffic::Show(group)| self.has_group(&group).map(|()| matrix(group)))
+            .on(|peers::List| Ok(self.peers()))
+    }
+
+    fn change_of_service(&mut self, request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|links::Add(spec)| self.link_add(*spec))
+            .on(|links::Keep(spec)| self.link_add(*spec))
+            .on(|links::Delete(name)| {
+                self.links.remove(&name).ok_or(missing("link", &name))?;
+                self.forget(&RouteEnd::Edge(name));
+                Ok(())
+            })
+            .on(|routes::Add(spec)| self.route_add(spec))
+            .on(|routes::Delete(index)| {
+                let at = self.routes.iter().position(|(i, _)| *i == index);
+                self.routes.remove(at.ok_or(missing("route", index))?);
+                Ok(())
+            })
     }
 
     fn spend(&mut self) -> Result<(), CommandError> {
@@ -181,19 +211,6 @@ impl State {
                 Ok(Answer::Done)
             }
             Command::RuleDel { index } => Err(missing("rule", index)),
-            Command::LinkAdd(spec) | Command::LinkKeep(spec) => self.link_add(*spec),
-            Command::LinkDel(name) => {
-                self.links.remove(&name).ok_or(missing("link", &name))?;
-                self.forget(&RouteEnd::Edge(name));
-                Ok(Answer::Done)
-            }
-            Command::RouteAdd(spec) => self.route_add(spec),
-            Command::RouteDel(index) => {
-                let at = self.routes.iter().position(|(i, _)| *i == index);
-                self.routes.remove(at.ok_or(missing("route", index))?);
-                Ok(Answer::Done)
-            }
-            Command::PeerList => Ok(Answer::Peers(self.peers())),
             other => Err(CommandError::Invalid(format!("not modelled: {other:?}"))),
         }
     }
@@ -203,7 +220,7 @@ impl State {
         found.then_some(()).ok_or(missing("group", name))
     }
 
-    fn link_add(&mut self, spec: LinkSpec) -> Result<Answer, CommandError> {
+    fn link_add(&mut self, spec: LinkSpec) -> Result<LinkView, CommandError> {
         spec.check().expect("only checked links reach the fabric");
         self.has_group(&spec.group)?;
         if self.links.contains_key(&spec.name) {
@@ -213,10 +230,10 @@ impl State {
             return Err(CommandError::Full(format!("there are {LINKS_MAX} links already")));
         }
         self.links.insert(spec.name.clone(), spec.clone());
-        Ok(Answer::Link(Box::new(link(&spec))))
+        Ok(link(&spec))
     }
 
-    fn route_add(&mut self, spec: RouteSpec) -> Result<Answer, CommandError> {
+    fn route_add(&mut self, spec: RouteSpec) -> Result<RouteView, CommandError> {
         self.has_group(&spec.group)?;
         for end in std::iter::once(&spec.to).chain(&spec.from) {
             let owner = match end {
@@ -242,7 +259,7 @@ impl State {
         }
         self.last_route += 1;
         self.routes.push((self.last_route, spec.clone()));
-        Ok(Answer::Route(Box::new(route(&(self.last_route, spec)))))
+        Ok(route(&(self.last_route, spec)))
     }
 
     fn forget(&mut self, gone: &RouteEnd) {
@@ -321,7 +338,7 @@ fn route((index, spec): &(u64, RouteSpec)) -> RouteView {
     RouteView { index: *index, spec: spec.clone(), priority: 6, hits_total: 9 }
 }
 
-fn traffic(group: Name) -> Answer {
+fn matrix(group: Name) -> TrafficView {
     let pair = |n: u8, rate: f64| TrafficPair {
         source: Mac([2, 0, 0, 0, 0, n]),
         destination: Mac([2, 0, 0, 0, 0, n + 1]),
@@ -331,7 +348,7 @@ fn traffic(group: Name) -> Answer {
         bytes_per_second: rate,
     };
     let pairs = vec![pair(1, 10.0), pair(2, 2_000_000.0)];
-    Answer::Traffic(TrafficView { group, window_seconds: 1.0, pairs, uncounted_frames_total: 3 })
+    TrafficView { group, window_seconds: 1.0, pairs, uncounted_frames_total: 3 }
 }
 
 fn trace(query: &TraceQuery) -> TraceView {

@@ -16,7 +16,7 @@ const LINES_MAX: usize = 800;
 const REASON_WITHIN: usize = 3;
 
 /// `text` with every comment and literal blanked, line by line as it was.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
     let mut at = 0;

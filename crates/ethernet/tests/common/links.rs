@@ -8,8 +8,8 @@ use causeway_fabric::carrier::{
     Arrival, Arrivals, Carrier, LinkId, Membership, Message, OFFLOAD_BYTES, Outgoing, Pool,
     Refusal, Standing,
 };
+use causeway_fabric::carrier::{Join, OpenInbox, ReadDrops};
 use causeway_fabric::mailbox::Sender;
-use causeway_fabric::orders::{Order, Outcome};
 use causeway_fabric::{Pacing, Shard};
 
 /// What left by a link: numbers and frames.
@@ -65,7 +65,7 @@ impl Group {
     pub fn with_segments(links: &[(bool, bool)], finished: bool) -> Self {
         let service = Box::new(Ethernet::new());
         let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
-        let Ok(Outcome::Inbox(inbox)) = shard.order(Order::Inbox) else { panic!("no inbox") };
+        let inbox = shard.ask(OpenInbox).unwrap();
         let mut wires = BTreeMap::new();
         for (at, &(transit, segment)) in links.iter().enumerate() {
             let wire = Wire { finished, ..Wire::default() };
@@ -80,7 +80,7 @@ impl Group {
                 notices: None,
                 carrier: Box::new(wire.clone()),
             };
-            shard.order(Order::Join(member)).unwrap();
+            shard.ask(Join(member)).unwrap();
             inbox
                 .insist(Message::Standing(id, Standing { up: true, poor: false, rtt_ns: None }))
                 .unwrap();
@@ -131,9 +131,7 @@ impl Group {
 
     /// How many frames of a link were dropped for a reason.
     pub fn drops(&mut self, link: u32, why: &str) -> u64 {
-        let Ok(Outcome::LinkDrops(drops)) = self.shard.order(Order::LinkDrops(None)) else {
-            panic!()
-        };
+        let drops = self.shard.ask(ReadDrops(None)).unwrap();
         let of = drops.into_iter().find(|(id, _)| id.0 == link);
         of.unwrap().1[why]
     }

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::Ethernet;
 use causeway_fabric::{Fabric, Handle, Options, Pacing};
 use causeway_model::Mac;
 use causeway_model::Name;
@@ -77,7 +76,7 @@ impl Rig {
         std::fs::create_dir_all(&dir).unwrap();
         // Two dispatchers, so that the groups are served by different ones.
         let options = Options { dispatchers: 2, pacing, ..Options::default() };
-        let fabric = Fabric::start(&[|| Box::new(Ethernet::new())], options).unwrap();
+        let fabric = Fabric::start(&[causeway_ethernet::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
             rig.handle.call(Command::GroupAdd(group.parse::<Name>().unwrap().into())).unwrap();

@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::limits::{SHARE_PERIOD_NS, SOON_NS, SOON_TIMES};
-use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::PortId;
 use crate::service::{Context, Progress, Served, Service};
-use crate::shard::Shard;
-use causeway_model::CommandError;
-use causeway_model::PortSpec;
+use crate::shard::{Shard, ShardKey};
+use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request};
 
 /// What happened, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,19 +52,19 @@ fn let_go_for_long() {
     std::thread::sleep(Duration::from_nanos(2 * TAKEN_NS));
 }
 
-/// Sources that are polled for ever: so many from a number on, all of them woken by an order.
+/// Has every source of the shard served.
+#[derive(Debug)]
+struct WakeAll;
+
+impl causeway_model::Ask for WakeAll {
+    type Answer = ();
+}
+
+/// Sources that are polled for ever: so many from a number on, all of them woken by a request.
 #[derive(Debug)]
 struct Sources(u32, u32);
 
 impl Service for Sources {
-    fn name(&self) -> &'static str {
-        "sources"
-    }
-
-    fn serves(&self, _: &PortSpec) -> bool {
-        false
-    }
-
     fn model(&self, _: &PortSpec) -> causeway_attach::Model {
         causeway_attach::Model::new(0, 0, Vec::new())
     }
@@ -97,9 +95,11 @@ impl Service for Sources {
         })
     }
 
-    fn order(&mut self, cx: &mut Context<'_>, _: Order) -> Result<Outcome, CommandError> {
-        (self.0..self.0 + self.1).for_each(|value| cx.wake_source(value));
-        Ok(Outcome::Done)
+    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request).on(|WakeAll| {
+            (self.0..self.0 + self.1).for_each(|value| cx.wake_source(value));
+            Ok(())
+        })
     }
 
     fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
@@ -118,9 +118,9 @@ fn dispatcher(shards: &[u32]) -> Dispatcher {
         let service = Box::new(Sources(first, *count));
         first += count;
         let shard = Box::new(Shard::new(group.clone(), service, Pacing::default()).unwrap());
-        let key = Key { group, service: "sources" };
+        let key = ShardKey { group, service: "sources" };
         dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
-        dispatcher.roster.with(&key, |shard| shard.order(Order::PeerViews)).unwrap().unwrap();
+        dispatcher.roster.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
     }
     dispatcher
 }
@@ -191,11 +191,11 @@ fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
     let mut seen = turn(&mut dispatcher, 1);
     assert_eq!(let_goes(&seen), [0; 0], "{seen:?}");
     // Sources that nobody knew, one of which has work.
-    let key = Key { group: "group-2".parse().unwrap(), service: "sources" };
+    let key = ShardKey { group: "group-2".parse().unwrap(), service: "sources" };
     let service = Box::new(Sources(12, 6));
     let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());
     dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
-    dispatcher.roster.with(&key, |shard| shard.order(Order::PeerViews)).unwrap().unwrap();
+    dispatcher.roster.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
     script(|script| script.work.insert(17, 1));
     seen.extend(turn(&mut dispatcher, 40));
     let [at] = let_goes(&seen)[..] else { panic!("{seen:?}") };

@@ -19,6 +19,7 @@
 
 mod doors;
 mod frontend;
+mod key;
 pub(crate) mod ports;
 pub(crate) mod sources;
 
@@ -28,15 +29,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::bell::Home;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
-use crate::orders::{Order, Outcome};
 use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
 use crate::slice::{Slice, cost};
 use crate::watch::{Event, Poller, Token};
-use causeway_model::CommandError;
 use causeway_model::Name;
+use causeway_model::{Ask, CommandError, Request};
+
+pub use key::ShardKey;
 
 use doors::Alone;
 use sources::Sources;
@@ -267,14 +269,14 @@ impl Shard {
         any
     }
 
-    /// Has the service carry out what is not about ports.
+    /// Has the service answer a request.
     ///
     /// # Errors
-    /// It refuses.
-    pub fn order(&mut self, order: Order) -> Result<Outcome, CommandError> {
-        let outcome = self.with(|s, cx| s.order(cx, order));
+    /// The service refuses, or does not know the request.
+    pub fn ask<T: Ask>(&mut self, request: T) -> Result<T::Answer, CommandError> {
+        let dispatch = self.with(|service, cx| service.ask(cx, Request::new(request)));
         self.settle();
-        outcome
+        dispatch.finish()?.take::<T>()
     }
 
     /// Does what is due, and has the service do so.

@@ -7,6 +7,8 @@
 //! | module | idea |
 //! |---|---|
 //! | [`service`] | links opened, closed, shown, served |
+//! | `control` | the links that are configured, and their commands |
+//! | `request` | requests of `control` to [`service`] |
 //! | `addresses` | which addresses are where, told between groups and peers |
 //! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
@@ -23,6 +25,7 @@
 mod addresses;
 pub mod bare;
 mod called;
+mod control;
 pub mod inbox;
 pub mod limits;
 pub mod names;
@@ -30,6 +33,7 @@ mod open;
 pub mod path;
 mod pending;
 pub mod raw;
+mod request;
 pub mod service;
 pub mod stream;
 pub mod tally;
@@ -37,3 +41,10 @@ pub mod tls;
 mod together;
 pub mod tunnels;
 mod view;
+
+use causeway_fabric::Registration;
+
+/// Adds the service to a fabric.
+pub const SERVICE: Registration =
+    Registration::new(service::NAME, || Box::new(service::Links::new()))
+        .with_controller(|| Box::<control::LinkController>::default());

@@ -8,9 +8,8 @@ use causeway_attach::Model;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::orders::{LINKS, OnFailure, Order, Outcome};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
-use causeway_model::CommandError;
+use causeway_model::{CommandError, Dispatch, Request};
 use causeway_model::{LinkKind, LinkSpec, Name, PortSpec};
 
 use super::addresses::{News, place};
@@ -21,12 +20,15 @@ use super::names::{self, Answer, Resolver};
 use super::open::Local;
 use super::pending::{Closed, Lookup, Unopened, log_unopened};
 use super::raw::RawLink;
+use super::request::{Close, OnFailure, Open, Reload, Start, Views};
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
 use crate::directory::Directory;
 use crate::moment::Moment;
 
+/// The name by which operators know the service.
+pub(crate) const NAME: &str = "link";
 /// The source value of the mailbox that groups write to.
 const NOTICES: u32 = u32::MAX;
 /// The source value of the mailbox of the resolver's answers.
@@ -159,7 +161,7 @@ impl Links {
         spec: LinkSpec,
         to: Sender<Message>,
         on_failure: OnFailure,
-    ) -> Result<Outcome, CommandError> {
+    ) -> Result<Membership, CommandError> {
         let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
@@ -204,7 +206,7 @@ impl Links {
         };
         self.links.insert(id, Link { spec, inbox, source, tunnel, unopened, lookup });
         self.pending_ns = self.pending_ns.min(self.pending_deadline());
-        Ok(Outcome::Opened(membership))
+        Ok(membership)
     }
 
     /// Where groups tell their addresses.
@@ -273,14 +275,6 @@ impl Links {
 }
 
 impl Service for Links {
-    fn name(&self) -> &'static str {
-        LINKS
-    }
-
-    fn serves(&self, _spec: &PortSpec) -> bool {
-        false
-    }
-
     fn model(&self, _spec: &PortSpec) -> Model {
         Model::new(0, 0, Vec::new())
     }
@@ -333,28 +327,25 @@ impl Service for Links {
         }
     }
 
-    fn order(&mut self, cx: &mut Context<'_>, order: Order) -> Result<Outcome, CommandError> {
-        match order {
-            Order::LinkOpen(spec, to, on_failure) => self.open(cx, *spec, to, on_failure),
-            Order::LinkStart(id) => {
+    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|Open { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
+            .on(|Start(id)| {
                 self.start(cx, id);
-                Ok(Outcome::Done)
-            }
-            Order::LinkClose(id) => {
+                Ok(())
+            })
+            .on(|Close(id)| {
                 self.close(cx.now_ns, id);
-                Ok(Outcome::Done)
-            }
-            Order::LinkReload => {
+                Ok(())
+            })
+            .on(|Reload| {
                 self.reload(cx);
-                Ok(Outcome::Done)
-            }
-            Order::LinkViews(id) => {
+                Ok(())
+            })
+            .on(|Views(id)| {
                 let shown = self.links.iter().filter(|(of, _)| id.is_none_or(|id| id == **of));
-                let views = shown.map(|(_, link)| self.view(link, cx.now_ns));
-                Ok(Outcome::Links(views.collect()))
-            }
-            other => Err(CommandError::Invalid(format!("links do not know {other:?}"))),
-        }
+                Ok(shown.map(|(_, link)| self.view(link, cx.now_ns)).collect())
+            })
     }
 
     fn deadline_ns(&self) -> Option<u64> {

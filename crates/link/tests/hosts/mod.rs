@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::Ethernet;
-use causeway_fabric::{Fabric, Handle, Options};
-use causeway_link::io::service::Links;
-use causeway_model::{Answer, Command, CommandError, LinkState, LinkView, PortView};
+use causeway_fabric::{Fabric, Handle, Options, Registration};
+use causeway_model::commands::links;
+use causeway_model::{Answer, Ask, Command, CommandError, LinkState, LinkView, PortView};
 use causeway_model::{LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default};
 use causeway_model::{Mac, Name};
 use causeway_wire::virtio_net::{GSO_TCPV4, HDR_F_NEEDS_CSUM, Header};
@@ -46,11 +45,11 @@ pub fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
 
 impl Host {
     pub fn new() -> Self {
-        Self::with_links(|| Box::new(Links::new()))
+        Self::with_links(causeway_link::SERVICE)
     }
 
     /// With a service of links of its own making.
-    pub fn with_links(links: causeway_fabric::Maker) -> Self {
+    pub fn with_links(links: Registration) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir =
@@ -58,7 +57,7 @@ impl Host {
         std::fs::create_dir_all(&dir).unwrap();
         // Two dispatchers, so that links and groups are served by different ones.
         let options = Options { dispatchers: 2, ..Options::default() };
-        let fabric = Fabric::start(&[|| Box::new(Ethernet::new()), links], options);
+        let fabric = Fabric::start(&[causeway_ethernet::SERVICE, links], options);
         let fabric = fabric.unwrap();
         let host = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
@@ -140,15 +139,17 @@ impl Host {
         }
     }
 
-    pub fn link(&self, spec: LinkSpec) -> Result<Answer, CommandError> {
-        self.handle.call(Command::LinkAdd(Box::new(spec)))
+    pub fn ask<T: Ask>(&self, command: T) -> T::Answer {
+        let text = format!("{command:?}");
+        self.handle.ask(command).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    pub fn link(&self, spec: LinkSpec) -> Result<LinkView, CommandError> {
+        self.handle.ask(links::Add(Box::new(spec)))
     }
 
     pub fn link_view(&self, link: &str) -> LinkView {
-        match self.call(Command::LinkShow(name(link))) {
-            Answer::Link(view) => *view,
-            other => panic!("{other:?}"),
-        }
+        self.ask(links::Show(name(link)))
     }
 
     pub fn link_counter(&self, link: &str, counter: &str) -> u64 {

@@ -15,9 +15,9 @@ use causeway_attach::local::Local;
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_memory::Handed;
 use causeway_model::Mac;
+use causeway_model::commands::peers;
 use causeway_model::{Answer, Command, CommandError, PeerView};
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
-use causeway_mx::Messages;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
 /// Long enough for the slowest machine; no test waits for it to pass.
@@ -100,7 +100,7 @@ impl Host {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("causeway-mx-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let fabric = Fabric::start(&[|| Box::new(Messages::new())], Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         for group in ["red", "blue"] {
             let name: causeway_model::Name = group.parse().unwrap();
@@ -143,10 +143,7 @@ impl Host {
     }
 
     pub fn peers(&self) -> Vec<PeerView> {
-        match self.handle.call(Command::PeerList) {
-            Ok(Answer::Peers(peers)) => peers,
-            other => panic!("{other:?}"),
-        }
+        self.handle.ask(peers::List).unwrap()
     }
 
     pub fn attach(&self, board: &str) -> Process {

@@ -12,7 +12,6 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, PortState, PortView};
 use causeway_model::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
-use causeway_socket::Socket;
 use causeway_wire::vsock::{Header, Op, Type};
 
 /// Long enough for the slowest machine; no test waits for it to pass.
@@ -34,7 +33,7 @@ impl Rig {
         std::fs::create_dir_all(&dir).unwrap();
         // Two dispatchers, so that the groups are served by different ones.
         let options = Options { dispatchers: 2, ..Options::default() };
-        let fabric = Fabric::start(&[|| Box::new(Socket::new())], options).unwrap();
+        let fabric = Fabric::start(&[causeway_socket::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {
             rig.handle.call(Command::GroupAdd(group.parse::<Name>().unwrap().into())).unwrap();

@@ -1,5 +1,4 @@
-//! Looking at frames as they pass a port or a link: what to look for, and where copies wait to be
-//! fetched.
+//! Captures: the filter of frames, and the buffer in which copies wait to be fetched.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,64 @@
+//! `/v1/links`: paths to other hosts.
+
+use causeway_model::commands::links::{Add, Delete, List, Show};
+use causeway_model::draft::LinkDraft;
+use causeway_model::{CommandError, LinkView, Name};
+use serde_json::{Map, Value, json};
+
+use super::{Call, invalid, named, no_path, parse_name, refused};
+use crate::fabric::ask;
+use crate::http::Reply;
+
+pub(super) fn links(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+    match (rest, call.method()) {
+        ([], "GET") => call.ask(List, 200),
+        ([], "POST") => {
+            let values: Map<String, Value> = call.body()?;
+            let draft = LinkDraft::read(&values);
+            let draft = draft.map_err(|problems| invalid(named("link", &values, &problems)))?;
+            let spec = draft.into_spec(&call.about.key_file, call.about.resolve);
+            let spec = spec.map_err(|e| invalid(e.to_string()))?;
+            call.ask(Add(Box::new(spec)), 201)
+        }
+        ([name], "GET") => call.ask(Show(parse_name(name)?), 200),
+        ([name], "DELETE") => call.tell(Delete(parse_name(name)?)),
+        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        _ => Err(no_path(call.request)),
+    }
+}
+
+/// Returns every link; none if no service of links is registered.
+fn all(call: &Call<'_>) -> Result<Vec<LinkView>, Reply> {
+    match ask(call.fabric, List) {
+        // The command has no value that could be invalid: no service knows it.
+        Err(CommandError::Invalid(_)) => Ok(Vec::new()),
+        links => links.map_err(refused),
+    }
+}
+
+/// Returns a function that gives the largest payload that all links of a group carry uncut, in bytes.
+pub(super) fn mtus(call: &Call<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, Reply> {
+    let links = all(call)?;
+    Ok(move |group: &Name| {
+        let of = links.iter().filter(|link| link.spec.group == *group);
+        of.map(|link| link.mtu).min().unwrap_or(u16::MAX)
+    })
+}
+
+/// Returns the counters of every link, for `/v1/stats`.
+pub(super) fn stats(call: &Call<'_>) -> Result<Vec<Value>, Reply> {
+    let links = all(call)?;
+    let links = links.iter().map(|link| {
+        json!({
+            "name": link.spec.name,
+            "group": link.spec.group,
+            "kind": link.spec.kind.name(),
+            "state": link.state,
+            "ups_total": link.ups_total,
+            "certificate_expires": link.certificate_expires,
+            "counters": link.counters,
+        })
+    });
+    Ok(links.collect())
+}

@@ -1,0 +1,72 @@
+//! The captures of all groups, which clients fetch in parts.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use causeway_fabric::{Control, ShardKey};
+use causeway_model::{CaptureSpec, CaptureView, CommandError, Fetched};
+
+use super::group_of;
+use crate::capture::Recording;
+use crate::limits::{CAPTURE_IDLE, RECORDINGS_MAX};
+use crate::request::BeginCapture;
+use crate::service::NAME;
+
+/// The captures that clients may fetch from, by number.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    /// With the time of the last fetch.
+    all: BTreeMap<u64, (Recording, Instant)>,
+    /// The number of the capture that began last; no number is used again.
+    last: u64,
+}
+
+fn no_capture(number: u64) -> CommandError {
+    CommandError::NotFound { what: "capture", name: number.to_string() }
+}
+
+impl Captures {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Ends the captures that no client fetched from for [`CAPTURE_IDLE`].
+    pub(super) fn end_idle(&mut self) {
+        self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        control: &mut Control<'_>,
+        spec: CaptureSpec,
+    ) -> Result<CaptureView, CommandError> {
+        let group = group_of(control, &spec.at)?;
+        self.end_idle();
+        if self.all.len() >= RECORDINGS_MAX {
+            let text = format!("there are {RECORDINGS_MAX} captures already: end one");
+            return Err(CommandError::Conflict(text));
+        }
+        let recording = control.ask(&ShardKey::new(&group, NAME), BeginCapture(spec))?;
+        self.last = self.last.saturating_add(1);
+        let capture = self.last;
+        self.all.insert(capture, (recording, Instant::now()));
+        Ok(CaptureView { capture })
+    }
+
+    pub(super) fn fetch(&mut self, number: u64) -> Result<Fetched, CommandError> {
+        self.end_idle();
+        let (recording, fetched) = self.all.get_mut(&number).ok_or_else(|| no_capture(number))?;
+        *fetched = Instant::now();
+        Ok(recording.fetch())
+    }
+
+    pub(super) fn stop(&mut self, number: u64) -> Result<(), CommandError> {
+        let (recording, _) = self.all.get(&number).ok_or_else(|| no_capture(number))?;
+        recording.close();
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, number: u64) -> Result<(), CommandError> {
+        self.all.remove(&number).map(drop).ok_or_else(|| no_capture(number))
+    }
+}

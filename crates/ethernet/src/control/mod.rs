@@ -1,0 +1,106 @@
+//! The control-plane part of the service: routes, captures and the traffic matrix of all groups.
+
+mod captures;
+mod routes;
+
+use causeway_fabric::carrier::{FindLink, LinkDeleted};
+use causeway_fabric::{Control, Controller, ShardKey};
+use causeway_model::commands::{captures as capture, routes as route, traffic};
+use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request, RouteEnd, TrafficView};
+
+use crate::request::ReadTraffic;
+use crate::service::NAME;
+use captures::Captures;
+use routes::Routes;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct EthernetController {
+    routes: Routes,
+    captures: Captures,
+}
+
+fn no_link(name: &Name) -> CommandError {
+    CommandError::NotFound { what: "link", name: name.to_string() }
+}
+
+/// Returns the group of a port that the service serves, or of a link of another service.
+fn group_of(control: &mut Control<'_>, end: &RouteEnd) -> Result<Name, CommandError> {
+    match end {
+        RouteEnd::Interface(name) => {
+            let (port, shard) = control.port(name)?;
+            if shard.service != NAME {
+                return Err(CommandError::Invalid(format!("port {name} carries no frames")));
+            }
+            Ok(port.group.clone())
+        }
+        RouteEnd::Edge(name) => {
+            let found = control.consult(&FindLink(name.clone()))?;
+            found.into_iter().flatten().next().ok_or_else(|| no_link(name))
+        }
+    }
+}
+
+/// Checks that an end of a route is in the group of the route.
+fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<(), CommandError> {
+    let owner = group_of(control, end)?;
+    if owner == *group {
+        return Ok(());
+    }
+    let end = match end {
+        RouteEnd::Interface(name) => format!("port {name}"),
+        RouteEnd::Edge(name) => format!("link {name}"),
+    };
+    let text = format!("{end} is in group {owner}, not in {group}: no traffic crosses groups");
+    Err(CommandError::Invalid(text))
+}
+
+fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
+    control.group(group)?;
+    let shard = ShardKey::new(group, NAME);
+    if !control.has_shard(&shard) {
+        let text = format!("group {group} has no net ports and no links");
+        return Err(CommandError::Invalid(text));
+    }
+    control.ask(&shard, ReadTraffic(group.clone()))
+}
+
+impl Controller for EthernetController {
+    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+        let Self { routes, captures } = self;
+        Dispatch::new(request)
+            .on(|route::List| routes.list(control))
+            .on(|route::Add(spec)| routes.add(control, spec))
+            .on(|route::Delete(number)| routes.delete(control, number))
+            .on(|traffic::Show(group)| traffic(control, &group))
+            .on(|capture::Begin(spec)| captures.begin(control, spec))
+            .on(|capture::Fetch(number)| captures.fetch(number))
+            .on(|capture::Stop(number)| captures.stop(number))
+            .on(|capture::End(number)| captures.end(number))
+            .on(|LinkDeleted { name, group }| routes.forget(control, &group, &RouteEnd::Edge(name)))
+    }
+
+    fn shard_opened(
+        &mut self,
+        control: &mut Control<'_>,
+        shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        self.routes.configure(control, shard)
+    }
+
+    fn port_deleted(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        self.routes.forget(control, &port.group, &RouteEnd::Interface(port.name.clone()))
+    }
+
+    fn needs_tick(&self) -> bool {
+        !self.captures.is_empty()
+    }
+
+    fn tick(&mut self) {
+        self.captures.end_idle();
+    }
+}

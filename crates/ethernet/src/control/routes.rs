@@ -1,0 +1,111 @@
+//! The routes of all groups, and the shards that apply them.
+
+use causeway_fabric::{Control, ShardKey};
+use causeway_model::limits::ROUTES_MAX;
+use causeway_model::{CommandError, GroupSpec, Name, RouteEnd, RouteSpec, RouteView};
+
+use super::check_end;
+use crate::request::{AddRoute, DeleteRoute, ListRoutes, SetRoutes};
+use crate::service::NAME;
+
+/// The routes of all groups.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    /// By their numbers, in rising order.
+    all: Vec<(u64, RouteSpec)>,
+    /// The number of the route that was added last; no number is used again.
+    last: u64,
+}
+
+fn names(route: &RouteSpec, end: &RouteEnd) -> bool {
+    route.to == *end || route.from.as_ref() == Some(end)
+}
+
+impl Routes {
+    pub(super) fn add(
+        &mut self,
+        control: &mut Control<'_>,
+        spec: RouteSpec,
+    ) -> Result<RouteView, CommandError> {
+        control.group(&spec.group)?;
+        for end in std::iter::once(&spec.to).chain(&spec.from) {
+            check_end(control, &spec.group, end)?;
+        }
+        if let Some((number, _)) = self.all.iter().find(|(_, route)| *route == spec) {
+            return Err(CommandError::Conflict(format!("route {number} is the same")));
+        }
+        if self.all.len() >= ROUTES_MAX {
+            return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
+        }
+        let number = self.last.saturating_add(1);
+        let shard = ShardKey::new(&spec.group, NAME);
+        let view = control.ask(&shard, AddRoute(number, spec.clone()))?;
+        self.all.push((number, spec));
+        self.last = number;
+        Ok(view)
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        control: &Control<'_>,
+        number: u64,
+    ) -> Result<(), CommandError> {
+        let found = self.all.iter().position(|(n, _)| *n == number);
+        let Some(place) = found.filter(|place| *place < self.all.len()) else {
+            return Err(CommandError::NotFound { what: "route", name: number.to_string() });
+        };
+        let (number, spec) = self.all.remove(place);
+        control.ask(&ShardKey::new(&spec.group, NAME), DeleteRoute(number))
+    }
+
+    /// Returns the routes of all groups, newest first.
+    pub(super) fn list(&self, control: &Control<'_>) -> Result<Vec<RouteView>, CommandError> {
+        let mut views = Vec::new();
+        for group in control.groups() {
+            let shard = ShardKey::new(&group.name, NAME);
+            let has = self.all.iter().any(|(_, route)| route.group == group.name);
+            if has && control.has_shard(&shard) {
+                views.extend(control.ask(&shard, ListRoutes)?);
+            }
+        }
+        views.sort_by_key(|view| std::cmp::Reverse(view.index));
+        Ok(views)
+    }
+
+    /// Deletes the routes of a group that name an end that is gone.
+    pub(super) fn forget(
+        &mut self,
+        control: &Control<'_>,
+        group: &Name,
+        gone: &RouteEnd,
+    ) -> Result<(), CommandError> {
+        let before = self.all.len();
+        self.all.retain(|(_, route)| route.group != *group || !names(route, gone));
+        let shard = ShardKey::new(group, NAME);
+        if self.all.len() == before || !control.has_shard(&shard) {
+            return Ok(());
+        }
+        self.set(control, &shard)
+    }
+
+    /// Configures a shard that was opened now, unless its group forwards as a switch does.
+    pub(super) fn configure(
+        &self,
+        control: &Control<'_>,
+        shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        let usual = GroupSpec::from(shard.group.clone());
+        let is_strict = control.group(&shard.group).is_ok_and(|spec| *spec != usual);
+        let has_routes = self.all.iter().any(|(_, route)| route.group == shard.group);
+        if is_strict || has_routes { self.set(control, shard) } else { Ok(()) }
+    }
+
+    /// Has a shard apply the routes as they are.
+    fn set(&self, control: &Control<'_>, shard: &ShardKey) -> Result<(), CommandError> {
+        let of = self.all.iter().filter(|(_, route)| route.group == shard.group);
+        let routes = of.cloned().collect();
+        let spec = control.group(&shard.group);
+        let (forwarding, kind) = spec.map(|spec| (spec.forwarding, spec.kind)).unwrap_or_default();
+        control.ask(shard, SetRoutes { routes, forwarding, kind })
+    }
+}

@@ -1,0 +1,164 @@
+//! What a controller reaches while it is called.
+
+use causeway_model::{Ask, CommandError, GroupSpec, Name, PortSpec, Request};
+
+use super::core::{Core, HOST, lost};
+use super::{Entry, no_service};
+use crate::controller::Controller;
+use crate::registration::Capability;
+use crate::shard::ShardKey;
+use crate::shard::ports::{no_group, no_port};
+use causeway_model::Dispatch;
+
+/// What a controller reaches while it is called: shards, ports, groups, and the other controllers.
+///
+/// A controller that is called by another one, or by an event, reaches no further controller: calls
+/// do not nest, so no controller is entered twice.
+#[derive(Debug)]
+pub struct Control<'a> {
+    core: &'a mut Core,
+    /// The controllers before and behind the one that is called.
+    others: [&'a mut [Entry]; 2],
+}
+
+impl<'a> Control<'a> {
+    /// Reaches all of `entries`.
+    pub(super) fn new(core: &'a mut Core, entries: &'a mut [Entry]) -> Self {
+        Self { core, others: [&mut [], entries] }
+    }
+
+    /// Calls `call` with the controller at `index`, which reaches all others.
+    pub(super) fn with<R>(
+        core: &mut Core,
+        entries: &mut [Entry],
+        index: usize,
+        call: impl FnOnce(&mut dyn Controller, &mut Control<'_>) -> R,
+    ) -> Option<R> {
+        let (before, rest) = entries.split_at_mut_checked(index)?;
+        let (own, behind) = rest.split_first_mut()?;
+        Some(call(&mut *own.controller, &mut Control { core, others: [before, behind] }))
+    }
+
+    /// Calls `call` with each controller that can be reached.
+    pub(super) fn each<E>(
+        &mut self,
+        mut call: impl FnMut(&mut dyn Controller, &mut Control<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for entry in self.others.iter_mut().flat_map(|part| part.iter_mut()) {
+            let mut alone = Control { core: self.core, others: [&mut [], &mut []] };
+            call(&mut *entry.controller, &mut alone)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the group of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn group(&self, name: &Name) -> Result<&GroupSpec, CommandError> {
+        self.core.group(name).ok_or_else(|| no_group(name))
+    }
+
+    /// Returns every group, in the order in which the groups were added.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupSpec> {
+        self.core.groups.iter()
+    }
+
+    /// Returns the port of this name, and the shard that serves it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn port(&self, name: &Name) -> Result<(&PortSpec, &ShardKey), CommandError> {
+        let (spec, key) = self.core.ports.get(name).ok_or_else(|| no_port(name))?;
+        Ok((spec, key))
+    }
+
+    /// Returns the name of the first service that has a capability.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn provider(&self, capability: Capability) -> Result<&'static str, CommandError> {
+        let found =
+            self.core.services.iter().find(|service| service.capabilities.contains(&capability));
+        found
+            .map(|service| service.name)
+            .ok_or_else(|| no_service(format_args!("that {capability}")))
+    }
+
+    /// Names the shard of a service that is of no group of the operator.
+    ///
+    /// # Errors
+    /// Never: the name is valid.
+    pub fn host_shard(&self, service: &'static str) -> Result<ShardKey, CommandError> {
+        Ok(ShardKey { group: HOST.parse().map_err(|_| lost())?, service })
+    }
+
+    /// Returns whether the shard is open.
+    pub fn has_shard(&self, key: &ShardKey) -> bool {
+        self.core.shards.contains_key(key)
+    }
+
+    /// Returns every open shard of a service.
+    pub fn shards(&self, service: &str) -> Vec<ShardKey> {
+        let all = self.core.shards.keys();
+        all.filter(|key| key.service == service).cloned().collect()
+    }
+
+    /// Has a shard answer a request, in the thread that serves it, and waits for the answer.
+    ///
+    /// # Errors
+    /// The shard is not open, or refuses.
+    pub fn ask<T: Ask>(&self, key: &ShardKey, request: T) -> Result<T::Answer, CommandError> {
+        self.core.with(key, move |shard| shard.ask(request))?
+    }
+
+    /// Opens a shard unless it is open, and keeps it open although it may have no ports, until as
+    /// many calls of [`Self::release`].
+    ///
+    /// # Errors
+    /// There is no such service, the host refuses, or the service's controller does.
+    pub fn hold(&mut self, key: &ShardKey) -> Result<(), CommandError> {
+        self.ensure(key)?;
+        self.core.hold(key);
+        Ok(())
+    }
+
+    /// Takes one [`Self::hold`] back. A shard without holds and without ports is closed.
+    pub fn release(&mut self, key: &ShardKey) {
+        self.core.release(key);
+        self.core.close_if_unused(key);
+    }
+
+    /// Asks every other controller, and returns the answers of those that know the request.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub fn consult<T: Ask + Clone>(&mut self, request: &T) -> Result<Vec<T::Answer>, CommandError> {
+        let mut answers = Vec::new();
+        self.each(|controller, control| {
+            match controller.ask(control, Request::new(request.clone())) {
+                Dispatch::Answered(answer) => answers.push(answer?.take::<T>()?),
+                Dispatch::Open(_) => {}
+            }
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// Opens a shard unless it is open, and has its service's controller configure it. The
+    /// controller that calls is not called: it knows.
+    pub(super) fn ensure(&mut self, key: &ShardKey) -> Result<(), CommandError> {
+        if self.has_shard(key) {
+            return Ok(());
+        }
+        self.core.open(key)?;
+        let mut entries = self.others.iter_mut().flat_map(|part| part.iter_mut());
+        let Some(entry) = entries.find(|entry| entry.service == key.service) else { return Ok(()) };
+        let mut alone = Control { core: self.core, others: [&mut [], &mut []] };
+        let opened = entry.controller.shard_opened(&mut alone, key);
+        if opened.is_err() {
+            self.core.close_if_unused(key);
+        }
+        opened
+    }
+}

@@ -1,0 +1,318 @@
+//! The registry without the controllers: groups, ports, rules, and the shards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Reply, no_service};
+use crate::balance::{Burden, relief};
+use crate::dispatcher::Worker;
+use crate::load::Load;
+use crate::pace::Pacing;
+use crate::registration::{Maker, Registration};
+use crate::roster::Roster;
+use crate::rules::Rules;
+use crate::shard::ports::{no_group, no_port};
+use crate::shard::{Shard, ShardKey};
+use causeway_model::limits::{GROUPS_MAX, WEIGHT_MAX};
+use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
+use causeway_model::{GroupSpec, weight_default};
+use causeway_model::{Name, PortSpec};
+
+/// Where a shard is.
+#[derive(Debug)]
+pub(super) struct Place {
+    dispatcher: usize,
+    load: Arc<Load>,
+    moves: u64,
+    /// How many objects of controllers need the shard.
+    holds: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// The services, in the order of their registration.
+    pub(super) services: Vec<Registration>,
+    pacing: Pacing,
+    workers: Vec<Arc<Worker>>,
+    start: Instant,
+    pub(super) groups: Vec<GroupSpec>,
+    pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
+    pub(super) shards: BTreeMap<ShardKey, Place>,
+    /// The rules, and the counts of shards that are gone.
+    pub(super) rules: Rules,
+}
+
+/// The name that stands for the host where a group is named.
+pub(super) const HOST: &str = "host";
+
+pub(super) fn lost() -> CommandError {
+    CommandError::Host("a group is not where it was put: restart the daemon".into())
+}
+
+impl Core {
+    pub(super) fn new(
+        services: &[Registration],
+        pacing: Pacing,
+        workers: Vec<Arc<Worker>>,
+        start: Instant,
+    ) -> Self {
+        Self {
+            services: services.to_vec(),
+            pacing,
+            workers,
+            start,
+            groups: Vec::new(),
+            ports: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            rules: Rules::default(),
+        }
+    }
+
+    fn worker(&self, number: usize) -> Result<&Worker, CommandError> {
+        self.workers.get(number).map(|w| &**w).ok_or_else(lost)
+    }
+
+    /// Does something with a shard, in the thread that serves it.
+    pub(super) fn with<R: Send + 'static>(
+        &self,
+        key: &ShardKey,
+        call: impl FnOnce(&mut Shard) -> R + Send + 'static,
+    ) -> Result<R, CommandError> {
+        let place = self.shards.get(key).ok_or_else(lost)?;
+        let key = key.clone();
+        self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(lost)
+    }
+
+    /// Asks every dispatcher.
+    pub(super) fn all<R: Send + 'static>(
+        &self,
+        ask: impl Fn(&mut Roster) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, CommandError> {
+        self.workers.iter().map(|w| w.run(ask.clone())).collect()
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
+        let list = |r: &mut Roster| r.shards().flat_map(|(_, s)| s.port_views()).collect();
+        let lists: Vec<Vec<PortView>> = self.all(list)?;
+        let mut views: Vec<PortView> = lists
+            .into_iter()
+            .enumerate()
+            .flat_map(|(number, list)| list.into_iter().map(move |view| (number, view)))
+            .map(|(dispatcher, view)| PortView { dispatcher, ..view })
+            .collect();
+        views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        Ok(views)
+    }
+
+    /// Says which dispatcher serves the port.
+    pub(super) fn placed(&self, key: &ShardKey, view: PortView) -> PortView {
+        let dispatcher = self.shards.get(key).map_or(0, |place| place.dispatcher);
+        PortView { dispatcher, ..view }
+    }
+
+    /// Returns the group of this name.
+    pub(super) fn group(&self, name: &Name) -> Option<&GroupSpec> {
+        self.groups.iter().find(|group| group.name == *name)
+    }
+
+    pub(super) fn has_group(&self, name: &Name) -> Result<(), CommandError> {
+        self.group(name).map(drop).ok_or_else(|| no_group(name))
+    }
+
+    pub(super) fn group_add(&mut self, spec: GroupSpec) -> Reply {
+        let name = &spec.name;
+        if name.as_str() == HOST {
+            let text = "group \"host\": this name stands for the host in rules; choose another";
+            return Err(CommandError::Invalid(text.into()));
+        }
+        if self.has_group(name).is_ok() {
+            return Err(CommandError::Conflict(format!("group {name} exists already")));
+        }
+        if !(1..=WEIGHT_MAX).contains(&spec.weight) {
+            let text = format!("group {name}: weight {}: expected 1 to {WEIGHT_MAX}", spec.weight);
+            return Err(CommandError::Invalid(text));
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            return Err(CommandError::Full(format!("there are {GROUPS_MAX} groups already")));
+        }
+        self.groups.push(spec);
+        Ok(Answer::Done)
+    }
+
+    /// Returns the names of a group's ports.
+    pub(super) fn ports_of(&self, group: &Name) -> Vec<Name> {
+        let of = self.ports.iter().filter(|(_, (spec, _))| spec.group == *group);
+        of.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Shows one port.
+    pub(super) fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
+        let (_, key) = self.ports.get(name).ok_or_else(|| no_port(name))?;
+        let wanted = name.clone();
+        let view = self.with(key, move |shard| shard.port_view(&wanted))??;
+        Ok(self.placed(key, view))
+    }
+
+    /// Opens a shard, on the dispatcher with the lowest load.
+    ///
+    /// # Errors
+    /// There is no such service, or the host refuses.
+    pub(super) fn open(&mut self, key: &ShardKey) -> Result<(), CommandError> {
+        let host = |e: std::io::Error| CommandError::Host(format!("group {}: {e}", key.group));
+        let service = self.services.iter().find(|service| service.name == key.service);
+        let make = service.ok_or_else(|| no_service(format_args!("{:?}", key.service)))?.make;
+        let shard = self.vacant(&key.group, make)?;
+        let now = self.now_ns();
+        let burden = |number: &usize| {
+            let busy = self.workers.get(*number).map_or(0, |w| w.gauges.load.percent(now));
+            (busy, self.shards.values().filter(|p| p.dispatcher == *number).count())
+        };
+        let dispatcher = (0..self.workers.len()).min_by_key(burden).ok_or_else(lost)?;
+        let load = Arc::new(Load::default());
+        let (of, taken, its_load) = (key.clone(), Box::new(shard), load.clone());
+        let worker = self.worker(dispatcher)?;
+        worker.run(move |r| r.adopt(of, taken, its_load))?.map_err(host)?;
+        self.shards.insert(key.clone(), Place { dispatcher, load, moves: 0, holds: 0 });
+        Ok(())
+    }
+
+    /// Notes that one object more needs an open shard.
+    pub(super) fn hold(&mut self, key: &ShardKey) {
+        if let Some(place) = self.shards.get_mut(key) {
+            place.holds = place.holds.saturating_add(1);
+        }
+    }
+
+    /// Notes that one object less needs a shard.
+    pub(super) fn release(&mut self, key: &ShardKey) {
+        if let Some(place) = self.shards.get_mut(key) {
+            place.holds = place.holds.saturating_sub(1);
+        }
+    }
+
+    /// Closes a shard without ports that no object needs; the counts of its rules are kept.
+    pub(super) fn close_if_unused(&mut self, key: &ShardKey) {
+        let has_ports = self.ports.values().any(|(_, of)| of == key);
+        if has_ports || self.shards.get(key).is_none_or(|place| place.holds > 0) {
+            return;
+        }
+        let Some(place) = self.shards.remove(key) else { return };
+        let of = key.clone();
+        let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.release(&of)));
+        if let Ok(Some(mut parted)) = released {
+            self.rules.count(parted.shard.rules_mut());
+        }
+    }
+
+    /// A shard with the rules, and without ports.
+    pub(super) fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
+        let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
+        let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
+        let spec = self.groups.iter().find(|spec| spec.name == *group);
+        shard.set_weight(spec.map_or_else(weight_default, |spec| spec.weight));
+        for view in self.rules.view() {
+            shard.rules_mut().add(None, view.rule)?;
+        }
+        Ok(shard)
+    }
+
+    pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
+        // Each is asked, so that an answer means that all of them live.
+        self.all(|_| ())?;
+        let now = self.now_ns();
+        let view = |(number, worker): (usize, &Arc<Worker>)| {
+            let gauges = &worker.gauges;
+            let mine = self.shards.iter().filter(|(_, place)| place.dispatcher == number);
+            let shards = mine.map(|(key, place)| ShardView {
+                group: key.group.clone(),
+                service: key.service,
+                ports: self.ports.values().filter(|(_, of)| of == key).count(),
+                busy_percent: place.load.percent(now),
+                moves_total: place.moves,
+            });
+            DispatcherView {
+                number,
+                cpu: worker.cpu,
+                spin_us: gauges.spin_ns.load(Ordering::Relaxed) / 1000,
+                scarce: gauges.scarce.load(Ordering::Relaxed),
+                busy_percent: gauges.load.percent(now),
+                shards: shards.collect(),
+            }
+        };
+        Ok(self.workers.iter().enumerate().map(view).collect())
+    }
+
+    pub(super) fn shard_move(&mut self, group: &Name, service: Option<&str>, to: usize) -> Reply {
+        // A shard of the host is in no group of the operator.
+        if !self.shards.keys().any(|key| key.group == *group) {
+            self.has_group(group)?;
+        }
+        let known = |wanted: &str| self.services.iter().any(|s| s.name == wanted);
+        if let Some(wanted) = service.filter(|wanted| !known(wanted)) {
+            return Err(CommandError::NotFound { what: "service", name: wanted.to_owned() });
+        }
+        if to >= self.workers.len() {
+            let last = self.workers.len().saturating_sub(1);
+            return Err(CommandError::Invalid(format!("dispatcher {to}: expected 0 to {last}")));
+        }
+        let wanted =
+            |key: &&ShardKey| key.group == *group && service.is_none_or(|s| s == key.service);
+        let keys: Vec<ShardKey> = self.shards.keys().filter(wanted).cloned().collect();
+        for key in keys {
+            self.relocate(&key, to)?;
+        }
+        self.dispatcher_views().map(Answer::Dispatchers)
+    }
+
+    /// Moves a shard, as it is, to another dispatcher.
+    fn relocate(&mut self, key: &ShardKey, to: usize) -> Result<(), CommandError> {
+        let place = self.shards.get(key).ok_or_else(lost)?;
+        if place.dispatcher == to {
+            return Ok(());
+        }
+        let (from, target) = (self.worker(place.dispatcher)?, self.worker(to)?);
+        let of = key.clone();
+        let parted = from.run(move |r| r.release(&of))?.ok_or_else(lost)?;
+        let of = key.clone();
+        if let Err((parted, error)) = target.run(move |r| r.adopt_again(of, parted))? {
+            let of = key.clone();
+            let kept = from.run(move |r| r.adopt_again(of, parted).map_err(|(_, e)| e))?;
+            let lost = kept.err().map(|e| format!("; its ports are lost: {e}")).unwrap_or_default();
+            return Err(CommandError::Host(format!("group {}: {error}{lost}", key.group)));
+        }
+        if let Some(place) = self.shards.get_mut(key) {
+            place.dispatcher = to;
+            place.moves = place.moves.saturating_add(1);
+        }
+        let (group, service) = (key.group.as_str(), key.service);
+        log::info!(group, service, dispatcher = to; "moved");
+        Ok(())
+    }
+
+    /// Moves one shard if that relieves the busiest dispatcher.
+    pub(super) fn balance(&mut self) {
+        let now = self.now_ns();
+        let burden = |(number, worker): (usize, &Arc<Worker>)| Burden {
+            busy: worker.gauges.load.percent(now).into(),
+            shards: self
+                .shards
+                .iter()
+                .filter(|(_, place)| place.dispatcher == number)
+                .map(|(key, place)| (key.clone(), place.load.percent(now).into()))
+                .collect(),
+        };
+        let burdens: Vec<Burden<ShardKey>> = self.workers.iter().enumerate().map(burden).collect();
+        if let Some((key, to)) = relief(&burdens)
+            && let Err(error) = self.relocate(&key, to)
+        {
+            log::error!(group = key.group.as_str(), service = key.service; "not moved: {error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Rules, which every shard has a copy of, and explanations of what forwarding would do.
+
+use super::Reply;
+use super::core::{Core, lost};
+use crate::roster::Roster;
+use crate::shard::ShardKey;
+use crate::shard::ports::no_port;
+use causeway_model::{Answer, CommandError, RuleView, TraceQuery};
+use causeway_model::{Name, RuleSpec};
+
+impl Core {
+    pub(super) fn rule_views(&self) -> Result<Vec<RuleView>, CommandError> {
+        let hits = |r: &mut Roster| {
+            r.shards().map(|(_, shard)| shard.rules_mut().hits()).collect::<Vec<_>>()
+        };
+        let mut views = self.rules.view();
+        for counted in self.all(hits)?.into_iter().flatten() {
+            for (view, hits) in views.iter_mut().zip(counted) {
+                view.hits_total = view.hits_total.saturating_add(hits);
+            }
+        }
+        Ok(views)
+    }
+
+    pub(super) fn rule_add(&mut self, index: Option<usize>, rule: RuleSpec) -> Reply {
+        for group in [&rule.from.group, &rule.to.group].into_iter().flatten() {
+            self.has_group(group)?;
+        }
+        self.rules.add(index, rule.clone())?;
+        self.all(move |r| {
+            r.shards().for_each(|(_, shard)| {
+                // As checked: all lists are the same.
+                let _ = shard.rules_mut().add(index, rule.clone());
+            });
+        })?;
+        self.rule_views().map(Answer::Rules)
+    }
+
+    pub(super) fn rule_delete(&mut self, index: usize) -> Reply {
+        self.rules.delete(index)?;
+        self.all(move |r| {
+            r.shards().for_each(|(_, shard)| {
+                let _ = shard.rules_mut().delete(index);
+            });
+        })?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn trace(&self, query: TraceQuery) -> Reply {
+        let (from, group) = match &query {
+            TraceQuery::Frame { from, .. } => (Some(from), None),
+            TraceQuery::Connect { from, group, .. } => (from.as_ref(), group.as_ref()),
+        };
+        let spec =
+            from.map(|name| self.ports.get(name).ok_or_else(|| no_port(name))).transpose()?;
+        let of = spec.map(|(spec, _)| &spec.group).or(group);
+        if let Some(group) = of {
+            self.has_group(group)?;
+        }
+        let nobody: Name = "none".parse().map_err(|_| lost())?;
+        for service in &self.services {
+            let key = of.map(|group| ShardKey::new(group, service.name));
+            let query = query.clone();
+            let answer = match key.filter(|key| self.shards.contains_key(key)) {
+                Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
+                // It has no ports there: ask one that has none.
+                None => self.vacant(of.unwrap_or(&nobody), service.make)?.trace(&query),
+            };
+            if let Some(answer) = answer {
+                return answer.map(Answer::Trace);
+            }
+        }
+        Err(CommandError::Invalid("no service knows this kind of query".into()))
+    }
+}

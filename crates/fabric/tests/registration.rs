@@ -1,0 +1,227 @@
+//! A service that the fabric has never heard of, added by one registration: commands of its own
+//! type, a shard, requests between two services, and the hooks of the control plane.
+
+use std::collections::BTreeMap;
+
+use causeway_attach::Model;
+use causeway_fabric::{
+    Capability, Context, Control, Controller, Fabric, Object, Options, PortId, Registration,
+    Service, ShardKey,
+};
+use causeway_model::{
+    Answer, Ask, Command, CommandError, Dispatch, GroupView, Name, PortSpec, Request,
+};
+
+/// A shard that adds numbers up; and the service that has one for each group.
+#[derive(Debug, Default)]
+struct Adder(u64);
+
+const ADDER: &str = "adder";
+const ADDS_UP: Capability = Capability("adds up");
+
+/// Adds a number to the sum of a shard.
+#[derive(Debug)]
+struct Add(u64);
+
+impl Ask for Add {
+    type Answer = u64;
+}
+
+impl Service for Adder {
+    fn model(&self, _: &PortSpec) -> Model {
+        Model::new(0, 0, Vec::new())
+    }
+
+    fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+        Err(CommandError::Invalid("the service has no ports".into()))
+    }
+
+    fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
+
+    fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    fn ask(&mut self, _: &mut Context<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request).on(|Add(number)| {
+            let sum = self.0.checked_add(number);
+            self.0 = sum.ok_or_else(|| CommandError::Full("the sum is too large".into()))?;
+            Ok(self.0)
+        })
+    }
+}
+
+/// Counts the shards that were opened, and starts each with one.
+#[derive(Debug, Default)]
+struct AdderController {
+    opened: usize,
+}
+
+/// Tells how many shards were opened.
+#[derive(Debug, Clone)]
+struct Opened;
+
+impl Ask for Opened {
+    type Answer = usize;
+}
+
+impl Controller for AdderController {
+    fn ask(&mut self, _: &mut Control<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request).on(|Opened| Ok(self.opened))
+    }
+
+    fn shard_opened(
+        &mut self,
+        control: &mut Control<'_>,
+        shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        self.opened += 1;
+        control.ask(shard, Add(1)).map(drop)
+    }
+}
+
+/// A second service, which has accounts, and finds the first by its capability.
+#[derive(Debug, Default)]
+struct Accounts(BTreeMap<Name, Name>);
+
+/// Opens an account in a group.
+#[derive(Debug)]
+struct Open {
+    name: Name,
+    group: Name,
+}
+
+impl Ask for Open {
+    type Answer = usize;
+}
+
+/// Pays into an account.
+#[derive(Debug)]
+struct Pay(Name, u64);
+
+impl Ask for Pay {
+    type Answer = u64;
+}
+
+/// Closes an account.
+#[derive(Debug)]
+struct Close(Name);
+
+impl Ask for Close {
+    type Answer = ();
+}
+
+fn shard_in(control: &Control<'_>, group: &Name) -> Result<ShardKey, CommandError> {
+    Ok(ShardKey::new(group, control.provider(ADDS_UP)?))
+}
+
+impl Controller for Accounts {
+    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+        let missing =
+            |name: &Name| CommandError::NotFound { what: "account", name: name.to_string() };
+        Dispatch::new(request)
+            .on(|Open { name, group }| {
+                control.group(&group)?;
+                control.hold(&shard_in(control, &group)?)?;
+                self.0.insert(name, group);
+                Ok(control.consult(&Opened)?.into_iter().sum())
+            })
+            .on(|Pay(name, amount)| {
+                let group = self.0.get(&name).ok_or_else(|| missing(&name))?;
+                control.ask(&shard_in(control, group)?, Add(amount))
+            })
+            .on(|Close(name)| {
+                let group = self.0.remove(&name).ok_or_else(|| missing(&name))?;
+                let shard = shard_in(control, &group)?;
+                control.release(&shard);
+                Ok(())
+            })
+    }
+
+    fn object_in(&self, group: &Name) -> Option<Object> {
+        let (name, _) = self.0.iter().find(|(_, of)| *of == group)?;
+        Some(Object { kind: "account", name: name.clone() })
+    }
+
+    fn extend_group(&self, view: &mut GroupView) {
+        let of = self.0.iter().filter(|(_, group)| **group == view.name);
+        view.links.extend(of.map(|(name, _)| name.clone()));
+    }
+}
+
+const SERVICES: [Registration; 2] = [
+    Registration::new("accounts", || Box::<Adder>::default())
+        .with_controller(|| Box::<Accounts>::default()),
+    Registration::new(ADDER, || Box::<Adder>::default())
+        .with_controller(|| Box::<AdderController>::default())
+        .with_capabilities(&[ADDS_UP]),
+];
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn started(services: &[Registration]) -> Fabric {
+    let fabric = Fabric::start(services, Options { dispatchers: 2, ..Options::default() }).unwrap();
+    for group in ["red", "blue"] {
+        fabric.handle().call(Command::GroupAdd(name(group).into())).unwrap();
+    }
+    fabric
+}
+
+fn shards(fabric: &Fabric) -> Vec<(String, &'static str)> {
+    let answer = fabric.handle().call(Command::DispatcherList).unwrap();
+    let Answer::Dispatchers(all) = answer else { panic!("{answer:?}") };
+    let shards = all.into_iter().flat_map(|dispatcher| dispatcher.shards);
+    let mut shards: Vec<_> = shards.map(|shard| (shard.group.to_string(), shard.service)).collect();
+    shards.sort();
+    shards
+}
+
+fn open(fabric: &Fabric, account: &str, group: &str) -> Result<usize, CommandError> {
+    fabric.handle().ask(Open { name: name(account), group: name(group) })
+}
+
+#[test]
+fn registration_adds_commands_shards_and_requests_between_services() {
+    let fabric = started(&SERVICES);
+    let handle = fabric.handle();
+    assert_eq!(open(&fabric, "a", "red").unwrap(), 1, "the other service saw its shard open");
+    assert_eq!(open(&fabric, "b", "red").unwrap(), 1, "both accounts share it");
+    assert_eq!(open(&fabric, "c", "blue").unwrap(), 2);
+    assert_eq!(shards(&fabric), [("blue".into(), ADDER), ("red".into(), ADDER)]);
+    assert_eq!(handle.ask(Pay(name("a"), 10)).unwrap(), 11, "the shard began with one");
+    assert_eq!(handle.ask(Pay(name("b"), 5)).unwrap(), 16);
+    assert_eq!(handle.ask(Pay(name("c"), 5)).unwrap(), 6, "groups share nothing");
+    let full = handle.ask(Pay(name("c"), u64::MAX)).unwrap_err();
+    assert_eq!(full, CommandError::Full("the sum is too large".into()));
+    assert!(matches!(open(&fabric, "d", "green"), Err(CommandError::NotFound { .. })));
+}
+
+#[test]
+fn registration_keeps_groups_and_shards_while_objects_need_them() {
+    let fabric = started(&SERVICES);
+    let handle = fabric.handle();
+    open(&fabric, "a", "red").unwrap();
+    open(&fabric, "b", "red").unwrap();
+    let Ok(Answer::Groups(groups)) = handle.call(Command::GroupList) else { panic!() };
+    assert_eq!(groups[0].links, [name("a"), name("b")]);
+    let refused = handle.call(Command::GroupDel(name("red"))).unwrap_err().to_string();
+    assert_eq!(refused, "group red still has account a; delete its accounts first");
+    handle.ask(Close(name("a"))).unwrap();
+    assert_eq!(shards(&fabric).len(), 1, "the other account holds the shard");
+    handle.ask(Close(name("b"))).unwrap();
+    assert_eq!(shards(&fabric), []);
+    handle.call(Command::GroupDel(name("red"))).unwrap();
+}
+
+#[test]
+fn registration_that_is_absent_is_told_to_the_caller() {
+    let [accounts, adder] = SERVICES;
+    let without = started(&[accounts]);
+    let refused = open(&without, "a", "red").unwrap_err().to_string();
+    assert_eq!(refused, "this daemon has no service that adds up");
+    let without = started(&[adder]);
+    let refused = open(&without, "a", "red").unwrap_err().to_string();
+    assert!(refused.starts_with("no service answers ") && refused.ends_with("::Open"), "{refused}");
+}

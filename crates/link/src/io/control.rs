@@ -1,0 +1,203 @@
+//! The control-plane part of the service: the links that are configured, and their groups.
+
+use std::collections::{BTreeMap, HashMap};
+
+use causeway_fabric::carrier::{
+    FORWARDS_FRAMES, FindLink, Join, Leave, LinkDeleted, LinkId, OpenInbox, ReadDrops,
+};
+use causeway_fabric::{Control, Controller, Object, ShardKey};
+use causeway_model::commands::links;
+use causeway_model::limits::LINKS_MAX;
+use causeway_model::{CommandError, Dispatch, GroupView, LinkSpec, LinkView, Name, Request};
+
+use super::request::{Close, OnFailure, Open, Reload, Start, Views};
+use super::service::NAME;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct LinkController {
+    links: BTreeMap<Name, (LinkSpec, LinkId)>,
+}
+
+/// The two shards that a link needs.
+#[derive(Debug)]
+struct Shards {
+    /// Forwards frames of the link's group.
+    frames: ShardKey,
+    /// Has all links, of every group.
+    links: ShardKey,
+}
+
+impl Shards {
+    fn of(control: &Control<'_>, group: &Name) -> Result<Self, CommandError> {
+        let frames = ShardKey::new(group, control.provider(FORWARDS_FRAMES)?);
+        Ok(Self { frames, links: control.host_shard(NAME)? })
+    }
+
+    fn hold(&self, control: &mut Control<'_>) -> Result<(), CommandError> {
+        control.hold(&self.frames)?;
+        control.hold(&self.links).inspect_err(|_| control.release(&self.frames))
+    }
+
+    fn release(&self, control: &mut Control<'_>) {
+        control.release(&self.frames);
+        control.release(&self.links);
+    }
+
+    /// Opens a link and has its group use it.
+    fn open(
+        &self,
+        control: &Control<'_>,
+        spec: &LinkSpec,
+        on_failure: OnFailure,
+    ) -> Result<LinkId, CommandError> {
+        let to = control.ask(&self.frames, OpenInbox)?;
+        let open = Open { spec: Box::new(spec.clone()), to, on_failure };
+        let membership = control.ask(&self.links, open)?;
+        let id = membership.id;
+        let joined = control.ask(&self.frames, Join(membership));
+        let started = joined.and_then(|()| control.ask(&self.links, Start(id)));
+        if let Err(error) = started {
+            let _ = control.ask(&self.frames, Leave(id));
+            let _ = control.ask(&self.links, Close(id));
+            return Err(error);
+        }
+        Ok(id)
+    }
+}
+
+fn no_link(name: &Name) -> CommandError {
+    CommandError::NotFound { what: "link", name: name.to_string() }
+}
+
+impl LinkController {
+    fn add(
+        &mut self,
+        control: &mut Control<'_>,
+        spec: LinkSpec,
+        on_failure: OnFailure,
+    ) -> Result<LinkView, CommandError> {
+        spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
+        control.group(&spec.group)?;
+        if self.links.contains_key(&spec.name) {
+            return Err(CommandError::Conflict(format!("link {} exists already", spec.name)));
+        }
+        if self.links.len() >= LINKS_MAX {
+            return Err(CommandError::Full(format!("there are {LINKS_MAX} links already")));
+        }
+        let shards = Shards::of(control, &spec.group)?;
+        shards.hold(control)?;
+        let opened = shards.open(control, &spec, on_failure);
+        let id = opened.inspect_err(|_| shards.release(control))?;
+        let name = spec.name.clone();
+        log::info!(link = name.as_str(), kind = spec.kind.name(); "link added");
+        self.links.insert(name.clone(), (spec, id));
+        self.show(control, &name)
+    }
+
+    fn delete(&mut self, control: &mut Control<'_>, name: &Name) -> Result<(), CommandError> {
+        let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
+        let (group, id) = (spec.group.clone(), *id);
+        let shards = Shards::of(control, &group)?;
+        control.ask(&shards.frames, Leave(id))?;
+        control.ask(&shards.links, Close(id))?;
+        self.links.remove(name);
+        let forgotten = control.consult(&LinkDeleted { name: name.clone(), group });
+        shards.release(control);
+        forgotten?;
+        log::info!(link = name.as_str(); "link deleted");
+        Ok(())
+    }
+
+    fn reload(&self, control: &Control<'_>) -> Result<(), CommandError> {
+        if self.links.is_empty() {
+            return Ok(());
+        }
+        control.ask(&control.host_shard(NAME)?, Reload)
+    }
+
+    fn list(&self, control: &Control<'_>) -> Result<Vec<LinkView>, CommandError> {
+        if self.links.is_empty() {
+            return Ok(Vec::new());
+        }
+        let groups = self.links.values().map(|(spec, _)| &spec.group).collect();
+        self.views(control, None, groups)
+    }
+
+    fn show(&self, control: &Control<'_>, name: &Name) -> Result<LinkView, CommandError> {
+        let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
+        let view = self.views(control, Some(*id), vec![&spec.group])?.pop();
+        view.ok_or_else(|| no_link(name))
+    }
+
+    /// Returns views of one link, or of all, with the drops that `groups` counted.
+    fn views(
+        &self,
+        control: &Control<'_>,
+        id: Option<LinkId>,
+        groups: Vec<&Name>,
+    ) -> Result<Vec<LinkView>, CommandError> {
+        let mut views = control.ask(&control.host_shard(NAME)?, Views(id))?;
+        views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        self.add_drops(control, &mut views, id, groups)?;
+        Ok(views)
+    }
+
+    /// Adds the drops that groups counted of one link, or of each, to views.
+    fn add_drops(
+        &self,
+        control: &Control<'_>,
+        views: &mut [LinkView],
+        id: Option<LinkId>,
+        mut groups: Vec<&Name>,
+    ) -> Result<(), CommandError> {
+        // Each link that is added is shown: to walk through all of them, and to read the counters of
+        // all, would make the time to add many quadratic.
+        let id_of = |view: &LinkView| self.links.get(&view.spec.name).map(|(_, id)| *id);
+        let shown = views.iter().enumerate();
+        let places: HashMap<LinkId, usize> =
+            shown.filter_map(|(at, view)| Some((id_of(view)?, at))).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let service = control.provider(FORWARDS_FRAMES)?;
+        for group in groups {
+            for (id, counts) in control.ask(&ShardKey::new(group, service), ReadDrops(id))? {
+                let place = places.get(&id);
+                let Some(view) = place.and_then(|at| views.get_mut(*at)) else { continue };
+                for (counter, count) in counts {
+                    let sum = view.counters.entry(counter).or_insert(0);
+                    *sum = sum.saturating_add(count);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of_group<'a>(&'a self, group: &'a Name) -> impl Iterator<Item = &'a Name> {
+        let of = self.links.iter().filter(move |(_, (spec, _))| spec.group == *group);
+        of.map(|(name, _)| name)
+    }
+}
+
+impl Controller for LinkController {
+    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|links::List| self.list(control))
+            .on(|links::Show(name)| self.show(control, &name))
+            .on(|links::Add(spec)| self.add(control, *spec, OnFailure::Refuse))
+            .on(|links::Keep(spec)| self.add(control, *spec, OnFailure::Retry))
+            .on(|links::Reload| self.reload(control))
+            .on(|links::Delete(name)| self.delete(control, &name))
+            .on(|FindLink(name)| Ok(self.links.get(&name).map(|(spec, _)| spec.group.clone())))
+    }
+
+    fn object_in(&self, group: &Name) -> Option<Object> {
+        let name = self.of_group(group).next()?.clone();
+        Some(Object { kind: "link", name })
+    }
+
+    fn extend_group(&self, view: &mut GroupView) {
+        let GroupView { name, links, .. } = view;
+        links.extend(self.of_group(name).cloned());
+    }
+}

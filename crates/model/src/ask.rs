@@ -1,0 +1,179 @@
+//! Typed requests through interfaces that do not know the types.
+//!
+//! An operator's command to a service, a request to a shard of a service, and a request from one
+//! service to another are each a type of their own, which names the type of its answer ([`Ask`]).
+//! The parts in between carry a [`Request`] and a [`Response`] and know neither type. The service
+//! that answers lists its request types with [`Dispatch::on`], so the compiler checks that each is
+//! answered with the answer type that belongs to it.
+
+use std::any::{Any, type_name};
+use std::fmt;
+
+use crate::CommandError;
+
+/// A request, with the type of its answer.
+pub trait Ask: Any + fmt::Debug + Send {
+    /// The answer.
+    type Answer: Any + Send;
+}
+
+/// A request of any type.
+pub struct Request {
+    request: Box<dyn Any + Send>,
+    name: &'static str,
+    print: fn(&dyn Any, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.print)(&*self.request, f)
+    }
+}
+
+/// Prints a request that was erased as a `T`.
+fn print<T: Ask>(request: &dyn Any, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    request.downcast_ref::<T>().map_or(Ok(()), |request| request.fmt(f))
+}
+
+impl Request {
+    /// Erases the type of `request`.
+    pub fn new<T: Ask>(request: T) -> Self {
+        Self { request: Box::new(request), name: type_name::<T>(), print: print::<T> }
+    }
+
+    /// Returns the name of the request's type, for messages.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns whether the request is a `T`.
+    pub fn is<T: Ask>(&self) -> bool {
+        self.request.is::<T>()
+    }
+
+    /// Returns the request as a `T`.
+    ///
+    /// # Errors
+    /// The request has another type; it is given back.
+    pub fn take<T: Ask>(self) -> Result<T, Self> {
+        let Self { request, name, print } = self;
+        let taken = request.downcast::<T>().map(|request| *request);
+        taken.map_err(|request| Self { request, name, print })
+    }
+}
+
+/// The answer to a [`Request`] of any type.
+pub struct Response(Box<dyn Any + Send>);
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").finish_non_exhaustive()
+    }
+}
+
+impl Response {
+    /// Erases the type of the answer to a `T`.
+    pub fn new<T: Ask>(answer: T::Answer) -> Self {
+        Self(Box::new(answer))
+    }
+
+    /// Returns the answer to a `T`.
+    ///
+    /// # Errors
+    /// The response answers a request of another type.
+    pub fn take<T: Ask>(self) -> Result<T::Answer, CommandError> {
+        let answer = self.0.downcast::<T::Answer>();
+        answer.map(|answer| *answer).map_err(|_| {
+            CommandError::Host(format!("{} got the answer to another request", type_name::<T>()))
+        })
+    }
+}
+
+/// A request on its way through the request types that a service answers.
+#[derive(Debug)]
+#[must_use = "a request without an answer is refused by `finish`"]
+pub enum Dispatch {
+    /// No handler so far takes the type.
+    Open(Request),
+    /// A handler took the request.
+    Answered(Result<Response, CommandError>),
+}
+
+impl Dispatch {
+    /// Begins with a request that no handler has seen.
+    pub fn new(request: Request) -> Self {
+        Self::Open(request)
+    }
+
+    /// Answers the request with `handle` if it is a `T` and not answered yet.
+    pub fn on<T: Ask>(self, handle: impl FnOnce(T) -> Result<T::Answer, CommandError>) -> Self {
+        match self {
+            Self::Open(request) => match request.take::<T>() {
+                Ok(request) => Self::Answered(handle(request).map(Response::new::<T>)),
+                Err(request) => Self::Open(request),
+            },
+            answered @ Self::Answered(_) => answered,
+        }
+    }
+
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// The handler's refusal; [`CommandError::Invalid`] if no handler takes the type.
+    pub fn finish(self) -> Result<Response, CommandError> {
+        match self {
+            Self::Answered(answer) => answer,
+            Self::Open(request) => {
+                Err(CommandError::Invalid(format!("no service answers {}", request.name())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Double(u32);
+    impl Ask for Double {
+        type Answer = u32;
+    }
+
+    #[derive(Debug)]
+    struct Greet;
+    impl Ask for Greet {
+        type Answer = String;
+    }
+
+    fn dispatch(request: Request) -> Dispatch {
+        Dispatch::new(request)
+            .on(|Double(number)| {
+                let double = number.checked_mul(2);
+                double.ok_or_else(|| CommandError::Invalid("too large".into()))
+            })
+            .on(|Double(_)| panic!("the first handler of a type answers"))
+    }
+
+    #[test]
+    fn ask_reaches_the_handler_of_its_type() {
+        let answer = dispatch(Request::new(Double(21))).finish().unwrap();
+        assert_eq!(answer.take::<Double>().unwrap(), 42);
+        let refused = dispatch(Request::new(Double(u32::MAX))).finish().unwrap_err();
+        assert_eq!(refused, CommandError::Invalid("too large".into()));
+    }
+
+    #[test]
+    fn ask_without_a_handler_is_refused_by_name() {
+        let refused = dispatch(Request::new(Greet)).finish().unwrap_err().to_string();
+        assert!(refused.contains("no service answers") && refused.contains("Greet"), "{refused}");
+        let kept = Request::new(Greet).take::<Double>().unwrap_err();
+        assert!(kept.is::<Greet>(), "a request of another type is given back");
+    }
+
+    #[test]
+    fn ask_refuses_the_answer_to_another_request() {
+        let answer = Response::new::<Greet>("hello".into());
+        assert!(answer.take::<Double>().is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! Commands about captures.
+
+use crate::{Ask, CaptureSpec, CaptureView, Fetched};
+
+/// Begins to copy frames that pass a port or a link.
+#[derive(Debug)]
+pub struct Begin(pub CaptureSpec);
+
+impl Ask for Begin {
+    type Answer = CaptureView;
+}
+
+/// Fetches the next bytes of the capture with this number. A capture that no client fetches from
+/// for 30 s ends.
+#[derive(Debug)]
+pub struct Fetch(pub u64);
+
+impl Ask for Fetch {
+    type Answer = Fetched;
+}
+
+/// Copies no more frames for a capture; bytes that wait can be fetched.
+#[derive(Debug)]
+pub struct Stop(pub u64);
+
+impl Ask for Stop {
+    type Answer = ();
+}
+
+/// Ends a capture.
+#[derive(Debug)]
+pub struct End(pub u64);
+
+impl Ask for End {
+    type Answer = ();
+}

@@ -1,0 +1,35 @@
+//! The control-plane part of the service: the NICs of other hosts, over all groups.
+
+use causeway_fabric::{Control, Controller};
+use causeway_model::commands::peers;
+use causeway_model::{Ask, CommandError, Dispatch, PeerView, Request};
+
+use crate::service::NAME;
+
+/// Asks a shard for the NICs of other hosts that its NICs know.
+#[derive(Debug)]
+pub(crate) struct Peers;
+
+impl Ask for Peers {
+    type Answer = Vec<PeerView>;
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct MxController;
+
+/// Returns all NICs of other hosts, by port and address.
+fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
+    let mut all = Vec::new();
+    for shard in control.shards(NAME) {
+        all.append(&mut control.ask(&shard, Peers)?);
+    }
+    all.sort_by(|a, b| (&a.port, a.mac).cmp(&(&b.port, b.mac)));
+    Ok(all)
+}
+
+impl Controller for MxController {
+    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+        Dispatch::new(request).on(|peers::List| list(control))
+    }
+}
