@@ -1,7 +1,7 @@
 //! What the control plane asks of the running fabric, and what it answers.
 //!
 //! The daemon's control socket turns requests into [`Command`]s, hands them to
-//! the dispatcher ([`crate::dispatch`]) and sends the [`Answer`] back. Views
+//! the dispatcher (`crate::dispatch`) and sends the [`Answer`] back. Views
 //! are the JSON contract of `causeway -o json`: fields are added, never changed.
 
 use serde::{Deserialize, Serialize};

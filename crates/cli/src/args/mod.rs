@@ -252,6 +252,7 @@ pub struct PortAdd {
     #[arg(long, value_name = "NAME")]
     pub group: Name,
     /// Where the daemon listens for the frontend [default: <run_dir>/<name>.sock]
+    #[allow(rustdoc::invalid_html_tags, reason = "clap prints the line as it is")]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// net, vsock: most memory of the guest that the daemon may have to allocate, in MiB [default:
