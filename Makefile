@@ -4,9 +4,10 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test bench sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc demo test bench sim fuzz sanitize lint setup build clean-guests
 
 help:
+	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
 	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
 	@echo 'make demo    two guests and two processes exchange every kind of traffic; tables'
 	@echo 'make bench   rates and delays beside other programs; BENCH="--quick --only stream"'
@@ -14,6 +15,7 @@ help:
 	@echo 'make sanitize  tests under the address and thread sanitizers'
 	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
 	@echo 'make lint    formatting, clippy, licences'
+	@echo 'make doc     documentation of all crates, private items included; a broken link fails'
 	@echo 'make setup   installs the Debian packages of all targets; of one: scripts/setup.sh TARGET'
 
 setup:
@@ -45,14 +47,24 @@ sim: setup-sim
 	cargo build --release -p causeway-sim
 	@'$(OUT)/release/causeway-sim' $(or $(SIM),--seeds 10000)
 
+doc: setup-build
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
+
 lint: setup-lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/licences.sh
 
+# What a contributor runs before each commit: needs neither root nor a service. Unit tests are
+# those inside the sources; tests/ directories belong to `make test`.
+check: setup-check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --lib --bins --locked --quiet
+
 test: setup-test lint build
 	@scripts/mpi.sh
-	cargo test --workspace --locked --no-fail-fast
+	@scripts/test.sh
 
 # Removes the downloaded kernel and the initramfs; the next run makes them again.
 clean-guests:
