@@ -1,54 +1,71 @@
-# What people run: `make demo` and `make test`. Both install what they lack.
+# Each target first asks scripts/setup.sh for the Debian packages that it needs; `YES=-y` skips the
+# question.
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test bench sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc demo test bench sim fuzz sanitize lint setup build clean-guests
 
 help:
-	@echo 'make demo    two real guests talk through causewayd, and processes by messages'
-	@echo 'make test    lints and all tests, real guests among them'
-	@echo 'make bench   rates and delays beside peers and the floor; BENCH="--quick --only stream"'
-	@echo 'make fuzz    hostile input for every door, an hour; FUZZ="--target NAME --seconds N --jobs J"'
+	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
+	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
+	@echo 'make demo    two guests and two processes exchange every kind of traffic; tables'
+	@echo 'make bench   rates and delays beside other programs; BENCH="--quick --only stream"'
+	@echo 'make fuzz    fuzz targets, an hour; FUZZ="--target NAME --seconds N --jobs J"'
 	@echo 'make sanitize  tests under the address and thread sanitizers'
-	@echo 'make sim     random worlds of guests, each from a seed; SIM="--seeds 100000"'
+	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
 	@echo 'make lint    formatting, clippy, licences'
+	@echo 'make doc     documentation of all crates, private items included; a broken link fails'
+	@echo 'make setup   installs the Debian packages of all targets; of one: scripts/setup.sh TARGET'
 
 setup:
-	@scripts/setup.sh
+	@scripts/setup.sh $(YES) all
 
-# The same packages as vm/src/build.rs asks for, so that nothing is built twice.
-build: setup
+setup-%:
+	@scripts/setup.sh $(YES) $*
+
+# Builds the packages that vm/src/build.rs asks for, so that no package is built twice.
+build: setup-build
 	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
 	    -p causeway-fi
 
-demo: build
+demo: setup-demo build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
 
-bench: build
-	@scripts/bench-peers.sh
+bench: setup-bench build
+	@scripts/bench-peers.sh $(YES)
 	cargo build --release -p causeway-bench -p causeway-myriexpress -p causeway-fi
 	@'$(OUT)/release/causeway-bench' $(BENCH)
 
-fuzz: setup
+fuzz: setup-fuzz
 	@scripts/fuzz.sh $(FUZZ)
 
-sanitize: setup
+sanitize: setup-sanitize
 	@scripts/sanitize.sh $(SANITIZE)
 
-sim: setup
+sim: setup-sim
 	cargo build --release -p causeway-sim
 	@'$(OUT)/release/causeway-sim' $(or $(SIM),--seeds 10000)
 
-lint: setup
+doc: setup-build
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
+
+lint: setup-lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/licences.sh
 
-test: lint build
-	@scripts/mpi.sh
-	cargo test --workspace --locked --no-fail-fast
+# What a contributor runs before each commit: needs neither root nor a service. Unit tests are
+# those inside the sources; tests/ directories belong to `make test`.
+check: setup-check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --lib --bins --locked --quiet
 
-# The downloaded kernel and the initramfs; the next run makes them anew.
+test: setup-test lint build
+	@scripts/mpi.sh
+	@scripts/test.sh
+
+# Removes the downloaded kernel and the initramfs; the next run makes them again.
 clean-guests:
 	rm -rf '$(OUT)/vm'

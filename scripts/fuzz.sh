@@ -4,6 +4,7 @@
 #   --seconds N     per target (default: an hour over all)
 #   --jobs J        targets at a time (default: as many as processors)
 #   --asan          with the address sanitizer
+#   --build         builds the targets and runs none
 # New inputs are kept in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed ones; what was found
 # is kept in $CARGO_TARGET_DIR/fuzz-found, with the command that replays it.
 set -euo pipefail
@@ -16,7 +17,7 @@ die() {
 }
 
 out=${CARGO_TARGET_DIR:-target}
-chosen=() seconds='' jobs=$(nproc) asan=''
+chosen=() seconds='' jobs=$(nproc) asan='' build_only=''
 while [ $# -gt 0 ]; do
     case $1 in
     --target | --seconds | --jobs)
@@ -29,7 +30,8 @@ while [ $# -gt 0 ]; do
         shift 2
         ;;
     --asan) asan=yes && shift ;;
-    *) die "unknown option $1; expected --target NAME, --seconds N, --jobs J or --asan" ;;
+    --build) build_only=yes && shift ;;
+    *) die "unknown option $1; expected --target NAME, --seconds N, --jobs J, --asan or --build" ;;
     esac
 done
 [[ $seconds =~ ^[0-9]*$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--seconds and --jobs take whole numbers"
@@ -51,6 +53,7 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 echo "fuzz: building"
 RUSTFLAGS="$flags" CARGO_TARGET_DIR="$build" cargo build --quiet --locked --release \
     --target "$host" -p causeway-fuzz --features libfuzzer --bin causeway-fuzzer
+[ -z "$build_only" ] || exit 0
 fuzzer="$build/$host/release/causeway-fuzzer"
 
 list=$(CAUSEWAY_FUZZ_TARGET=list "$fuzzer")

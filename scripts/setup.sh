@@ -1,25 +1,50 @@
 #!/usr/bin/env bash
-# Gets a Debian machine ready to build, test and show Causeway: checks that Rust
-# is new enough, and installs the Debian packages that are missing (with sudo
-# where we are not root). Says what it does; does nothing when all is there.
+# Prepares a Debian machine: checks the Rust version, lists the Debian packages that are missing
+# for the given make targets, asks, and installs them (with sudo where the user is not root).
+# Does nothing where all packages are installed.
+#   usage: scripts/setup.sh [-y] [TARGET...]
+#   TARGET   build (default), check, lint, demo, test, bench, fuzz, sanitize, sim, or all
+#   -y       installs without a question; without a terminal there is no question either
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
+self=setup
+. scripts/packages.sh
 
-# make, gcc, libc6-dev: build; g++: libFuzzer; qemu, busybox: guests; iproute2, util-linux:
-# namespaces, taps and dropped privileges; xz-utils: compressed kernel modules; libfabric:
-# its headers and fi_info, against which the provider is tested; openmpi, hpcc, netpipe: MPI over
-# it; slurm, munge: start MPI programs; tshark: reads our captures; openvswitch-switch, ethtool:
-# the far end of a VXLAN link.
-packages=(make gcc g++ libc6-dev qemu-system-x86 busybox-static iproute2 util-linux xz-utils
-    libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev hpcc netpipe-openmpi slurmd slurmctld
-    slurm-client slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
-# Those of them that bring a service of that name.
+# Packages by purpose. Every target needs those of `compile`.
+compile=(make gcc libc6-dev)
+# libFuzzer is C++.
+fuzzing=(g++)
+# QEMU and busybox run guests; iproute2 and util-linux make namespaces and taps; xz-utils unpacks
+# kernel modules.
+guests=(qemu-system-x86 busybox-static iproute2 util-linux xz-utils)
+# MPI programs run over the libfabric provider.
+mpi=(openmpi-bin libopenmpi-dev)
+# libfabric's headers and tools, against which the provider is tested; MPI programs; Slurm and
+# munge start MPI programs; tshark reads captures; Open vSwitch and ethtool are the far end of a
+# VXLAN link.
+suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-client
+    slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
+# Those of `suite` that bring a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
 
 die() {
-    printf 'setup: %s\n' "$@" >&2
+    report "$@" >&2
     exit 1
+}
+
+# Adds the packages of one target to `wanted`.
+add_target() {
+    wanted+=("${compile[@]}")
+    case $1 in
+    build | check | lint | sanitize | sim) ;;
+    fuzz) wanted+=("${fuzzing[@]}") ;;
+    demo) wanted+=("${guests[@]}" "${mpi[@]}") && needs_kernel=yes ;;
+    bench) wanted+=("${guests[@]}" "${mpi[@]}" hpcc) && needs_kernel=yes ;;
+    test) wanted+=("${guests[@]}" "${mpi[@]}" "${suite[@]}") && needs_kernel=yes ;;
+    all) add_target test && add_target fuzz ;;
+    *) die "unknown target $1; expected build, check, lint, demo, test, bench, fuzz, sanitize, sim or all" ;;
+    esac
 }
 
 # True when version $1 is at least version $2.
@@ -42,58 +67,43 @@ check_rust() {
         die "Rust $found is too old (at least $wanted). Run this, then try again:" "  $command"
 }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null; then
-        sudo "$@"
-    else
-        die "this needs root, and there is no sudo. Run this as root, then try again:" "  $*"
-    fi
-}
-
-# Package lists that are missing or a day old may name packages that are gone.
-fresh_lists() {
-    [ -z "${updated:-}" ] || return 0
-    updated=yes
-    [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' -mtime -1 -print -quit 2>/dev/null)" ] ||
-        return 0
-    echo "setup: apt-get update"
-    as_root apt-get update -qq
-}
-
-install_packages() {
+# Installs those of its arguments that are missing.
+install_missing() {
     local missing=() package
-    for package in "${packages[@]}"; do
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
-            missing+=("$package")
+    for package in "$@"; do
+        is_installed "$package" || [[ " ${missing[*]-} " == *" $package "* ]] || missing+=("$package")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    echo "setup: installing ${missing[*]}"
-    fresh_lists
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    report "Debian packages to install for ${targets[*]}: ${missing[*]}"
+    confirm "install them?" || die "nothing was installed; ${targets[*]} needs these packages"
+    refresh_lists
+    apt_install "${missing[@]}"
     for package in "${services[@]}"; do
-        [[ " ${missing[*]} " != *" $package "* ]] || rest "$package"
+        [[ " ${missing[*]} " != *" $package "* ]] || stop_service "$package"
     done
 }
 
-# Tests run instances of their own; the service that a package brings is put back to rest.
-rest() {
-    [ -d /run/systemd/system ] || return 0
-    echo "setup: stopping and disabling the $1 service that its package started"
-    as_root systemctl disable --now "$1" >/dev/null 2>&1 || true
-}
-
-# The guests' kernel is downloaded as a package later on, by any user.
+# The kernel of the guests is downloaded as a package at the first run, without root.
 check_kernel_known() {
     [ ! -d "${CARGO_TARGET_DIR:-target}/vm/kernel" ] || return 0
-    fresh_lists
+    refresh_lists
     apt-cache show linux-image-cloud-amd64 >/dev/null 2>&1 ||
         die "apt knows no package linux-image-cloud-amd64: this needs Debian 12 or later on amd64"
 }
 
-command -v apt-get >/dev/null || die "this needs Debian 12 or later"
+assume_yes='' needs_kernel='' targets=() wanted=()
+for argument in "$@"; do
+    case $argument in
+    -y) assume_yes=yes ;;
+    -*) die "unknown option $argument; expected -y" ;;
+    *) targets+=("$argument") ;;
+    esac
+done
+[ ${#targets[@]} -gt 0 ] || targets=(build)
+for target in "${targets[@]}"; do
+    add_target "$target"
+done
 check_rust
-install_packages
-check_kernel_known
+command -v apt-get >/dev/null || die "this needs Debian 12 or later"
+install_missing "${wanted[@]}"
+[ -z "$needs_kernel" ] || check_kernel_known

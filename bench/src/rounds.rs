@@ -80,7 +80,7 @@ fn figure(
         }
         let before = eye.near(effort);
         let value = single(measure(&once)?);
-        let after = floor_us();
+        let after = (eye.measure)();
         eye.best = eye.best.min(after);
         if tries == 0 || !moved(asked, &[before, after]) {
             floors.extend([before, after]);
@@ -102,9 +102,21 @@ impl Rounds {
         peers: &[(&'static str, Measure)],
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
+        Self::beside(floor_us, effort, asked, ours, peers, better)
+    }
+
+    /// As [`Self::make`], with another measurement of the floor.
+    fn beside(
+        measure: Floor,
+        effort: &Effort,
+        asked: Asked,
+        ours: &Measure,
+        peers: &[(&'static str, Measure)],
+        better: impl Fn(f64, f64) -> f64,
+    ) -> Result<Self, String> {
         let mut rounds = Self::default();
         let mut patience = if effort.quick || !asked.steady { 0 } else { effort.runs };
-        let mut eye = Eye { best: floor_us(), looks: LOOKS_FOR_NEAR * effort.runs };
+        let mut eye = Eye { best: measure(), looks: LOOKS_FOR_NEAR * effort.runs, measure };
         while rounds.ours.len() < effort.runs {
             let round = rounds.one(effort, asked, ours, peers, &mut eye)?;
             let moved = asked.steady && moved(asked, &round.floors);
@@ -182,6 +194,9 @@ fn moved(asked: Asked, floors: &[f64]) -> bool {
     most / least > DRIFT && !(asked.near && most <= NEAR_US)
 }
 
+/// Measures the floor, in microseconds.
+type Floor = fn() -> f64;
+
 fn single(values: Vec<f64>) -> f64 {
     Spread::of(values).median
 }
@@ -192,14 +207,14 @@ fn floor_us() -> f64 {
 }
 
 /// The floor, once it is what is looked for or so many looks were in vain.
-fn look(looks: usize, mut is_it: impl FnMut(f64) -> bool) -> f64 {
-    let mut now = floor_us();
+fn look(looks: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
+    let mut now = measure();
     for _ in 0..looks {
         if is_it(now) {
             break;
         }
         std::thread::sleep(LOOK_EVERY);
-        now = floor_us();
+        now = measure();
     }
     now
 }
@@ -210,12 +225,13 @@ struct Eye {
     best: f64,
     /// How often it may yet look, in this row, for cores that share a cache.
     looks: usize,
+    measure: Floor,
 }
 
 impl Eye {
     /// The floor, once the cores are near or patience is at its end.
     fn near(&mut self, effort: &Effort) -> f64 {
-        look(LOOKS, |now| {
+        look(LOOKS, self.measure, |now| {
             self.best = self.best.min(now);
             effort.quick || now <= self.best * NEAR
         })
@@ -224,7 +240,7 @@ impl Eye {
     /// Waits until the cores share a cache, as far as patience goes.
     fn await_near(&mut self) {
         let mut vain = 0;
-        let now = look(self.looks, |now| {
+        let now = look(self.looks, self.measure, |now| {
             if now > NEAR_US && vain == 0 {
                 eprintln!("  the cores are far apart: waiting until they are near");
             }
@@ -275,7 +291,9 @@ mod tests {
         let effort = Effort { runs: 2, quick: true };
         let peers = [("peer", peer), ("gone", gone)];
         let asked = Asked { steady: true, near: true };
-        let rounds = Rounds::make(&effort, asked, &ours, &peers, |ours, peer| ours / peer).unwrap();
+        let rounds =
+            Rounds::beside(|| 0.05, &effort, asked, &ours, &peers, |ours, peer| ours / peer);
+        let rounds = rounds.unwrap();
         let ratio = rounds.ratios()["peer"];
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));
         assert!(rounds.ours().max / rounds.ours().min > 2.0);

@@ -71,7 +71,7 @@ pub fn busybox() -> Result<PathBuf> {
         .find(|p| is_static(p))
         .ok_or_else(|| Error::Missing {
             what: "there is no static busybox".into(),
-            remedy: "run scripts/setup.sh, or install the package busybox-static".into(),
+            remedy: "run scripts/setup.sh demo, or install the package busybox-static".into(),
         })
 }
 

@@ -31,7 +31,7 @@ impl Qemu {
         let said = process::output(Command::new(&program).arg("--version"));
         let missing = |why: String| Error::Missing {
             what: format!("no usable QEMU ({}): {why}", program.display()),
-            remedy: "run scripts/setup.sh, or install the package qemu-system-x86".into(),
+            remedy: "run scripts/setup.sh demo, or install the package qemu-system-x86".into(),
         };
         let said = said.map_err(|e| missing(e.to_string()))?;
         let (version, version_text) = parse_version(&said)

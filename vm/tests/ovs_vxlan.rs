@@ -96,7 +96,7 @@ struct Scene {
 impl Scene {
     fn new() -> Option<Self> {
         if !Path::new(SWITCH).exists() || !Path::new(SCHEMA).exists() {
-            eprintln!("skipped: Open vSwitch is not installed (scripts/setup.sh)");
+            eprintln!("skipped: Open vSwitch is not installed (scripts/setup.sh test)");
             return None;
         }
         let ground = Ground::new(&[1500])?;

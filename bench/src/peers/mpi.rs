@@ -140,7 +140,7 @@ fn two_ranks(over: &Over<'_>, program: &Path, words: &[&str]) -> Command {
 pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, String> {
     let program = Path::new("/usr/bin/hpcc");
     if !program.exists() {
-        return Err("hpcc is not installed (scripts/setup.sh)".into());
+        return Err("hpcc is not installed (scripts/setup.sh bench)".into());
     }
     let folder = Folder::new("hpcc")?;
     let small = [("SIDE", "200"), ("BLOCK", "40"), ("ROWS", "1"), ("COLUMNS", "2")];

@@ -3,7 +3,7 @@
 //!
 //! An [`Endpoint`] is the library half of the engine ([`causeway_message::library`]) with its way
 //! to partners ([`way`]): channels to those of this host, rings to the backend half for the others,
-//! which is the daemon's or, where the board lets its processes at the network, here ([`bypass`]). The
+//! which is the daemon's or, where the board lets its processes at the network, here (`bypass`). The
 //! daemon is asked for all of them by the socket of a board ([`board`]). Nothing goes on but in calls of
 //! whoever has the endpoint; who has nothing to do sleeps on what it hears by ([`ears`]).
 #![allow(unsafe_code, reason = "locks, descriptors in a child process, other processes' memory")]

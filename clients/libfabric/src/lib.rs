@@ -1,8 +1,8 @@
 //! `libcauseway-fi.so`: a provider of libfabric, for processes on a host with a Causeway daemon.
 //!
-//! libfabric's core loads the library and calls `fi_prov_ini` ([`provider`]), asks what there is
-//! ([`info`]) and opens a [`fabric`]; what is opened from that is [`shell`]'s. What crosses the C
-//! interface is in [`abi`].
+//! libfabric's core loads the library and calls `fi_prov_ini` (`provider`), asks what there is
+//! (`info`) and opens a `fabric`; what is opened from that is `shell`'s. What crosses the C
+//! interface is in `abi`.
 #![allow(unsafe_code, reason = "the C ABI: pointers of the caller, and functions of it")]
 #![cfg_attr(
     not(test),

@@ -4,7 +4,7 @@
 //! [`native`]) connects to a port's socket and grants memory, rings and
 //! doorbells by messages. [`vhost_user::server`] is the backend's half of that
 //! conversation for one port; what it has accepted so far is a
-//! [`Device`](vhost_user::server::Device): a memory map and queues, each with a
+//! [`Device`]: a memory map and queues, each with a
 //! ring once it runs. Both halves treat what they read as hostile.
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,51 +1,97 @@
-//! Users and groups of the host, as /etc/passwd, /etc/group and /proc tell them.
+//! Users and groups of the host by name, from the sources of nsswitch.conf(5): local files and
+//! directory services.
+//!
+//! A lookup may load a module of the C library and connect to a service of the host (sssd,
+//! systemd-userdbd, nslcd, winbindd). [`resolve_ahead`] therefore looks up all names of the
+//! configuration before the sandbox is entered, and keeps the numbers. A name that is given while
+//! the daemon runs is looked up inside the sandbox, whose filter allows nothing for it beyond what
+//! the daemon needs itself: Unix sockets, and reading below /etc, /run, /usr and /var/lib. The
+//! services above need no more. Where a module does, the lookup fails, and the operator gives the
+//! number.
+//!
+//! A static build with musl has no modules: it reads /etc/passwd and /etc/group.
 
-use std::fs;
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
-/// The number of a group, by name, or the number itself.
+use nix::errno::Errno;
+use nix::unistd::{Group, User};
+
+/// Numbers of the names that the configuration has.
+#[derive(Debug, Default)]
+struct Resolved {
+    users: HashMap<String, u32>,
+    groups: HashMap<String, u32>,
+}
+
+static RESOLVED: OnceLock<Resolved> = OnceLock::new();
+
+/// Looks up users and groups and keeps the numbers that are found, for the life of the process.
+/// To be called once, before the sandbox is entered; a name that is not found is looked up again
+/// when its number is needed.
+pub fn resolve_ahead<'a>(
+    users: impl Iterator<Item = &'a str>,
+    groups: impl Iterator<Item = &'a str>,
+) {
+    let keep = |names: &mut dyn Iterator<Item = &'a str>, find: fn(&str) -> Result<u32, String>| {
+        names.filter_map(|name| Some((name.to_owned(), find(name).ok()?))).collect()
+    };
+    let found = Resolved {
+        users: keep(&mut { users }, find_user),
+        groups: keep(&mut { groups }, find_group),
+    };
+    RESOLVED.get_or_init(|| found);
+}
+
+/// Returns the number of a group, by name, or the number itself.
+///
+/// # Errors
+/// No source has the name, or a source fails: a sentence with the remedy.
 pub fn group_id(name: &str) -> Result<u32, String> {
-    id("group", "/etc/group", name, "groupadd")
+    match RESOLVED.get().and_then(|all| all.groups.get(name)) {
+        Some(number) => Ok(*number),
+        None => find_group(name),
+    }
 }
 
-/// The number of a user, by name, or the number itself.
+/// Returns the number of a user, by name, or the number itself.
+///
+/// # Errors
+/// As for [`group_id`].
 pub fn user_id(name: &str) -> Result<u32, String> {
-    id("user", "/etc/passwd", name, "useradd")
+    match RESOLVED.get().and_then(|all| all.users.get(name)) {
+        Some(number) => Ok(*number),
+        None => find_user(name),
+    }
 }
 
-fn id(what: &str, file: &str, name: &str, add: &str) -> Result<u32, String> {
+fn find_group(name: &str) -> Result<u32, String> {
+    find("group", name, || Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+}
+
+fn find_user(name: &str) -> Result<u32, String> {
+    find("user", name, || Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+}
+
+fn find(
+    kind: &str,
+    name: &str,
+    lookup: impl FnOnce() -> Result<Option<u32>, Errno>,
+) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-    find(&text, name)
-        .ok_or_else(|| format!("{what} {name:?} is not in {file}; add it with: {add} {name}"))
-}
-
-/// The third field of the line of an account: group(5) and passwd(5) have the number there.
-fn find(text: &str, name: &str) -> Option<u32> {
-    text.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then_some(())?;
-        fields.nth(1)?.parse().ok()
-    })
-}
-
-/// Whether process `pid`, running as `uid`, has `gid` among its supplementary groups.
-///
-/// The number could be another process's by now. As the user must still be the same, that
-/// lends nobody a group that this user does not have anyway.
-pub fn process_has_group(pid: i32, uid: u32, gid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status"))
-        .is_ok_and(|status| status_has_group(&status, uid, gid))
-}
-
-fn status_has_group(status: &str, uid: u32, gid: u32) -> bool {
-    let values = |key: &str| -> Vec<u32> {
-        let line = status.lines().find_map(|l| l.strip_prefix(key));
-        line.unwrap_or("").split_whitespace().filter_map(|n| n.parse().ok()).collect()
-    };
-    // Real, effective, saved and file-system user: a set-uid program is not this user.
-    values("Uid:") == [uid; 4] && values("Groups:").contains(&gid)
+    match lookup() {
+        Ok(Some(number)) => Ok(number),
+        // Some sources answer with these errors for an unknown name, getgrnam(3).
+        Ok(None) | Err(Errno::ENOENT | Errno::ESRCH) => {
+            Err(format!("this host has no {kind} {name:?}; add it with: {kind}add {name}"))
+        }
+        Err(error) => Err(format!(
+            "cannot look up {kind} {name:?}: {}; give its number instead",
+            error.desc()
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -53,25 +99,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_found_by_name_and_number() {
-        let text = "root:x:0:\nkvm:x:106:qemu,libvirt-qemu\nbad\ncauseway:x:9x:\n";
-        assert_eq!(find(text, "kvm"), Some(106));
-        assert_eq!(find(text, "kv"), None);
-        assert_eq!(find(text, "causeway"), None);
-        let users = "root:x:0:0:root:/root:/bin/sh\nqemu:x:64055:106::/:/bin/false\n";
-        assert_eq!((find(users, "qemu"), user_id("78")), (Some(64055), Ok(78)));
+    fn accounts_are_found_by_name_and_number() {
+        assert_eq!((user_id("root"), group_id("root")), (Ok(0), Ok(0)));
+        assert_eq!((user_id("78"), group_id("77")), (Ok(78), Ok(77)));
         assert!(user_id("no-such-user-here").unwrap_err().contains("useradd"));
-        assert_eq!(group_id("77"), Ok(77));
         assert!(group_id("no-such-group-here").unwrap_err().contains("groupadd"));
+        assert!(user_id("nul\0inside").unwrap_err().contains("useradd"));
     }
 
     #[test]
-    fn a_process_has_its_own_groups_only_as_its_own_user() {
-        let status = "Name:\tx\nUid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\nGroups:\t20 106 \n";
-        assert!(status_has_group(status, 7, 106));
-        assert!(!status_has_group(status, 7, 6));
-        assert!(!status_has_group(status, 8, 106));
-        assert!(!status_has_group(&status.replace("7\t7\nGid", "0\t7\nGid"), 7, 106));
-        assert!(!status_has_group("", 7, 106));
+    fn accounts_of_a_source_that_fails_name_the_remedy() {
+        let failed = find("group", "vm", || Err(Errno::EIO)).unwrap_err();
+        assert!(failed.contains("I/O error") && failed.contains("number"), "{failed}");
+        let absent = find("group", "vm", || Err(Errno::ENOENT)).unwrap_err();
+        assert!(absent.contains("groupadd vm"), "{absent}");
+    }
+
+    #[test]
+    fn accounts_of_the_configuration_are_kept_and_others_are_looked_up() {
+        resolve_ahead(["root"].into_iter(), ["root", "no-such-group-here"].into_iter());
+        let kept = RESOLVED.get().unwrap();
+        assert_eq!(kept.users.get("root"), Some(&0));
+        assert_eq!(kept.groups.len(), 1);
+        assert_eq!(user_id("79"), Ok(79));
     }
 }

@@ -22,6 +22,7 @@ pub mod peer;
 pub mod places;
 pub mod plan;
 pub mod refusals;
+pub mod run;
 pub mod sandbox;
 pub mod services;
 pub mod stop;

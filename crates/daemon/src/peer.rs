@@ -1,8 +1,8 @@
-//! Who may use the control socket.
+//! Processes that may use the control socket.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
-use crate::accounts::process_has_group;
 use crate::http::Reply;
 
 /// The process at the other end of a control connection, as the kernel names it.
@@ -16,7 +16,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// Who is let in, beyond what the socket's permissions already keep out.
+/// The users and the group that are admitted, among those that the socket's permissions admit.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
     /// The daemon's own user.
@@ -37,14 +37,19 @@ pub enum NotAdmitted {
 impl Access {
     /// Returns the peer of a connection, if it may control the daemon.
     ///
+    /// User and groups are those that the peer had when it connected: the kernel keeps them with
+    /// the socket, so that neither /proc (which `hidepid=2` hides) nor a process number that is in
+    /// use again matters. Kernels before 4.13 keep the primary group only.
+    ///
     /// # Errors
-    /// The peer may not, or is unknown.
+    /// The peer may not control the daemon, or is unknown.
     pub fn admit(&self, stream: &UnixStream) -> Result<Peer, NotAdmitted> {
         let c = rustix::net::sockopt::socket_peercred(stream)
             .map_err(|error| NotAdmitted::Unknown(error.into()))?;
         let peer =
             Peer { pid: c.pid.as_raw_nonzero().get(), uid: c.uid.as_raw(), gid: c.gid.as_raw() };
-        if self.allows(&peer) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
+        let groups = || causeway_memory::peer::groups(stream.as_fd()).unwrap_or_default();
+        if self.allows(&peer, groups) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
     }
 
     /// Returns the reply to a connection that was refused.
@@ -60,8 +65,9 @@ impl Access {
         Reply::error(403, "forbidden", text)
     }
 
-    fn allows(&self, peer: &Peer) -> bool {
-        let member = |gid| peer.gid == gid || process_has_group(peer.pid, peer.uid, gid);
+    /// `groups` returns the supplementary groups of the peer.
+    fn allows(&self, peer: &Peer, groups: impl FnOnce() -> Vec<u32>) -> bool {
+        let member = |gid| peer.gid == gid || groups().contains(&gid);
         peer.uid == 0 || peer.uid == self.uid || self.group.is_some_and(member)
     }
 }
@@ -73,12 +79,13 @@ mod tests {
     #[test]
     fn root_the_own_user_and_the_group_are_let_in_and_no_one_else() {
         let access = Access { uid: 10, group: Some(20) };
-        // Process 0 has no /proc entry: no supplementary groups.
         let peer = |uid, gid| Peer { pid: 0, uid, gid };
-        assert!(access.allows(&peer(0, 0)));
-        assert!(access.allows(&peer(10, 1)));
-        assert!(access.allows(&peer(11, 20)));
-        assert!(!access.allows(&peer(11, 21)));
-        assert!(!Access { uid: 10, group: None }.allows(&peer(11, 0)));
+        let allows = |access: &Access, peer: &Peer| access.allows(peer, || vec![30, 31]);
+        assert!(allows(&access, &peer(0, 0)));
+        assert!(allows(&access, &peer(10, 1)));
+        assert!(allows(&access, &peer(11, 20)));
+        assert!(!allows(&access, &peer(11, 21)));
+        assert!(allows(&Access { uid: 10, group: Some(31) }, &peer(11, 21)));
+        assert!(!allows(&Access { uid: 10, group: None }, &peer(11, 0)));
     }
 }

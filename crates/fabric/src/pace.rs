@@ -12,7 +12,7 @@
 //!
 //! A VMM-driven queue that gives nothing for the idle spin is armed all the same, so that an idle
 //! dispatcher sleeps; how long that spin may be depends on how scarce processors are
-//! ([`crate::share`]).
+//! (`crate::share`).
 
 use causeway_model::{PollMode, PollPolicy};
 

@@ -3,7 +3,7 @@
 //! Reading the clock costs as much as a small frame, so services *charge* their work by estimates
 //! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] of charged work. An estimate
 //! that is too high costs a reading; an estimate that is too low makes a slice overrun, for which
-//! the group's next slices are shorter ([`crate::schedule`]).
+//! the group's next slices are shorter (`crate::schedule`).
 //!
 //! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: there the
 //! estimates alone end a slice, so that a run is the same each time.

@@ -3,7 +3,7 @@
 //! Touching a page whose file no longer reaches it raises SIGBUS. The handler
 //! finds the mapping the address belongs to in a fixed, lock-free table, marks
 //! it poisoned, and puts zeroed memory in place of all of it
-//! ([`crate::substitute`]), so the touch completes (reads give zeros). Whoever drives that guest looks at the
+//! (`crate::substitute`), so the touch completes (reads give zeros). Whoever drives that guest looks at the
 //! mark ([`crate::Map::poisoned`]) once a batch and closes its port. A SIGBUS
 //! elsewhere goes on to whoever handled it before us.
 //!

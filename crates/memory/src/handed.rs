@@ -1,4 +1,4 @@
-//! Descriptors that another process handed over, closed where nobody waits ([`crate::closing`]).
+//! Descriptors that another process handed over, closed where nobody waits (`crate::closing`).
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,6 +1,6 @@
 //! What comes by a Unix socket, bytes and descriptors; the other end may send any.
 //!
-//! Descriptors of a kind that could take long to close are closed elsewhere ([`crate::closing`]),
+//! Descriptors of a kind that could take long to close are closed elsewhere (`crate::closing`),
 //! also those that were sent and never received: they would be closed with the socket, by whoever
 //! closes it; and those that came with urgent bytes, which the kernel throws away, in whoever reads
 //! on, unless they are to stand where they came.

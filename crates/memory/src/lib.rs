@@ -3,7 +3,7 @@
 //! A guest is hostile from its first instruction, and its memory changes under
 //! us at any time. So no reference to a shared byte ever exists here: bytes are
 //! copied, by instructions that the compiler cannot repeat or reorder
-//! ([`kernel`]), between private memory and a [`Map`] of granted regions, or
+//! (`kernel`), between private memory and a [`Map`] of granted regions, or
 //! straight from one guest's map into another's ([`copy`]). The file behind a
 //! grant may shrink; the touch that finds out poisons that [`Mapping`] and
 //! nothing else ([`fault`]).

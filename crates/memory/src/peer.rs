@@ -1,5 +1,6 @@
-//! The process at the other end of a Unix socket, for good (unix(7), `SO_PEERPIDFD`). As
-//! [`crate::packet`], it is here because it is reached by `unsafe` only.
+//! The process at the other end of a Unix socket: a descriptor of it and its groups (unix(7),
+//! `SO_PEERPIDFD`, `SO_PEERGROUPS`). As [`crate::packet`], it is here because it is reached by
+//! `unsafe` only.
 
 use std::io;
 use std::mem::size_of;
@@ -7,6 +8,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// asm-generic/socket.h.
 const SO_PEERPIDFD: libc::c_int = 77;
+/// asm-generic/socket.h.
+const SO_PEERGROUPS: libc::c_int = 59;
+/// Most supplementary groups of a process (`NGROUPS_MAX` of linux/limits.h).
+const GROUPS_MAX: usize = 65_536;
+/// Groups that the first call has room for; the kernel names the size where that is too small.
+const GROUPS_FIRST: usize = 64;
 
 /// A descriptor of the process that connected: never of another one that has its number now.
 ///
@@ -27,6 +34,33 @@ pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel made it for us; nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
+}
+
+/// Returns the supplementary groups that the peer of a connected Unix socket had when it connected.
+///
+/// # Errors
+/// The system's own: `ENOPROTOOPT` of kernels before 4.13, `ENODATA` where the socket has no peer.
+pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
+    loop {
+        let bytes = groups.len().saturating_mul(size_of::<libc::gid_t>());
+        let mut len = libc::socklen_t::try_from(bytes).unwrap_or(0);
+        let (fd, room) = (socket.as_raw_fd(), groups.as_mut_ptr().cast());
+        // SAFETY: `room` points to `len` writable bytes.
+        let done =
+            unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_PEERGROUPS, room, &raw mut len) };
+        let count = (len as usize).div_euclid(size_of::<libc::gid_t>());
+        if done == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX
+        {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
 }
 
 #[cfg(test)]
@@ -71,5 +105,61 @@ mod tests {
             assert!(!lives, "the one that connected has ended");
         }
         std::fs::remove_file(&own).unwrap();
+    }
+
+    /// The supplementary groups of this process.
+    fn own_groups() -> Vec<u32> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+        line.split_whitespace().map(|group| group.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn peer_groups_are_those_of_the_process_that_connected() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let (mut found, mut own) = (groups(one.as_fd()).unwrap(), own_groups());
+        found.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(found, own);
+    }
+
+    #[test]
+    fn peer_groups_of_more_than_the_first_call_has_room_for_are_complete() {
+        let own = std::env::temp_dir().join(format!("causeway-groups-{}", std::process::id()));
+        let _ = std::fs::remove_file(&own);
+        let listener = UnixListener::bind(&own).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let many: Vec<u32> = (5000..5000 + 3 * GROUPS_FIRST as u32).collect();
+        let list = many.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let script = "import socket, sys; s = socket.socket(socket.AF_UNIX); \
+                      s.connect(sys.argv[1]); s.recv(1)";
+        let child = Command::new("setpriv")
+            .args(["--groups", &list, "python3", "-c", script])
+            .arg(&own)
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        let Ok(mut child) = child else {
+            eprintln!("skipped: setpriv (util-linux) is not installed");
+            let _ = std::fs::remove_file(&own);
+            return;
+        };
+        let accepted = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break Some(stream),
+                Err(_) if child.try_wait().unwrap().is_some() => break None,
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+            }
+        };
+        let _ = std::fs::remove_file(&own);
+        match accepted {
+            Some(stream) => assert_eq!(groups(stream.as_fd()).unwrap(), many),
+            None => eprintln!("skipped: only root sets the groups of a process, by python3"),
+        }
+        let _ = child.wait();
+    }
+
+    #[test]
+    fn peer_groups_of_a_socket_without_peer_are_an_error() {
+        groups(std::os::unix::net::UnixDatagram::unbound().unwrap().as_fd()).unwrap_err();
     }
 }

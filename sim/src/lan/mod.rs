@@ -2,8 +2,8 @@
 //!
 //! First there are storms: datagrams are lost, doubled, delayed, cut and damaged, networks part,
 //! guests come, go and move from host to host. Then the network is whole again, and after
-//! [`HEAL_NS`] everything that is sent must arrive, in order. Then guests move once more, and
-//! after [`MOVE_NS`] everything must arrive where they are now.
+//! `HEAL_NS` everything that is sent must arrive, in order. Then guests move once more, and
+//! after `MOVE_NS` everything must arrive where they are now.
 
 mod carrier;
 mod guest;

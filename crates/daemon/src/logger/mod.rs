@@ -4,7 +4,7 @@
 //! journald reads stderr, as it writes its own.
 //!
 //! A write to stderr blocks while the reader of the log does not read. Therefore the thread that
-//! logs only puts its line into a bounded queue ([`queue`]), and a thread of the log's own writes.
+//! logs only puts its line into a bounded queue (`queue`), and a thread of the log's own writes.
 //! Lines that find the queue full are dropped and counted.
 
 mod queue;

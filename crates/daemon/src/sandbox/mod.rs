@@ -3,10 +3,10 @@
 //! [`Sandbox::enter`] is called by the main thread before any other thread starts, because all of
 //! it is inherited by the threads that a thread starts:
 //!
-//! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user ([`privileges`]);
+//! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user (`privileges`);
 //! - the capabilities that are used, and no other; CAP_NET_RAW only with raw interfaces;
-//! - Landlock: directories in which sockets are made, and those that are read ([`files`]);
-//! - seccomp: the system calls that the daemon makes ([`calls`]). Dispatchers, which read guests'
+//! - Landlock: directories in which sockets are made, and those that are read (`files`);
+//! - seccomp: the system calls that the daemon makes (`calls`). Dispatchers, which read guests'
 //!   memory, get a second filter ([`Sandbox::enter_dispatcher`]).
 //!
 //! Whatever this kernel lacks is left out and reported. `--no-sandbox` leaves out everything, for

@@ -3,11 +3,11 @@
 //! No traffic crosses groups, and services know nothing of each other: so a shard shares nothing
 //! that changes with any other one. One dispatcher at a time owns it and needs no lock, and it
 //! moves to another dispatcher whole, with its rings, its connections and its watched
-//! descriptors ([`crate::dispatcher`]). The simulator and the tests drive it by hand, with a clock
+//! descriptors (`crate::dispatcher`). The simulator and the tests drive it by hand, with a clock
 //! of their own.
 //!
 //! Queues with work are *active* and served in turn, a bounded batch each. When a queue is empty
-//! its [`Pace`] says whether it is polled on or its doorbell armed ([`causeway_ring`] tells how
+//! its `Pace` says whether it is polled on or its doorbell armed ([`causeway_ring`] tells how
 //! none is missed). Used entries are shown after each batch. The guest is notified at the end of the
 //! turn, at most once per ring, and only if it asked.
 //!

@@ -3,7 +3,7 @@
 //! Where its bytes lie at both sides is not the channel's to know; here is only whose turn it is.
 //! One word says how far each side came. Each takes its next parts by exchanging the word, so none
 //! is ever taken twice, and whoever finds nothing left knows that the other has the rest. A sender
-//! that copies says so in the same exchange ([`BUSY`]) and takes it back after: only a receiver that
+//! that copies says so in the same exchange (`BUSY`) and takes it back after: only a receiver that
 //! sees it taken back may give its memory up. What it cannot copy it gives back, and the receiver
 //! takes it. The steps are written over [`Cell`] so that the checker in `tests/loom_shared.rs` runs
 //! the code that runs in production.

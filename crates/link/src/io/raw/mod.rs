@@ -8,7 +8,7 @@
 //!
 //! # Budget
 //! One copy of a frame out, and one system call for up to
-//! [`RAW_FRAMES_MAX`](super::limits::RAW_FRAMES_MAX). In: one copy from the host's ring to where it
+//! `RAW_FRAMES_MAX`. In: one copy from the host's ring to where it
 //! is handed on ([`causeway_memory::packet_ring`]), and no system call; one for each frame that is
 //! longer than a slot of the ring.
 //!

@@ -1,0 +1,134 @@
+//! The start of causewayd: from the command line to the threads that serve.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::thread;
+
+use causeway_fabric::{Fabric, Options, Registration};
+use causeway_model::Kind;
+
+use crate::accounts;
+use crate::args::Args;
+use crate::config::environment::Findings;
+use crate::config::{Config, Surroundings};
+use crate::hold::Starter;
+use crate::life::{Daemon, StartError, make_dirs};
+use crate::logger;
+use crate::sandbox::Sandbox;
+use crate::services::kinds;
+
+/// Runs causewayd as the command line says, until it is stopped.
+///
+/// The sandbox is entered by the calling thread and is inherited by the threads that it starts, so
+/// that thread must be the first of the process, or at least the last that does anything else.
+///
+/// `services` are those that the daemon has; the kinds of ports are theirs.
+///
+/// # Errors
+/// The daemon cannot start, or fails while it serves: a sentence for the operator.
+pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartError> {
+    if args.man {
+        return print(&Args::man_page()?);
+    }
+    if let Some(shell) = args.completion {
+        return print(&Args::completions(shell));
+    }
+    // One allocation for the life of the process.
+    let kinds: &'static [&'static Kind] = kinds(services).leak();
+    let config = Config::load(&args.config, &Surroundings::of_process(kinds))
+        .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
+    if args.print_config {
+        return print(config.to_toml().as_bytes());
+    }
+    if args.check_config {
+        let Config { groups, ports, rules, links, routes, .. } = &config;
+        let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
+        let (links, routes) = (links.len(), routes.len());
+        let file = args.config.display();
+        let Findings { errors, warnings } = config.look_around();
+        for warning in warnings {
+            eprintln!("causewayd: {file}: {warning}: the link is down until that is there");
+        }
+        if !errors.is_empty() {
+            let text = errors.join("\n");
+            return Err(format!("the configuration cannot be used on this host\n{text}").into());
+        }
+        let text = format!(
+            "{file}: ok: {groups} groups, {ports} ports, {rules} rules, {links} links, {routes} \
+             routes\n"
+        );
+        return print(text.as_bytes());
+    }
+    make_dirs(&config)?;
+    // Before the sandbox: a directory service may need more than the sandbox allows.
+    resolve_accounts(&config);
+    // Before the sandbox, which has no place for other programs.
+    let starter = Starter::new(config.daemon.hold)?;
+    // Before any thread that it is for.
+    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
+    logger::start(config.daemon.log)?;
+    match &sandbox {
+        Some(sandbox) => sandbox.report(),
+        None => log::warn!("started without the sandbox (--no-sandbox)"),
+    }
+    serve(config, (services, kinds), args.keep, sandbox, starter)
+}
+
+/// Looks up the users and groups that the configuration names.
+fn resolve_accounts(config: &Config) {
+    let daemon = &config.daemon;
+    let access = || config.ports.iter().map(|port| &port.access);
+    let users = access().flat_map(|a| [&a.socket_owner, &a.host_socket_owner]);
+    let groups = access()
+        .flat_map(|a| [&a.socket_group, &a.host_socket_group])
+        .chain([&daemon.control_group, &daemon.socket_group]);
+    accounts::resolve_ahead(
+        users.flatten().map(String::as_str),
+        groups.flatten().map(String::as_str),
+    );
+}
+
+/// Runs the dispatchers, and the rest beside them.
+fn serve(
+    config: Config,
+    (services, kinds): (&'static [Registration], &'static [&'static Kind]),
+    keep: bool,
+    sandbox: Option<Sandbox>,
+    starter: Starter,
+) -> Result<(), StartError> {
+    // Before the dispatchers, whose restrictions their own threads inherit.
+    causeway_link::io::names::start();
+    let options = config.daemon.dispatch.clone();
+    let daemon = Daemon::claim(config, kinds)?;
+    let fabric = start_fabric(services, options, sandbox)?;
+    let handle = fabric.handle();
+    let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {
+        let served = daemon.serve(Arc::new(handle.clone()), keep, starter);
+        handle.stop();
+        served
+    })?;
+    // Its end without a stop is an error; the lifecycle thread then ends with the process.
+    fabric.wait().map_err(|error| format!("a dispatcher failed: {error}"))?;
+    control.join().map_err(|_| "the lifecycle thread failed")?
+}
+
+/// Starts the dispatchers. A thread that starts another one hands its restrictions on, so a thread
+/// of its own takes on those of dispatchers and starts them.
+fn start_fabric(
+    services: &'static [Registration],
+    options: Options,
+    sandbox: Option<Sandbox>,
+) -> Result<Fabric, StartError> {
+    let start = move || -> Result<Fabric, StartError> {
+        if let Some(sandbox) = sandbox {
+            sandbox.enter_dispatcher()?;
+        }
+        Ok(Fabric::start(services, options)?)
+    };
+    let started = thread::Builder::new().name("start".into()).spawn(start)?;
+    started.join().map_err(|_| "the thread that starts the dispatchers failed")?
+}
+
+fn print(bytes: &[u8]) -> Result<(), StartError> {
+    Ok(std::io::stdout().write_all(bytes)?)
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Checks that the workspace compiles with the oldest Rust that Cargo.toml names. Installs that
+# toolchain with rustup where it is missing; where it is not available, says so and succeeds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+# How long the download may take, in seconds.
+DOWNLOAD_MAX=300
+
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+if ! command -v rustup >/dev/null; then
+    echo "check-oldest: not checked with Rust $oldest: rustup is not installed"
+    exit 0
+fi
+if ! rustc "+$oldest" --version >/dev/null 2>&1 &&
+    ! timeout "$DOWNLOAD_MAX" rustup toolchain install "$oldest" --profile minimal \
+        --no-self-update >/dev/null 2>&1; then
+    echo "check-oldest: not checked with Rust $oldest: it is not installed and cannot be downloaded"
+    exit 0
+fi
+cargo "+$oldest" check --workspace --locked
+echo "check-oldest: ok: $(rustc "+$oldest" --version)"

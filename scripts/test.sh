@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Builds the tests of the workspace and runs the test programs several at a time.
+#   usage: scripts/test.sh [--jobs J]
+#   --jobs J   test programs at a time (default 2); a program has threads of its own
+# `cargo test` runs one program after the other, and most of them wait: for time-outs of a protocol,
+# or for an emulated guest. Programs that measure time, and those that fill the processors, run
+# alone. Prints the output of a program that fails, and the slowest programs at the end. A single
+# test is easier to run with cargo: cargo test -p PACKAGE --test NAME.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+
+# Packages and programs ("package" or "package/program") that run alone: guests under emulation fill
+# the processors, MPI starts many ranks, and `isolation` compares round trips.
+alone='^(vm|vm/.*|libfabric/mpi|daemon/isolation)$'
+slowest=12
+
+jobs=2
+case ${1:-} in
+'') ;;
+--jobs) jobs=${2:-} ;;
+*) jobs='' ;;
+esac
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || { echo "test: expected nothing, or --jobs J" >&2 && exit 2; }
+
+# Prints "package-folder executable" for each test program. The workspace has no documentation
+# tests, so that a run of rustdoc over each crate is left out.
+test_programs() {
+    cargo test --workspace --locked --lib --bins --tests --no-run --message-format=json |
+        sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*|\1 \2|p'
+}
+
+out=${CARGO_TARGET_DIR:-target}/test-output
+rm -rf "$out"
+mkdir -p "$out"
+out=$(realpath "$out")
+mapfile -t programs < <(test_programs)
+[ ${#programs[@]} -gt 0 ] || { echo "test: cargo built no test programs" >&2 && exit 1; }
+
+# Runs one program in the folder of its package, as cargo does.
+run_one() {
+    local folder=$1 program=$2 name=$3 started=$SECONDS status=0
+    local log="$out/${name//\//-}"
+    (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" --quiet) >"$log" 2>&1 </dev/null || status=$?
+    echo "$((SECONDS - started)) $name" >>"$out/times"
+    [ $status -ne 0 ] || return 0
+    echo "$name" >>"$out/failed"
+    printf 'test: FAILED (status %s): %s\n' "$status" "$name"
+    cat "$log"
+}
+
+# "package/program" of an executable: target/debug/deps/program-hash.
+name_of() {
+    local program=${2##*/}
+    echo "${1##*/}/${program%-*}"
+}
+
+run_shared() {
+    local folder program name
+    for line in "${programs[@]}"; do
+        read -r folder program <<<"$line"
+        name=$(name_of "$folder" "$program")
+        [[ ! $name =~ $alone && ! ${folder##*/} =~ $alone ]] || continue
+        while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+        run_one "$folder" "$program" "$name" &
+    done
+    wait
+}
+
+run_alone() {
+    local folder program name
+    for line in "${programs[@]}"; do
+        read -r folder program <<<"$line"
+        name=$(name_of "$folder" "$program")
+        [[ $name =~ $alone || ${folder##*/} =~ $alone ]] || continue
+        run_one "$folder" "$program" "$name"
+    done
+}
+
+echo "test: ${#programs[@]} programs, $jobs at a time"
+run_shared
+run_alone
+echo "test: the slowest programs, in seconds"
+sort -rn "$out/times" | head -n $slowest | sed 's/^/test: /'
+if [ -e "$out/failed" ]; then
+    echo "test: FAILED: $(paste -sd ' ' "$out/failed")" >&2
+    exit 1
+fi
+echo "test: all ${#programs[@]} programs passed"
