@@ -9,9 +9,11 @@
 //! nothing else ([`fault`]).
 //!
 //! A [`Map`] never changes. A guest whose memory table changes gets a new one
-//! (a new epoch); whoever still holds the old one by its `Arc` keeps valid,
-//! mapped memory until it lets go. Work that waits keeps guest addresses
-//! ([`Span`]) and not pointers, so it is checked again in the epoch it runs in.
+//! (a new epoch); a holder of the old one keeps valid, mapped memory until it
+//! drops its `Arc`. Work that waits keeps guest addresses ([`Span`]) and not
+//! pointers, so it is checked again in the epoch it runs in. A map has few
+//! regions with a mapping each ([`Region`]), or up to 262,144 grants in mapped
+//! files ([`Grants`]).
 #![allow(unsafe_code, reason = "mmap, the fault handler, and copies of shared bytes live here")]
 #![cfg_attr(
     not(test),
@@ -24,6 +26,7 @@
     )
 )]
 
+mod access;
 mod addresses;
 mod closing;
 pub mod copy;
@@ -32,6 +35,7 @@ mod elsewhere;
 pub mod fault;
 pub mod gather;
 mod giver;
+mod grants;
 pub mod handed;
 pub mod inlet;
 pub mod io;
@@ -46,8 +50,10 @@ pub mod packet_inlet;
 pub mod packet_ring;
 pub mod peer;
 mod reaper;
+mod rights;
 pub mod slot;
 mod substitute;
+mod table;
 pub mod tcp;
 pub mod trace;
 pub mod udp;
@@ -59,10 +65,12 @@ pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
 pub use elsewhere::Elsewhere;
 pub use giver::Giver;
+pub use grants::{Grant, GrantError, Grants};
 pub use handed::Handed;
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
 pub use mapping::{Mapping, MappingError, create, is_memory};
 pub use own::{OwnMemory, OwnPiece};
+pub use rights::Rights;
 pub use unmap::unmap_elsewhere;
 pub use view::View;

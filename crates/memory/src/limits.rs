@@ -2,6 +2,15 @@
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
 pub const REGIONS_MAX: usize = 64;
+/// Most grants in one table. A guest with an IOMMU grants single pages: 1 GiB of memory in pages of
+/// 4 KiB.
+pub const GRANTS_MAX: usize = 262_144;
+/// Most grants in one chunk of the table: a change copies 8 KiB at most.
+pub const GRANTS_PER_CHUNK: usize = 256;
+/// Most files that the grants of one table lie in. QEMU has one for each memory device and ROM.
+pub const GRANT_FILES_MAX: usize = 64;
+/// Largest regions or grants of a map that a look-up scans before it searches the sorted table.
+pub const WINDOWS_MAX: usize = 8;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
 /// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a
