@@ -10,8 +10,9 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use causeway_memory::inlet::{self, Got, Incoming};
-use causeway_memory::{Handed, Map};
+use causeway_host::ReceivedFd;
+use causeway_host::fd::receive::{self, Got, Incoming};
+use causeway_memory::Map;
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -26,7 +27,7 @@ pub struct Received {
     pub bytes: [u8; MESSAGE_BYTES],
     /// Its descriptors: of memory files and event counters, or such as are of no use; of the daemon,
     /// any.
-    pub fds: Vec<Handed>,
+    pub fds: Vec<ReceivedFd>,
 }
 
 /// Why a conversation is over.
@@ -91,11 +92,11 @@ impl Socket {
     fn receive(
         &self,
         part: &mut [u8],
-        fds: &mut Vec<Handed>,
+        fds: &mut Vec<ReceivedFd>,
         odd: &mut bool,
     ) -> Result<Got, Errno> {
         match self {
-            Self::Own(socket) => inlet::receive_any(socket, part, fds),
+            Self::Own(socket) => receive::receive_any(socket, part, fds),
             Self::Accepted(socket) => socket.receive(part, fds, odd),
         }
     }
@@ -116,7 +117,7 @@ pub struct Local {
     socket: Socket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
-    fds: Vec<Handed>,
+    fds: Vec<ReceivedFd>,
     /// What found no room in the socket yet.
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// How much of the first is sent.

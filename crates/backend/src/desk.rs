@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::gather::Body;
-use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
+use causeway_host::OwnMemory;
+use causeway_host::net::send::Body;
+use causeway_memory::{Map, Mapping, Region, View, create};
 use causeway_message::backend::RegionFault;
 use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};

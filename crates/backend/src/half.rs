@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use causeway_memory::OwnMemory;
+use causeway_host::OwnMemory;
 use causeway_message::backend::{Board, Config, Dropped, Taken};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
@@ -260,7 +260,7 @@ mod tests {
     use std::os::fd::{AsFd as _, OwnedFd};
     use std::sync::{Arc, Mutex};
 
-    use causeway_memory::gather::Frame;
+    use causeway_host::net::send::Frame;
     use causeway_memory::{Mapping, View};
     use causeway_message::rings::{read_event, write_request};
     use causeway_message::split::{Address, Event, NicId, Token};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::{Connection, Device, VirtQueue};
-use causeway_memory::{Giver, Map};
+use causeway_host::Account;
+use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
 use crate::charged;
@@ -49,7 +50,7 @@ pub struct Port {
     pub group: GroupId,
     pub(crate) id: PortId,
     /// The account of the descriptors that its frontends hand over.
-    pub giver: Giver,
+    pub giver: Account,
     pub(crate) state: PortState,
     pub(crate) fault: Option<Noted>,
     /// The last event that cost the guest something although it broke no rule.

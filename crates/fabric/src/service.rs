@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use causeway_attach::{Connection, Model, Server};
-use causeway_memory::inlet::Incoming;
+use causeway_host::fd::receive::Incoming;
 
 use crate::bell::Bell;
 use crate::control::{CommandError, TraceQuery, TraceView};

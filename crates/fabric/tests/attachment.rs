@@ -12,7 +12,7 @@ use causeway_attach::{
 use causeway_fabric::control::{CommandError, PortState, PortView};
 use causeway_fabric::spec::{PortKind, PortSpec, VsockSpec};
 use causeway_fabric::{Context, Name, Pacing, PortId, Progress, Service, Shard};
-use causeway_memory::inlet::Incoming;
+use causeway_host::fd::receive::Incoming;
 use causeway_memory::{Grant, Grants, Map, Mapping, Rights};
 
 const PAGE: u64 = 4096;

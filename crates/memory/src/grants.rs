@@ -7,15 +7,13 @@
 //! Front ends take an epoch once after a batch of changes, before the next access: an epoch of
 //! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
 
-use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::addresses;
-use crate::handed::Handed;
 use crate::limits::{GRANT_FILES_MAX, GRANTS_MAX};
 use crate::map::Map;
-use crate::mapping::{Mapping, MappingError};
+use crate::mapping::{KeptFile, Mapping, MappingError};
 use crate::rights::Rights;
 use crate::table::{Entry, Kept, Table, Window};
 
@@ -134,7 +132,7 @@ impl Grants {
     ///
     /// # Errors
     /// [`GrantError`]; the table did not change.
-    pub fn grant(&mut self, grant: Grant, file: Handed) -> Result<(), GrantError> {
+    pub fn grant(&mut self, grant: Grant, file: impl KeptFile) -> Result<(), GrantError> {
         self.check(&grant)?;
         let index = self.file(&grant, file)?;
         self.insert(grant, index)
@@ -197,11 +195,11 @@ impl Grants {
     }
 
     /// Returns the index of a mapping of all of `file` that reaches the end of `grant`.
-    fn file(&mut self, grant: &Grant, file: Handed) -> Result<usize, GrantError> {
+    fn file(&mut self, grant: &Grant, file: impl KeptFile) -> Result<usize, GrantError> {
         if !crate::is_memory(file.as_fd()) {
             return Err(MappingError::NotMemory.into());
         }
-        let stat = rustix::fs::fstat(&file).map_err(MappingError::Kernel)?;
+        let stat = rustix::fs::fstat(file.as_fd()).map_err(MappingError::Kernel)?;
         let (identity, size) =
             ((stat.st_dev, stat.st_ino), u64::try_from(stat.st_size).unwrap_or(0));
         let Grant { guest, len, offset, .. } = *grant;

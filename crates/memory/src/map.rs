@@ -167,9 +167,9 @@ impl Map {
         self.log.is_some()
     }
 
-    /// Records a write in the log.
+    /// Records in the log, if there is one, that `len` bytes at `addr` were written.
     #[inline]
-    pub(crate) fn wrote(&self, addr: u64, len: usize) {
+    pub fn wrote(&self, addr: u64, len: usize) {
         if let Some(log) = &self.log {
             log.mark(addr, len as u64);
         }
@@ -225,9 +225,10 @@ impl Map {
     }
 
     /// Returns the host pointer at `addr` and the number of contiguous bytes there, for an access
-    /// that needs the rights `needed`.
+    /// that needs the rights `needed`. The bytes are mapped while the map lives; the guest may write
+    /// to them at any time.
     #[inline]
-    pub(crate) fn pointer(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
+    pub fn pointer(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
         match self.first.pointer(addr) {
             None => self.search(addr, needed),
             found => found,
@@ -242,8 +243,8 @@ impl Map {
         })
     }
 
-    /// Marks the mapping that holds `addr` as lost.
-    pub(crate) fn poison(&self, addr: u64) {
+    /// Marks the mapping that holds `addr` as lost, because the kernel found a page missing.
+    pub fn poison(&self, addr: u64) {
         if let Some(mapping) = self.mapping(addr) {
             mapping.poison();
         }

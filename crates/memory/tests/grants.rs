@@ -5,8 +5,9 @@ mod common;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use causeway_host::ReceivedFd;
 use causeway_memory::{
-    Cursor, Grant, GrantError, Grants, Handed, Map, Mapping, MappingError, Rights, Span, copy,
+    Cursor, Grant, GrantError, Grants, Map, Mapping, MappingError, Rights, Span, copy,
 };
 use common::unsealed;
 use proptest::prelude::*;
@@ -95,7 +96,7 @@ fn grants_of_one_file_share_one_mapping_that_outlives_them_in_old_epochs() {
     let name = format!("grants-{}", std::process::id());
     let file = rustix::fs::memfd_create(&*name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 64 * PAGE).unwrap();
-    let handed = || Handed::new(file.try_clone().unwrap());
+    let handed = || ReceivedFd::new(file.try_clone().unwrap());
     let mapped = || {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().filter(|line| line.contains(&name)).count()
@@ -130,7 +131,7 @@ fn hostile_files_of_grants_are_bounded_and_may_shrink() {
     let mut grants = Grants::new();
     let add = |grants: &mut Grants, at: u64| {
         let one = grant(at * PAGE, PAGE, 0, Rights::READ_WRITE);
-        grants.grant(one, Handed::new(unsealed(PAGE)))
+        grants.grant(one, ReceivedFd::new(unsealed(PAGE)))
     };
     for at in 0..64 {
         add(&mut grants, at).unwrap();
@@ -138,12 +139,14 @@ fn hostile_files_of_grants_are_bounded_and_may_shrink() {
     assert!(matches!(add(&mut grants, 64), Err(GrantError::Files)));
     grants.revoke(5 * PAGE, PAGE).unwrap();
     add(&mut grants, 64).unwrap();
-    let odd = Handed::new(std::fs::File::open("/dev/null").unwrap().into());
+    let odd = ReceivedFd::new(std::fs::File::open("/dev/null").unwrap().into());
     let refused = grants.grant(grant(1 << 40, PAGE, 0, Rights::READ), odd);
     assert!(matches!(refused, Err(GrantError::Mapping(MappingError::NotMemory))));
     let file = unsealed(PAGE);
     grants.clear();
-    grants.grant(grant(0, PAGE, 0, Rights::READ), Handed::new(file.try_clone().unwrap())).unwrap();
+    grants
+        .grant(grant(0, PAGE, 0, Rights::READ), ReceivedFd::new(file.try_clone().unwrap()))
+        .unwrap();
     let map = grants.epoch();
     rustix::fs::ftruncate(&file, 0).unwrap();
     assert!(!map.poisoned());

@@ -9,7 +9,7 @@ use causeway_attach::local::{Ended, Local, Received};
 use causeway_attach::{Attachment as _, Event};
 use causeway_fabric::wakes::{self, Verdict, Wakes};
 use causeway_fabric::{Context, Name, PortId, ServiceWatch};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -123,7 +123,7 @@ impl Client {
     }
 
     /// Returns the next request of the process, if there is one, and the memory that comes with it.
-    pub fn next(&mut self) -> Option<(Ask, Option<Handed>)> {
+    pub fn next(&mut self) -> Option<(Ask, Option<ReceivedFd>)> {
         let mut events = Vec::new();
         if let Err(error) = self.local.poll(&mut events) {
             self.end(error.into());

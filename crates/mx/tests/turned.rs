@@ -10,7 +10,7 @@ use causeway_backend::limits::slots_for;
 use causeway_fabric::control::{Answer, Command};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Handle, Name, Pacing, Turned};
-use causeway_memory::packet::PacketSocket;
+use causeway_host::net::socket::PacketSocket;
 use causeway_mx::Messages;
 use common::{PATIENCE, interface_board, nic, with_wire};
 

@@ -1,6 +1,6 @@
 //! Why a conversation ended: the culprit, and what it should have done.
 
-use causeway_memory::limits::UNCLOSED_MAX;
+use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
 use causeway_ring::{DoorbellError, RingError};
 use rustix::io::Errno;

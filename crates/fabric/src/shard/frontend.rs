@@ -2,7 +2,7 @@
 //! connections on faults.
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
-use causeway_memory::inlet::Incoming;
+use causeway_host::fd::receive::Incoming;
 
 use super::Shard;
 use super::doors::{Alone, watch_frontend};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_memory::Giver;
+use causeway_host::Account;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
@@ -44,7 +44,7 @@ impl Shard {
             spec,
             group,
             id,
-            giver: Giver::unique(),
+            giver: Account::unique(),
             state: PortState::Listening,
             fault: None,
             notice: None,

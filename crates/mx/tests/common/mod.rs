@@ -15,7 +15,7 @@ use causeway_attach::local::Local;
 use causeway_fabric::control::{Answer, Command, CommandError, PeerView};
 use causeway_fabric::spec::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_fabric::{Fabric, Handle, Mac, Options};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_mx::Messages;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
@@ -195,7 +195,7 @@ impl Process {
             if let Some(received) = self.0.receive().unwrap() {
                 return (
                     Tell::parse(&received.bytes).unwrap(),
-                    received.fds.into_iter().map(Handed::into_fd).collect(),
+                    received.fds.into_iter().map(ReceivedFd::into_fd).collect(),
                 );
             }
             assert!(since.elapsed() < PATIENCE, "nothing is heard");

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_memory::inlet::Incoming;
+use causeway_host::fd::receive::Incoming;
 use causeway_memory::{Map, is_behind_in_unmapping};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -108,7 +108,7 @@ impl Server {
             if self.over {
                 return Ok(());
             }
-            if is_behind_in_unmapping(self.stream.giver()) {
+            if is_behind_in_unmapping(self.stream.giver().owner()) {
                 self.must_wait = true;
                 return Ok(());
             }

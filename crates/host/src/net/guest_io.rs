@@ -1,15 +1,15 @@
-//! Between guest memory and a socket, without a private copy: the kernel reads
-//! and writes the guest's pages itself, and reports a lost page as an error.
+//! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads and
+//! writes the guest's pages itself, and reports a lost page as an error.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::copy::Cursor;
-use crate::inlet::{self, Control};
+use crate::fd::receive::{self, Control};
 use crate::limits::IOVECS_MAX;
-use crate::map::Map;
-use crate::rights::Rights;
+use causeway_memory::Cursor;
+use causeway_memory::Map;
+use causeway_memory::Rights;
 
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
@@ -105,7 +105,7 @@ pub fn receive(
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
     // SAFETY: it was received if it was not refused, and `control` is there.
-    if done >= 0 && unsafe { inlet::take(&message) } {
+    if done >= 0 && unsafe { receive::take(&message) } {
         return Err(Errno::BADMSG);
     }
     let (mut written, mut left) = (*cursor, usize::try_from(done).unwrap_or(0));

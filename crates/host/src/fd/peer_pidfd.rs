@@ -1,5 +1,4 @@
-//! The process at the other end of a Unix socket, for good (unix(7), `SO_PEERPIDFD`). As
-//! [`crate::packet`], it is here because it is reached by `unsafe` only.
+//! The process at the other end of a Unix socket, as a pidfd (unix(7), `SO_PEERPIDFD`).
 
 use std::io;
 use std::mem::size_of;
