@@ -92,8 +92,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
             return Err(NoRegion::Limit);
         }
         let region = self.board.region_add(endpoint, len).ok_or(NoRegion::Limit)?;
-        desk.keep(region, lent);
-        Ok(region)
+        if desk.keep(region, lent) { Ok(region) } else { Err(NoRegion::Rule) }
     }
 
     /// Where we are in the endpoint's own process: memory of it that is sent from where it lies. It

@@ -11,6 +11,8 @@ pub const GRANTS_PER_CHUNK: usize = 256;
 pub const GRANT_FILES_MAX: usize = 64;
 /// Largest regions or grants of a map that a look-up scans before it searches the sorted table.
 pub const WINDOWS_MAX: usize = 8;
+/// Most regions of one table of keys: a key has an index of 24 bits.
+pub const REGION_KEYS_MAX: usize = 1 << 24;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
 /// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a
