@@ -6,6 +6,19 @@
 //! [`Grants::epoch`] returns its present state as a [`Map`], which later changes do not affect.
 //! Front ends take an epoch once after a batch of changes, before the next access: an epoch of
 //! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
+//!
+//! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15 runs
+//! in one thread on a busy virtual machine with two processors.
+//!
+//! | map | time of a read |
+//! |---|---|
+//! | 1 region | 3.7 ns |
+//! | 2 regions | 20 ns |
+//! | 8 regions | 34 ns |
+//! | 64 regions, searched | 43 ns (one by one: 65 ns) |
+//! | 262,144 grants | 455 ns: the table exceeds the near caches |
+//!
+//! The removal of one of 262,144 grants took 6 us, and 37 us with an epoch after each.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -237,10 +237,17 @@ impl Map {
 
     #[inline(never)]
     fn search(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
-        self.others.iter().find_map(|window| window.pointer(addr)).or_else(|| {
-            let entry = self.table.find(addr).filter(|entry| entry.rights.contains(needed))?;
-            entry.window.pointer(addr)
-        })
+        match self.others.iter().find_map(|window| window.pointer(addr)) {
+            None => self.search_table(addr, needed),
+            found => found,
+        }
+    }
+
+    /// Is not inlined, so that the scan of the windows saves no registers for it.
+    #[inline(never)]
+    fn search_table(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
+        let entry = self.table.find(addr).filter(|entry| entry.rights.contains(needed))?;
+        entry.window.pointer(addr)
     }
 
     /// Marks the mapping that holds `addr` as lost, because the kernel found a page missing.

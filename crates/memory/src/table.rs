@@ -111,7 +111,8 @@ impl Table {
         let entries = &self.chunks.get(behind.checked_sub(1)?)?.entries;
         let behind = entries.partition_point(|entry| entry.window.guest <= addr);
         let entry = entries.get(behind.checked_sub(1)?)?;
-        (addr < entry.window.end()).then_some(entry)
+        let at = addr.wrapping_sub(entry.window.guest);
+        (at < entry.window.len).then_some(entry)
     }
 
     /// Adds an entry.
