@@ -47,7 +47,7 @@ if [ -z "$only" ] || [ "$only" = address ]; then
         # Threads that outlive a test keep what they own: leaks are looked for elsewhere.
         # Our own handler recovers from SIGBUS; it must not be taken for a crash.
         export ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1
-        run address '' '--lib --tests' memory ring attach fabric ethernet socket link message mx holder
+        run address '' '--lib --tests' memory host ring attach fabric ethernet socket link message mx holder
         run address '' --lib endpoint myriexpress fi
     else
         echo "sanitize: address: skipped: this toolchain has no runtime for it"

@@ -291,6 +291,7 @@ impl Play<'_> {
                 }
                 Event::Closed => closed = true,
                 Event::MemoryChanged | Event::Reset => {}
+                Event::Doorbell(_) | Event::Message => panic!("vhost-user rings by descriptors"),
             }
         }
         let device = self.server.device();

@@ -7,7 +7,7 @@ use causeway_attach::vhost_user::message::{Header, Message};
 use causeway_attach::vhost_user::stream::{Received, Stream};
 use causeway_holder::protocol::{Answer, PacketError, Request, receive, send};
 use causeway_holder::record::Record;
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
 
 use crate::Input;
@@ -112,7 +112,7 @@ fn note(
     } else if !causeway_holder::inner::is_question(request)
         && matches!(Message::decode_number(request, answer), Ok(0))
     {
-        let message = Message::decode(request, payload, owned().map(Handed::new).collect());
+        let message = Message::decode(request, payload, owned().map(ReceivedFd::new).collect());
         record.note(message.expect("it was taken"));
     }
 }

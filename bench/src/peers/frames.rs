@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use causeway_fabric::room::{hold_received, hold_sent};
-use causeway_memory::gather::in_a_row;
-use causeway_memory::limits::FRAMES_PER_CALL_MAX;
-use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
-use causeway_memory::packet_ring::{PacketRing, Slots};
+use causeway_host::limits::FRAMES_PER_CALL_MAX;
+use causeway_host::net::rx_ring::{PacketRing, Slots};
+use causeway_host::net::send::in_a_row;
+use causeway_host::net::socket::{FINISH_BYTES, PacketSocket};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::underlay::{Ends, Underlay};

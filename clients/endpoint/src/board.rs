@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use causeway_attach::local::{Ended, Local, Received};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -173,7 +173,7 @@ impl Conversation {
         match self.local.receive() {
             Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
                 // The daemon's, whom processes trust.
-                Ok(tell) => Ok(Some((tell, fds.into_iter().map(Handed::into_fd).collect()))),
+                Ok(tell) => Ok(Some((tell, fds.into_iter().map(ReceivedFd::into_fd).collect()))),
                 Err(_) => Err(Error::DaemonGone),
             },
             Ok(None) => Ok(None),

@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use causeway_backend::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
 use causeway_backend::{Desk, Half, Said};
-use causeway_memory::OwnMemory;
-use causeway_memory::packet::PacketSocket;
-use causeway_memory::packet_inlet::PacketInlet;
+use causeway_host::OwnMemory;
+use causeway_host::net::receiver::PacketInlet;
+use causeway_host::net::socket::PacketSocket;
 use causeway_message::backend::{Config, Dropped};
 use causeway_message::split::{NicId, PeerId, RegionId};
 use rustix::event::{Timespec, epoll};

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{Map, Mapping, OwnMemory, Region, create};
+use causeway_host::OwnMemory;
+use causeway_memory::{Map, Mapping, Region, create};
 use causeway_message::library::{Purpose, Refused, Staging};
 use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;

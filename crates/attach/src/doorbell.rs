@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use causeway_memory::inlet;
+use causeway_host::fd::receive;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
@@ -32,7 +32,7 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
 impl Doorbell {
     /// Of an end that somebody gave us.
     pub fn new(end: OwnedFd) -> Self {
-        inlet::in_line(&end);
+        receive::in_line(&end);
         Self(end)
     }
 
@@ -46,7 +46,7 @@ impl Doorbell {
     /// means well.
     pub fn hush(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
-        let got = inlet::receive(&self.0, &mut rings, &mut fds, &mut odd);
+        let got = receive::receive(&self.0, &mut rings, &mut fds, &mut odd);
         let none = fds.is_empty();
         !odd && none && !got.is_ok_and(|got| got.cut)
     }
@@ -58,11 +58,11 @@ impl Doorbell {
         // Mostly rings, which need nobody.
         let mut rings = [0; RINGS_BYTES];
         for _ in 0..RINGS_LEFT_MAX {
-            if inlet::receive_bytes(&self.0, &mut rings).is_ok_and(|bytes| bytes == 0) {
+            if receive::receive_bytes(&self.0, &mut rings).is_ok_and(|bytes| bytes == 0) {
                 return;
             }
         }
-        inlet::part(&self.0);
+        receive::part(&self.0);
     }
 }
 

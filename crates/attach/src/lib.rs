@@ -1,11 +1,12 @@
-//! How guests come in: vhost-user, and the native front end.
+//! How guests come in: vhost-user, the local attachment, and the native front end.
 //!
 //! A guest's *frontend* (QEMU, user-mode Linux, DPDK, or a process through
 //! [`native`]) connects to a port's socket and grants memory, rings and
-//! doorbells by messages. [`vhost_user::server`] is the backend's half of that
-//! conversation for one port; what it has accepted so far is a
-//! [`Device`]: a memory map and queues, each with a
-//! ring once it runs. Both halves treat what they read as hostile.
+//! doorbells by messages. [`attachment`] is the interface of the backend's side,
+//! the same for every protocol. [`vhost_user::server`] implements it for one
+//! port; the accepted state is a [`Device`](vhost_user::server::Device): a memory
+//! map and queues, each with a ring while it runs. [`local`] implements it for
+//! processes. Both sides of each protocol treat received bytes as hostile.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -18,11 +19,13 @@
     )
 )]
 
+pub mod attachment;
 pub mod doorbell;
 pub mod limits;
 pub mod local;
 pub mod native;
 pub mod vhost_user;
 
-pub use vhost_user::fault::{Fault, FaultKind, Reason};
-pub use vhost_user::server::{Device, Event, Model, Server, VirtQueue};
+pub use attachment::{Attachment, AttachmentError, Connection, DoorbellSource, Event, FaultKind};
+pub use vhost_user::fault::{Fault, Reason};
+pub use vhost_user::server::{Device, Model, Server, VirtQueue};

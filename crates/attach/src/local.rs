@@ -1,17 +1,23 @@
-//! The local attachment: a process and the daemon talk by a Unix stream socket, in messages of one
-//! length with descriptors beside ([`causeway_wire::local`]). Either end may be hostile.
+//! The local attachment: a process and the daemon exchange messages of one length, with descriptors,
+//! over a Unix stream socket ([`causeway_wire::local`]). Either end may be hostile.
+//!
+//! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]: the
+//! service reads the message with [`Local::take_message`]. Memory that a process lends comes with
+//! messages, and belongs to the process and not to a port; so the attachment has no map.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use causeway_memory::Handed;
-use causeway_memory::inlet::{self, Got, Incoming};
+use causeway_host::ReceivedFd;
+use causeway_host::fd::receive::{self, Got, Incoming};
+use causeway_memory::Map;
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use crate::attachment::{Attachment, AttachmentError, Event, FaultKind};
 use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 
 /// A message, and what came with it.
@@ -21,7 +27,7 @@ pub struct Received {
     pub bytes: [u8; MESSAGE_BYTES],
     /// Its descriptors: of memory files and event counters, or such as are of no use; of the daemon,
     /// any.
-    pub fds: Vec<Handed>,
+    pub fds: Vec<ReceivedFd>,
 }
 
 /// Why a conversation is over.
@@ -42,6 +48,21 @@ pub enum Ended {
     /// The host fails us.
     #[error("the local socket")]
     Host(#[from] io::Error),
+    /// The attachment ended.
+    #[error(transparent)]
+    Attachment(#[from] AttachmentError),
+}
+
+impl Ended {
+    /// Returns the party that caused the end.
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::Closed => FaultKind::Connection,
+            Self::Descriptors | Self::Unread | Self::Wakes(_) => FaultKind::Guest,
+            Self::Host(_) => FaultKind::Host,
+            Self::Attachment(error) => error.kind(),
+        }
+    }
 }
 
 impl From<Errno> for Ended {
@@ -71,11 +92,11 @@ impl Socket {
     fn receive(
         &self,
         part: &mut [u8],
-        fds: &mut Vec<Handed>,
+        fds: &mut Vec<ReceivedFd>,
         odd: &mut bool,
     ) -> Result<Got, Errno> {
         match self {
-            Self::Own(socket) => inlet::receive_any(socket, part, fds),
+            Self::Own(socket) => receive::receive_any(socket, part, fds),
             Self::Accepted(socket) => socket.receive(part, fds, odd),
         }
     }
@@ -96,13 +117,17 @@ pub struct Local {
     socket: Socket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
-    fds: Vec<Handed>,
+    fds: Vec<ReceivedFd>,
     /// What found no room in the socket yet.
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// How much of the first is sent.
     sent: usize,
     /// More descriptors are under way than the host allows: they are sent when others arrived.
     stuck: bool,
+    /// The message of the last [`Event::Message`].
+    message: Option<Received>,
+    /// Messages that [`Attachment::poll`] read.
+    polled: u64,
 }
 
 impl Local {
@@ -120,7 +145,8 @@ impl Local {
     fn on(socket: Socket) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];
-        Self { socket, bytes, have: 0, fds, unsent, sent: 0, stuck: false }
+        let (message, polled) = (None, 0);
+        Self { socket, bytes, have: 0, fds, unsent, sent: 0, stuck: false, message, polled }
     }
 
     /// The next message, if one is there whole. Never waits.
@@ -148,6 +174,11 @@ impl Local {
         }
         self.have = 0;
         Ok(Some(Received { bytes: self.bytes, fds: std::mem::take(&mut self.fds) }))
+    }
+
+    /// Returns the message of the last [`Event::Message`], once.
+    pub fn take_message(&mut self) -> Option<Received> {
+        self.message.take()
     }
 
     /// Sends a message with descriptors, as soon as there is room. Never waits.
@@ -227,6 +258,34 @@ impl Local {
     }
 }
 
+impl Attachment for Local {
+    /// Reads one message, unless the last one was not taken yet.
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError> {
+        if self.message.is_some() {
+            return Ok(());
+        }
+        match self.receive() {
+            Ok(None) => {}
+            Ok(message) => {
+                self.message = message;
+                self.polled = self.polled.saturating_add(1);
+                events.push(Event::Message);
+            }
+            Err(Ended::Closed) => events.push(Event::Closed),
+            Err(ended) => return Err(AttachmentError::new(ended.kind(), ended)),
+        }
+        Ok(())
+    }
+
+    fn cost(&self) -> u64 {
+        self.polled
+    }
+
+    fn map(&self) -> Option<&Map> {
+        None
+    }
+}
+
 impl AsFd for Local {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -269,6 +328,31 @@ mod tests {
     }
 
     #[test]
+    fn local_attachment_raises_an_event_for_each_message_and_the_end() {
+        let (a, b) = sockets();
+        let (mut a, mut b) = (Local::new(a), Local::accepted(b));
+        let mut events = Vec::new();
+        b.poll(&mut events).unwrap();
+        assert!(events.is_empty() && b.take_message().is_none());
+        for byte in [1, 2] {
+            a.send([byte; MESSAGE_BYTES], vec![memory()]).unwrap();
+        }
+        for byte in [1, 2] {
+            // The second message waits until the first one is taken.
+            b.poll(&mut events).unwrap();
+            b.poll(&mut events).unwrap();
+            assert_eq!(std::mem::take(&mut events), [Event::Message]);
+            let message = b.take_message().unwrap();
+            assert_eq!((message.bytes, message.fds.len()), ([byte; MESSAGE_BYTES], 1));
+        }
+        assert_eq!(b.cost(), 2);
+        assert!(b.map().is_none() && b.device().is_none() && !b.runs(0));
+        drop(a);
+        b.poll(&mut events).unwrap();
+        assert_eq!(events, [Event::Closed]);
+    }
+
+    #[test]
     fn hostile_ends_that_do_not_read_are_given_up() {
         let (mut a, _b) = pair();
         let mut sent = 0;
@@ -298,7 +382,10 @@ mod tests {
         let (a, b) = sockets();
         let (mut a, mut b) = (Local::new(a), Local::accepted(b));
         send(&a, &[odd.as_fd(), odd.as_fd()]);
-        assert!(matches!(b.receive(), Err(Ended::Descriptors)));
+        let mut events = Vec::new();
+        let error = b.poll(&mut events).unwrap_err();
+        assert!(events.is_empty() && error.kind() == FaultKind::Guest);
+        assert_eq!(error.to_string(), Ended::Descriptors.to_string());
         // Processes trust the daemon, which may give them anything.
         send(&b, &[odd.as_fd(), odd.as_fd()]);
         assert_eq!(a.receive().unwrap().unwrap().fds.len(), 2);

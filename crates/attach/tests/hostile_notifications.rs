@@ -10,7 +10,8 @@ use std::time::Duration;
 use causeway_attach::Fault;
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::RingEvent;
-use causeway_ring::{Chain, Rescue};
+use causeway_host::Rescue;
+use causeway_ring::Chain;
 use common::*;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 

@@ -4,22 +4,19 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::gather::Body;
-use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
+use causeway_host::OwnMemory;
+use causeway_host::net::send::Body;
+use causeway_memory::{
+    Access, GuestSpans, Map, Mapping, Region, RegionKey, Regions, Registration, View, create,
+};
 use causeway_message::backend::RegionFault;
+use causeway_message::limits::REGIONS_MAX;
 use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
 use causeway_ring::channel::{Receiver, Sender, Side, format, open};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::limits::REGION_BYTES_MAX;
-
-/// Memory that the library lent.
-#[derive(Debug)]
-struct Held {
-    map: Map,
-    mapping: Arc<Mapping>,
-}
 
 /// See above. `W` is whose it is.
 #[derive(Debug)]
@@ -28,13 +25,12 @@ pub struct Desk<W> {
     pub whose: W,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
-    regions: Vec<Option<Held>>,
+    /// Memory that the library lent, by the number that the engine chose.
+    regions: Regions<GuestSpans>,
     /// Memory of the process itself, where we are in it, and its number.
     own: Option<(RegionId, OwnMemory)>,
     /// Bytes of its regions.
     pub region_bytes: u64,
-    /// How many it has.
-    pub region_count: usize,
     /// It asked to be woken by requests.
     armed: bool,
     /// An event of so many bytes found no room.
@@ -48,6 +44,14 @@ pub struct Desk<W> {
     pub(crate) wish: bool,
     /// What rule the library broke.
     pub(crate) broken: Option<String>,
+}
+
+/// All regions of an endpoint belong to its library.
+const OWNER: u32 = 0;
+
+/// Returns the key of a region's number.
+fn key(region: RegionId) -> RegionKey {
+    RegionKey::new(u32::from(region.0), 0)
 }
 
 fn failed(error: impl std::fmt::Display) -> io::Error {
@@ -80,10 +84,9 @@ impl<W> Desk<W> {
             whose,
             sender,
             receiver,
-            regions: Vec::new(),
+            regions: Regions::new(REGIONS_MAX),
             own: None,
             region_bytes: 0,
-            region_count: 0,
             armed: false,
             full: None,
             holds: Holds::new(view),
@@ -200,23 +203,28 @@ impl<W> Desk<W> {
             }
             _ => NoRegion::Rule,
         })?;
-        let mapping = Arc::new(mapping);
-        let whole = Region { guest: 0, user: 0, mapping: mapping.clone() };
+        let whole = Region { guest: 0, user: 0, mapping: Arc::new(mapping) };
         let map = Map::new(vec![whole]).map_err(|_| NoRegion::Rule)?;
-        Ok(Lent(Held { map, mapping }))
+        GuestSpans::new(Arc::new(map), [(0, len)]).map(Lent).ok_or(NoRegion::Rule)
     }
 
-    /// Keeps what was lent, under its number.
-    pub(crate) fn keep(&mut self, region: RegionId, lent: Lent) {
-        let at = usize::from(region.0);
-        if self.regions.len() <= at {
-            self.regions.resize_with(at.saturating_add(1), || None);
+    /// Registers lent memory under a number that the engine chose. Returns `false` if the number is
+    /// in use.
+    pub(crate) fn keep(&mut self, region: RegionId, lent: Lent) -> bool {
+        let Lent(memory) = lent;
+        let len = memory.len();
+        let access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+        let registration = Registration { memory, base: 0, len, access, owner: OWNER };
+        let kept = self.regions.register_as(key(region), registration).is_ok();
+        if kept {
+            self.region_bytes = self.region_bytes.saturating_add(len);
         }
-        self.region_bytes = self.region_bytes.saturating_add(lent.0.mapping.len() as u64);
-        self.region_count = self.region_count.saturating_add(1);
-        if let Some(place) = self.regions.get_mut(at) {
-            *place = Some(lent.0);
-        }
+        kept
+    }
+
+    /// Returns the number of regions.
+    pub fn region_count(&self) -> usize {
+        self.regions.len()
     }
 
     /// As [`Self::keep`], of the process's own memory: it is only sent from there.
@@ -229,17 +237,22 @@ impl<W> Desk<W> {
         self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
     }
 
-    /// Lets memory go; says whether there was any.
+    /// Deregisters lent memory. Returns whether the number was in use.
     pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
-        let place = self.regions.get_mut(usize::from(region.0));
-        let Some(held) = place.and_then(Option::take) else { return false };
-        self.region_bytes = self.region_bytes.saturating_sub(held.mapping.len() as u64);
-        self.region_count = self.region_count.saturating_sub(1);
+        let Ok(region) = self.regions.deregister(key(region)) else { return false };
+        self.region_bytes = self.region_bytes.saturating_sub(region.len);
         true
     }
 
-    fn held(&self, region: RegionId) -> Result<&Held, RegionFault> {
-        self.regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(RegionFault)
+    /// Returns a region, for an access of `len` bytes at `at` that needs `needed`.
+    fn region(
+        &self,
+        region: RegionId,
+        (at, len): (u64, usize),
+        needed: Access,
+    ) -> Result<&GuestSpans, RegionFault> {
+        let found = self.regions.find(key(region), (at, len as u64), needed, OWNER);
+        found.map(|(region, _)| &region.memory).map_err(|_| RegionFault)
     }
 
     /// Reads a region.
@@ -253,9 +266,9 @@ impl<W> Desk<W> {
             let whole = own.piece(at, into.len()).is_some_and(|piece| piece.read_into(into));
             return if whole { Ok(()) } else { Err(RegionFault) };
         }
-        let held = self.held(region)?;
-        held.map.read(at, into).map_err(|_| RegionFault)?;
-        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+        let memory = self.region(region, (at, into.len()), Access::REMOTE_READ)?;
+        memory.read(at, into).map_err(|_| RegionFault)?;
+        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
     /// A place in a region, to be sent from there.
@@ -263,21 +276,21 @@ impl<W> Desk<W> {
         if let Some(own) = self.own(region) {
             return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
         }
-        let held = self.held(region)?;
-        if held.mapping.poisoned() {
+        let memory = self.region(region, (at, len), Access::REMOTE_READ)?;
+        if memory.poisoned() {
             return Err(RegionFault);
         }
-        held.map.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
+        memory.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
     }
 
     /// Writes to a region.
     pub(crate) fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
-        let held = self.held(region)?;
-        held.map.write(at, bytes).map_err(|_| RegionFault)?;
-        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+        let memory = self.region(region, (at, bytes.len()), Access::REMOTE_WRITE)?;
+        memory.write(at, bytes).map_err(|_| RegionFault)?;
+        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 }
 
 /// Memory that was looked at and may be kept.
 #[derive(Debug)]
-pub struct Lent(Held);
+pub struct Lent(GuestSpans);

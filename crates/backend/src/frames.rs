@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use causeway_memory::gather::{Body, Frame};
-use causeway_memory::limits::FRAMES_PER_CALL_MAX;
-use causeway_memory::packet::PacketSocket;
+use causeway_host::limits::FRAMES_PER_CALL_MAX;
+use causeway_host::net::send::{Body, Frame};
+use causeway_host::net::socket::PacketSocket;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
 
@@ -297,7 +297,8 @@ pub(crate) mod tests {
     /// Without an exit of its own.
     type Frames = super::Frames<Infallible>;
 
-    use causeway_memory::{Mapping, OwnMemory, View, create};
+    use causeway_host::OwnMemory;
+    use causeway_memory::{Mapping, View, create};
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
@@ -472,7 +473,7 @@ pub(crate) mod tests {
         frames.push_lent(&[5; 16], lent(500, 9));
         frames.send_by(|frames| {
             let count = frames.frames().count();
-            causeway_memory::gather::send_together(ours.as_fd(), &to, frames.frames())?;
+            causeway_host::net::send::send_together(ours.as_fd(), &to, frames.frames())?;
             Ok(count)
         });
         assert_eq!((frames.sent, frames.down, frames.hollow), (3, 0, 2));

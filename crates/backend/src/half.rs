@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use causeway_memory::OwnMemory;
+use causeway_host::OwnMemory;
 use causeway_message::backend::{Board, Config, Dropped, Taken};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings;
@@ -92,8 +92,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
             return Err(NoRegion::Limit);
         }
         let region = self.board.region_add(endpoint, len).ok_or(NoRegion::Limit)?;
-        desk.keep(region, lent);
-        Ok(region)
+        if desk.keep(region, lent) { Ok(region) } else { Err(NoRegion::Rule) }
     }
 
     /// Where we are in the endpoint's own process: memory of it that is sent from where it lies. It
@@ -260,7 +259,7 @@ mod tests {
     use std::os::fd::{AsFd as _, OwnedFd};
     use std::sync::{Arc, Mutex};
 
-    use causeway_memory::gather::Frame;
+    use causeway_host::net::send::Frame;
     use causeway_memory::{Mapping, View};
     use causeway_message::rings::{read_event, write_request};
     use causeway_message::split::{Address, Event, NicId, Token};

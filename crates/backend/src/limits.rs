@@ -1,6 +1,6 @@
 //! Every bound of this crate, in one place.
 
-use causeway_memory::packet_ring::Slots;
+use causeway_host::net::rx_ring::Slots;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 
 /// Frames that wait for the host to have room for them; then they are lost.

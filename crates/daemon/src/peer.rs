@@ -48,7 +48,7 @@ impl Access {
             .map_err(|error| NotAdmitted::Unknown(error.into()))?;
         let peer =
             Peer { pid: c.pid.as_raw_nonzero().get(), uid: c.uid.as_raw(), gid: c.gid.as_raw() };
-        let groups = || causeway_memory::peer::groups(stream.as_fd()).unwrap_or_default();
+        let groups = || causeway_host::fd::peer_pidfd::groups(stream.as_fd()).unwrap_or_default();
         if self.allows(&peer, groups) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
     }
 

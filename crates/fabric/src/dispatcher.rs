@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use causeway_ring::Rescue;
+use causeway_host::Rescue;
 use rustix::event::EventfdFlags;
 
 use crate::bell;

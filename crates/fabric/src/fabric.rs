@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use causeway_ring::Rescue;
+use causeway_host::Rescue;
 
 use crate::dispatcher::{Dispatcher, Worker};
 use crate::limits::{BALANCE_MS, CONTROL_TICK};

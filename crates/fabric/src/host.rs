@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use causeway_memory::inlet::{self, Incoming};
-use causeway_memory::{Cursor, Map, io as guest_io};
+use causeway_host::fd::receive::{self, Incoming};
+use causeway_host::net::guest_io;
+use causeway_memory::{Cursor, Map};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -39,7 +40,7 @@ impl HostListener {
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let listener = Listener::bind_as(path, kind)?;
         // Whoever connects has this of the listener.
-        inlet::refuse_descriptors(&listener);
+        receive::refuse_descriptors(&listener);
         Ok(Self(listener))
     }
 
@@ -95,7 +96,7 @@ impl HostStream {
     pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        inlet::refuse_descriptors(&fd);
+        receive::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
         Ok(Incoming::from(fd).into())
     }
@@ -129,7 +130,7 @@ impl HostStream {
 
     /// Receives into private memory; as [`Self::receive`].
     pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
-        settle(inlet::receive_bytes(&self.socket, into))
+        settle(receive::receive_bytes(&self.socket, into))
     }
 
     /// Looks at what there is to receive, without taking it; as [`Self::receive_bytes`].

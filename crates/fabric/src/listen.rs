@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use causeway_memory::Giver;
-use causeway_memory::inlet::Incoming;
+use causeway_host::Account;
+use causeway_host::fd::receive::Incoming;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown,
@@ -29,7 +29,7 @@ pub(crate) struct Listener {
     /// A descriptor kept for the moment when no other is left.
     spare: Option<OwnedFd>,
     /// The account of the descriptors that its peers hand over.
-    giver: Giver,
+    giver: Account,
 }
 
 /// Connections that wait to be accepted; the kernel cuts it to its own limit.
@@ -87,7 +87,7 @@ impl Listener {
             path: path.to_owned(),
             file: identity(path),
             spare,
-            giver: Giver::unique(),
+            giver: Account::unique(),
         })
     }
 

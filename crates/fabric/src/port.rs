@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use causeway_attach::{Device, Server, VirtQueue};
-use causeway_memory::{Giver, Map};
+use causeway_attach::{Connection, Device, VirtQueue};
+use causeway_host::Account;
+use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
 use crate::charged;
@@ -50,7 +51,7 @@ pub struct Port {
     pub group: GroupId,
     pub(crate) id: PortId,
     /// The account of the descriptors that its frontends hand over.
-    pub giver: Giver,
+    pub giver: Account,
     pub(crate) state: PortState,
     pub(crate) fault: Option<Noted>,
     /// The last event that cost the guest something although it broke no rule.
@@ -69,9 +70,10 @@ pub struct Port {
     pub(crate) connects: Bucket,
     /// What its frontends may still say.
     pub(crate) messages: Bucket,
-    pub(crate) server: Option<Server>,
-    /// None while it is not heard.
-    pub(crate) server_watch: Option<Watch>,
+    /// The attachment of the present front end.
+    pub(crate) connection: Option<Connection>,
+    /// `None` while the port reads no messages of its front end.
+    pub(crate) connection_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
     /// Bytes that its memory files had when they were last looked at, by inode.
     pub(crate) files: BTreeMap<u64, u64>,
@@ -164,10 +166,10 @@ impl Port {
         self.id
     }
 
-    /// The device that the frontend has set up, if one is connected.
+    /// Returns the virtio device that the front end has set up, if one is connected.
     #[inline]
     pub fn device(&self) -> Option<&Device> {
-        self.server.as_ref().map(Server::device)
+        self.connection.as_ref()?.device()
     }
 
     /// Negotiated virtio features; 0 while none are.
@@ -179,21 +181,21 @@ impl Port {
     /// The running queue `index` and the memory its chains lie in.
     #[inline]
     pub fn queue(&mut self, index: usize) -> Option<(&Map, &mut Queue)> {
-        let device = self.server.as_mut()?.device_mut();
+        let device = self.connection.as_mut()?.device_mut()?;
         let queue: &mut VirtQueue = device.queues.get_mut(index)?;
         Some((&device.map, queue.ring.as_mut()?))
     }
 
-    /// Whether queue `index` runs.
+    /// Returns whether queue `index` runs.
     #[inline]
     pub fn runs(&self, index: usize) -> bool {
-        self.device().and_then(|d| d.queues.get(index)).is_some_and(|q| q.ring.is_some())
+        self.connection.as_ref().is_some_and(|connection| connection.runs(index))
     }
 
-    /// The guest's memory in its present epoch.
+    /// Returns the guest's memory in its present epoch.
     #[inline]
     pub fn map(&self) -> Option<&Map> {
-        self.device().map(|d| &*d.map)
+        self.connection.as_ref()?.map()
     }
 
     /// Whether a part of what the guest granted is gone, because its file shrank.
@@ -255,7 +257,7 @@ impl Port {
     /// Returns whether its memory files lost pages while its queues had work, since `since_ns`: such
     /// a port held up its dispatcher if anything did.
     pub(crate) fn punched_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
-        if self.server.is_none() || self.queues.iter().all(|work| work.worked_ns < since_ns) {
+        if self.connection.is_none() || self.queues.iter().all(|work| work.worked_ns < since_ns) {
             return false;
         }
         self.look_at_files(now_ns);
@@ -288,11 +290,11 @@ impl Port {
         let paused = now_ns < self.wakes_paused_until_ns;
         let Some(work) = self.queues.get_mut(index) else { return Ok(None) };
         (work.unwoken, work.notify_due) = (paused, false);
-        let device = self.server.as_ref().map(Server::device);
-        let Some(queue) = device.and_then(|d| d.queues.get(index)).filter(|_| !paused) else {
+        let Some(connection) = self.connection.as_ref().filter(|_| !paused) else {
             return Ok(None);
         };
-        let (notified, verdict) = self.wakes.charge(|| queue.notify());
+        let attachment = connection.attachment();
+        let (notified, verdict) = self.wakes.charge(|| attachment.notify(index));
         notified?;
         match verdict {
             Verdict::Fine => Ok(None),

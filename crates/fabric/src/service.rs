@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use causeway_attach::Model;
-use causeway_memory::inlet::Incoming;
+use causeway_attach::{Connection, Model, Server};
+use causeway_host::fd::receive::Incoming;
 
 use crate::bell::Bell;
 use crate::mailbox::{Mailbox, Sender, with_bell};
@@ -46,8 +46,14 @@ pub trait Service: Send + std::fmt::Debug {
     /// The device that such a port shows.
     fn model(&self, spec: &PortSpec) -> Model;
 
-    /// Whether frontends of such a port talk to the service itself ([`Self::attached`]), and not
-    /// by vhost-user.
+    /// Returns the attachment of a front end that connected to such a port by `stream`: a virtio
+    /// device over vhost-user, unless the service has another protocol.
+    fn connect(&self, spec: &PortSpec, stream: Incoming) -> Connection {
+        Server::new(self.model(spec), stream).into()
+    }
+
+    /// Returns whether the service keeps the attachments of such a port itself
+    /// ([`Self::attached`]): a port that many processes attach to at a time.
     fn attaches(&self, _spec: &PortSpec) -> bool {
         false
     }
@@ -70,6 +76,16 @@ pub trait Service: Send + std::fmt::Debug {
     /// but their bytes stay readable during this call. It may start again where it stood; if the
     /// guest begins anew instead, or leaves, [`Self::stopped`] follows.
     fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
+
+    /// The front end replaced its memory map; running queues use the new one. Waiting work that
+    /// keeps guest addresses needs no call.
+    fn memory_changed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
+
+    /// The guest rang doorbell `doorbell` by a message. Doorbells are numbered as queues unless the
+    /// service has others.
+    fn doorbell(&mut self, cx: &mut Context<'_>, port: PortId, doorbell: usize) {
+        cx.wake(port, doorbell);
+    }
 
     /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
     fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}

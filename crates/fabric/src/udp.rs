@@ -17,7 +17,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use causeway_memory::gather::{Frame, send_together};
+use causeway_host::net::send::{Frame, send_together};
 use nix::libc;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
@@ -128,7 +128,7 @@ impl Udp {
     /// # Errors
     /// The host fails us.
     pub fn accept_unchecked(&self) -> io::Result<()> {
-        causeway_memory::udp::accept_unchecked(self.as_fd())
+        causeway_host::net::udp::accept_unchecked(self.as_fd())
     }
 
     /// An address as the socket's family writes it.

@@ -8,7 +8,7 @@
 use std::io;
 
 use causeway_attach::vhost_user::message::InflightSpec;
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use rustix::fs::FallocateFlags;
 
 /// The file and what is in it.
@@ -17,7 +17,7 @@ pub struct Inflight {
     /// Its description.
     pub spec: InflightSpec,
     /// The memory file.
-    pub file: Handed,
+    pub file: ReceivedFd,
     /// The holder asked for it, not the frontend.
     ours: bool,
     /// For packed rings; the parts differ in length.
@@ -26,12 +26,12 @@ pub struct Inflight {
 
 impl Inflight {
     /// One that the frontend keeps.
-    pub fn theirs(spec: InflightSpec, file: Handed) -> Self {
+    pub fn theirs(spec: InflightSpec, file: ReceivedFd) -> Self {
         Self { spec, file, ours: false, packed: false }
     }
 
     /// One that the holder asked for.
-    pub fn ours(spec: InflightSpec, file: Handed, packed: bool) -> Self {
+    pub fn ours(spec: InflightSpec, file: ReceivedFd, packed: bool) -> Self {
         Self { spec, file, ours: true, packed }
     }
 

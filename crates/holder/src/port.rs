@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use causeway_memory::Giver;
-use causeway_memory::inlet::Incoming;
+use causeway_host::Account;
+use causeway_host::fd::receive::Incoming;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use crate::holder::{locked, ring, until};
@@ -64,7 +64,7 @@ pub struct Port {
     /// Nobody is accepted before.
     barred: Option<Instant>,
     /// Whose the descriptors are that its frontends hand over.
-    giver: Giver,
+    giver: Account,
     lines: Arc<Mutex<Lines>>,
 }
 
@@ -85,7 +85,7 @@ impl Port {
             seat: None,
             next: None,
             barred: None,
-            giver: Giver::unique(),
+            giver: Account::unique(),
             lines: Arc::new(Mutex::new(Lines { since: Instant::now(), count: 0 })),
         })
     }

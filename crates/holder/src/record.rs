@@ -2,15 +2,15 @@
 
 use causeway_attach::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 use causeway_attach::vhost_user::message::{Message, RegionSpec, RingAddresses, RingValue};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 
 use crate::inflight::Inflight;
 
 /// One region and its file.
-pub type Region = (RegionSpec, Handed);
+pub type Region = (RegionSpec, ReceivedFd);
 
 /// A doorbell or notification: never told of, or told with a descriptor or without one.
-pub type Event = Option<Option<Handed>>;
+pub type Event = Option<Option<ReceivedFd>>;
 
 /// One queue.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ pub struct Record {
     /// The record of chains in flight.
     pub inflight: Option<Inflight>,
     /// Where the backend may make requests.
-    pub requests: Option<Handed>,
+    pub requests: Option<ReceivedFd>,
     /// The virtio status byte.
     pub status: Option<u64>,
 }

@@ -14,7 +14,7 @@ use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
 use causeway_attach::vhost_user::stream::{Raw, Received, Stream};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use causeway_attach::{FaultKind, Reason};
-use causeway_memory::inlet::Incoming;
+use causeway_host::fd::receive::Incoming;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 

@@ -245,8 +245,8 @@ fn a_segment_crosses_the_local_network_as_one() {
 }
 
 fn anew() {
-    use causeway_memory::packet::PacketSocket;
-    use causeway_memory::packet_ring::{PacketRing, Slots};
+    use causeway_host::net::rx_ring::{PacketRing, Slots};
+    use causeway_host::net::socket::PacketSocket;
     let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());
     let mut ring = PacketRing::new(&near, Slots::SHORT).unwrap();
     let mut room = vec![0; 4096];
@@ -280,8 +280,8 @@ fn a_ring_is_made_anew_on_the_same_socket() {
 }
 
 fn no_room() {
-    use causeway_memory::packet::PacketSocket;
-    use causeway_memory::packet_ring::{PacketRing, Slots};
+    use causeway_host::net::rx_ring::{PacketRing, Slots};
+    use causeway_host::net::socket::PacketSocket;
     ip("link set near mtu 9000");
     ip("link set far mtu 9000");
     let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());

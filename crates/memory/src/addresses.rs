@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::giver::Giver;
 use crate::limits::{ADDRESS_SHARES, ADDRESSES_MAX, UNMAPPING_BYTES_MAX};
 use crate::mapping::MappingError;
+use crate::owner::Owner;
 
 /// Bytes of all mappings, including those that wait for `munmap`.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes that wait for `munmap`, by the peer that granted them. At most one entry per mapping.
-static UNMAPPING: Mutex<BTreeMap<Giver, u64>> = Mutex::new(BTreeMap::new());
+static UNMAPPING: Mutex<BTreeMap<Owner, u64>> = Mutex::new(BTreeMap::new());
 
-fn unmapping() -> MutexGuard<'static, BTreeMap<Giver, u64>> {
+fn unmapping() -> MutexGuard<'static, BTreeMap<Owner, u64>> {
     UNMAPPING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -48,8 +48,8 @@ fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
 
 /// Returns whether so many bytes of `peer` wait for `munmap` that no more may be mapped for it.
 /// Never of the default peer, which is this process.
-pub fn is_behind(peer: Giver) -> bool {
-    peer != Giver::default()
+pub fn is_behind(peer: Owner) -> bool {
+    peer != Owner::default()
         && unmapping().get(&peer).is_some_and(|bytes| *bytes > UNMAPPING_BYTES_MAX)
 }
 
@@ -70,14 +70,14 @@ pub(crate) fn give_back(len: usize) {
 }
 
 /// Counts a mapping of `peer` that begins to wait for `munmap`.
-pub(crate) fn begin(peer: Giver, len: usize) {
+pub(crate) fn begin(peer: Owner, len: usize) {
     let mut unmapping = unmapping();
     let bytes = unmapping.entry(peer).or_insert(0);
     *bytes = bytes.saturating_add(len as u64);
 }
 
 /// Counts a mapping of `peer` that no longer waits.
-pub(crate) fn end(peer: Giver, len: usize) {
+pub(crate) fn end(peer: Owner, len: usize) {
     let mut unmapping = unmapping();
     if let Some(bytes) = unmapping.get_mut(&peer) {
         *bytes = bytes.saturating_sub(len as u64);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn addresses_that_wait_for_unmapping_hold_back_their_peer_alone() {
-        let (one, other) = (Giver::unique(), Giver::unique());
+        let (one, other) = (Owner::unique(), Owner::unique());
         let len = usize::try_from(UNMAPPING_BYTES_MAX).unwrap();
         begin(one, len);
         assert!(!is_behind(one));

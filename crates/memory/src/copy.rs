@@ -2,6 +2,7 @@
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};
+use crate::rights::Rights;
 
 /// A run of guest memory: what a descriptor names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -169,10 +170,10 @@ pub fn copy(
         let out = from.peek().ok_or(CopyError::Source(ended))?;
         let into = to.peek().ok_or(CopyError::Destination(ended))?;
         let (src, src_len) = source
-            .pointer(out.addr)
+            .pointer(out.addr, Rights::READ)
             .ok_or(CopyError::Source(OutOfGrant { addr: out.addr, len: left }))?;
         let (dst, dst_len) = destination
-            .pointer(into.addr)
+            .pointer(into.addr, Rights::WRITE)
             .ok_or(CopyError::Destination(OutOfGrant { addr: into.addr, len: left }))?;
         let now = src_len.min(dst_len).min(out.len as usize).min(into.len as usize);
         let now = now.min(usize::try_from(left).unwrap_or(usize::MAX));

@@ -94,11 +94,6 @@ mod tests {
         let (mut from, mut to) = (Cursor::new(&spans), Cursor::new(&into));
         copy::copy((&map, &mut from), (&map, &mut to), 300).unwrap();
         assert_eq!(marked(), [286]);
-        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        std::io::Write::write_all(&mut &near, &[9; 5000]).unwrap();
-        let mut to = Cursor::new(&into);
-        let got = crate::io::receive(far.as_fd(), &map, &mut to, 5000).unwrap();
-        assert_eq!((got, marked()), (5000, vec![286, 287]));
         let mut bytes = [0; 9];
         map.read(at(0, 0), &mut bytes).unwrap();
         assert_eq!(marked(), [0; 0], "who reads notes nothing");

@@ -9,9 +9,11 @@
 //! nothing else ([`fault`]).
 //!
 //! A [`Map`] never changes. A guest whose memory table changes gets a new one
-//! (a new epoch); whoever still holds the old one by its `Arc` keeps valid,
-//! mapped memory until it lets go. Work that waits keeps guest addresses
-//! ([`Span`]) and not pointers, so it is checked again in the epoch it runs in.
+//! (a new epoch); a holder of the old one keeps valid, mapped memory until it
+//! drops its `Arc`. Work that waits keeps guest addresses ([`Span`]) and not
+//! pointers, so it is checked again in the epoch it runs in. A map has few
+//! regions with a mapping each ([`Region`]), or up to 262,144 grants in mapped
+//! files ([`Grants`]).
 #![allow(unsafe_code, reason = "mmap, the fault handler, and copies of shared bytes live here")]
 #![cfg_attr(
     not(test),
@@ -24,46 +26,37 @@
     )
 )]
 
+mod access;
 mod addresses;
-mod closing;
-mod control;
+mod background;
 pub mod copy;
 mod dirty;
-mod elsewhere;
 pub mod fault;
-pub mod gather;
-mod giver;
-pub mod handed;
-pub mod inlet;
-pub mod io;
+mod grants;
 mod kernel;
 pub mod limits;
 mod map;
 mod mapping;
-mod own;
-pub mod packet;
-pub mod packet_filter;
-pub mod packet_inlet;
-pub mod packet_ring;
-pub mod peer;
-mod reaper;
+mod owner;
+mod regions;
+mod rights;
 pub mod slot;
 mod substitute;
-pub mod tcp;
+mod table;
 pub mod trace;
-pub mod udp;
 mod unmap;
 mod view;
 
 pub use addresses::{fits, is_behind as is_behind_in_unmapping};
+pub use background::Background;
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
-pub use elsewhere::Elsewhere;
-pub use giver::Giver;
-pub use handed::Handed;
+pub use grants::{Grant, GrantError, Grants};
 pub use kernel::copy_shared;
 pub use map::{Map, MapError, OutOfGrant, Region};
-pub use mapping::{Mapping, MappingError, create, is_memory};
-pub use own::{OwnMemory, OwnPiece};
+pub use mapping::{KeptFile, Mapping, MappingError, create, is_memory};
+pub use owner::Owner;
+pub use regions::{Access, GuestSpans, RegionError, RegionKey, Regions, Registration};
+pub use rights::Rights;
 pub use unmap::unmap_elsewhere;
 pub use view::View;

@@ -1,7 +1,18 @@
-//! Every bound of this crate, in one place.
+//! The limits of this crate.
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
 pub const REGIONS_MAX: usize = 64;
+/// Most grants in one table. A guest with an IOMMU grants single pages: 1 GiB of memory in pages of
+/// 4 KiB.
+pub const GRANTS_MAX: usize = 262_144;
+/// Most grants in one chunk of the table: a change copies 8 KiB at most.
+pub const GRANTS_PER_CHUNK: usize = 256;
+/// Most files that the grants of one table lie in. QEMU has one for each memory device and ROM.
+pub const GRANT_FILES_MAX: usize = 64;
+/// Largest regions or grants of a map that a look-up scans before it searches the sorted table.
+pub const WINDOWS_MAX: usize = 8;
+/// Most regions of one table of keys: a key has an index of 24 bits.
+pub const REGION_KEYS_MAX: usize = 1 << 24;
 /// Largest region, in bytes (16 TiB).
 pub const REGION_BYTES_MAX: u64 = 1 << 44;
 /// What all mappings together may take, in bytes (112 TiB): of the 128 TiB of addresses that a
@@ -24,42 +35,10 @@ pub const MAPPINGS_MAX: usize = 60_000;
 /// is used once: at 7 TiB each, as many as a port can lose in four hours without a pause. Later
 /// faults replace single pages.
 pub const SUBSTITUTE_BYTES_MAX: u64 = 1 << 62;
-/// Most pieces handed to the kernel in one scatter-gather call.
-pub const IOVECS_MAX: usize = 64;
 /// What processors move between them, in bytes.
 pub const CACHE_LINE_BYTES: usize = 64;
 /// Largest mapping that is given back by whoever lets go of it, in bytes; 1 MiB: that takes some
 /// 100 us.
 pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
-/// Most pieces of its own memory that a process lends at a time to be sent from where they lie;
-/// what there are more is copied.
-pub const OWN_PLACES_MAX: usize = 4096;
-/// Frames that are sent to an interface in one system call.
-pub const FRAMES_PER_CALL_MAX: usize = 64;
-/// How often the socket of an empty ring is asked whether the interface is still there; 100 ms. Who
-/// is woken for nothing asks as well.
-pub const ASK_NS: u64 = 100_000_000;
-/// How often it is asked while nobody polls and nothing is missed; 1 s.
-pub const ASK_IDLE_NS: u64 = 1_000_000_000;
-/// Least time between two rings that are made anew; 100 ms: what disturbs one may come often.
-pub const RENEW_NS: u64 = 100_000_000;
-/// Most descriptors that the kernel lets come with one message; all are received, so that none is
-/// closed on the way.
-pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
-/// Most messages left in a socket, and in sockets that lie there, that are looked through before it
-/// is closed.
-pub const LOOK_MESSAGES_MAX: usize = 4096;
-/// Most sockets and files that are found so.
-pub const LOOK_DESCRIPTORS_MAX: usize = 256;
-/// Most threads that close large memory files.
-pub const CLOSERS_MAX: usize = 4;
-/// Most threads that close, for the accounts of one port, descriptors whose close may block.
-pub const REAPERS_PER_OWNER_MAX: usize = 4;
-/// Most such threads of this process: one for each port that a host may have, and some.
-pub const REAPERS_MAX: usize = 2048;
-/// Stack of such a thread, in bytes; it needs some 10 KiB for what it looks through.
-pub const REAPER_STACK_BYTES: usize = 256 << 10;
-/// How long the close of a socket lingers at most, in nanoseconds; 100 ms.
-pub const CLOSE_PATIENCE_NS: i64 = 100_000_000;
-/// Descriptors of one account that may wait to be closed before its peer is turned away.
-pub const UNCLOSED_MAX: usize = 128;
+/// The unit in which the kernel counts the allocated bytes of a file (`st_blocks`).
+pub const BLOCK_BYTES: u64 = 512;

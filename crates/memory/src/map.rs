@@ -1,4 +1,4 @@
-//! A guest's memory as granted: regions by guest address, translated and checked.
+//! Guest memory: regions or grants by guest address, translated and checked.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -6,24 +6,28 @@ use std::sync::Arc;
 
 use crate::dirty::DirtyLog;
 use crate::kernel;
-use crate::limits::{CACHE_LINE_BYTES, REGION_BYTES_MAX, REGIONS_MAX};
+use crate::limits::{
+    CACHE_LINE_BYTES, GRANTS_PER_CHUNK, REGION_BYTES_MAX, REGIONS_MAX, WINDOWS_MAX,
+};
 use crate::mapping::Mapping;
+use crate::rights::Rights;
+use crate::table::{Entry, Table, Window};
 use crate::view::View;
 
-/// The guest named bytes that it did not grant.
+/// The guest named bytes that are not granted, or not for this access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at {addr:#x} lie outside the granted memory")]
 pub struct OutOfGrant {
-    /// The guest's address.
+    /// Guest address of the first byte.
     pub addr: u64,
-    /// How many bytes.
+    /// Length, in bytes.
     pub len: u64,
 }
 
-/// Why regions do not make a map.
+/// Why a list of regions is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// More regions than allowed.
+    /// The list is too long.
     #[error("{0} memory regions, at most {REGIONS_MAX} are allowed")]
     Many(usize),
     /// A region's guest or frontend addresses wrap, or it is too large.
@@ -34,79 +38,69 @@ pub enum MapError {
     Overlap(u64, u64),
 }
 
-/// One granted region.
+/// A granted region with a mapping of its own, which the device may read and write.
 #[derive(Debug, Clone)]
 pub struct Region {
-    /// Guest-physical address of its first byte.
+    /// Guest-physical address of the first byte.
     pub guest: u64,
-    /// The frontend's own address of its first byte; vhost-user names rings by these.
+    /// The frontend's own address of the first byte; vhost-user names rings by these.
     pub user: u64,
-    /// The memory; its length is the region's.
+    /// The mapped bytes; their number is the region's length.
     pub mapping: Arc<Mapping>,
 }
 
 impl Region {
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     pub fn len(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// Never: a region has at least one byte.
+    /// Returns `false`: a region has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.mapping.is_empty()
     }
-}
 
-/// Where a region lies, side by side with the others' so that a look-up touches one cache line.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    guest: u64,
-    len: u64,
-    start: NonNull<u8>,
-}
-
-impl Default for Window {
-    fn default() -> Self {
-        Self { guest: 0, len: 0, start: NonNull::dangling() }
+    /// Returns where the region lies. A mapping has at least one byte.
+    fn window(&self) -> Option<Window> {
+        let (start, _) = self.mapping.at(0)?;
+        NonNull::new(start).map(|start| Window { guest: self.guest, len: self.len(), start })
     }
 }
 
-impl Window {
-    /// Host pointer at `addr`, and how many bytes follow it here.
-    #[inline]
-    fn pointer(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
-        // Below the window this wraps, to more than any length.
-        let at = addr.wrapping_sub(self.guest);
-        if at >= self.len {
-            return None;
-        }
-        // SAFETY: at < len, and as many bytes are mapped behind `start`. Both fit usize.
-        let pointer = unsafe { self.start.add(at as usize) };
-        Some((pointer, self.len.wrapping_sub(at) as usize))
-    }
-}
-
-/// All regions of one guest in one epoch. Immutable; replaced as a whole.
+/// The memory of one guest in one epoch. Immutable; replaced as a whole.
+///
+/// A look-up compares the address with the largest window, then with up to seven others, then
+/// searches a sorted table. Small maps have no table, and large ones of single pages no windows.
 #[derive(Debug, Default)]
 pub struct Map {
-    /// Of the first of `regions`, where most accesses are; none has no bytes.
+    /// The largest window, where most accesses lie. A map without windows has an empty one.
     first: Window,
-    /// Of the others, in their order.
+    /// The next largest windows: [`WINDOWS_MAX`] with the first. All of them permit reading and
+    /// writing, so that an access that lies there needs no check of rights.
     others: Vec<Window>,
-    /// Largest first: most accesses hit the first one looked at.
+    /// All regions or grants, unless the windows are all of them.
+    table: Table,
+    /// Regions in the order of their lengths, largest first. A map of grants has none.
     regions: Vec<Region>,
-    /// Who is told of what is written.
+    /// Files of the grants, by the index in the table's entries.
+    files: Vec<Option<Arc<Mapping>>>,
+    /// Granted bytes.
+    bytes: u64,
+    /// Records the pages that this process writes to.
     log: Option<Arc<DirtyLog>>,
 }
 
-// SAFETY: the windows point into the regions' mappings, which may be used from any thread and
-// live as long as this; no reference to the bytes is ever made.
+// SAFETY: the windows point into the mappings of the regions and files, which may be used from any
+// thread and live as long as the map; no reference to the bytes is ever made.
 unsafe impl Send for Map {}
 // SAFETY: as for Send.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Checks the regions against each other and makes the map.
+    /// Checks the regions against each other and returns the map of them.
+    ///
+    /// # Errors
+    /// [`MapError`].
     pub fn new(mut regions: Vec<Region>) -> Result<Self, MapError> {
         if regions.len() > REGIONS_MAX {
             return Err(MapError::Many(regions.len()));
@@ -129,59 +123,93 @@ impl Map {
             }
         }
         regions.sort_by_key(|r| std::cmp::Reverse(r.len()));
-        let window = |r: &Region| {
-            let start = r.mapping.at(0).and_then(|(start, _)| NonNull::new(start));
-            start.map(|start| Window { guest: r.guest, len: r.len(), start })
-        };
-        // A mapping has at least one byte, so every region has its window.
-        let mut windows = regions.iter().filter_map(window);
+        let mut table = Table::default();
+        if regions.len() > WINDOWS_MAX {
+            for (file, region) in (0..).zip(&regions) {
+                let Some(window) = region.window() else { continue };
+                let entry = Entry { window, file, rights: Rights::READ_WRITE };
+                table.insert(entry).map_err(|other| MapError::Overlap(other, region.guest))?;
+            }
+        }
+        let mut windows = regions.iter().filter_map(Region::window).take(WINDOWS_MAX);
         let first = windows.next().unwrap_or_default();
-        Ok(Self { first, others: windows.collect(), regions, log: None })
+        let others = windows.collect();
+        let bytes = regions.iter().fold(0, |sum: u64, r| sum.saturating_add(r.len()));
+        Ok(Self { first, others, table, regions, files: Vec::new(), bytes, log: None })
     }
 
-    /// The same regions; what is written there from now on is noted in `log`, or nowhere.
+    /// Returns the map of a table of grants, whose entries lie in `files`.
+    pub(crate) fn of_grants(table: Table, files: Vec<Option<Arc<Mapping>>>, bytes: u64) -> Self {
+        let mut windows = Vec::new();
+        if table.len() <= GRANTS_PER_CHUNK {
+            let full = table.iter().filter(|entry| entry.rights == Rights::READ_WRITE);
+            windows.extend(full.map(|entry| entry.window));
+            windows.sort_by_key(|window| std::cmp::Reverse(window.len));
+            windows.truncate(WINDOWS_MAX);
+        }
+        let mut windows = windows.into_iter();
+        let first = windows.next().unwrap_or_default();
+        let (others, regions) = (windows.collect(), Vec::new());
+        Self { first, others, table, regions, files, bytes, log: None }
+    }
+
+    /// Returns the same map with another log of writes, or without.
     #[must_use]
     pub fn logged(&self, log: Option<Arc<DirtyLog>>) -> Self {
-        let (first, others) = (self.first, self.others.clone());
-        Self { first, others, regions: self.regions.clone(), log }
+        let (others, table) = (self.others.clone(), self.table.clone());
+        let (regions, files) = (self.regions.clone(), self.files.clone());
+        Self { first: self.first, others, table, regions, files, bytes: self.bytes, log }
     }
 
-    /// Returns whether writes are noted in a log.
+    /// Returns whether writes are recorded in a log.
+    #[inline]
     pub fn is_logged(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Notes what was written.
+    /// Records in the log, if there is one, that `len` bytes at `addr` were written.
     #[inline]
-    pub(crate) fn wrote(&self, addr: u64, len: usize) {
+    pub fn wrote(&self, addr: u64, len: usize) {
         if let Some(log) = &self.log {
             log.mark(addr, len as u64);
         }
     }
 
-    /// The regions, largest first.
+    /// Returns the regions, largest first. A map of grants has none.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// Granted bytes in all.
+    /// Returns whether nothing is granted.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Returns the number of granted bytes.
     pub fn bytes(&self) -> u64 {
-        self.regions.iter().fold(0, |sum, r| sum.saturating_add(r.len()))
+        self.bytes
     }
 
-    /// Returns the bytes that each of the regions' files has allocated, by its inode.
+    /// Returns the mapping of each region or file.
+    fn mappings(&self) -> impl Iterator<Item = &Arc<Mapping>> {
+        self.regions.iter().map(|region| &region.mapping).chain(self.files.iter().flatten())
+    }
+
+    /// Returns the bytes that each of the memory files has allocated, by its inode.
     pub fn allocated(&self) -> BTreeMap<u64, u64> {
-        self.regions.iter().filter_map(|region| region.mapping.allocated()).collect()
+        self.mappings().filter_map(|mapping| mapping.allocated()).collect()
     }
 
-    /// Whether a page of any region was lost because its file shrank. Look once a batch.
+    /// Returns whether a page of any mapping was lost because its file shrank. Callers check this
+    /// once a batch.
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.regions.iter().any(|r| r.mapping.poisoned())
+            || self.files.iter().flatten().any(|mapping| mapping.poisoned())
             || self.log.as_ref().is_some_and(|log| log.poisoned())
     }
 
-    /// The guest address of the frontend's address `user`.
+    /// Returns the guest address of the frontend's address `user`. Grants have no such address.
     pub fn user_to_guest(&self, user: u64) -> Option<u64> {
         self.regions.iter().find_map(|r| {
             let at = user.checked_sub(r.user).filter(|&at| at < r.len())?;
@@ -189,53 +217,62 @@ impl Map {
         })
     }
 
-    /// Where guest address `addr` lies, and how many bytes follow it in the same region.
-    #[inline]
-    fn locate(&self, addr: u64) -> Option<(&Region, usize, usize)> {
-        self.regions.iter().find_map(|r| {
-            let at = usize::try_from(addr.checked_sub(r.guest)?).ok()?;
-            let left = r.mapping.len().checked_sub(at).filter(|&n| n > 0)?;
-            Some((r, at, left))
-        })
+    /// Returns the mapping that holds guest address `addr`.
+    fn mapping(&self, addr: u64) -> Option<&Arc<Mapping>> {
+        let holds = |r: &&Region| addr.checked_sub(r.guest).is_some_and(|at| at < r.len());
+        let region = self.regions.iter().find(holds).map(|region| &region.mapping);
+        region.or_else(|| self.files.get(usize::from(self.table.find(addr)?.file))?.as_ref())
     }
 
-    /// Host pointer and contiguous length at `addr`, for this crate's copies.
+    /// Returns the host pointer at `addr` and the number of contiguous bytes there, for an access
+    /// that needs the rights `needed`. The bytes are mapped while the map lives; the guest may write
+    /// to them at any time.
     #[inline]
-    pub(crate) fn pointer(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
+    pub fn pointer(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
         match self.first.pointer(addr) {
-            None => self.elsewhere(addr),
+            None => self.search(addr, needed),
             found => found,
         }
     }
 
     #[inline(never)]
-    fn elsewhere(&self, addr: u64) -> Option<(NonNull<u8>, usize)> {
-        self.others.iter().find_map(|window| window.pointer(addr))
-    }
-
-    /// Marks the region of `addr` as lost.
-    pub(crate) fn poison(&self, addr: u64) {
-        if let Some((region, ..)) = self.locate(addr) {
-            region.mapping.poison();
+    fn search(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
+        match self.others.iter().find_map(|window| window.pointer(addr)) {
+            None => self.search_table(addr, needed),
+            found => found,
         }
     }
 
-    /// Whether all `len` bytes at `addr` are granted.
+    /// Is not inlined, so that the scan of the windows saves no registers for it.
+    #[inline(never)]
+    fn search_table(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
+        let entry = self.table.find(addr).filter(|entry| entry.rights.contains(needed))?;
+        entry.window.pointer(addr)
+    }
+
+    /// Marks the mapping that holds `addr` as lost, because the kernel found a page missing.
+    pub fn poison(&self, addr: u64) {
+        if let Some(mapping) = self.mapping(addr) {
+            mapping.poison();
+        }
+    }
+
+    /// Returns whether all `len` bytes at `addr` are granted with the rights `needed`.
     #[inline]
-    pub fn contains(&self, addr: u64, len: u64) -> bool {
-        match self.pointer(addr) {
-            Some((_, left)) => len <= left as u64 || self.goes_on(addr, len),
+    pub fn contains(&self, addr: u64, len: u64, needed: Rights) -> bool {
+        match self.pointer(addr, needed) {
+            Some((_, left)) => len <= left as u64 || self.continues(addr, len, needed),
             None => false,
         }
     }
 
-    /// As [`Self::contains`], over more regions than one.
+    /// Returns the same as [`Self::contains`], for bytes that lie in more than one grant.
     #[inline(never)]
-    fn goes_on(&self, addr: u64, len: u64) -> bool {
+    fn continues(&self, addr: u64, len: u64, needed: Rights) -> bool {
         let mut addr = addr;
         let mut len = len;
         loop {
-            let Some((_, left)) = self.pointer(addr) else { return false };
+            let Some((_, left)) = self.pointer(addr, needed) else { return false };
             let left = left as u64;
             if len <= left {
                 return true;
@@ -246,19 +283,28 @@ impl Map {
         }
     }
 
-    /// A window of `len` bytes at `addr`, which must lie in one region.
+    /// Returns a view of `len` bytes at `addr`, which must lie in one region or grant that permits
+    /// reading and writing.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     pub fn view(&self, addr: u64, len: usize) -> Result<View, OutOfGrant> {
         let wrong = OutOfGrant { addr, len: len as u64 };
-        let (region, at, _) = self.locate(addr).ok_or(wrong)?;
-        View::new(Arc::clone(&region.mapping), at, len).map_err(|_| wrong)
+        let (start, left) = self.pointer(addr, Rights::READ_WRITE).ok_or(wrong)?;
+        let mapping = self.mapping(addr).filter(|_| len <= left).ok_or(wrong)?;
+        let (base, _) = mapping.at(0).ok_or(wrong)?;
+        let at = start.as_ptr().addr().checked_sub(base.addr()).ok_or(wrong)?;
+        View::new(Arc::clone(mapping), at, len).map_err(|_| wrong)
     }
 
-    /// Whether all `len` bytes at `addr` are granted, as [`Self::contains`]; if so, their first two
-    /// cache lines are on their way, the second to be written where `write` says so. Of a receive
-    /// buffer the first often holds the header only, which seldom changes: others may keep it.
+    /// Returns whether all `len` bytes at `addr` are granted, for writing if `write` is set and
+    /// else for reading, and prefetches their first two cache lines, the second for the access that
+    /// `write` names. The first line of a receive buffer often holds the header only, which seldom
+    /// changes, so that its line may stay in the guest's cache.
     #[inline(always)]
     pub fn fetch(&self, addr: u64, len: u64, write: bool) -> bool {
-        let Some((first, left)) = self.pointer(addr) else { return false };
+        let needed = if write { Rights::WRITE } else { Rights::READ };
+        let Some((first, left)) = self.pointer(addr, needed) else { return false };
         let first = first.as_ptr();
         let second = first.wrapping_add(CACHE_LINE_BYTES);
         kernel::prefetch(first);
@@ -267,180 +313,6 @@ impl Map {
         } else {
             kernel::prefetch(second);
         }
-        len <= left as u64 || self.goes_on(addr, len)
+        len <= left as u64 || self.continues(addr, len, needed)
     }
-
-    /// The two little-endian words at `addr`, each loaded once: a descriptor of a table that lies
-    /// anywhere. They need no alignment.
-    #[inline]
-    pub fn load_pair(&self, addr: u64) -> Result<[u64; 2], OutOfGrant> {
-        const BYTES: usize = 16;
-        match self.pointer(addr) {
-            Some((from, left)) if left >= BYTES => {
-                // SAFETY: `pointer` gives `left` mapped bytes.
-                Ok(unsafe { kernel::load_pair(from.as_ptr()) }.map(u64::from_le))
-            }
-            // It goes on in another region, or not at all.
-            _ => {
-                let mut bytes = [0; BYTES];
-                self.read(addr, &mut bytes)?;
-                let word = u128::from_le_bytes(bytes);
-                Ok([word as u64, (word >> 64) as u64])
-            }
-        }
-    }
-
-    /// Copies the `N` bytes at `addr` out, once, in few instructions, because their number is known;
-    /// `false`, and nothing done, where fewer follow in the region.
-    #[inline(always)]
-    pub fn read_array<const N: usize>(&self, addr: u64, into: &mut [u8; N]) -> bool {
-        match self.pointer(addr) {
-            Some((from, left)) if left >= N => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `into` is private and has N.
-                unsafe { kernel::copy(into.as_mut_ptr(), from.as_ptr(), N) };
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Copies the bytes at `addr` out, once.
-    #[inline]
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
-        match self.pointer(addr) {
-            Some((from, left)) if into.len() <= left => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `into` is private.
-                unsafe { kernel::copy(into.as_mut_ptr(), from.as_ptr(), into.len()) };
-                Ok(())
-            }
-            _ => self.read_on(addr, into),
-        }
-    }
-
-    /// As [`Self::read`], from more regions than one.
-    #[inline(never)]
-    fn read_on(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
-        let mut into = into;
-        let mut addr = addr;
-        while !into.is_empty() {
-            let wrong = OutOfGrant { addr, len: into.len() as u64 };
-            let (from, left) = self.pointer(addr).ok_or(wrong)?;
-            let now = left.min(into.len());
-            let (head, tail) = into.split_at_mut(now);
-            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
-            unsafe { kernel::copy(head.as_mut_ptr(), from.as_ptr(), now) };
-            into = tail;
-            addr = addr.checked_add(now as u64).ok_or(wrong)?;
-        }
-        Ok(())
-    }
-
-    /// Copies `from` in at `addr` unless it is there already: what does not change does not have
-    /// to move between processors. For headers of 8 to 12 bytes; others are always written.
-    #[inline]
-    pub fn write_changed(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
-        self.write_headed(addr, from, &[])
-    }
-
-    /// Copies a header in at `addr` as [`Self::write_changed`], and what it heads behind it.
-    #[inline]
-    pub fn write_headed(&self, addr: u64, header: &[u8], body: &[u8]) -> Result<(), OutOfGrant> {
-        match self.pointer(addr) {
-            Some((there, left)) if left >= header.len().saturating_add(body.len()) => {
-                let there = there.as_ptr();
-                // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
-                unsafe {
-                    if !is_there(there, header) {
-                        kernel::copy(there, header.as_ptr(), header.len());
-                    }
-                    kernel::copy(there.add(header.len()), body.as_ptr(), body.len());
-                }
-                self.wrote(addr, header.len().saturating_add(body.len()));
-                Ok(())
-            }
-            // It goes on in another region, or not at all.
-            _ => {
-                self.write(addr, header)?;
-                self.write(addr.wrapping_add(header.len() as u64), body)
-            }
-        }
-    }
-
-    /// As [`Self::write_headed`], in few instructions, because both lengths are known; `false`, and
-    /// nothing done, where the memory goes on in another region, or what is written is noted.
-    #[inline(always)]
-    pub fn write_framed<const N: usize>(
-        &self,
-        addr: u64,
-        header: &[u8; 12],
-        body: &[u8; N],
-    ) -> bool {
-        match self.pointer(addr) {
-            Some((there, left)) if left >= N.wrapping_add(header.len()) && self.log.is_none() => {
-                let there = there.as_ptr();
-                // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
-                unsafe {
-                    if !is_there(there, header) {
-                        kernel::copy(there, header.as_ptr(), header.len());
-                    }
-                    kernel::copy(there.add(header.len()), body.as_ptr(), N);
-                }
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Copies `from` in at `addr`.
-    #[inline]
-    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
-        match self.pointer(addr) {
-            Some((to, left)) if from.len() <= left => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `from` is private.
-                unsafe { kernel::copy(to.as_ptr(), from.as_ptr(), from.len()) };
-                self.wrote(addr, from.len());
-                Ok(())
-            }
-            _ => self.write_on(addr, from),
-        }
-    }
-
-    /// As [`Self::write`], to more regions than one.
-    #[inline(never)]
-    fn write_on(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
-        let mut from = from;
-        let mut addr = addr;
-        while !from.is_empty() {
-            let wrong = OutOfGrant { addr, len: from.len() as u64 };
-            let (to, left) = self.pointer(addr).ok_or(wrong)?;
-            let now = left.min(from.len());
-            let (head, tail) = from.split_at(now);
-            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
-            unsafe { kernel::copy(to.as_ptr(), head.as_ptr(), now) };
-            self.wrote(addr, now);
-            from = tail;
-            addr = addr.checked_add(now as u64).ok_or(wrong)?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether `header`, of 8 to 12 bytes, lies at `there` already.
-///
-/// # Safety
-/// As many bytes must be mapped there.
-#[inline]
-unsafe fn is_there(there: *const u8, header: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (header.first_chunk::<8>(), header.last_chunk::<4>()) else {
-        return false;
-    };
-    if header.len() > 12 {
-        return false;
-    }
-    // SAFETY: the caller vouches for the bytes, of which these are the first 8 and the last 4.
-    let (head, tail) = unsafe {
-        let tail = there.add(header.len().wrapping_sub(4));
-        (kernel::load_word(there), kernel::load_half(tail))
-    };
-    head == u64::from_ne_bytes(*first) && tail == u32::from_ne_bytes(*last)
 }

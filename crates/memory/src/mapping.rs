@@ -1,6 +1,6 @@
 //! One mapped range of a granted file.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -9,9 +9,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::addresses;
 use crate::fault::Guard;
-use crate::giver::Giver;
-use crate::handed::{BLOCK_BYTES, Handed};
-use crate::limits::{MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
+use crate::limits::{BLOCK_BYTES, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
+use crate::owner::Owner;
 use crate::substitute;
 use crate::unmap::{Range, unmap};
 
@@ -78,6 +77,12 @@ impl MappingError {
     }
 }
 
+/// A memory file that a mapping keeps open. Its drop closes it, and is called by the thread that
+/// unmaps.
+pub trait KeptFile: AsFd + std::fmt::Debug + Send + Sync + 'static {}
+
+impl<F: AsFd + std::fmt::Debug + Send + Sync + 'static> KeptFile for F {}
+
 /// A shared mapping of a granted file; unmapped when the last user lets go.
 #[derive(Debug)]
 pub struct Mapping {
@@ -90,9 +95,9 @@ pub struct Mapping {
     /// Whether its file is small, and stays so.
     small: bool,
     /// The peer that granted the file.
-    giver: Giver,
+    owner: Owner,
     /// The file, where its size is to be watched.
-    file: Option<Handed>,
+    file: Option<Box<dyn KeptFile>>,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
 }
@@ -148,21 +153,24 @@ impl Mapping {
         // Built even when the table is full, so that Drop unmaps.
         let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
         let mapping =
-            Self { base, mapped, skip, len, small, giver: Giver::now(), file: None, guard };
+            Self { base, mapped, skip, len, small, owner: Owner::now(), file: None, guard };
         addresses::take(mapped);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
 
-    /// As [`Self::new`]; keeps the file for [`Self::allocated`].
-    pub fn of(file: Handed, offset: u64, len: u64) -> Result<Self, MappingError> {
+    /// Maps a file as [`Self::new`] does, and keeps it for [`Self::allocated`].
+    ///
+    /// # Errors
+    /// [`MappingError`]; the file is dropped.
+    pub fn of(file: impl KeptFile, offset: u64, len: u64) -> Result<Self, MappingError> {
         let mut mapping = Self::new(file.as_fd(), offset, len)?;
-        mapping.file = Some(file);
+        mapping.file = Some(Box::new(file));
         Ok(mapping)
     }
 
     /// Returns the inode of the file and the bytes that it has allocated, if the file was kept.
     pub fn allocated(&self) -> Option<(u64, u64)> {
-        let stat = rustix::fs::fstat(self.file.as_ref()?).ok()?;
+        let stat = rustix::fs::fstat(self.file.as_ref()?.as_fd()).ok()?;
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
         Some((stat.st_ino, blocks.saturating_mul(BLOCK_BYTES)))
     }
@@ -210,7 +218,7 @@ impl Drop for Mapping {
         let range = Range {
             base: self.base.as_ptr().expose_provenance(),
             len: self.mapped,
-            giver: self.giver,
+            owner: self.owner,
             replaced,
             file: self.file.take(),
         };
@@ -254,8 +262,6 @@ pub fn create(name: &str, len: u64) -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod dump_tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     #[test]

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::addresses;
-use crate::elsewhere::Elsewhere;
-use crate::giver::Giver;
-use crate::handed::Handed;
+use crate::background::Background;
 use crate::limits::UNMAPPERS_MAX;
+use crate::mapping::KeptFile;
+use crate::owner::Owner;
 use crate::substitute;
 
 /// A mapping that is to be removed.
@@ -20,14 +20,14 @@ pub(crate) struct Range {
     /// Length, in bytes.
     pub len: usize,
     /// The peer that granted it.
-    pub giver: Giver,
+    pub owner: Owner,
     /// Where the range of the substitute begins that replaced it, if one did.
     pub replaced: Option<u64>,
     /// The file, closed afterwards: its pages are freed by whoever lets go of it last.
-    pub file: Option<Handed>,
+    pub file: Option<Box<dyn KeptFile>>,
 }
 
-static UNMAP: Elsewhere<Range> = Elsewhere::new("causeway-unmap", UNMAPPERS_MAX, |range| {
+static UNMAP: Background<Range> = Background::new("causeway-unmap", UNMAPPERS_MAX, |range| {
     // SAFETY: who handed it over promised that nobody holds a pointer into it.
     unsafe { later(range) }
 });
@@ -48,7 +48,7 @@ pub(crate) unsafe fn unmap(range: Range, small: bool) {
         // SAFETY: as the caller promises.
         return unsafe { now(range) };
     }
-    addresses::begin(range.giver, range.len);
+    addresses::begin(range.owner, range.len);
     if !UNMAP.hand_over(range)
         && let Some(range) = UNMAP.take_back()
     {
@@ -62,10 +62,10 @@ pub(crate) unsafe fn unmap(range: Range, small: bool) {
 /// # Safety
 /// As for [`unmap`].
 unsafe fn later(range: Range) {
-    let (giver, len) = (range.giver, range.len);
+    let (owner, len) = (range.owner, range.len);
     // SAFETY: as the caller promises.
     unsafe { now(range) };
-    addresses::end(giver, len);
+    addresses::end(owner, len);
 }
 
 /// # Safety

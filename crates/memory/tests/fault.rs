@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
 
-use causeway_memory::{Cursor, Map, Mapping, MappingError, Span, View, copy, create, io};
+use causeway_host::net::guest_io;
+use causeway_memory::{Cursor, Map, Mapping, MappingError, Span, View, copy, create};
 use common::{map_of, region, unsealed};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -124,7 +125,7 @@ fn hostile_shrink_under_a_ring_window_and_a_system_call() {
 
     let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
     let spans = [Span { addr: 0, len: 64 }];
-    let sent = io::send(near.as_fd(), &map, &mut Cursor::new(&spans), 64);
+    let sent = guest_io::send(near.as_fd(), &map, &mut Cursor::new(&spans), 64);
     assert_eq!(sent, Err(rustix::io::Errno::FAULT));
     assert!(map.poisoned());
 }

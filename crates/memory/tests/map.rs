@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_memory::{Cursor, Map, MapError, Span, copy};
+use causeway_memory::{Cursor, Map, MapError, Rights, Span, copy};
 use common::{map_of, region, unsealed};
 use proptest::prelude::*;
 
@@ -27,9 +27,9 @@ fn accesses_cross_adjacent_regions_and_stop_at_holes() {
     let mut bytes = [0; 6];
     map.read(3 * PAGE - 3, &mut bytes).unwrap();
     assert_eq!(&bytes, b"across");
-    assert!(map.contains(PAGE, 3 * PAGE));
+    assert!(map.contains(PAGE, 3 * PAGE, Rights::READ_WRITE));
     for (addr, len) in [(0, 1), (PAGE, 3 * PAGE + 1), (9 * PAGE, 1), (u64::MAX, 2), (PAGE - 1, 2)] {
-        assert!(!map.contains(addr, len), "{addr:#x}+{len}");
+        assert!(!map.contains(addr, len, Rights::READ), "{addr:#x}+{len}");
         assert!(map.read(addr, &mut vec![0; len as usize]).is_err());
         assert!(map.write(addr, &vec![0; len as usize]).is_err());
     }

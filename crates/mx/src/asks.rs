@@ -8,7 +8,7 @@ use causeway_attach::local::Ended;
 use causeway_backend::limits::REGION_BYTES_MAX;
 use causeway_backend::{NoRegion, random};
 use causeway_fabric::{Context, PortId};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_message::split::{Address, NicId, RegionId};
 use causeway_message::status::Status;
 use causeway_ring::channel::Layout;
@@ -32,7 +32,7 @@ impl Messages {
         &mut self,
         cx: &mut Context<'_>,
         value: u32,
-        (ask, memory): (Ask, Option<Handed>),
+        (ask, memory): (Ask, Option<ReceivedFd>),
     ) -> Result<(), Ended> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let port = client.port;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_attach::local::{Ended, Local, Received};
+use causeway_attach::{Attachment as _, Event};
 use causeway_fabric::wakes::{self, Verdict, Wakes};
 use causeway_fabric::{Context, PortId, ServiceWatch};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_model::Name;
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -122,21 +123,25 @@ impl Client {
         }
     }
 
-    /// Its next question, if there is one, and the memory that comes with it.
-    pub fn next(&mut self) -> Option<(Ask, Option<Handed>)> {
-        match self.local.receive() {
-            Ok(Some(Received { bytes, mut fds })) => match Ask::parse(&bytes) {
-                Ok(ask) => {
-                    let wanted = usize::from(matches!(ask, Ask::Region { .. }));
-                    if fds.len() == wanted {
-                        return Some((ask, fds.pop()));
-                    }
-                    self.end(Ended::Descriptors);
+    /// Returns the next request of the process, if there is one, and the memory that comes with it.
+    pub fn next(&mut self) -> Option<(Ask, Option<ReceivedFd>)> {
+        let mut events = Vec::new();
+        if let Err(error) = self.local.poll(&mut events) {
+            self.end(error.into());
+        }
+        if events.contains(&Event::Closed) {
+            self.end(Ended::Closed);
+        }
+        let Received { bytes, mut fds } = self.local.take_message()?;
+        match Ask::parse(&bytes) {
+            Ok(ask) => {
+                let wanted = usize::from(matches!(ask, Ask::Region { .. }));
+                if fds.len() == wanted {
+                    return Some((ask, fds.pop()));
                 }
-                Err(error) => self.end(Ended::Host(std::io::Error::other(error))),
-            },
-            Ok(None) => {}
-            Err(ended) => self.end(ended),
+                self.end(Ended::Descriptors);
+            }
+            Err(error) => self.end(Ended::Host(std::io::Error::other(error))),
         }
         None
     }

@@ -7,13 +7,13 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
-use causeway_memory::peer;
+use causeway_host::fd::peer_pidfd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The process that connected to `stream`, by `pid`; none where others cannot be told of it.
 pub fn open(stream: BorrowedFd<'_>, pid: Pid, uid: u32) -> Option<OwnedFd> {
-    let process = match peer::process(stream) {
+    let process = match peer_pidfd::process(stream) {
         Ok(process) => process,
         // A kernel that does not tell: whoever has the number now.
         Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {

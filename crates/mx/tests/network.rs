@@ -244,7 +244,7 @@ fn one_partner_is_held_and_no_other() {
 fn frames() {
     let (one, _two, (_of_one, mut a), _far) = met();
     // Nonsense on the wire, to this board and to others, from a stranger.
-    let socket = causeway_memory::packet::PacketSocket::open("far").unwrap();
+    let socket = causeway_host::net::socket::PacketSocket::open("far").unwrap();
     let [_, _, own @ ..] = nic("a").to_be_bytes();
     let mut sent = 0_u64;
     for kind in 0..=255_u8 {

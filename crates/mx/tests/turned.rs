@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_backend::limits::slots_for;
 use causeway_fabric::{Handle, Pacing, Turned};
-use causeway_memory::packet::PacketSocket;
+use causeway_host::net::socket::PacketSocket;
 use causeway_model::Name;
 use causeway_model::PortSpec;
 use causeway_model::{Answer, Command};

@@ -1,6 +1,6 @@
 //! One available chain, copied out and checked.
 
-use causeway_memory::{Cursor, Map, OutOfGrant, Span};
+use causeway_memory::{Cursor, Map, OutOfGrant, Rights, Span};
 
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_WRITE};
@@ -156,7 +156,8 @@ impl Chain {
         if all > CHAIN_BYTES_MAX {
             return Err(RingError::Bytes);
         }
-        if len > 0 && !map.contains(span.addr, len) {
+        let needed = if writable { Rights::WRITE } else { Rights::READ };
+        if len > 0 && !map.contains(span.addr, len, needed) {
             return Err(RingError::Descriptor(OutOfGrant { addr: span.addr, len }));
         }
         if writable {

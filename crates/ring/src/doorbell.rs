@@ -3,12 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_memory::handed::{Handed, Kind};
+use causeway_host::fd::received_fd::{Kind, ReceivedFd};
+use causeway_host::watchdog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketType, sockopt};
-
-use crate::rescue;
 
 /// What is wrong with a descriptor that should serve as a doorbell or notifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +27,7 @@ pub enum DoorbellError {
 }
 
 /// Checks that `fd` is an eventfd and makes it non-blocking.
-fn admit(fd: &Handed) -> Result<(), DoorbellError> {
+fn admit(fd: &ReceivedFd) -> Result<(), DoorbellError> {
     if fd.kind() != Kind::Event {
         return Err(DoorbellError::NotAnEventfd);
     }
@@ -41,7 +40,7 @@ fn admit(fd: &Handed) -> Result<(), DoorbellError> {
 ///
 /// # Errors
 /// [`DoorbellError::Unread`].
-fn admit_unix_stream(fd: &Handed) -> Result<bool, DoorbellError> {
+fn admit_unix_stream(fd: &ReceivedFd) -> Result<bool, DoorbellError> {
     if fd.kind() != Kind::Unix {
         return Ok(false);
     }
@@ -58,11 +57,11 @@ fn admit_unix_stream(fd: &Handed) -> Result<bool, DoorbellError> {
 
 /// The guest's "I put something in the ring" (vhost-user's kick).
 #[derive(Debug)]
-pub struct Doorbell(Handed);
+pub struct Doorbell(ReceivedFd);
 
 impl Doorbell {
     /// Takes the frontend's eventfd.
-    pub fn new(fd: impl Into<Handed>) -> Result<Self, DoorbellError> {
+    pub fn new(fd: impl Into<ReceivedFd>) -> Result<Self, DoorbellError> {
         let fd = fd.into();
         admit(&fd)?;
         Ok(Self(fd))
@@ -85,7 +84,7 @@ impl AsFd for Doorbell {
 /// Our "I put something in the ring" towards the guest (vhost-user's call).
 #[derive(Debug)]
 pub struct Notifier {
-    fd: Handed,
+    fd: ReceivedFd,
     socket: bool,
     blocked: AtomicBool,
 }
@@ -93,7 +92,7 @@ pub struct Notifier {
 impl Notifier {
     /// Takes the frontend's eventfd, or its end of a Unix stream: user-mode Linux wants eight
     /// bytes in one for each notification.
-    pub fn new(fd: impl Into<Handed>) -> Result<Self, DoorbellError> {
+    pub fn new(fd: impl Into<ReceivedFd>) -> Result<Self, DoorbellError> {
         let fd = fd.into();
         let socket = admit_unix_stream(&fd)?;
         if !socket {
@@ -122,7 +121,7 @@ impl Notifier {
         if self.blocked() {
             return Err(DoorbellError::Blocked);
         }
-        if let Err(Errno::INTR) = rescue::marked(|| rustix::io::write(&self.fd, &one)) {
+        if let Err(Errno::INTR) = watchdog::marked(|| rustix::io::write(&self.fd, &one)) {
             self.blocked.store(true, Ordering::Relaxed);
             return Err(DoorbellError::Blocked);
         }

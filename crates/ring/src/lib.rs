@@ -35,7 +35,6 @@ mod marks;
 pub mod packed;
 pub mod position;
 mod queue;
-mod rescue;
 pub mod split;
 
 pub use chain::Chain;
@@ -43,4 +42,3 @@ pub use doorbell::{Doorbell, DoorbellError, Notifier};
 pub use error::RingError;
 pub use inflight::{Inflight, PackedInflight, SplitInflight};
 pub use queue::{Popped, Queue, Setup};
-pub use rescue::Rescue;

@@ -6,10 +6,6 @@ pub const QUEUE_SIZE_MAX: u16 = 32768;
 pub const CHAIN_BYTES_MAX: u64 = 1 << 32;
 /// A split ring's descriptor, in bytes.
 pub const DESCRIPTOR_BYTES: usize = 16;
-/// How far apart a thread that notifies is looked at, in milliseconds.
-pub const WATCH_BUSY_MS: u64 = 10;
-/// The same while it notifies nobody.
-pub const WATCH_IDLE_MS: u64 = 100;
 /// Most chains that one call takes from a ring.
 pub const BATCH_CHAINS: usize = 32;
 /// Fewest and most slots of one direction of a channel; powers of two between.

@@ -5,7 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use causeway_ring::{DoorbellError, Notifier, Rescue};
+use causeway_host::Rescue;
+use causeway_ring::{DoorbellError, Notifier};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

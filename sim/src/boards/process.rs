@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use causeway_attach::local::Local;
-use causeway_memory::{Handed, Mapping, View, create};
+use causeway_host::ReceivedFd;
+use causeway_memory::{Mapping, View, create};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
 use causeway_message::rings::{layout, read_event, write_request};
 use causeway_message::split::{
@@ -108,7 +109,7 @@ fn hear(local: &mut Local, stage: &Stage) -> Result<(Tell, Vec<OwnedFd>), StageE
     for _ in 0..ANSWER_TURNS {
         if let Some(received) = local.receive().map_err(failed)? {
             let tell = Tell::parse(&received.bytes).map_err(failed)?;
-            return Ok((tell, received.fds.into_iter().map(Handed::into_fd).collect()));
+            return Ok((tell, received.fds.into_iter().map(ReceivedFd::into_fd).collect()));
         }
         stage.step(1)?;
     }

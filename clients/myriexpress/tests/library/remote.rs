@@ -5,7 +5,7 @@ use std::io::BufRead as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_memory::packet::PacketSocket;
+use causeway_host::net::socket::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{Host, Program, Running, compile, nic};

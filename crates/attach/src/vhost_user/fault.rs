@@ -1,25 +1,16 @@
 //! Why a conversation ended: the culprit, and what it should have done.
 
-use causeway_memory::limits::UNCLOSED_MAX;
+use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
 use causeway_ring::{DoorbellError, RingError};
 use rustix::io::Errno;
 use vhost::vhost_user::message::FrontendReq;
 
+use crate::attachment::AttachmentError;
+pub use crate::attachment::FaultKind;
 use crate::limits::{
     CONFIG_BYTES_MAX, DESCRIPTORS_MAX, MEMORY_SLOTS_MAX, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX,
 };
-
-/// Who is to blame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultKind {
-    /// The frontend broke a rule.
-    Guest,
-    /// The connection broke.
-    Connection,
-    /// This host could not do its part (out of memory, mappings or descriptors).
-    Host,
-}
 
 /// A broken rule. The port that it happened on must be closed; no other is touched.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +21,13 @@ pub struct Fault {
     pub reason: Reason,
     /// Who is to blame.
     pub kind: FaultKind,
+}
+
+impl From<Fault> for AttachmentError {
+    fn from(fault: Fault) -> Self {
+        let bars = matches!(fault.reason, Reason::Notification { .. });
+        Self::new(fault.kind, fault).barring(bars)
+    }
 }
 
 impl From<Reason> for Fault {

@@ -8,8 +8,8 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_memory::inlet::Incoming;
-use causeway_memory::{Giver, Handed};
+use causeway_host::fd::receive::Incoming;
+use causeway_host::{Account, ReceivedFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::vhost_user::message::FrontendReq;
@@ -28,7 +28,7 @@ pub struct Raw {
     /// Its payload.
     pub payload: Vec<u8>,
     /// The descriptors that came with it.
-    pub fds: Vec<Handed>,
+    pub fds: Vec<ReceivedFd>,
 }
 
 /// What one look at the connection gave.
@@ -52,7 +52,7 @@ pub struct Stream {
     payload: Vec<u8>,
     /// Bytes of the header, and then of the payload, that are there.
     have: usize,
-    fds: Vec<Handed>,
+    fds: Vec<ReceivedFd>,
 }
 
 /// How a single read ended.
@@ -76,7 +76,7 @@ impl Stream {
     }
 
     /// The account of the peer: descriptors that come here and what is mapped of them are its.
-    pub fn giver(&self) -> Giver {
+    pub fn giver(&self) -> Account {
         self.socket.giver()
     }
 

@@ -7,19 +7,20 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-wire", 1),
     ("causeway-memory", 1),
     ("causeway-model", 1),
-    ("causeway-ring", 2),
-    ("causeway-attach", 3),
-    ("causeway-fabric", 3),
-    ("causeway-ethernet", 4),
-    ("causeway-socket", 4),
-    ("causeway-link", 4),
-    ("causeway-message", 3),
-    ("causeway-backend", 3),
-    ("causeway-mx", 4),
-    ("causeway-daemon", 5),
+    ("causeway-host", 2),
+    ("causeway-ring", 3),
+    ("causeway-attach", 4),
+    ("causeway-fabric", 4),
+    ("causeway-message", 4),
+    ("causeway-backend", 4),
+    ("causeway-ethernet", 5),
+    ("causeway-socket", 5),
+    ("causeway-link", 5),
+    ("causeway-mx", 5),
+    ("causeway-daemon", 6),
     // The tool speaks to the daemon alone: it imports no crate of the data path.
     ("causeway-cli", 2),
-    ("causeway-holder", 5),
+    ("causeway-holder", 6),
 ];
 
 /// The imports within one floor: who, from whom.
@@ -152,6 +153,7 @@ fn house_with(crate_name: &str, rest: &str) -> Vec<String> {
 fn imports_from_below_are_no_fault() {
     for (crate_name, rest) in [
         ("causeway-ring", "[dependencies]\ncauseway-memory.workspace = true\nlog = \"0.4\"\n"),
+        ("causeway-ring", "[dependencies]\ncauseway-host.workspace = true\n"),
         ("causeway-fabric", "[dependencies]\ncauseway-attach.workspace = true\n"),
         ("causeway-wire", "[dev-dependencies]\ncauseway-daemon.workspace = true\n"),
     ] {
@@ -165,6 +167,7 @@ fn imports_from_above_or_beside_are_found() {
         ("causeway-ring", "[dependencies]\ncauseway-attach.workspace = true\n", "causeway-attach"),
         ("causeway-wire", "[build-dependencies]\ncauseway-ring = \"*\"\n", "causeway-ring"),
         ("causeway-memory", "[dependencies.causeway-cli]\npath = \"x\"\n", "causeway-cli"),
+        ("causeway-memory", "[dependencies]\ncauseway-host.workspace = true\n", "causeway-host"),
         (
             "causeway-wire",
             "[target.'cfg(unix)'.dependencies]\ncauseway-memory.workspace = true\n",

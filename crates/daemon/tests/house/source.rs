@@ -2,6 +2,7 @@
 
 /// Where `unsafe` may stand, by path.
 const UNSAFE: &[&str] = &[
+    "crates/host/",
     "crates/memory/",
     "crates/ring/",
     "crates/attach/",

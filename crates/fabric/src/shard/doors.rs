@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 
-use causeway_attach::Server;
+use causeway_attach::Connection;
 
 use super::Shard;
 use crate::limits::{MESSAGES_PER_SECOND, SHUT_NS};
@@ -19,10 +19,14 @@ pub(super) fn watch_door(poller: &Poller, id: PortId, listener: &Listener) -> io
     poller.watch(listener.as_fd(), token, When::Readable)
 }
 
-/// Watches the frontend of a port.
-pub(super) fn watch_frontend(poller: &Poller, id: PortId, server: &Server) -> io::Result<Watch> {
+/// Watches the messages of a port's front end.
+pub(super) fn watch_frontend(
+    poller: &Poller,
+    id: PortId,
+    connection: &Connection,
+) -> io::Result<Watch> {
     let token = Token::Frontend { slot: id.slot, serial: id.serial };
-    poller.watch(server.as_fd(), token, When::Readable)
+    poller.watch(connection.as_fd(), token, When::Readable)
 }
 
 /// What of a port is left alone.
@@ -49,7 +53,7 @@ impl Shard {
     pub(super) fn charge(&mut self, id: PortId, cost: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
-        if wait > 0 && port.server.is_some() {
+        if wait > 0 && port.connection.is_some() {
             self.pause_frontend(id, wait);
             self.warn(id, "its frontend changes its set-up without end: it is heard now and then");
         }
@@ -58,7 +62,7 @@ impl Shard {
     /// Reads nothing from a port's frontend for so long.
     pub(super) fn pause_frontend(&mut self, id: PortId, for_ns: u64) {
         if let Some(port) = self.ports.get_mut(id) {
-            port.server_watch = None;
+            port.connection_watch = None;
             self.leave_alone(id, Alone::Frontend, for_ns);
         }
     }
@@ -107,8 +111,9 @@ impl Shard {
             }
             Alone::Notifications => self.notify_late(id),
             Alone::Frontend => {
-                if let Some(server) = port.server.as_ref().filter(|_| port.server_watch.is_none()) {
-                    port.server_watch = Some(watch_frontend(&self.poller, id, server)?);
+                let unwatched = port.connection_watch.is_none();
+                if let Some(connection) = port.connection.as_ref().filter(|_| unwatched) {
+                    port.connection_watch = Some(watch_frontend(&self.poller, id, connection)?);
                 }
             }
         }

@@ -1,9 +1,8 @@
-//! Frontends that come and go: accepting them, hearing them, closing on faults.
+//! The front ends of ports: accepts connections, handles the events of attachments, and closes
+//! connections on faults.
 
-use std::os::fd::AsFd;
-
-use causeway_attach::{Event, FaultKind, Reason, Server};
-use causeway_memory::inlet::Incoming;
+use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
+use causeway_host::fd::receive::Incoming;
 
 use super::Shard;
 use super::doors::{Alone, watch_frontend};
@@ -71,7 +70,7 @@ impl Shard {
             self.settle();
             return Ok(());
         }
-        if port.server.is_some() {
+        if port.connection.is_some() {
             return Err("a second frontend was turned away".into());
         }
         if now < port.barred_until_ns {
@@ -83,12 +82,11 @@ impl Shard {
             let text = "a frontend was turned away: descriptors of earlier ones take long to close";
             return Err(text.into());
         }
-        let model = self.service.model(&port.spec);
-        let server = Server::new(model, stream);
-        let watch = watch_frontend(&self.poller, id, &server);
-        port.server_watch =
+        let connection = self.service.connect(&port.spec, stream);
+        let watch = watch_frontend(&self.poller, id, &connection);
+        port.connection_watch =
             Some(watch.map_err(|error| format!("cannot watch a frontend: {error}"))?);
-        port.server = Some(server);
+        port.connection = Some(connection);
         port.state = PortState::Connected;
         port.connects_total = port.connects_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
@@ -105,49 +103,63 @@ impl Shard {
         let mut events = Vec::new();
         let Some(port) = self.ports.get_mut(id) else { return };
         let allocated = port.look_at_files(self.now_ns);
-        let Some(server) = port.server.as_mut() else { return };
-        let before = server.cost();
-        let outcome = server.receive(&mut events);
-        let (cost, must_wait) = (server.cost().saturating_sub(before), server.must_wait());
+        let Some(connection) = port.connection.as_mut() else { return };
+        let attachment = connection.attachment_mut();
+        let before = attachment.cost();
+        let outcome = attachment.poll(&mut events);
+        let cost = attachment.cost().saturating_sub(before);
+        let must_wait = attachment.must_wait();
         self.charge(id, cost);
         if must_wait {
             self.pause_frontend(id, UNMAPPING_NS);
         }
-        let mut closed = false;
+        let closed = events.contains(&Event::Closed);
         for event in events {
-            match event {
-                Event::QueueStarted(queue) => self.queue_started(id, queue),
-                Event::QueueStopped(queue) => self.queue_stopped(id, queue),
-                Event::MemoryChanged => {
-                    if let Some(port) = self.ports.get_mut(id) {
-                        // What a file lost meanwhile, it lost unused.
-                        port.files.clear();
-                        let after = port.look_at_files(self.now_ns);
-                        port.footprint.replace(allocated, after);
-                    }
-                    self.forget(id);
-                }
-                Event::Reset => self.device_reset(id),
-                Event::Closed => closed = true,
-            }
+            self.handle(id, event, allocated);
         }
         match outcome {
-            Err(fault) => {
-                if matches!(fault.reason, Reason::Notification { .. })
-                    && let Some(port) = self.ports.get_mut(id)
-                {
-                    port.bar(self.now_ns);
-                }
-                match fault.kind {
-                    FaultKind::Guest => self.fault(id, fault.to_string()),
-                    FaultKind::Host => self.host_fault(id, &fault.to_string()),
-                    FaultKind::Connection => self.connection_lost(id, &fault.to_string()),
-                }
-            }
+            Err(error) => self.attachment_ended(id, &error),
             Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
             Ok(()) => {}
         }
         self.settle();
+    }
+
+    /// Handles an event of an attachment. The front end's memory files had allocated `allocated`
+    /// bytes before its messages were read.
+    fn handle(&mut self, id: PortId, event: Event, allocated: u64) {
+        match event {
+            Event::QueueStarted(queue) => self.queue_started(id, queue),
+            Event::QueueStopped(queue) => self.queue_stopped(id, queue),
+            Event::MemoryChanged => self.memory_changed(id, allocated),
+            Event::Doorbell(doorbell) => self.rang(id, doorbell),
+            Event::Reset => self.device_reset(id),
+            // The caller closes the connection after all events. Messages are read by the services
+            // that keep their attachments themselves.
+            Event::Closed | Event::Message => {}
+        }
+    }
+
+    /// The guest rang a doorbell by a message.
+    fn rang(&mut self, id: PortId, doorbell: usize) {
+        if self.ports.get(id).is_some_and(|port| port.connection.is_some()) {
+            self.check_shared(id, doorbell);
+            self.with(|s, cx| s.doorbell(cx, id, doorbell));
+        }
+    }
+
+    /// Closes the connection of an attachment that ended with an error.
+    fn attachment_ended(&mut self, id: PortId, error: &AttachmentError) {
+        if error.bars()
+            && let Some(port) = self.ports.get_mut(id)
+        {
+            port.bar(self.now_ns);
+        }
+        match error.kind() {
+            FaultKind::Guest => self.fault(id, error.to_string()),
+            FaultKind::Host => self.host_fault(id, &error.to_string()),
+            FaultKind::Connection => self.connection_lost(id, &error.to_string()),
+        }
     }
 
     fn queue_started(&mut self, id: PortId, queue: usize) {
@@ -157,22 +169,29 @@ impl Shard {
             return;
         }
         port.state = PortState::Running;
-        let Some(doorbell) = port.device().and_then(|d| d.queues.get(queue)?.doorbell()) else {
-            // It would not be served again once it was empty.
-            self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
-            return;
+        let Some(attachment) = port.connection.as_ref().map(Connection::attachment) else { return };
+        let watch = match attachment.doorbell(queue) {
+            DoorbellSource::Descriptor(doorbell) => {
+                let token = Token::Doorbell {
+                    slot: id.slot,
+                    queue: u16::try_from(queue).unwrap_or(u16::MAX),
+                    serial: id.serial,
+                };
+                self.poller.watch(doorbell, token, When::Rung).map(Some)
+            }
+            DoorbellSource::Event => Ok(None),
+            DoorbellSource::Absent => {
+                // The queue would not be served again once it was empty.
+                self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
+                return;
+            }
         };
-        let token = Token::Doorbell {
-            slot: id.slot,
-            queue: u16::try_from(queue).unwrap_or(u16::MAX),
-            serial: id.serial,
-        };
-        match self.poller.watch(doorbell.as_fd(), token, When::Rung) {
+        match watch {
             Ok(watch) => {
                 let taken = port.queue(queue).map_or(0, |(_, ring)| ring.popped());
                 if let Some(work) = port.queues.get_mut(queue) {
                     work.vain_doorbells = 0;
-                    work.doorbell = Some(watch);
+                    work.doorbell = watch;
                     work.pace.start(self.now_ns, taken);
                 }
             }
@@ -271,9 +290,15 @@ impl Shard {
         }
     }
 
-    /// Memory was replaced: work that waits is checked again in its new epoch when it runs,
-    /// so nothing is dropped; the queues are looked at again.
-    fn forget(&mut self, id: PortId) {
+    /// The memory map was replaced. Waiting work is checked in the new epoch when it runs, so that
+    /// nothing is dropped; every running queue is served again.
+    fn memory_changed(&mut self, id: PortId, allocated: u64) {
+        let Some(port) = self.ports.get_mut(id) else { return };
+        // Pages that a file lost meanwhile were not in use.
+        port.files.clear();
+        let after = port.look_at_files(self.now_ns);
+        port.footprint.replace(allocated, after);
+        self.with(|s, cx| s.memory_changed(cx, id));
         let count = self.ports.get(id).map_or(0, |p| p.queues.len());
         for queue in 0..count {
             if self.ports.get(id).is_some_and(|p| p.runs(queue)) {
@@ -314,7 +339,7 @@ impl Shard {
     pub(super) fn fault(&mut self, id: PortId, reason: String) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        if port.server.is_none() {
+        if port.connection.is_none() {
             return;
         }
         // Lost memory reads as zeros, which look like other faults: name the cause.
@@ -331,7 +356,7 @@ impl Shard {
     /// port keeps its state of faults and goes on listening.
     fn host_fault(&mut self, id: PortId, reason: &str) {
         let now = self.now_ns;
-        let Some(port) = self.ports.get_mut(id).filter(|port| port.server.is_some()) else {
+        let Some(port) = self.ports.get_mut(id).filter(|port| port.connection.is_some()) else {
             return;
         };
         port.host_faults_total = port.host_faults_total.saturating_add(1);
@@ -353,7 +378,7 @@ impl Shard {
     pub(super) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        if port.server.is_none() {
+        if port.connection.is_none() {
             return;
         }
         drop_frontend(port);
@@ -378,6 +403,6 @@ fn drop_frontend(port: &mut Port) {
     port.footprint = Footprint::default();
     port.files.clear();
     port.punched_ns = None;
-    port.server_watch = None;
-    port.server = None;
+    port.connection_watch = None;
+    port.connection = None;
 }

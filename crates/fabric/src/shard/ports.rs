@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_memory::Giver;
+use causeway_host::Account;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
@@ -44,7 +44,7 @@ impl Shard {
             spec,
             group,
             id,
-            giver: Giver::unique(),
+            giver: Account::unique(),
             state: PortState::Listening,
             fault: None,
             notice: None,
@@ -56,9 +56,9 @@ impl Shard {
             log: LogLimit::default(),
             listener,
             connects: Bucket::default(),
-            server: None,
+            connection: None,
             messages: Bucket::default(),
-            server_watch: None,
+            connection_watch: None,
             files: BTreeMap::new(),
             punched_ns: None,
             footprint: Footprint::default(),
@@ -153,11 +153,12 @@ impl Shard {
             }
         };
         let age = |noted: &Noted| noted.age_seconds(self.now_ns);
-        let of =
-            |noted: &Noted| match port.server.is_some() && noted.frontend == port.connects_total {
-                true => Whose::Present,
-                false => Whose::Former,
-            };
+        let of = |noted: &Noted| match port.connection.is_some()
+            && noted.frontend == port.connects_total
+        {
+            true => Whose::Present,
+            false => Whose::Former,
+        };
         PortView {
             spec: port.spec.clone(),
             state: port.state,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use causeway_backend as backend;
 use causeway_fabric::Context;
-use causeway_memory::gather::Frame;
-use causeway_memory::packet::{PacketError, PacketSocket};
+use causeway_host::net::send::Frame;
+use causeway_host::net::socket::{PacketError, PacketSocket};
 
 use super::interface::Interface;
 use super::udp::{self, Udp};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use causeway_backend::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_memory::packet::{PacketError, PacketSocket};
-use causeway_memory::packet_filter::{self, Step};
-use causeway_memory::packet_inlet::PacketInlet;
+use causeway_host::net::bpf::{self, Step};
+use causeway_host::net::receiver::PacketInlet;
+use causeway_host::net::socket::{PacketError, PacketSocket};
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
 
@@ -90,11 +90,11 @@ impl Interface {
         let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
         let program = |index| sieve::of_endpoint_at(index, self.address, endpoint);
         let socket = self.socket_for(program)?;
-        packet_filter::lock(socket.as_fd()).map_err(host)?;
+        bpf::lock(socket.as_fd()).map_err(host)?;
         let mut elsewhere = self.elsewhere;
         elsewhere.add(endpoint);
         let program = sieve::of_board(self.address, &elsewhere);
-        packet_filter::attach(open.socket.as_fd(), &program).map_err(host)?;
+        bpf::attach(open.socket.as_fd(), &program).map_err(host)?;
         self.elsewhere = elsewhere;
         Ok(socket.into_fd())
     }
@@ -104,7 +104,7 @@ impl Interface {
         let had = self.elsewhere.remove(endpoint);
         if let Some(open) = self.open.as_ref().filter(|_| had) {
             let program = sieve::of_board(self.address, &self.elsewhere);
-            if let Err(error) = packet_filter::attach(open.socket.as_fd(), &program) {
+            if let Err(error) = bpf::attach(open.socket.as_fd(), &program) {
                 let interface = self.name.as_str();
                 log::error!(interface, endpoint, error:%; "an endpoint stays deaf until it is up anew");
             }

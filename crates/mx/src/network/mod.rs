@@ -355,7 +355,7 @@ impl Network {
     pub fn regions_of(&self, mut those: impl FnMut(u32) -> bool) -> (usize, u64) {
         let its = self.half.outlet.desks.values().filter(|desk| those(desk.whose.client));
         its.fold((0_usize, 0_u64), |(regions, bytes), desk| {
-            let regions = regions.saturating_add(desk.region_count);
+            let regions = regions.saturating_add(desk.region_count());
             (regions, bytes.saturating_add(desk.region_bytes))
         })
     }

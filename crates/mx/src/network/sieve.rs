@@ -1,7 +1,7 @@
 //! Which frames a socket takes where processes are at the network themselves: each those of its
 //! endpoint, and the daemon those of all others.
 
-use causeway_memory::packet_filter::{Do, GROUPS, If, Load, Step, came_by, to_address};
+use causeway_host::net::bpf::{Do, GROUPS, If, Load, Step, came_by, to_address};
 use causeway_wire::mxoe::{ETHER_TYPE, HEADER_LEN, Kind};
 
 /// Where a packet says its type, in bytes from the beginning of its frame.
@@ -101,7 +101,7 @@ pub fn of_board(board: [u8; 6], elsewhere: &Elsewhere) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_memory::packet_filter::attach;
+    use causeway_host::net::bpf::attach;
     use causeway_wire::mxoe::{
         Ack, Answer, Connect, Eager, Ends, Greeting, Header, HostQuery, Nack, Packet, Pull,
         PullNack, PullReply, emit,

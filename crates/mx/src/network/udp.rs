@@ -19,7 +19,7 @@ use causeway_backend::limits::FRAME_ROOM;
 use causeway_fabric::carrier::Pool;
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_memory::gather::Frame;
+use causeway_host::net::send::Frame;
 use causeway_message::discovery::Discovery;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;

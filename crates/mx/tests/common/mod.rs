@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::local::Local;
 use causeway_fabric::{Fabric, Handle, Options};
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 use causeway_model::Mac;
 use causeway_model::commands::peers;
 use causeway_model::{Answer, Command, CommandError, PeerView};
@@ -193,7 +193,7 @@ impl Process {
             if let Some(received) = self.0.receive().unwrap() {
                 return (
                     Tell::parse(&received.bytes).unwrap(),
-                    received.fds.into_iter().map(Handed::into_fd).collect(),
+                    received.fds.into_iter().map(ReceivedFd::into_fd).collect(),
                 );
             }
             assert!(since.elapsed() < PATIENCE, "nothing is heard");

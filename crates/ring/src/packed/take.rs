@@ -1,6 +1,6 @@
 //! Chains out of a packed ring: copied, checked, noted as in flight.
 
-use causeway_memory::{Map, OutOfGrant, Span};
+use causeway_memory::{Map, OutOfGrant, Rights, Span};
 
 use super::{Held, PackedQueue};
 use crate::chain::{Chain, prefetch};
@@ -257,7 +257,7 @@ impl PackedQueue {
             return Err(RingError::Endless(size));
         }
         let gap = OutOfGrant { addr, len: u64::from(len) };
-        if !map.contains(addr, u64::from(len)) {
+        if !map.contains(addr, u64::from(len), Rights::READ) {
             return Err(RingError::Descriptor(gap));
         }
         for offset in (0..len).step_by(DESCRIPTOR_BYTES) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_memory::{Map, OutOfGrant, Span, View};
+use causeway_memory::{Map, OutOfGrant, Rights, Span, View};
 
 use super::SplitQueue;
 use crate::chain::{Chain, prefetch};
@@ -227,7 +227,7 @@ impl SplitQueue {
                     return Err(RingError::Nested);
                 }
                 entries = self.indirect(&one)?;
-                if !map.contains(one.span.addr, u64::from(one.span.len)) {
+                if !map.contains(one.span.addr, u64::from(one.span.len), Rights::READ) {
                     let Span { addr, len } = one.span;
                     return Err(RingError::Descriptor(OutOfGrant { addr, len: u64::from(len) }));
                 }

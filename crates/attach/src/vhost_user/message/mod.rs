@@ -11,7 +11,7 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 pub use header::{HEADER_BYTES, Header};
 pub use payload::{
     ConfigSpace, InflightSpec, LogSpec, RegionSpec, RingAddresses, RingEvent, RingValue,
@@ -34,7 +34,7 @@ pub enum Message {
     SetFeatures(u64),
     SetOwner,
     ResetOwner,
-    SetMemTable(Vec<(RegionSpec, Handed)>),
+    SetMemTable(Vec<(RegionSpec, ReceivedFd)>),
     SetVringNum(RingValue),
     SetVringAddr(RingAddresses),
     SetVringBase(RingValue),
@@ -49,21 +49,25 @@ pub enum Message {
     GetConfig(ConfigSpace),
     SetConfig(ConfigSpace),
     GetInflightFd(InflightSpec),
-    SetInflightFd(InflightSpec, Handed),
+    SetInflightFd(InflightSpec, ReceivedFd),
     ResetDevice,
-    SetBackendReqFd(Handed),
+    SetBackendReqFd(ReceivedFd),
     GetMaxMemSlots,
-    AddMemReg(RegionSpec, Handed),
+    AddMemReg(RegionSpec, ReceivedFd),
     RemMemReg(RegionSpec),
     SetStatus(u64),
     GetStatus,
-    SetLogBase(LogSpec, Handed),
-    SetLogFd(Handed),
+    SetLogBase(LogSpec, ReceivedFd),
+    SetLogFd(ReceivedFd),
 }
 
 impl Message {
     /// Reads the payload of `request`; descriptors that do not belong to it are closed.
-    pub fn decode(request: FrontendReq, payload: &[u8], fds: Vec<Handed>) -> Result<Self, Reason> {
+    pub fn decode(
+        request: FrontendReq,
+        payload: &[u8],
+        fds: Vec<ReceivedFd>,
+    ) -> Result<Self, Reason> {
         use FrontendReq as R;
         let mut body = Body { request, payload, fds };
         Ok(match request {
@@ -132,7 +136,7 @@ impl Message {
 struct Body<'a> {
     request: FrontendReq,
     payload: &'a [u8],
-    fds: Vec<Handed>,
+    fds: Vec<ReceivedFd>,
 }
 
 impl<'a> Body<'a> {
@@ -155,7 +159,7 @@ impl<'a> Body<'a> {
         Reason::Descriptors { request: self.request, got: self.fds.len(), want }
     }
 
-    fn fd(&mut self) -> Result<Handed, Reason> {
+    fn fd(&mut self) -> Result<ReceivedFd, Reason> {
         self.fds.pop().ok_or_else(|| self.wrong_descriptors(1))
     }
 
@@ -193,7 +197,7 @@ impl<'a> Body<'a> {
         Ok(RingEvent { index, fd: self.fds.pop() })
     }
 
-    fn table(&mut self) -> Result<Vec<(RegionSpec, Handed)>, Reason> {
+    fn table(&mut self) -> Result<Vec<(RegionSpec, ReceivedFd)>, Reason> {
         let mut reader = Reader(self.payload);
         let regions = reader.u32();
         reader.u32();

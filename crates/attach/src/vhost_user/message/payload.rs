@@ -1,6 +1,6 @@
 //! What messages carry: the structures, and their bytes.
 
-use causeway_memory::Handed;
+use causeway_host::ReceivedFd;
 
 /// In a ring descriptor message: no descriptor is attached, poll instead.
 pub(super) const NO_DESCRIPTOR: u64 = 0x100;
@@ -57,7 +57,7 @@ pub struct RingEvent {
     /// Queue index.
     pub index: u32,
     /// The eventfd.
-    pub fd: Option<Handed>,
+    pub fd: Option<ReceivedFd>,
 }
 
 /// A piece of the configuration space.

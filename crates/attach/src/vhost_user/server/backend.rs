@@ -5,7 +5,8 @@ mod rings;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{DirtyLog, Handed};
+use causeway_host::ReceivedFd;
+use causeway_memory::DirtyLog;
 use causeway_ring::DoorbellError;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -71,7 +72,7 @@ pub struct Backend {
     /// Where the frontend wants to read what we wrote to, when it says so.
     log: Option<Arc<DirtyLog>>,
     /// Where the frontend would take requests of ours. Held, never written to: we have none.
-    requests: Option<Handed>,
+    requests: Option<ReceivedFd>,
     features_set: bool,
 }
 
@@ -233,7 +234,7 @@ impl Backend {
     fn add_region(
         &mut self,
         spec: &RegionSpec,
-        file: Handed,
+        file: ReceivedFd,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
         self.negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
@@ -298,7 +299,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
     }
 
-    fn set_inflight(&mut self, spec: &InflightSpec, file: &Handed) -> Result<(), Reason> {
+    fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
         self.negotiated(request, INFLIGHT)?;
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {

@@ -7,7 +7,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_memory::{Handed, Mapping, View};
+use causeway_host::ReceivedFd;
+use causeway_memory::{Mapping, View};
 use causeway_ring::{Inflight, RingError};
 use vhost::vhost_user::message::FrontendReq;
 
@@ -63,7 +64,7 @@ impl InflightBuffer {
     /// Takes the buffer that the frontend kept.
     pub(super) fn adopt(
         spec: &InflightSpec,
-        file: &Handed,
+        file: &ReceivedFd,
         model: &Model,
         packed: bool,
     ) -> Result<Self, Reason> {

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use causeway_host::ReceivedFd;
 use causeway_memory::limits::REGION_BYTES_MAX;
-use causeway_memory::{Handed, Map, Mapping, Region};
+use causeway_memory::{Map, Mapping, Region};
 
 use super::super::fault::Reason;
 use super::super::message::RegionSpec;
@@ -31,7 +32,7 @@ fn plausible(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
-fn map_region(spec: &RegionSpec, file: Handed) -> Result<Region, Reason> {
+fn map_region(spec: &RegionSpec, file: ReceivedFd) -> Result<Region, Reason> {
     let mapping = Mapping::of(file, spec.offset, spec.len)
         .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
     Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
@@ -44,7 +45,7 @@ impl Table {
     }
 
     /// Replaces the whole table, or nothing of it.
-    pub(super) fn replace(&mut self, table: Vec<(RegionSpec, Handed)>) -> Result<Map, Reason> {
+    pub(super) fn replace(&mut self, table: Vec<(RegionSpec, ReceivedFd)>) -> Result<Map, Reason> {
         let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
         // The old ones go once the new ones are there.
         let old = self.bytes();
@@ -56,7 +57,11 @@ impl Table {
     }
 
     /// Adds one region; returns `None` if it is there already.
-    pub(super) fn add(&mut self, spec: &RegionSpec, file: Handed) -> Result<Option<Map>, Reason> {
+    pub(super) fn add(
+        &mut self,
+        spec: &RegionSpec,
+        file: ReceivedFd,
+    ) -> Result<Option<Map>, Reason> {
         let named = (spec.guest, spec.user, spec.len);
         if self.regions.iter().any(|region| span(region) == named) {
             return Ok(None);

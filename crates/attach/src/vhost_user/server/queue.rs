@@ -282,7 +282,7 @@ impl VirtQueue {
     /// Guest addresses of the descriptor table, the available and the used ring.
     fn place(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
         let queue = self.index;
-        if map.regions().is_empty() {
+        if map.is_empty() {
             return Err(Reason::NoMemory { queue });
         }
         let guest =

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_memory::inlet::Incoming;
-use causeway_memory::is_behind_in_unmapping;
+use causeway_host::fd::receive::Incoming;
+use causeway_memory::{Map, is_behind_in_unmapping};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use vhost::vhost_user::message::FrontendReq;
@@ -15,6 +15,7 @@ use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
 use super::model::Model;
+use crate::attachment::{Attachment, AttachmentError};
 use crate::limits::{COST_NS, MAPPING_COST, MESSAGE_SLOW_NS, MESSAGES_PER_TURN, QUEUE_COST};
 
 /// What reading a message costs, with what is mapped for it beside the guest's memory; see
@@ -33,7 +34,7 @@ fn consequence(event: &Event) -> u64 {
         // The message itself was counted.
         Event::MemoryChanged => MAPPING_COST.saturating_sub(1),
         Event::QueueStarted(_) | Event::QueueStopped(_) | Event::Reset => QUEUE_COST,
-        Event::Closed => 0,
+        Event::Doorbell(_) | Event::Message | Event::Closed => 0,
     }
 }
 
@@ -107,7 +108,7 @@ impl Server {
             if self.over {
                 return Ok(());
             }
-            if is_behind_in_unmapping(self.stream.giver()) {
+            if is_behind_in_unmapping(self.stream.giver().owner()) {
                 self.must_wait = true;
                 return Ok(());
             }
@@ -201,6 +202,32 @@ impl Server {
     /// Whether the conversation is over.
     pub fn is_over(&self) -> bool {
         self.over
+    }
+}
+
+impl Attachment for Server {
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError> {
+        self.receive(events).map_err(AttachmentError::from)
+    }
+
+    fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    fn must_wait(&self) -> bool {
+        self.must_wait
+    }
+
+    fn map(&self) -> Option<&Map> {
+        Some(&Self::device(self).map)
+    }
+
+    fn device(&self) -> Option<&Device> {
+        Some(Self::device(self))
+    }
+
+    fn device_mut(&mut self) -> Option<&mut Device> {
+        Some(Self::device_mut(self))
     }
 }
 

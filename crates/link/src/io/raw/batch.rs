@@ -1,7 +1,7 @@
 //! Frames that came from an interface, where they lie.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, Buffer, OFFLOAD_BYTES};
-use causeway_memory::packet::{FINISH_BYTES, Packet};
+use causeway_host::net::socket::{FINISH_BYTES, Packet};
 use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
 
 use super::super::inbox::Inbox;

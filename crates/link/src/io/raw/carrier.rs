@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
-use causeway_memory::gather::in_a_row;
-use causeway_memory::limits::FRAMES_PER_CALL_MAX;
-use causeway_memory::packet::{FINISH_BYTES, PacketSocket};
+use causeway_host::limits::FRAMES_PER_CALL_MAX;
+use causeway_host::net::send::in_a_row;
+use causeway_host::net::socket::{FINISH_BYTES, PacketSocket};
 use causeway_wire::ethernet;
 use causeway_wire::virtio_net::Header;
 

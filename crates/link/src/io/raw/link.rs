@@ -8,9 +8,9 @@ use std::sync::Arc;
 use causeway_fabric::carrier::Standing;
 use causeway_fabric::room::hold_received;
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
-use causeway_memory::packet::{PacketError, PacketSocket};
-use causeway_memory::packet_inlet::PacketInlet;
-use causeway_memory::packet_ring::Slots;
+use causeway_host::net::receiver::PacketInlet;
+use causeway_host::net::rx_ring::Slots;
+use causeway_host::net::socket::{PacketError, PacketSocket};
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 

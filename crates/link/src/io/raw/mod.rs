@@ -9,7 +9,7 @@
 //! # Budget
 //! One copy of a frame out, and one system call for up to
 //! `RAW_FRAMES_MAX`. In: one copy from the host's ring to where it
-//! is handed on ([`causeway_memory::packet_ring`]), and no system call; one for each frame that is
+//! is handed on ([`causeway_host::net::rx_ring`]), and no system call; one for each frame that is
 //! longer than a slot of the ring.
 //!
 //! | module | idea |
@@ -25,7 +25,7 @@ mod link;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_memory::packet::PacketSocket;
+use causeway_host::net::socket::PacketSocket;
 
 pub use carrier::RawCarrier;
 pub use link::RawLink;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_memory::tcp;
+use causeway_host::net::tcp_info;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -48,7 +48,7 @@ fn prepare(socket: &TcpStream) {
     let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
     let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_TRIES);
     let _ = sockopt::set_tcp_user_timeout(socket, UNTAKEN_MS_MAX);
-    let _ = tcp::bound_unsent(socket.as_fd(), UNSENT_BYTES_MAX);
+    let _ = tcp_info::bound_unsent(socket.as_fd(), UNSENT_BYTES_MAX);
 }
 
 /// What a failure to connect means.

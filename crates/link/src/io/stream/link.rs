@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
-use causeway_memory::tcp;
+use causeway_host::net::tcp_info;
 
 use super::super::inbox::Inbox;
 use super::super::limits::{
@@ -159,8 +159,8 @@ impl StreamLink {
     }
 
     /// What this host knows of the connection, if there is one.
-    pub fn connection(&self) -> Option<tcp::Connection> {
-        tcp::connection(self.live.as_ref()?.socket.as_fd())
+    pub fn connection(&self) -> Option<tcp_info::Connection> {
+        tcp_info::connection(self.live.as_ref()?.socket.as_fd())
     }
 
     /// The group hears of it from now on.
@@ -262,7 +262,8 @@ impl StreamLink {
     /// can open one. It takes nothing from a connection that answers. One whose peer restarted
     /// fails its next keepalive probe, and the peer connects again after that.
     fn keeps_live(&self, attempt: &Attempt) -> bool {
-        let answers = |live: &Live| tcp::connection(live.socket.as_fd()).is_some_and(|c| c.answers);
+        let answers =
+            |live: &Live| tcp_info::connection(live.socket.as_fd()).is_some_and(|c| c.answers);
         self.security.is_none()
             && attempt.connected
             && !self.connects

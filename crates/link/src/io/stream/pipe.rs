@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
-use causeway_memory::tcp;
+use causeway_host::net::tcp_info;
 
 use super::super::limits::{BACKLOG_MS_MAX, SEND_BYTES};
 use super::super::tally::{Loss, Tally};
@@ -122,7 +122,7 @@ impl Connection {
     pub fn writable(&mut self, tally: &Tally) {
         self.blocked = false;
         // It was full: the rate is the path's, not the guests'.
-        if let Some(known) = tcp::connection(self.socket.as_fd()) {
+        if let Some(known) = tcp_info::connection(self.socket.as_fd()) {
             let bytes = known.delivery_rate.saturating_mul(BACKLOG_MS_MAX) / 1_000;
             self.framer.bound(usize::try_from(bytes).unwrap_or(usize::MAX));
         }

@@ -1,12 +1,9 @@
-//! Sockets on an interface of this host: frames as they are on the wire (packet(7)).
+//! Packet sockets on an interface of this host (packet(7)).
 //!
-//! It has nothing to do with memory; it is here because the options and messages of these sockets
-//! are reached by `unsafe` only.
-//!
-//! Before each frame stand the ten bytes that say how it is to be finished, as in virtio and in
-//! the host's byte order: checksums and segments cross unfinished. Protocols that have neither do
-//! without ([`PacketSocket::open_bare`]), which is cheaper. What the host itself sends by
-//! the interface is not heard. A VLAN tag that the host took off is told beside the frame.
+//! A header of ten bytes precedes each frame (`PACKET_VNET_HDR`, in the host's byte order): it
+//! describes a checksum or segmentation that is left to the receiver. Protocols without either open
+//! the socket bare ([`PacketSocket::open_bare`]), which is cheaper. Frames that this host sends by
+//! the interface are not received. A VLAN tag that the kernel removed is reported beside the frame.
 
 use std::io;
 use std::mem::size_of;
@@ -14,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use crate::control::Messages;
-use crate::gather::{Frame, send_each};
-use crate::packet_filter::{GROUPS, Step, attach, to_address};
+use crate::fd::control::Messages;
+use crate::net::bpf::{GROUPS, Step, attach, to_address};
+use crate::net::send::{Frame, send_each};
 
 /// Length of what stands before each frame, in bytes.
 pub const FINISH_BYTES: usize = 10;

@@ -1,20 +1,21 @@
-//! Between guest memory and a socket, without a private copy: the kernel reads
-//! and writes the guest's pages itself, and reports a lost page as an error.
+//! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads and
+//! writes the guest's pages itself, and reports a lost page as an error.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::copy::Cursor;
-use crate::inlet::Control;
+use crate::fd::receive::Control;
 use crate::limits::IOVECS_MAX;
-use crate::map::Map;
+use causeway_memory::Cursor;
+use causeway_memory::Map;
+use causeway_memory::Rights;
 
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// The next at most `limit` bytes as the kernel wants them.
+/// Lists the next at most `limit` bytes for an access that needs `needed`.
 fn iovecs(
-    map: &Map,
+    (map, needed): (&Map, Rights),
     mut cursor: Cursor<'_>,
     limit: u64,
     out: &mut [libc::iovec; IOVECS_MAX],
@@ -23,7 +24,7 @@ fn iovecs(
     let mut count = 0_i32;
     for slot in out.iter_mut() {
         let Some(span) = cursor.peek().filter(|_| left > 0) else { break };
-        let Some((pointer, contiguous)) = map.pointer(span.addr) else { break };
+        let Some((pointer, contiguous)) = map.pointer(span.addr, needed) else { break };
         let now =
             contiguous.min(span.len as usize).min(usize::try_from(left).unwrap_or(usize::MAX));
         *slot = libc::iovec { iov_base: pointer.as_ptr().cast(), iov_len: now };
@@ -53,9 +54,9 @@ fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errn
     }
 }
 
-/// A message of the next at most `limit` bytes; it points into `vectors`.
+/// Returns a message of the next at most `limit` bytes; it points into `vectors`.
 fn message(
-    map: &Map,
+    map: (&Map, Rights),
     cursor: Cursor<'_>,
     limit: u64,
     vectors: &mut [libc::iovec; IOVECS_MAX],
@@ -77,7 +78,7 @@ pub fn send(
     limit: u64,
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
-    let message = message(map, *cursor, limit, &mut vectors);
+    let message = message((map, Rights::READ), *cursor, limit, &mut vectors);
     // SAFETY: the vectors name mapped memory that `map` keeps alive over the call.
     let done = unsafe {
         libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
@@ -97,7 +98,7 @@ pub fn receive(
     limit: u64,
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
-    let mut message = message(map, *cursor, limit, &mut vectors);
+    let mut message = message((map, Rights::WRITE), *cursor, limit, &mut vectors);
     let mut control = Control::new();
     control.lend(&mut message);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;

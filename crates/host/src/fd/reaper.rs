@@ -1,6 +1,6 @@
 //! Closes descriptors whose close may block, in threads that no two peers share.
 //!
-//! Each descriptor belongs to an [account](Giver). One thread at a time closes for one account, and
+//! Each descriptor belongs to an [account](Account). One thread at a time closes for one account, and
 //! at most [`REAPERS_PER_OWNER_MAX`] for the accounts of one port, so a close that blocks delays
 //! closes of the same peer only. A TCP socket that lingers blocks its close for as long as its
 //! option says, and one that lies unread in a Unix socket is not always found before; so each thread
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
-use crate::giver::Giver;
+use crate::fd::account::Account;
 use crate::limits::{CLOSE_PATIENCE_NS, REAPER_STACK_BYTES, REAPERS_MAX, REAPERS_PER_OWNER_MAX};
 
 /// A close that may block.
@@ -23,23 +23,23 @@ pub(crate) type Close = Box<dyn FnOnce() + Send>;
 /// Pending closes of a port's accounts.
 #[derive(Default)]
 struct Owner {
-    waiting: VecDeque<(Giver, Close)>,
+    waiting: VecDeque<(Account, Close)>,
     /// Accounts whose close is under way.
-    serving: Vec<Giver>,
+    serving: Vec<Account>,
     /// Threads that close for them.
     threads: usize,
 }
 
 impl Owner {
     /// Takes the oldest close of an account that no thread serves, or returns `None`.
-    fn next(&mut self) -> Option<(Giver, Close)> {
+    fn next(&mut self) -> Option<(Account, Close)> {
         let at = self.waiting.iter().position(|(giver, _)| !self.serving.contains(giver))?;
         let (giver, close) = self.waiting.remove(at)?;
         self.serving.push(giver);
         Some((giver, close))
     }
 
-    fn done(&mut self, giver: Giver) {
+    fn done(&mut self, giver: Account) {
         if let Some(at) = self.serving.iter().position(|served| *served == giver) {
             self.serving.swap_remove(at);
         }
@@ -60,10 +60,10 @@ fn state() -> MutexGuard<'static, State> {
 
 /// Has `close` called in a thread that closes for `giver` only. Where the host refuses a thread, the
 /// close waits for the next thread of any account that ends.
-pub(crate) fn hand_over(giver: Giver, close: Close) {
+pub(crate) fn hand_over(giver: Account, close: Close) {
     let mut state = state();
     let threads = state.threads;
-    let number = giver.owner();
+    let number = giver.owner().number();
     let owner = state.owners.entry(number).or_default();
     owner.waiting.push_back((giver, close));
     let full = owner.threads >= REAPERS_PER_OWNER_MAX || threads >= REAPERS_MAX;
@@ -78,9 +78,9 @@ pub(crate) fn hand_over(giver: Giver, close: Close) {
 }
 
 /// Whether closes of this account wait for one that takes its time.
-pub(crate) fn is_held_up(giver: Giver) -> bool {
+pub(crate) fn is_held_up(giver: Account) -> bool {
     let state = state();
-    let owner = state.owners.get(&giver.owner());
+    let owner = state.owners.get(&giver.owner().number());
     owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == giver))
 }
 
@@ -100,7 +100,7 @@ fn work(first: u64) {
 impl State {
     /// Takes a close of the owner with this number for the calling thread; then one of an owner that
     /// has no thread, and stores its number. `None`: the thread ends, and is no longer counted.
-    fn next(&mut self, number: &mut u64) -> Option<(Giver, Close)> {
+    fn next(&mut self, number: &mut u64) -> Option<(Account, Close)> {
         if let Some(owner) = self.owners.get_mut(number) {
             if let Some(taken) = owner.next() {
                 return Some(taken);

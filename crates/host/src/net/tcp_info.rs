@@ -1,5 +1,4 @@
-//! What the host knows of a TCP connection (tcp(7)). As [`crate::packet`], it is here because it is
-//! reached by `unsafe` only.
+//! The kernel's state of a TCP connection (tcp(7), `TCP_INFO`), and the bound on its unsent bytes.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};

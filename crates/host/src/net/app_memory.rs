@@ -1,10 +1,8 @@
-//! Memory of this process itself that whoever has it lends for a while, to be sent from where it
-//! lies.
+//! Memory of the application's own process, lent for a while and sent from its place.
 //!
-//! Nothing here touches it: the kernel does, which finds out whether it is there. So it may be
-//! gone, or be something else, when its owner breaks its word; then what is sent is what lies
-//! there, or nothing. Of what was taken back no piece is given any more; whoever has one uses it up
-//! before.
+//! This process does not touch lent memory; the kernel does, and detects missing pages. An owner that
+//! frees or reuses lent memory therefore causes other bytes to be sent, or none, and no fault. After
+//! memory was taken back no further piece of it is handed out; earlier pieces stay usable.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -163,7 +161,7 @@ impl OwnPiece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gather::{Body, Frame, send_each};
+    use crate::net::send::{Body, Frame, send_each};
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd as _;

@@ -1,5 +1,4 @@
-//! What a UDP socket takes (udp(7)). As [`crate::tcp`], it is here because it is reached by `unsafe`
-//! only.
+//! Options of UDP sockets (udp(7)): datagrams without a checksum.
 
 use std::io;
 use std::mem::size_of;

@@ -1,6 +1,5 @@
-//! The process at the other end of a Unix socket: a descriptor of it and its groups (unix(7),
-//! `SO_PEERPIDFD`, `SO_PEERGROUPS`). As [`crate::packet`], it is here because it is reached by
-//! `unsafe` only.
+//! The process at the other end of a Unix socket: a pidfd of it, and its groups (unix(7),
+//! `SO_PEERPIDFD`, `SO_PEERGROUPS`).
 
 use std::io;
 use std::mem::size_of;

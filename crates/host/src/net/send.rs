@@ -1,9 +1,9 @@
-//! Frames that are sent from where they lie: a head of our own, and a body that may lie in memory
-//! that others share, or that is lent for a while. The kernel reads each byte once; no copy of ours
-//! is made, nor any reference.
+//! Sends frames from their place: a private header, and a body in memory that other processes share
+//! or that an application lends. The kernel reads each byte once; this process makes no copy and no
+//! reference.
 //!
-//! What others write to a body while it is sent leaves as they write it: whoever lends one sends it
-//! before its owner is told that it may be used again.
+//! Bytes that another process writes to a body during the send leave as written. A sender passes a
+//! body to the kernel before it reports to the owner that the memory may be reused.
 
 use std::io;
 use std::mem::size_of;
@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::net::addr::SocketAddrArg as _;
 
 use crate::limits::FRAMES_PER_CALL_MAX;
-use crate::own::OwnPiece;
-use crate::view::View;
+use crate::net::app_memory::OwnPiece;
+use causeway_memory::View;
 
 /// What stands behind the head of a frame.
 #[derive(Debug, Clone)]
@@ -217,7 +217,7 @@ pub fn send_together<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Mapping, create};
+    use causeway_memory::{Mapping, create};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::net::UdpSocket;
     use std::os::fd::AsFd as _;

@@ -1,17 +1,15 @@
-//! Descriptors that another process handed over, closed where nobody waits (`crate::closing`).
+//! Descriptors that another process sent. Those whose close may block are closed in other threads
+//! ([`crate::fd::deferred_close`]).
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, sockopt};
 
-use crate::closing;
-use crate::giver::Giver;
-use crate::limits::UNMAPPED_AT_ONCE_MAX;
-use crate::mapping::is_memory;
-
-/// Bytes of what the kernel counts the size of files in.
-pub(crate) const BLOCK_BYTES: u64 = 512;
+use crate::fd::account::Account;
+use crate::fd::deferred_close;
+use causeway_memory::is_memory;
+use causeway_memory::limits::{BLOCK_BYTES, UNMAPPED_AT_ONCE_MAX};
 
 /// What a descriptor stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,17 +56,17 @@ fn is_large(fd: &OwnedFd) -> bool {
 
 /// A descriptor that another process handed over.
 #[derive(Debug)]
-pub struct Handed {
+pub struct ReceivedFd {
     /// Taken out when this is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
     kind: Kind,
-    giver: Giver,
+    giver: Account,
 }
 
-impl Handed {
+impl ReceivedFd {
     /// Takes a descriptor of any kind.
     pub fn new(fd: OwnedFd) -> Self {
-        Self { kind: Kind::of(&fd), giver: Giver::now(), fd: ManuallyDrop::new(fd) }
+        Self { kind: Kind::of(&fd), giver: Account::now(), fd: ManuallyDrop::new(fd) }
     }
 
     /// What it stands for.
@@ -85,27 +83,27 @@ impl Handed {
     }
 }
 
-impl From<OwnedFd> for Handed {
+impl From<OwnedFd> for ReceivedFd {
     fn from(fd: OwnedFd) -> Self {
         Self::new(fd)
     }
 }
 
-impl AsFd for Handed {
+impl AsFd for ReceivedFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Handed {
+impl Drop for ReceivedFd {
     fn drop(&mut self) {
         // SAFETY: nobody sees it again.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.kind {
-            Kind::Memory if is_large(&fd) => closing::memory(fd),
+            Kind::Memory if is_large(&fd) => deferred_close::memory(fd),
             Kind::Memory | Kind::Event | Kind::Process => {}
             // Others may write to it until it is closed.
-            Kind::Unix | Kind::Odd => closing::slow(self.giver, fd),
+            Kind::Unix | Kind::Odd => deferred_close::slow(self.giver, fd),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What comes by a Unix socket, bytes and descriptors; the other end may send any.
+//! Receives bytes and descriptors from a Unix socket. The peer may send descriptors of any kind.
 //!
-//! Descriptors of a kind that could take long to close are closed elsewhere (`crate::closing`),
-//! also those that were sent and never received: they would be closed with the socket, by whoever
-//! closes it; and those that came with urgent bytes, which the kernel throws away, in whoever reads
-//! on, unless they are to stand where they came.
+//! Descriptors whose close may block are closed in other threads ([`crate::fd::deferred_close`]).
+//! That includes descriptors that were sent and never received, because the close of the socket
+//! closes them; and descriptors that came with urgent bytes, because the kernel discards these while
+//! it reads on, unless the socket keeps urgent bytes in line ([`in_line`]).
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -14,12 +14,12 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, shutdown, sockopt,
 };
 
-use crate::closing;
-use crate::control::{HEADER_BYTES, Messages};
-use crate::giver::Giver;
-use crate::handed::{Handed, Kind};
+use crate::fd::account::Account;
+use crate::fd::control::{HEADER_BYTES, Messages};
+use crate::fd::deferred_close;
+use crate::fd::reaper;
+use crate::fd::received_fd::{Kind, ReceivedFd};
 use crate::limits::DESCRIPTORS_RECEIVED_MAX;
-use crate::reaper;
 
 /// How many bytes were read, and whether descriptors were lost.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub struct Got {
 pub fn receive(
     socket: impl AsFd,
     part: &mut [u8],
-    fds: &mut Vec<Handed>,
+    fds: &mut Vec<ReceivedFd>,
     odd: &mut bool,
 ) -> Result<Got, Errno> {
     receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| match handed.kind() {
@@ -54,7 +54,7 @@ pub fn receive(
 pub fn receive_any(
     socket: impl AsFd,
     part: &mut [u8],
-    fds: &mut Vec<Handed>,
+    fds: &mut Vec<ReceivedFd>,
 ) -> Result<Got, Errno> {
     receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| fds.push(handed))
 }
@@ -63,7 +63,7 @@ pub(crate) fn receive_with(
     socket: impl AsFd,
     flags: RecvFlags,
     part: &mut [u8],
-    each: impl FnMut(Handed),
+    each: impl FnMut(ReceivedFd),
 ) -> Result<Got, Errno> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
@@ -76,7 +76,7 @@ pub(crate) fn receive_with(
         RecvAncillaryMessage::ScmRights(received) => Some(received),
         _ => None,
     });
-    rights.flatten().map(Handed::new).for_each(each);
+    rights.flatten().map(ReceivedFd::new).for_each(each);
     Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
@@ -120,27 +120,27 @@ pub fn in_line(socket: impl AsFd) {
 pub struct Incoming {
     /// Taken out when this is dropped, and at no other time.
     socket: ManuallyDrop<OwnedFd>,
-    giver: Giver,
+    giver: Account,
 }
 
 impl From<OwnedFd> for Incoming {
     fn from(socket: OwnedFd) -> Self {
         in_line(&socket);
-        let giver = Some(Giver::now()).filter(|giver| *giver != Giver::default());
-        let giver = giver.unwrap_or_else(Giver::unique);
+        let giver = Some(Account::now()).filter(|giver| *giver != Account::default());
+        let giver = giver.unwrap_or_else(Account::unique);
         Self { socket: ManuallyDrop::new(socket), giver }
     }
 }
 
 impl Incoming {
     /// Descriptors that come by it, or that lie in it in the end, are that one's.
-    pub fn given_by(mut self, giver: Giver) -> Self {
+    pub fn given_by(mut self, giver: Account) -> Self {
         self.giver = giver;
         self
     }
 
     /// Whose they are.
-    pub fn giver(&self) -> Giver {
+    pub fn giver(&self) -> Account {
         self.giver
     }
 
@@ -151,7 +151,7 @@ impl Incoming {
     pub fn receive(
         &self,
         part: &mut [u8],
-        fds: &mut Vec<Handed>,
+        fds: &mut Vec<ReceivedFd>,
         odd: &mut bool,
     ) -> Result<Got, Errno> {
         self.giver.serve(|| receive(self, part, fds, odd))
@@ -177,7 +177,7 @@ impl Drop for Incoming {
                 // The peer learns of the end at once.
                 let _ = shutdown(&socket, Shutdown::Both);
             }
-            closing::slow(self.giver, socket);
+            deferred_close::slow(self.giver, socket);
         }
     }
 }
@@ -227,7 +227,7 @@ impl Control {
             for fd in (0..).map_while(|at| message.value(at)).map(RawFd::from_ne_bytes) {
                 any = true;
                 // SAFETY: the kernel made the descriptor for this process, and nobody else has it.
-                drop(Handed::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+                drop(ReceivedFd::new(unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }
         any

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_memory::handed::{Handed, Kind};
-use causeway_memory::inlet::{self, Incoming};
-use causeway_memory::limits::UNCLOSED_MAX;
-use causeway_memory::{Cursor, Giver, Map, Mapping, Region, Span, create};
+use causeway_host::Account;
+use causeway_host::fd::receive::{self, Incoming};
+use causeway_host::fd::received_fd::{Kind, ReceivedFd};
+use causeway_host::limits::UNCLOSED_MAX;
+use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -127,7 +128,7 @@ fn kinds_are_told_apart() {
         (read.into(), Kind::Odd),
     ];
     for (fd, kind) in kinds {
-        assert_eq!(Handed::new(fd).kind(), kind);
+        assert_eq!(ReceivedFd::new(fd).kind(), kind);
     }
 }
 
@@ -135,7 +136,7 @@ fn kinds_are_told_apart() {
 fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
     for depth in 0..4 {
         let (slow, _stay) = nested(depth);
-        soon(|| drop(Handed::new(slow)));
+        soon(|| drop(ReceivedFd::new(slow)));
     }
 }
 
@@ -190,9 +191,14 @@ fn hostile_descriptors_beside_bytes_that_may_have_none() {
             soon(|| {
                 let got = if guest {
                     let spans = [Span { addr: 0, len: 4096 }];
-                    causeway_memory::io::receive(ours.as_fd(), &map, &mut Cursor::new(&spans), 9)
+                    causeway_host::net::guest_io::receive(
+                        ours.as_fd(),
+                        &map,
+                        &mut Cursor::new(&spans),
+                        9,
+                    )
                 } else {
-                    inlet::receive_bytes(&ours, &mut [0; 9])
+                    receive::receive_bytes(&ours, &mut [0; 9])
                 };
                 assert_eq!(got, Err(Errno::BADMSG));
             });
@@ -203,7 +209,7 @@ fn hostile_descriptors_beside_bytes_that_may_have_none() {
 #[test]
 fn nobody_can_send_descriptors_where_they_are_refused() {
     let (ours, theirs) = sockets();
-    inlet::refuse_descriptors(&ours);
+    receive::refuse_descriptors(&ours);
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -212,10 +218,10 @@ fn nobody_can_send_descriptors_where_they_are_refused() {
     match sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()) {
         Err(errno) => assert_eq!(errno, Errno::PERM),
         // An older kernel.
-        Ok(_) => assert_eq!(inlet::receive_bytes(&ours, &mut [0; 9]), Err(Errno::BADMSG)),
+        Ok(_) => assert_eq!(receive::receive_bytes(&ours, &mut [0; 9]), Err(Errno::BADMSG)),
     }
     rustix::net::send(&theirs, b"y", SendFlags::empty()).unwrap();
-    assert_eq!(inlet::receive_bytes(&ours, &mut [0; 9]), Ok(1));
+    assert_eq!(receive::receive_bytes(&ours, &mut [0; 9]), Ok(1));
 }
 
 /// Each look at it finds it again, as often as it lies in itself.
@@ -235,7 +241,7 @@ fn hostile_sockets_that_hold_themselves_are_closed_once() {
         send(&far, &[other.as_fd()]);
         drop((near, far));
         if given {
-            drop(Handed::new(other));
+            drop(ReceivedFd::new(other));
         } else {
             drop(Incoming::from(other));
         }
@@ -297,7 +303,7 @@ fn hostile_memory_is_freed_elsewhere() {
     for at in (0..BYTES).step_by(4096) {
         rustix::io::pwrite(&file, &page, at as u64).unwrap();
     }
-    drop(Handed::new(file));
+    drop(ReceivedFd::new(file));
     for _ in 0..1000 {
         seen |= threads();
         std::thread::yield_now();
@@ -308,7 +314,7 @@ fn hostile_memory_is_freed_elsewhere() {
 /// Who gives what is never closed is known by it, and nobody else is taken for it.
 #[test]
 fn hostile_givers_are_known() {
-    let (bad, good) = (Giver::unique(), Giver::unique());
+    let (bad, good) = (Account::unique(), Account::unique());
     let (ours, theirs) = sockets();
     let ours = Incoming::from(ours).given_by(bad);
     let mut kept = Vec::new();

@@ -1,10 +1,10 @@
-//! Which frames a packet socket takes: a program that the host runs before a frame costs anybody
-//! anything (classic BPF). The host looks it through before it takes it, so it can do no harm.
+//! Filters of packet sockets: classic BPF programs that the kernel runs before it queues a frame. The
+//! kernel verifies a program before it accepts it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::packet::set_at;
+use crate::net::socket::set_at;
 
 /// Where a frame says its EtherType, in bytes from its beginning.
 const ETHERTYPE: u32 = 12;

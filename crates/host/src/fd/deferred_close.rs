@@ -1,33 +1,33 @@
-//! Closes descriptors that take long to close in threads other than the caller's.
+//! Closes descriptors whose close may block, in threads other than the caller's.
 //!
-//! The last close of a file waits for its file system, which may be somebody's own (FUSE); that of a
-//! TCP socket may linger; that of a Unix socket closes what lies in it unread; and that of a memory
-//! file frees its pages. A process that hands such a descriptor over must not hold up the thread
-//! that serves everyone; nor, by what waits for it alone, the closing of what is others'. So memory
-//! files have threads of their own, which wait for no peer, and each [account](Giver) has a thread
-//! of its own for all other descriptors ([`crate::reaper`]).
+//! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
+//! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
+//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither the
+//! dispatcher nor the closes of other peers. So memory files have threads of their own, which wait
+//! for no peer, and each [account](Account) has a thread of its own for all other descriptors
+//! ([`crate::fd::reaper`]).
 //!
-//! What they have not come to stays open, and counts among the descriptors that this process may
-//! have; and to its account, whose peer is turned away when it is too much. Where the process may
-//! have no more, the kernel closes what comes in the thread that receives it: the daemon's limit
-//! has to be far above what peers may have unclosed.
+//! A descriptor that waits for its close counts against the process's limit and against its account,
+//! whose peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process is at
+//! its limit, the kernel closes received descriptors in the receiving thread; so the daemon's limit
+//! must be far above the pending closes of all peers.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketType, shutdown, sockopt};
 
-use crate::elsewhere::Elsewhere;
-use crate::giver::Giver;
-use crate::handed::{Handed, Kind, is_unix};
-use crate::inlet::{in_line, receive_with};
+use crate::fd::account::Account;
+use crate::fd::reaper;
+use crate::fd::receive::{in_line, receive_with};
+use crate::fd::received_fd::{Kind, ReceivedFd, is_unix};
 use crate::limits::{CLOSERS_MAX, LOOK_DESCRIPTORS_MAX, LOOK_MESSAGES_MAX};
-use crate::reaper;
+use causeway_memory::Background;
 
 /// Bytes of a message that are looked at in one go.
 const LOOK_BYTES: usize = 4096;
 
-static MEMORY: Elsewhere<OwnedFd> = Elsewhere::new("causeway-closer", CLOSERS_MAX, drop);
+static MEMORY: Background<OwnedFd> = Background::new("causeway-closer", CLOSERS_MAX, drop);
 
 /// Closes a memory file elsewhere: that takes its time, and waits for nobody. It is counted to no
 /// account: many are handed over at a time by those who mean well.
@@ -36,7 +36,7 @@ pub(crate) fn memory(fd: OwnedFd) {
 }
 
 /// Closes a descriptor in a thread of its account.
-pub(crate) fn slow(giver: Giver, fd: OwnedFd) {
+pub(crate) fn slow(giver: Account, fd: OwnedFd) {
     giver.begin();
     let close = move || {
         close(giver, fd);
@@ -45,7 +45,7 @@ pub(crate) fn slow(giver: Giver, fd: OwnedFd) {
     reaper::hand_over(giver, Box::new(close));
 }
 
-fn close(giver: Giver, fd: OwnedFd) {
+fn close(giver: Account, fd: OwnedFd) {
     if !is_unix(&fd) {
         // Of other sockets.
         let _ = sockopt::set_socket_linger(&fd, None);
@@ -58,7 +58,7 @@ fn close(giver: Giver, fd: OwnedFd) {
 /// What lies in a socket unread, and in sockets that lie there: whatever lingers is seen to. It is
 /// looked at and left there, so that the other ends see what they would see without.
 struct Look {
-    giver: Giver,
+    giver: Account,
     messages: usize,
     /// Sockets that were found, by the kernel's own names.
     found: Vec<u64>,
@@ -68,7 +68,7 @@ struct Look {
 }
 
 impl Look {
-    fn new(giver: Giver) -> Self {
+    fn new(giver: Account) -> Self {
         let (found, todo, looked, files) = Default::default();
         Self { giver, messages: LOOK_MESSAGES_MAX, found, todo, looked, files }
     }
@@ -128,7 +128,7 @@ impl Look {
     }
 
     /// One more descriptor of what lies there. False: there is no room for it.
-    fn see(&mut self, handed: Handed) -> bool {
+    fn see(&mut self, handed: ReceivedFd) -> bool {
         let kind = handed.kind();
         let fd = handed.into_fd();
         let count = self.todo.len().saturating_add(self.looked.len());

@@ -1,12 +1,12 @@
-//! What comes to a packet socket, by a ring that the host shares (packet(7), `PACKET_RX_RING`,
-//! version 2): no system call per frame, nor any while nothing comes.
+//! The receive ring of a packet socket (packet(7), `PACKET_RX_RING`, version 2): no system call per
+//! frame, nor any while no frame arrives.
 //!
-//! Slots are short, so that many small frames find room. A frame that is longer than a slot lies
-//! in the socket's own queue besides; its slot says so and keeps its place among the others.
+//! Slots are short, so that many small frames fit. A frame longer than a slot lies in the socket's
+//! own queue in addition; its slot marks that and keeps the order.
 //!
 //! # Budget
-//! A frame of a slot: one look at the slot, one store that gives it back, and one copy or none. A
-//! longer one: a system call as well.
+//! A frame of a slot costs one read of the slot's status, one store that returns the slot, and one
+//! copy or none. A longer frame costs a system call in addition.
 
 use std::io;
 use std::mem::size_of;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::packet::{Packet, PacketSocket, drops, set, tag_of};
+use crate::net::socket::{Packet, PacketSocket, drops, set, tag_of};
 
 /// How long the slots of a ring are, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

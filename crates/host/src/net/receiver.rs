@@ -1,8 +1,9 @@
-//! How frames come from an interface: by a ring that the host shares, or where it gives none, by a
-//! system call each.
+//! Receives frames from an interface: by a ring shared with the kernel, or by a system call for each
+//! frame where the kernel refuses a ring.
 //!
-//! A ring says nothing of the interface, and the host may lose its place in it: while it is empty
-//! the socket is asked now and then, and a new ring is made where frames are lost and none comes.
+//! A ring does not report the state of the interface, and the kernel may lose its place in it.
+//! Therefore an empty ring asks the socket at intervals, and is replaced where frames are lost and
+//! none arrives.
 
 use std::io;
 
@@ -10,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::limits::{ASK_IDLE_NS, ASK_NS, RENEW_NS};
-use crate::packet::{Packet, PacketSocket};
-use crate::packet_ring::{PacketRing, Slots};
+use crate::net::rx_ring::{PacketRing, Slots};
+use crate::net::socket::{Packet, PacketSocket};
 
 /// See the module. It outlives the sockets that it is used with, one after the other.
 #[derive(Debug, Default)]
@@ -149,7 +150,7 @@ impl PacketInlet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{FINISH_BYTES, PacketError};
+    use crate::net::socket::{FINISH_BYTES, PacketError};
     use std::time::{Duration, Instant};
 
     /// Of nobody else: kept for experiments.

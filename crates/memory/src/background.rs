@@ -1,4 +1,4 @@
-//! What takes long, done in threads that end when nothing waits.
+//! Work that takes long, in threads that end when no work waits.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,22 +11,22 @@ struct State<T> {
     threads: usize,
 }
 
-/// One kind of work, and those who do it.
-pub struct Elsewhere<T> {
+/// One kind of work, and the threads that do it.
+pub struct Background<T> {
     state: Mutex<State<T>>,
     name: &'static str,
     threads_max: usize,
     each: fn(T),
 }
 
-impl<T> fmt::Debug for Elsewhere<T> {
+impl<T> fmt::Debug for Background<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Elsewhere").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Background").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static> Elsewhere<T> {
-    /// `each` is done by at most `threads_max` threads of that name.
+impl<T: Send + 'static> Background<T> {
+    /// Returns a queue whose items at most `threads_max` threads of that name pass to `each`.
     pub const fn new(name: &'static str, threads_max: usize, each: fn(T)) -> Self {
         let state = State { waiting: VecDeque::new(), threads: 0 };
         Self { state: Mutex::new(state), name, threads_max, each }
@@ -36,8 +36,8 @@ impl<T: Send + 'static> Elsewhere<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands something over, and says whether a thread will come to it. Without one it waits for
-    /// the next that is handed over, or until it is taken [back](Self::take_back).
+    /// Queues an item and returns whether a thread will process it. Without a thread the item waits
+    /// for the next call, or for [`Self::take_back`].
     pub fn hand_over(&'static self, thing: T) -> bool {
         let mut state = self.state();
         state.waiting.push_back(thing);
@@ -50,12 +50,12 @@ impl<T: Send + 'static> Elsewhere<T> {
         state.threads > 0
     }
 
-    /// What waits longest.
+    /// Removes and returns the oldest item.
     pub fn take_back(&self) -> Option<T> {
         self.state().waiting.pop_front()
     }
 
-    /// How much waits for a thread.
+    /// Returns the number of items that wait for a thread.
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
     }

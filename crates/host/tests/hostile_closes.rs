@@ -6,10 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use causeway_memory::Giver;
-use causeway_memory::handed::Handed;
-use causeway_memory::inlet::Incoming;
-use causeway_memory::limits::{LOOK_DESCRIPTORS_MAX, REAPERS_PER_OWNER_MAX};
+use causeway_host::Account;
+use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::received_fd::ReceivedFd;
+use causeway_host::limits::{LOOK_DESCRIPTORS_MAX, REAPERS_PER_OWNER_MAX};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -81,7 +81,7 @@ fn overfull() -> (OwnedFd, Vec<OwnedFd>) {
 /// Closes that block are interrupted, and delay no other account meanwhile.
 #[test]
 fn hostile_closes_that_linger_are_cut_and_delay_no_other_account() {
-    let (bad, good) = (Giver::unique(), Giver::unique());
+    let (bad, good) = (Account::unique(), Account::unique());
     let mut stay = Vec::new();
     let mut outer = Vec::new();
     for n in 0..3 * REAPERS_PER_OWNER_MAX {
@@ -95,7 +95,7 @@ fn hostile_closes_that_linger_are_cut_and_delay_no_other_account() {
         drop(Incoming::from(ours).given_by(bad.of_user(n as u32 % 2)));
     }
     let (ours, theirs) = sockets();
-    drop(good.serve(|| Handed::new(ours)));
+    drop(good.serve(|| ReceivedFd::new(ours)));
     closed(&theirs);
     outer.iter().for_each(closed);
 }

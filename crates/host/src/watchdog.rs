@@ -1,17 +1,14 @@
-//! Frees a thread that a frontend holds up in a notification.
+//! Interrupts a thread that a frontend holds up in a notification.
 //!
-//! The flags of an eventfd belong to all who hold it: a frontend can take
-//! O_NONBLOCK back after we set it and fill the counter, and whoever notifies
-//! would wait for as long as the frontend likes. So a thread that serves many
-//! guests is watched while it holds a [`Rescue`]: it marks when it enters and
-//! leaves a notification, and a second thread that finds it in the same one
-//! twice interrupts the wait with a signal. The write then ends with EINTR,
-//! which tells a frontend that blocks from every other case: a write that does
-//! not wait is never interrupted.
+//! The flags of an eventfd belong to all its holders: a frontend can clear O_NONBLOCK after this
+//! process set it and fill the counter, so that a write blocks without limit. A thread that serves
+//! many guests therefore holds a [`Rescue`]. The thread marks when it enters and leaves a
+//! notification; a second thread that finds it twice in the same one interrupts the write with a
+//! signal. The write ends with EINTR, which identifies the blocking frontend: a write that does not
+//! block is never interrupted.
 //!
-//! A notification costs two stores for it; the watching thread looks
-//! [`WATCH_BUSY_MS`] or, while nothing is notified, [`WATCH_IDLE_MS`] apart.
-#![allow(unsafe_code, reason = "the signal's handler, and the signal to one thread")]
+//! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`], or
+//! every [`WATCH_IDLE_MS`] while no notification is sent.
 
 use std::cell::RefCell;
 use std::io;
@@ -46,7 +43,7 @@ fn step() {
 
 /// Makes `call`, in which this thread may be held up, known to the thread that watches it.
 #[inline]
-pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
+pub fn marked<T>(call: impl FnOnce() -> T) -> T {
     step();
     let result = call();
     step();

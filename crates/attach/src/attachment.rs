@@ -1,0 +1,254 @@
+//! The interface of an attachment: how a front end, by whatever protocol, grants memory, starts
+//! queues and rings doorbells.
+//!
+//! An [`Attachment`] reads its protocol from a descriptor and reports the consequences as
+//! [`Event`]s. The dispatcher watches the descriptor, passes the events to the service of the port
+//! and drops the attachment when it ends. vhost-user ([`Server`](crate::Server)) and the local
+//! attachment ([`Local`](crate::local::Local)) implement the interface; configuration space and
+//! handshakes are the protocol's own business and raise no events.
+//!
+//! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
+//! call, because services look a queue up several times for each batch.
+
+use std::error::Error;
+use std::fmt::{self, Debug};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use causeway_memory::Map;
+use causeway_ring::DoorbellError;
+
+use crate::vhost_user::server::{Device, Server};
+
+/// A consequence of the messages that an attachment received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Queue `n` runs: its ring is set up. Chains may wait in it already.
+    QueueStarted(usize),
+    /// Queue `n` no longer runs: its ring and doorbell are gone. Chains in flight have been
+    /// returned, unwritten.
+    QueueStopped(usize),
+    /// A new memory map replaced the old one; running queues use it. Addresses of chains in flight
+    /// stay meaningful, but must be looked up in the new map.
+    MemoryChanged,
+    /// The guest rang doorbell `n` by a message, not by a descriptor.
+    Doorbell(usize),
+    /// A message for the service waits in the attachment.
+    Message,
+    /// The guest's driver starts again: earlier agreements are void.
+    Reset,
+    /// The front end left in good order. A new connection may follow.
+    Closed,
+}
+
+/// The party that caused a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The front end broke a rule.
+    Guest,
+    /// The connection broke.
+    Connection,
+    /// This host lacks a resource: memory, mappings or descriptors.
+    Host,
+}
+
+/// The reason for which an attachment ended. Only its port is affected.
+#[derive(Debug)]
+pub struct AttachmentError {
+    kind: FaultKind,
+    bars: bool,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl AttachmentError {
+    /// Returns the error of a party.
+    pub fn new(kind: FaultKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind, bars: false, source: source.into() }
+    }
+
+    /// Marks the front end as one that held up the dispatcher, and could do so again at once. The
+    /// port refuses front ends for a while.
+    #[must_use]
+    pub fn barring(mut self, bars: bool) -> Self {
+        self.bars = bars;
+        self
+    }
+
+    /// Returns the party that caused the error.
+    pub fn kind(&self) -> FaultKind {
+        self.kind
+    }
+
+    /// Returns whether the front end held up the dispatcher.
+    pub fn bars(&self) -> bool {
+        self.bars
+    }
+}
+
+impl fmt::Display for AttachmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.source, f)
+    }
+}
+
+impl Error for AttachmentError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
+/// The way in which a guest rings the doorbell of a queue.
+#[derive(Debug, Clone, Copy)]
+pub enum DoorbellSource<'a> {
+    /// The descriptor becomes readable, edge-triggered.
+    Descriptor(BorrowedFd<'a>),
+    /// The attachment reports [`Event::Doorbell`].
+    Event,
+    /// The guest does not ring.
+    Absent,
+}
+
+/// One front end's attachment. Its descriptor is readable, level-triggered, while messages wait.
+///
+/// Dropping an attachment releases everything that the front end granted.
+pub trait Attachment: AsFd + Debug + Send {
+    /// Handles waiting messages without blocking, a bounded number of them, and appends their
+    /// consequences to `events` in order.
+    ///
+    /// # Errors
+    /// The attachment ended. All grants have been released, and `events` names every queue that
+    /// stopped.
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
+
+    /// Returns the total cost of the messages so far, in units of some microseconds: at least 1 for
+    /// each. The port limits the rate.
+    fn cost(&self) -> u64;
+
+    /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
+    /// front end are unmapped, some milliseconds later.
+    fn must_wait(&self) -> bool {
+        false
+    }
+
+    /// Returns the granted memory in its present epoch, if the front end grants memory.
+    fn map(&self) -> Option<&Map>;
+
+    /// Returns the virtio device, if the attachment is one.
+    fn device(&self) -> Option<&Device> {
+        None
+    }
+
+    /// Returns the virtio device, if the attachment is one.
+    fn device_mut(&mut self) -> Option<&mut Device> {
+        None
+    }
+
+    /// Returns whether queue `n` runs.
+    fn runs(&self, queue: usize) -> bool {
+        self.device().is_some_and(|device| device.runs(queue))
+    }
+
+    /// Returns how the guest rings the doorbell of queue `n`.
+    fn doorbell(&self, queue: usize) -> DoorbellSource<'_> {
+        let queue = self.device().and_then(|device| device.queues.get(queue));
+        match queue.and_then(|queue| queue.doorbell()) {
+            Some(doorbell) => DoorbellSource::Descriptor(doorbell.as_fd()),
+            None => DoorbellSource::Absent,
+        }
+    }
+
+    /// Notifies the guest of used entries in queue `n`, if the guest wants notifications.
+    ///
+    /// # Errors
+    /// The front end blocked the notification.
+    fn notify(&self, queue: usize) -> Result<(), DoorbellError> {
+        let queue = self.device().and_then(|device| device.queues.get(queue));
+        queue.map_or(Ok(()), |queue| queue.notify())
+    }
+}
+
+/// The attachment of a port's present front end.
+#[derive(Debug)]
+pub struct Connection(Protocol);
+
+/// The protocol of a connection.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "ports are few, and an indirection would be on the data path"
+)]
+enum Protocol {
+    VhostUser(Server),
+    Other(Box<dyn Attachment>),
+}
+
+impl From<Server> for Connection {
+    fn from(server: Server) -> Self {
+        Self(Protocol::VhostUser(server))
+    }
+}
+
+impl From<Box<dyn Attachment>> for Connection {
+    fn from(attachment: Box<dyn Attachment>) -> Self {
+        Self(Protocol::Other(attachment))
+    }
+}
+
+impl Connection {
+    /// Returns the attachment of the protocol.
+    pub fn attachment(&self) -> &dyn Attachment {
+        match &self.0 {
+            Protocol::VhostUser(server) => server,
+            Protocol::Other(other) => &**other,
+        }
+    }
+
+    /// Returns the attachment of the protocol.
+    pub fn attachment_mut(&mut self) -> &mut dyn Attachment {
+        match &mut self.0 {
+            Protocol::VhostUser(server) => server,
+            Protocol::Other(other) => &mut **other,
+        }
+    }
+
+    /// Returns the virtio device, if the attachment is one.
+    #[inline]
+    pub fn device(&self) -> Option<&Device> {
+        match &self.0 {
+            Protocol::VhostUser(server) => Some(server.device()),
+            Protocol::Other(other) => other.device(),
+        }
+    }
+
+    /// Returns the virtio device, if the attachment is one.
+    #[inline]
+    pub fn device_mut(&mut self) -> Option<&mut Device> {
+        match &mut self.0 {
+            Protocol::VhostUser(server) => Some(server.device_mut()),
+            Protocol::Other(other) => other.device_mut(),
+        }
+    }
+
+    /// Returns the granted memory in its present epoch, if the front end grants memory.
+    #[inline]
+    pub fn map(&self) -> Option<&Map> {
+        match &self.0 {
+            Protocol::VhostUser(server) => Some(&server.device().map),
+            Protocol::Other(other) => other.map(),
+        }
+    }
+
+    /// Returns whether queue `n` runs.
+    #[inline]
+    pub fn runs(&self, queue: usize) -> bool {
+        match &self.0 {
+            Protocol::VhostUser(server) => server.device().runs(queue),
+            Protocol::Other(other) => other.runs(queue),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.attachment().as_fd()
+    }
+}

@@ -1,0 +1,95 @@
+//! Accounts received descriptors to the peer that sent them. Closing some descriptors blocks (FUSE,
+//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] pending closes is refused. Other peers are not
+//! affected, because an account's number is never used twice in this process.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use causeway_memory::Owner;
+
+use crate::limits::UNCLOSED_MAX;
+
+/// A descriptor account: the frontends of a port, the processes of a user on a port, or the peers of
+/// a listening socket. The default belongs to no peer and is never refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Account(Owner);
+
+/// Descriptors that are not closed yet, by account. At most one entry per descriptor.
+static UNCLOSED: Mutex<BTreeMap<Account, usize>> = Mutex::new(BTreeMap::new());
+
+fn unclosed() -> MutexGuard<'static, BTreeMap<Account, usize>> {
+    UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Account {
+    /// Opens an account that no other peer of this process has.
+    pub fn unique() -> Self {
+        Self(Owner::unique())
+    }
+
+    /// Returns the account of a user's processes among the peers of this account.
+    #[must_use]
+    pub const fn of_user(self, uid: u32) -> Self {
+        Self(self.0.of_user(uid))
+    }
+
+    /// Returns the owner of the memory that the account's peer grants.
+    pub const fn owner(self) -> Owner {
+        self.0
+    }
+
+    /// Calls `run` on behalf of the account's peer: descriptors that are received and memory that is
+    /// mapped meanwhile are charged to it.
+    pub fn serve<R>(self, run: impl FnOnce() -> R) -> R {
+        self.0.serve(run)
+    }
+
+    /// Returns the account on whose behalf this thread runs.
+    pub(crate) fn now() -> Self {
+        Self(Owner::now())
+    }
+
+    /// Returns whether so many descriptors of the account wait to be closed that no more should be
+    /// accepted. `false` for the default.
+    pub fn is_behind(self) -> bool {
+        self != Self::default() && unclosed().get(&self).is_some_and(|count| *count > UNCLOSED_MAX)
+    }
+
+    /// Counts a descriptor that begins to wait for its close.
+    pub(crate) fn begin(self) {
+        let mut unclosed = unclosed();
+        let count = unclosed.entry(self).or_insert(0);
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts a descriptor that is closed.
+    pub(crate) fn end(self) {
+        let mut unclosed = unclosed();
+        if let Some(count) = unclosed.get_mut(&self) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                unclosed.remove(&self);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptor_accounts_are_behind_until_their_descriptors_are_closed() {
+        let (port, other) = (Account::unique(), Account::unique());
+        let user = port.of_user(0);
+        (0..=UNCLOSED_MAX).for_each(|_| port.begin());
+        assert!(port.is_behind() && !user.is_behind() && !other.is_behind());
+        port.end();
+        assert!(!port.is_behind());
+        (0..UNCLOSED_MAX).for_each(|_| port.end());
+        assert!(!unclosed().contains_key(&port));
+        (0..=UNCLOSED_MAX).for_each(|_| Account::default().begin());
+        assert!(!Account::default().is_behind());
+        (0..=UNCLOSED_MAX).for_each(|_| Account::default().end());
+    }
+}
