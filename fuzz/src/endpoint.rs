@@ -1,11 +1,11 @@
 //! Messages inside a host: a peer that writes what it likes into the memory of a channel, and
 //! applications that call what they like, against a model.
 
+use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
 use causeway_message::library::Partner;
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 
 use crate::Input;
 use crate::library_common::model::{Op, play};

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::{Receiver, Sender, Side, format, open};
 use causeway_memory::gather::Body;
 use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
 use causeway_message::backend::RegionFault;
 use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
-use causeway_ring::channel::{Receiver, Sender, Side, format, open};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::limits::REGION_BYTES_MAX;

@@ -260,12 +260,12 @@ mod tests {
     use std::os::fd::{AsFd as _, OwnedFd};
     use std::sync::{Arc, Mutex};
 
+    use causeway_channel::{Receiver, Sender, Side, open};
     use causeway_memory::gather::Frame;
     use causeway_memory::{Mapping, View};
     use causeway_message::rings::{read_event, write_request};
     use causeway_message::split::{Address, Event, NicId, Token};
     use causeway_message::status::Status;
-    use causeway_ring::channel::{Receiver, Sender, Side, open};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Every bound of the engine, in one place.
 
-use causeway_ring::channel::shared::Most;
+use causeway_channel::shared::Most;
 
 /// Messages up to this length are *tiny*: they cross in the event itself, in bytes.
 pub const TINY_BYTES_MAX: usize = 32;

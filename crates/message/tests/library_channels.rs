@@ -2,10 +2,10 @@
 
 mod library_common;
 
+use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Channels, Completion, Partner, RequestId, Step, Transport};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Side, open};
 use library_common::*;
 use proptest::prelude::*;
 

@@ -4,11 +4,11 @@ mod library_common;
 
 use std::sync::{Arc, Mutex};
 
+use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
 use causeway_message::limits::{DIRECT_BYTES_MIN, DIRECT_PLACES_MAX, DIRECT_STEP_BYTES};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Side, open};
 use library_common::*;
 
 /// How a read ends.

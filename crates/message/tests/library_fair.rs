@@ -2,8 +2,8 @@
 
 mod library_common;
 
+use causeway_channel::Layout;
 use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
-use causeway_ring::channel::Layout;
 use library_common::*;
 
 const EXACT: u64 = u64::MAX;

@@ -2,9 +2,9 @@
 
 mod library_common;
 
+use causeway_channel::{Layout, Side};
 use causeway_message::library::{Options, Partner, Source};
 use causeway_message::status::Status;
-use causeway_ring::channel::{Layout, Side};
 use library_common::*;
 
 const ALL: (u64, u64) = (0, 0);

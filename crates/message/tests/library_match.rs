@@ -206,7 +206,7 @@ fn a_probe_finds_the_first_message_that_matches_and_leaves_it() {
 fn with_contexts(bits: u8, shift: u8) -> Pair {
     let contexts =
         |endpoint| Options { context_bits: bits, context_shift: shift, ..options(endpoint) };
-    Pair::with(causeway_ring::channel::Layout::DEFAULT, contexts(1), contexts(2))
+    Pair::with(causeway_channel::Layout::DEFAULT, contexts(1), contexts(2))
 }
 
 #[test]

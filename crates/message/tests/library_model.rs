@@ -3,8 +3,8 @@
 
 mod library_common;
 
+use causeway_channel::Layout;
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
-use causeway_ring::channel::Layout;
 use library_common::model::{Op, play};
 use proptest::prelude::*;
 

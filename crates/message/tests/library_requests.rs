@@ -2,10 +2,10 @@
 
 mod library_common;
 
+use causeway_channel::Layout;
 use causeway_message::library::{Error, Partner, RequestId};
 use causeway_message::split::Address;
 use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
 use library_common::*;
 
 #[test]

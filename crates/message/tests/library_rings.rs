@@ -5,6 +5,7 @@ mod library_common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_message::library::{
     Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
 };
@@ -14,7 +15,6 @@ use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
 };
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
 use library_common::memory;
 
 /// One region of private memory, of which so many places are given at a time, all the same one; and

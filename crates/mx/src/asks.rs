@@ -7,11 +7,11 @@ use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
 use causeway_backend::limits::REGION_BYTES_MAX;
 use causeway_backend::{NoRegion, random};
+use causeway_channel::Layout;
 use causeway_fabric::{Context, PortId};
 use causeway_memory::Handed;
 use causeway_message::split::{Address, NicId, RegionId};
 use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use crate::board::channel;

@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use causeway_attach::doorbell::Doorbell;
 use causeway_attach::local::{Ended, Local};
+use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
 use causeway_message::status::Status;
 use causeway_mx::limits;
-use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Name, Tell};
 use common::{Host, PATIENCE, Process, nic, soon};
 use rustix::event::{PollFd, PollFlags, epoll, poll};

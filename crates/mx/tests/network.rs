@@ -5,13 +5,13 @@ mod common;
 
 use std::os::fd::OwnedFd;
 
+use causeway_channel::Head;
 use causeway_fabric::control::Command;
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_memory::create;
 use causeway_message::rings::Holds;
 use causeway_message::split::{Event, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
-use causeway_ring::channel::Head;
 use causeway_wire::local::{Ask, Name, Tell};
 use causeway_wire::mxoe::{Eager, Ends, Header, Packet, emit};
 use common::rings::{Rings, at};

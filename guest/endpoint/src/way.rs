@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use causeway_attach::doorbell::Doorbell;
+use causeway_channel::{Receiver, Sender, Side, allow_fences, open};
 use causeway_memory::{Mapping, View};
 use causeway_message::library::{
     Arrival, Bell, Channel, Channels, Direct, Refused, Rings, Transport,
@@ -17,7 +18,6 @@ use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::rings::Holds;
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
-use causeway_ring::channel::{Receiver, Sender, Side, allow_fences, open};
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::epoll;
 use rustix::fs::SealFlags;
@@ -626,7 +626,7 @@ type Ways = dyn Transport<Vec<u8>>;
 
 #[cfg(test)]
 mod tests {
-    use causeway_ring::channel::{Layout, format};
+    use causeway_channel::{Layout, format};
     use rustix::fs::MemfdFlags;
 
     use super::*;

@@ -45,5 +45,5 @@ extern "C" fn child() {
     board::lock().give();
     table::abandon_all();
     // Whether its parent did counts for what it opens itself.
-    causeway_ring::channel::allow_fences();
+    causeway_channel::allow_fences();
 }

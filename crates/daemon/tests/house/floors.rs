@@ -7,6 +7,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-wire", 1),
     ("causeway-memory", 1),
     ("causeway-ring", 2),
+    ("causeway-channel", 2),
     ("causeway-attach", 3),
     ("causeway-fabric", 3),
     ("causeway-ethernet", 4),

@@ -4,6 +4,7 @@
 const UNSAFE: &[&str] = &[
     "crates/memory/",
     "crates/ring/",
+    "crates/channel/",
     "crates/attach/",
     "bench/src/bare/",
     "guest/endpoint/src/",

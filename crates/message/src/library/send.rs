@@ -1,6 +1,6 @@
 //! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
 
-use causeway_ring::channel::{INLINE_BYTES, Short};
+use causeway_channel::{INLINE_BYTES, Short};
 
 use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};

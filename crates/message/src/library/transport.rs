@@ -1,7 +1,7 @@
 //! What carries messages between the library half and its partners: channels to endpoints of this
 //! host, or the backend half.
 
-use causeway_ring::channel::Short;
+use causeway_channel::Short;
 
 use super::Buffer;
 use crate::split::{Address, PeerId, Token};

@@ -1,6 +1,6 @@
 //! Events: written by the backend half, read by the library half.
 
-use causeway_ring::channel::{Broken, Head, Receiver, Sender, Short};
+use causeway_channel::{Broken, Head, Receiver, Sender, Short};
 
 use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
 use crate::limits::MEDIUM_BYTES_MAX;

@@ -5,8 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use causeway_channel::UNUSED;
 use causeway_memory::View;
-use causeway_ring::channel::UNUSED;
 
 use crate::limits::PARTNERS_MAX;
 use crate::split::PeerId;

@@ -1,5 +1,5 @@
 //! The rings between the two halves: how requests and events lie in the entries of a
-//! [channel](causeway_ring::channel) whose first side is the library half, and whose second the
+//! [channel](causeway_channel) whose first side is the library half, and whose second the
 //! backend half. It serves a process and a guest's device alike.
 //!
 //! # Requests
@@ -39,7 +39,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use causeway_ring::channel::Layout;
+use causeway_channel::Layout;
 
 pub use events::{read_event, short_event, write_event};
 pub use holds::Holds;

@@ -1,6 +1,6 @@
 //! Requests: written by the library half, read by the backend half.
 
-use causeway_ring::channel::{Broken, Head, Sender};
+use causeway_channel::{Broken, Head, Sender};
 
 use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
 use crate::limits::MEDIUM_BYTES_MAX;

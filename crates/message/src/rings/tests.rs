@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use causeway_channel::{Head, Receiver, Sender, Side, format, open};
 use causeway_memory::{Mapping, View, create};
-use causeway_ring::channel::{Head, Receiver, Sender, Side, format, open};
 use proptest::prelude::*;
 use std::os::fd::AsFd as _;
 

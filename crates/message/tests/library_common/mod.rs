@@ -7,12 +7,12 @@ pub mod model;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
+use causeway_channel::{Layout, Side, format, open};
 use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{
     Buffer, Channel, Channels, Completion, Library, Options, Partner, RequestId, Step,
 };
 use causeway_message::split::{Address, NicId, PeerId};
-use causeway_ring::channel::{Layout, Side, format, open};
 
 /// The application's memory: in segments of `cut` bytes, and seen again when the request gave it
 /// back.

@@ -1,9 +1,9 @@
 //! A model of lists of what two endpoints do: everything that was sent arrives when both run.
 
+use causeway_channel::Layout;
 use causeway_message::library::{Options, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
 use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
 
 use super::{A, B, Back, End, Pair, content, cut, cut_room, given, options};
 

@@ -239,7 +239,7 @@ impl Operations {
     #[inline]
     pub fn words(&self, at: u32) -> (u64, u64) {
         let Some(head) = self.head(at) else { return (0, 0) };
-        // By words, as it was written (`ring::channel::Short`).
+        // By words, as it was written (`channel::Short`).
         let words = head.as_ptr().cast::<u64>();
         // SAFETY: the request that had it has ended; a head is two words, of no alignment.
         let [first, second] = unsafe { [words.read_unaligned(), words.add(1).read_unaligned()] };

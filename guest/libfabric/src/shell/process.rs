@@ -73,5 +73,5 @@ extern "C" fn child() {
     });
     DOMAINS.lock().give();
     // Whether its parent did counts for what it opens itself.
-    causeway_ring::channel::allow_fences();
+    causeway_channel::allow_fences();
 }

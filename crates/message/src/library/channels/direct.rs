@@ -14,13 +14,13 @@
 //! # When the sender's bytes may change
 //! Not before it is told that they were taken; it may give the message up before (it took too
 //! long, or the endpoint is closed), and counts that in the channel first
-//! ([`Sender::withdraw`](causeway_ring::channel::Sender::withdraw)). The receiver looks at the
+//! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver looks at the
 //! count after it has read: it knows of nothing but bytes that were read before.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use causeway_ring::channel::{Event, Head, Receiver};
+use causeway_channel::{Event, Head, Receiver};
 
 use super::event;
 use crate::library::{Arrival, Buffer, pieces};

@@ -2,7 +2,7 @@
 //! nothing else to do, writes it from the other. So one copy is made by two processors.
 //!
 //! A receiver that begins to read says where the message goes ([`event::help`]). A sender that is
-//! called in at that time takes parts of it ([`causeway_ring::channel::shared`]); one that is not
+//! called in at that time takes parts of it ([`causeway_channel::shared`]); one that is not
 //! costs nothing, since the receiver takes them all. Each side takes less and less at a time, so that
 //! neither waits long for the other's last.
 //!
@@ -23,8 +23,8 @@
 
 use std::collections::VecDeque;
 
-use causeway_ring::channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
-use causeway_ring::channel::{Broken, Event, Receiver};
+use causeway_channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
+use causeway_channel::{Broken, Event, Receiver};
 
 use super::direct::{Direct, Places, Reading};
 use super::{Bell, Channels, Current, Link, event};

@@ -9,7 +9,7 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use causeway_ring::channel::{
+use causeway_channel::{
     Broken, Event, Head, Receiver, Sender, Short, WARM_BYTES, Writing, far_fence,
 };
 

@@ -10,7 +10,7 @@
 //! time with 23 to 31 GB/s instead of 10 to 12. (Two processors, one process on each, MPI; Open MPI's
 //! own shared memory with one copy has 21 to 40.)
 
-use causeway_ring::channel::Head;
+use causeway_channel::Head;
 
 use super::direct::{Reading, Stepped, Told};
 use super::race::Timed;

@@ -1,6 +1,6 @@
 //! Channels as a [`Transport`].
 
-use causeway_ring::channel::{Head, Short};
+use causeway_channel::{Head, Short};
 
 use super::direct::Told;
 use super::read::Load;

@@ -23,7 +23,7 @@ mod way;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
+use causeway_channel::{self as channel, Broken, Head, Receiver, Sender, Writing};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};

@@ -1,6 +1,6 @@
 //! Rings as a [`Transport`].
 
-use causeway_ring::channel::Short;
+use causeway_channel::Short;
 
 use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner, outer};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};

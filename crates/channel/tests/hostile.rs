@@ -1,9 +1,8 @@
 //! A peer that writes what it likes into the memory that it shares with us.
 
-#[path = "common/channel.rs"]
 mod common;
 
-use causeway_ring::channel::{Broken, Head, Layout};
+use causeway_channel::{Broken, Head, Layout};
 use common::pair;
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@
 //! and then looks at the word for the last time. A full fence lies between the two steps of each,
 //! so whichever comes second sees the first. Events are shown by the last word of their slot, room
 //! by the word with what was given back; the steps are the same. They are written over [`Words`]
-//! so that the checker in `tests/loom_channel.rs` runs the code that runs in production.
+//! so that the checker in `tests/loom_handshake.rs` runs the code that runs in production.
 //!
 //! A fence for each event costs more than the event, and nobody sleeps most of the time. So a side
 //! may leave its fence out and say so beforehand ([`spare`]): who is about to sleep then makes a

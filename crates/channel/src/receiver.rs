@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::area::Area;
-use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
-use super::sender::{AT_BEGIN, Head, WARM_BYTES, lap_id, units_of};
-use super::shared::Cell;
-use super::short::Short;
-use super::{Broken, INLINE_BYTES, handshake};
+use crate::area::Area;
+use crate::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
+use crate::sender::{AT_BEGIN, Head, WARM_BYTES, lap_id, units_of};
+use crate::shared::Cell;
+use crate::short::Short;
+use crate::{Broken, INLINE_BYTES, handshake};
 
 /// How many units of data are given back at a time: half of what a sender fills again and again.
 const KEPT_UNITS: u32 = (WARM_BYTES / 2 / UNIT) as u32;
@@ -45,7 +45,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(area: Area, layout: Layout, places: Places) -> Self {
+    pub(crate) fn new(area: Area, layout: Layout, places: Places) -> Self {
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {
             area,
@@ -217,7 +217,7 @@ impl Receiver {
     }
 
     /// As the first half of [`Self::ask`], of any number of channels, whose senders may spare
-    /// their fences: asks. True: one of those does, and a [`far_fence`](super::far_fence) is needed
+    /// their fences: asks. True: one of those does, and a [`far_fence`](crate::far_fence) is needed
     /// before the other half, which is [`Self::ready`].
     pub fn wish(&mut self) -> bool {
         handshake::wish(&self.area, self.places.receiver_sleeps(), self.places.sender_spares())

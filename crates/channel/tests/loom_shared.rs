@@ -1,13 +1,13 @@
 //! Every order in which receiver and sender of a message can take its parts, and every value that a
 //! weakly ordered machine could load. The steps are the channel's own
-//! (`causeway_ring::channel::shared`).
+//! (`causeway_channel::shared`).
 //!
 //! Tried by hand: where the sender takes its parts first and says afterwards that it copies, a
 //! receiver gives memory up that is written to; with a relaxed exchange it sees its part missing.
 
 use std::sync::atomic::Ordering;
 
-use causeway_ring::channel::shared::{Cell, End, Giving, Most, Next, Taking, Turn};
+use causeway_channel::shared::{Cell, End, Giving, Most, Next, Taking, Turn};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;

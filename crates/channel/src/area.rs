@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use causeway_memory::{View, copy_shared};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::handshake::Words;
-use super::shared::Cell;
+use crate::handshake::Words;
+use crate::shared::Cell;
 
 /// From here on bytes are copied by `rep movsb`: one side is private and near, and slower before.
 const STRING_FROM: usize = 4096;
 
 /// The memory of one channel.
 #[derive(Debug, Clone)]
-pub(super) struct Area {
+pub(crate) struct Area {
     view: View,
     /// The last offset at which a whole word lies, and a whole line.
     last: usize,
@@ -31,7 +31,7 @@ pub(super) struct Area {
 
 impl Area {
     /// The first `len` bytes of `view`; `None` if it is shorter or does not begin on a cache line.
-    pub(super) fn new(view: View, len: usize) -> Option<Self> {
+    pub(crate) fn new(view: View, len: usize) -> Option<Self> {
         let (last, last_line) = (len.checked_sub(8)?, len.checked_sub(64)?);
         let aligned = (view.as_ptr() as usize).is_multiple_of(64);
         (view.len() >= len && aligned).then_some(Self { view, last, last_line, len })
@@ -48,7 +48,7 @@ impl Area {
 
     /// The cache line at `at`: checked once, for all its words.
     #[inline]
-    pub(super) fn line(&self, at: usize) -> Line<'_> {
+    pub(crate) fn line(&self, at: usize) -> Line<'_> {
         let at = if at <= self.last_line { at & !63 } else { 0 };
         // SAFETY: at + 64 <= len <= the view's length, and view and offset are aligned to 64, so the
         // eight words are mapped while `self.view` lives. All access is by atomics or by copies.
@@ -57,30 +57,30 @@ impl Area {
 
     /// Asks for the line at `at`, to be written.
     #[inline]
-    pub(super) fn prefetch_write(&self, at: usize) {
+    pub(crate) fn prefetch_write(&self, at: usize) {
         self.view.prefetch_write(at);
     }
 
     /// Loads a word.
     #[inline]
-    pub(super) fn get(&self, at: usize, order: Ordering) -> u64 {
+    pub(crate) fn get(&self, at: usize, order: Ordering) -> u64 {
         u64::from_le(self.word(at).load(order))
     }
 
     /// Stores a word.
     #[inline]
-    pub(super) fn put(&self, at: usize, value: u64, order: Ordering) {
+    pub(crate) fn put(&self, at: usize, value: u64, order: Ordering) {
         self.word(at).store(value.to_le(), order);
     }
 
     /// The word at `at`, for two sides to exchange.
-    pub(super) fn cell(&self, at: usize) -> impl Cell + '_ {
+    pub(crate) fn cell(&self, at: usize) -> impl Cell + '_ {
         Exchanged(self.word(at))
     }
 
     /// Copies bytes in; none if they would not fit.
     #[inline]
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         if at.checked_add(bytes.len()).is_some_and(|end| end <= self.len) {
             // SAFETY: the bytes lie in the view, by the check; `bytes` is private.
             unsafe {
@@ -91,7 +91,7 @@ impl Area {
 
     /// Copies bytes out; none if they would not lie within.
     #[inline]
-    pub(super) fn read(&self, at: usize, into: &mut [u8]) {
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         if at.checked_add(into.len()).is_some_and(|end| end <= self.len) {
             // SAFETY: the bytes lie in the view, by the check; `into` is private.
             unsafe {
@@ -105,26 +105,26 @@ impl Area {
     }
 
     /// Whether a page of it was lost.
-    pub(super) fn poisoned(&self) -> bool {
+    pub(crate) fn poisoned(&self) -> bool {
         self.view.poisoned()
     }
 }
 
 /// A cache line: eight words.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a>(&'a [AtomicU64; 8]);
+pub(crate) struct Line<'a>(&'a [AtomicU64; 8]);
 
 impl Line<'_> {
     /// Loads a word, by its number.
     #[inline]
-    pub(super) fn get<const WORD: usize>(&self, order: Ordering) -> u64 {
+    pub(crate) fn get<const WORD: usize>(&self, order: Ordering) -> u64 {
         let Line(words) = self;
         words.get(WORD).map_or(0, |word| u64::from_le(word.load(order)))
     }
 
     /// Stores a word, by its number.
     #[inline]
-    pub(super) fn put<const WORD: usize>(&self, value: u64, order: Ordering) {
+    pub(crate) fn put<const WORD: usize>(&self, value: u64, order: Ordering) {
         let Line(words) = self;
         if let Some(word) = words.get(WORD) {
             word.store(value.to_le(), order);
@@ -181,7 +181,7 @@ pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Lets other processes make fences in this one; see [`super::Sender::spare`].
+/// Lets other processes make fences in this one; see [`crate::Sender::spare`].
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

@@ -1,12 +1,11 @@
 //! Where data lies: the beginning of the ring again and again while both sides keep up.
 
-#[path = "common/channel.rs"]
 mod common;
 
 use std::collections::VecDeque;
 
+use causeway_channel::{Head, INLINE_BYTES, Layout, Receiver, WARM_BYTES};
 use causeway_memory::View;
-use causeway_ring::channel::{Head, INLINE_BYTES, Layout, Receiver, WARM_BYTES};
 use common::pair;
 use proptest::prelude::*;
 

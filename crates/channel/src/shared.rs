@@ -29,7 +29,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Broken, Side};
+use crate::{Broken, Side};
 
 /// Bits of a count of parts.
 const COUNT_BITS: u32 = 21;

@@ -1,12 +1,12 @@
 //! Every order in which the two sides of a channel can meet, and every value that a weakly ordered
-//! machine could load. The steps are the channel's own (`causeway_ring::channel::handshake`).
+//! machine could load. The steps are the channel's own (`causeway_channel::handshake`).
 //!
 //! Tried by hand: without `full_fence` both sides sleep; with a relaxed store in `show` an event is
 //! seen without its content.
 
 use std::sync::atomic::Ordering;
 
-use causeway_ring::channel::handshake::{Words, ask, awake, look, must_wake, show, take_wish};
+use causeway_channel::handshake::{Words, ask, awake, look, must_wake, show, take_wish};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;

@@ -1,11 +1,8 @@
 //! Channels between two honest sides.
 
-#[path = "common/channel.rs"]
 mod common;
 
-use causeway_ring::channel::{
-    ChannelError, Head, Layout, Side, allow_fences, far_fence, format, open,
-};
+use causeway_channel::{ChannelError, Head, Layout, Side, allow_fences, far_fence, format, open};
 use common::{memory, pair};
 
 /// Bytes that differ from message to message and place to place.

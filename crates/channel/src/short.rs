@@ -3,7 +3,7 @@
 //! They cross by words, in registers: bytes that were just written by pieces and are read at once
 //! by a wider piece, as a copy of variable length does, wait until the pieces are in the cache.
 
-use super::INLINE_BYTES;
+use crate::INLINE_BYTES;
 
 /// The bytes of such an event as words, in the order of memory, and what it is about.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Short {
 }
 
 impl Short {
-    pub(super) fn new(word: u64, len: usize, bytes: [u64; INLINE_BYTES / 8]) -> Self {
+    pub(crate) fn new(word: u64, len: usize, bytes: [u64; INLINE_BYTES / 8]) -> Self {
         Self { word, len, bytes }
     }
 
@@ -63,7 +63,7 @@ impl Short {
     }
 
     #[inline]
-    pub(super) fn words(&self) -> [u64; INLINE_BYTES / 8] {
+    pub(crate) fn words(&self) -> [u64; INLINE_BYTES / 8] {
         self.bytes
     }
 

@@ -2,9 +2,9 @@
 
 use causeway_memory::View;
 
-use super::area::Area;
-use super::{Receiver, Sender};
-use crate::limits::{CHANNEL_DATA_MAX, CHANNEL_DATA_MIN, CHANNEL_SLOTS_MAX, CHANNEL_SLOTS_MIN};
+use crate::area::Area;
+use crate::limits::{DATA_BYTES_MAX, DATA_BYTES_MIN, SLOTS_MAX, SLOTS_MIN};
+use crate::{Receiver, Sender};
 
 const MAGIC: [u8; 4] = *b"CWCH";
 const VERSION: u16 = 3;
@@ -15,11 +15,11 @@ const SLOTS: usize = 4096;
 pub const UNUSED: std::ops::Range<usize> = 2560..SLOTS;
 
 /// A slot, in bytes.
-pub(super) const SLOT_BYTES: usize = 64;
+pub(crate) const SLOT_BYTES: usize = 64;
 /// Where the inline bytes lie in a slot.
-pub(super) const INLINE_AT: usize = 16;
+pub(crate) const INLINE_AT: usize = 16;
 /// In what units data is counted, in bytes.
-pub(super) const UNIT: usize = 64;
+pub(crate) const UNIT: usize = 64;
 
 /// Why memory is not a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum ChannelError {
     /// Numbers outside of what is allowed.
     #[error(
         "a channel of {slots} slots and {data} bytes: both must be powers of two, slots \
-         {CHANNEL_SLOTS_MIN} to {CHANNEL_SLOTS_MAX}, bytes {CHANNEL_DATA_MIN} to {CHANNEL_DATA_MAX}"
+         {SLOTS_MIN} to {SLOTS_MAX}, bytes {DATA_BYTES_MIN} to {DATA_BYTES_MAX}"
     )]
     Layout {
         /// Slots per direction.
@@ -74,8 +74,8 @@ impl Layout {
     /// # Errors
     /// Too few, too many, or not powers of two.
     pub fn new(slots: u32, data: u32) -> Result<Self, ChannelError> {
-        let slots_fit = (CHANNEL_SLOTS_MIN..=CHANNEL_SLOTS_MAX).contains(&slots);
-        let data_fit = (CHANNEL_DATA_MIN..=CHANNEL_DATA_MAX).contains(&data);
+        let slots_fit = (SLOTS_MIN..=SLOTS_MAX).contains(&slots);
+        let data_fit = (DATA_BYTES_MIN..=DATA_BYTES_MAX).contains(&data);
         if slots_fit && data_fit && slots.is_power_of_two() && data.is_power_of_two() {
             Ok(Self { slots, data })
         } else {
@@ -109,12 +109,12 @@ impl Layout {
         (self.slots as usize).saturating_mul(SLOT_BYTES)
     }
 
-    pub(super) fn data_bytes(self) -> usize {
+    pub(crate) fn data_bytes(self) -> usize {
         self.data as usize
     }
 
     /// Where the direction begins: its control, slots and data.
-    pub(super) fn direction(self, of: Side) -> Places {
+    pub(crate) fn direction(self, of: Side) -> Places {
         let [first, second] = CONTROLS;
         let data = SLOTS.saturating_add(self.slot_bytes().saturating_mul(2));
         match of {
@@ -142,38 +142,38 @@ impl Layout {
 
 /// Offsets of one direction, in bytes from the channel's first.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
+pub(crate) struct Places {
     pub control: usize,
     pub slots: usize,
     pub data: usize,
 }
 
 impl Places {
-    pub(super) fn given_back(self) -> usize {
+    pub(crate) fn given_back(self) -> usize {
         self.control
     }
 
-    pub(super) fn receiver_sleeps(self) -> usize {
+    pub(crate) fn receiver_sleeps(self) -> usize {
         self.control.saturating_add(128)
     }
 
-    pub(super) fn shared(self) -> usize {
+    pub(crate) fn shared(self) -> usize {
         self.control.saturating_add(192)
     }
 
-    pub(super) fn sender_waits(self) -> usize {
+    pub(crate) fn sender_waits(self) -> usize {
         self.control.saturating_add(256)
     }
 
-    pub(super) fn sender_withdrew(self) -> usize {
+    pub(crate) fn sender_withdrew(self) -> usize {
         self.control.saturating_add(320)
     }
 
-    pub(super) fn sender_closed(self) -> usize {
+    pub(crate) fn sender_closed(self) -> usize {
         self.control.saturating_add(384)
     }
 
-    pub(super) fn sender_spares(self) -> usize {
+    pub(crate) fn sender_spares(self) -> usize {
         self.control.saturating_add(448)
     }
 }

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use super::area::Area;
-use super::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, Side, UNIT};
-use super::shared::Cell;
-use super::short::Short;
-use super::{Broken, INLINE_BYTES, handshake};
+use crate::area::Area;
+use crate::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, Side, UNIT};
+use crate::shared::Cell;
+use crate::short::Short;
+use crate::{Broken, INLINE_BYTES, handshake};
 
 /// How much of the data ring is used where the receiver keeps up: what stays in a first cache.
 pub const WARM_BYTES: usize = 8192;
 const WARM_UNITS: u32 = (WARM_BYTES / UNIT) as u32;
 /// With the kind: the data lies at the beginning of the ring.
-pub(super) const AT_BEGIN: u16 = 1 << 8;
+pub(crate) const AT_BEGIN: u16 = 1 << 8;
 
 /// How many slots ahead of the next one a line is asked for.
 const AHEAD: u32 = 4;
@@ -53,7 +53,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(area: Area, layout: Layout, side: Side) -> Self {
+    pub(crate) fn new(area: Area, layout: Layout, side: Side) -> Self {
         let places = layout.direction(side);
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {
@@ -231,8 +231,8 @@ impl Sender {
     }
 
     /// From now on [`Self::must_wake`] makes no fence: a receiver that is about to sleep makes
-    /// one here. Only where [`allow_fences`](super::allow_fences) was true, and the receiver asks
-    /// by [`Receiver::wish`](super::Receiver::wish).
+    /// one here. Only where [`allow_fences`](crate::allow_fences) was true, and the receiver asks
+    /// by [`Receiver::wish`](crate::Receiver::wish).
     pub fn spare(&mut self) {
         handshake::spare(&self.area, self.places.sender_spares());
         self.spares = true;
@@ -269,7 +269,7 @@ impl Sender {
 
     /// Something that events pointed to, outside of the channel, is not what it was from now on:
     /// whoever looked at it and then finds the same count as before
-    /// ([`Receiver::withdrawn`](super::Receiver::withdrawn)) saw it as it was.
+    /// ([`Receiver::withdrawn`](crate::Receiver::withdrawn)) saw it as it was.
     pub fn withdraw(&mut self) {
         self.withdrawn = self.withdrawn.wrapping_add(1);
         self.area.put(self.places.sender_withdrew(), self.withdrawn, Ordering::Release);
@@ -377,13 +377,13 @@ impl Writing<'_> {
 
 /// How many units bytes take in the data ring.
 #[inline]
-pub(super) fn units_of(len: usize) -> u32 {
+pub(crate) fn units_of(len: usize) -> u32 {
     if len <= INLINE_BYTES { 0 } else { u32::try_from(len.div_ceil(UNIT)).unwrap_or(u32::MAX) }
 }
 
 /// The id of the slot with that number, counted from the first: its lap, never 0.
 #[inline]
-pub(super) fn lap_id(number: u32, slots: u32) -> u16 {
+pub(crate) fn lap_id(number: u32, slots: u32) -> u16 {
     let lap = number.checked_shr(slots.trailing_zeros()).unwrap_or(0);
     // 15 bits, so that laps go on alike when the count wraps.
     (lap as u16 & 0x7fff) | 0x8000

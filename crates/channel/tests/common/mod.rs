@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use causeway_channel::{Layout, Receiver, Sender, Side, format, open};
 use causeway_memory::{Mapping, View, create};
-use causeway_ring::channel::{Layout, Receiver, Sender, Side, format, open};
 
 /// One side.
 pub type End = (Sender, Receiver);

@@ -45,9 +45,21 @@
 //! fault handler: at no cost per access, since nothing is asked before the touch.
 //! [`Receiver::poisoned`] tells afterwards.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod area;
 pub mod handshake;
 mod layout;
+pub mod limits;
 mod receiver;
 mod sender;
 pub mod shared;
