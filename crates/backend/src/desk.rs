@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::mx_rings::{self, Holds};
 use causeway_channel::{Receiver, Sender, Side, format, open};
 use causeway_memory::gather::Body;
 use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
 use causeway_message::backend::RegionFault;
-use causeway_message::rings::{self, Holds};
 use causeway_message::split::{Event, RegionId};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
@@ -69,7 +69,7 @@ impl<W> Desk<W> {
     /// # Errors
     /// The host has no room.
     pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
-        let layout = rings::layout();
+        let layout = mx_rings::layout();
         let len = layout.bytes();
         let file = create("causeway-rings", len as u64)?;
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
@@ -106,7 +106,7 @@ impl<W> Desk<W> {
             return false;
         }
         self.touched = true;
-        match rings::write_event(&mut self.sender, event) {
+        match mx_rings::write_event(&mut self.sender, event) {
             Ok(true) => true,
             Ok(false) => {
                 let Event::Message { data, .. } = event else {

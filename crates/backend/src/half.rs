@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use causeway_channel::mx_rings;
 use causeway_memory::OwnMemory;
 use causeway_message::backend::{Board, Config, Dropped, Taken};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
-use causeway_message::rings;
 use causeway_message::split::{PeerId, RegionId, Request};
 
 use crate::desk::{Desk, NoRegion};
@@ -170,7 +170,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
             desk.broken = Some(format!("a request of {} bytes", event.len));
             return None;
         }
-        let request = match rings::read_request(&event.head, bytes) {
+        let request = match mx_rings::read_request(&event.head, bytes) {
             Ok(request) => request,
             Err(wrong) => {
                 desk.broken = Some(format!("its requests: {wrong}"));
@@ -260,10 +260,10 @@ mod tests {
     use std::os::fd::{AsFd as _, OwnedFd};
     use std::sync::{Arc, Mutex};
 
+    use causeway_channel::mx_rings::{read_event, write_request};
     use causeway_channel::{Receiver, Sender, Side, open};
     use causeway_memory::gather::Frame;
     use causeway_memory::{Mapping, View};
-    use causeway_message::rings::{read_event, write_request};
     use causeway_message::split::{Address, Event, NicId, Token};
     use causeway_message::status::Status;
 

@@ -60,6 +60,7 @@ mod area;
 pub mod handshake;
 mod layout;
 pub mod limits;
+pub mod mx_rings;
 mod receiver;
 mod sender;
 pub mod shared;

@@ -2,31 +2,17 @@
 
 use causeway_channel::shared::Most;
 
-/// Messages up to this length are *tiny*: they cross in the event itself, in bytes.
-pub const TINY_BYTES_MAX: usize = 32;
-/// Up to this length *small*: one packet, in bytes.
-pub const SMALL_BYTES_MAX: usize = 128;
-/// Up to this length *medium*: several packets; above, *large*: pulled by the receiver. In bytes.
-pub const MEDIUM_BYTES_MAX: usize = 32_768;
-/// Endpoints of one board: 0 to 254; 255 is raw.
-pub const ENDPOINTS_MAX: usize = 255;
-/// Segments of one message (`MX_MAX_SEGMENTS`).
-pub const SEGMENTS_MAX: usize = 256;
+pub use causeway_wire::mx::limits::*;
 
 // The backend half.
 
 /// Boards that one board knows.
 pub const HOSTS_MAX: usize = 1024;
-/// Partners of one endpoint that are there or not yet forgotten. Of one board there are at most
-/// 255, so that one board alone cannot take all.
-pub const PARTNERS_MAX: usize = 2048;
 /// Partners that are gone, of which one endpoint still knows how far their numbers were used.
 pub const PAST_PARTNERS_MAX: usize = 1024;
 /// Connects of one endpoint at a time.
 pub const CONNECTS_MAX: usize = 256;
-/// Messages of one endpoint that were requested to be sent and have not ended.
-pub const SENDS_MAX: usize = 16_384;
-/// Bytes of such messages that are not pulled.
+/// Bytes of the sends of one endpoint that have not ended and are not pulled.
 pub const SEND_BYTES_MAX: usize = 16 << 20;
 /// Messages to one partner that it was not heard to have: as many as it keeps early ones.
 pub const IN_FLIGHT_MAX: usize = 255;
@@ -71,8 +57,6 @@ pub const PULLED_AGAIN_NS: u64 = 4_000_000;
 pub const OUTBOX_MAX: usize = 1024;
 /// Messages that are looked through for one that is given up, in the time of any other request.
 pub const LOOKED_THROUGH_AT_ONCE: usize = 64;
-/// Regions of one endpoint.
-pub const REGIONS_MAX: usize = 256;
 
 /// Packets in flight to one partner: at first, at least after loss, and at most.
 pub const WINDOW_PACKETS: (usize, usize, usize) = (32, 8, 512);
@@ -131,9 +115,6 @@ pub const UNEXPECTED_OF_ONE_MIN: usize = 16;
 pub const UNEXPECTED_BYTES_OF_ONE_MIN: usize = 64 << 10;
 /// As many as any endpoint may ask for; numbers of messages have 32 bits.
 pub const UNEXPECTED_ASKED_MAX: usize = 1 << 22;
-/// Sends that ended early and are not confirmed yet (Open-MX's `ZOMBIE_SEND`): so many of those that
-/// were requested, and as many of those that nobody is told of.
-pub const EARLY_SENDS_MAX: usize = 512;
 /// Sends to one partner that are handed over before what it pulls has its turn.
 pub const SENDS_PER_TURN: u32 = 16;
 /// What is fed in such a turn, in bytes.
@@ -194,8 +175,8 @@ pub const ASIDE_ALL_MAX: usize = 1 << 16;
 /// See [`ASIDE_ALL_MAX`].
 pub const ASIDE_ALL_BYTES_MAX: usize = 64 << 20;
 
-/// Events that are taken from the rings when the backend half is gone: as many as they hold.
-pub const EVENTS_AFTER_END_MAX: usize = 256;
+/// Events that are taken from the rings after the NIC side is gone: as many as a ring holds.
+pub const EVENTS_AFTER_END_MAX: usize = causeway_channel::mx_rings::ENTRIES;
 
 // Discovery.
 

@@ -59,7 +59,7 @@ fn of_a_partner_that_is_gone_each_is_told_and_then_there_are_none() {
     }
     script.pass(2 * GIVE_UP_NS);
     let told = script.told();
-    let lost = (Token::UNTOLD, Status::EndpointUnreachable);
+    let lost = (Token::UNREPORTED, Status::EndpointUnreachable);
     assert_eq!(ended(&told), [lost; 3]);
     assert!(matches!(told.last(), Some(Told::Event(Event::PeerGone { .. }))), "after them");
     assert_eq!(script.board.untold(OURS), 0);
@@ -144,7 +144,7 @@ fn through(weather: Weather, seed: u64) -> Vec<u64> {
     let told = ended(&world.events(0));
     assert!(
         told.iter()
-            .all(|(token, status)| { *token != Token::UNTOLD && *status == Status::Success })
+            .all(|(token, status)| { *token != Token::UNREPORTED && *status == Status::Success })
     );
     assert_eq!(came, (0..COUNT).collect::<Vec<_>>(), "seed {seed}");
     came

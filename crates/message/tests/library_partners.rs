@@ -111,7 +111,7 @@ fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
     let mut lone = Lone::new();
     let id = lone.send(10);
     let say = |lone: &mut Lone, status| {
-        lone.say(Arrival::Sent { token: Token::UNTOLD, status, taken: 0 });
+        lone.say(Arrival::Sent { token: Token::UNREPORTED, status, taken: 0 });
         lone.library.has_failed()
     };
     assert!(!say(&mut lone, Status::Success));

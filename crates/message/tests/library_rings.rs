@@ -5,12 +5,12 @@ mod library_common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
 use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_message::library::{
     Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
 };
 use causeway_message::limits::PULL_AHEAD_BYTES;
-use causeway_message::rings::{Holds, layout, read_request, write_event};
 use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
 };

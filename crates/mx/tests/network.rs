@@ -6,10 +6,10 @@ mod common;
 use std::os::fd::OwnedFd;
 
 use causeway_channel::Head;
+use causeway_channel::mx_rings::Holds;
 use causeway_fabric::control::Command;
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_memory::create;
-use causeway_message::rings::Holds;
 use causeway_message::split::{Event, RegionId, Request, Token, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Name, Tell};

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use causeway_attach::doorbell::Doorbell;
+use causeway_channel::mx_rings::Holds;
 use causeway_channel::{Receiver, Sender, Side, allow_fences, open};
 use causeway_memory::{Mapping, View};
 use causeway_message::library::{
     Arrival, Bell, Channel, Channels, Direct, Refused, Rings, Transport,
 };
 use causeway_message::limits::PEER_NUMBERS_MAX;
-use causeway_message::rings::Holds;
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Tell};

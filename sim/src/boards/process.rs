@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use causeway_attach::local::Local;
+use causeway_channel::mx_rings::{layout, read_event, write_request};
 use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_memory::{Handed, Mapping, View, create};
 use causeway_message::limits::MEDIUM_BYTES_MAX;
-use causeway_message::rings::{layout, read_event, write_request};
 use causeway_message::split::{
     Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Token, Window,
 };

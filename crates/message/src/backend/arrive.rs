@@ -1,5 +1,6 @@
 //! Messages that come: their order, what is parked, and acknowledging.
 
+use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{Ack, Eager, Ends, FragmentPlace, Notify, Packet, Rendezvous, nack};
 
 use super::board::Dropped;
@@ -8,7 +9,6 @@ use super::env::{Env, add, count};
 use super::number::Number;
 use super::partner::{Incoming, Offered};
 use crate::limits::{ACK_DELAY_NS, EARLY_MAX, STRANGE_PACKETS_MAX, UNACKED_MAX};
-use crate::split::{Event, PeerId};
 
 /// Numbers that are so far ahead were behind.
 pub(super) const HALF: usize = 8192;

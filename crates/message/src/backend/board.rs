@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_wire::mx::{NicId, PeerId, RegionId, Request, Status};
 use causeway_wire::mxoe::{
     self, Ends, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
 };
@@ -17,8 +18,6 @@ use super::refuse::refuse;
 use super::time::{Alarms, Owner};
 use super::{Outside, Taken};
 use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
-use crate::split::{NicId, PeerId, RegionId, Request};
-use crate::status::Status;
 
 /// How a board is.
 #[derive(Debug, Clone, PartialEq, Eq)]

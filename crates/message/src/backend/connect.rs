@@ -4,6 +4,7 @@
 //! expects a number that it cannot, began anew: what was under way with it ends, and both numbers
 //! are of a new generation, so that packets of before are told from those of after.
 
+use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
 use super::Taken;
@@ -15,8 +16,6 @@ use super::number::Number;
 use super::partner::{Doubt, Life};
 use super::time::{Owner, RoundTrip};
 use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
-use crate::split::{Address, Event, PeerId, Token};
-use crate::status::Status;
 
 /// A connect that has not ended.
 #[derive(Debug)]

@@ -4,14 +4,14 @@
 //! partner is asked. Until it answers nothing new is sent to it: numbers that it had already, because
 //! we forgot that we used them, would be acknowledged as if it had what has them now.
 
+use causeway_wire::mx::{PeerId, Status};
+
 use super::arrive::HALF;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
 use super::partner::{Doubt, Sending};
 use crate::limits::CONTRADICTIONS;
-use crate::split::PeerId;
-use crate::status::Status;
 
 /// What a partner says of our numbers, beside what we know of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

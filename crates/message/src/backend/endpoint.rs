@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use causeway_wire::mx::{Address, Event, NicId, PeerId, Status, Token};
+
 use super::connect::Connecting;
 use super::counters::{EndpointCounters, PeerCounters};
 use super::env::{Env, count};
@@ -11,8 +13,6 @@ use super::room::Parking;
 use super::time::{Alarm, Owner};
 use super::windows::Windows;
 use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
-use crate::split::{Address, Event, NicId, PeerId, Token};
-use crate::status::Status;
 
 /// Events that wait for the library. They carry no message: those wait with their partners.
 #[derive(Debug, Default)]
@@ -224,7 +224,7 @@ impl Endpoint {
                 env.pool.give(data);
                 self.sends.end(len);
                 let well = status == Status::Success;
-                let untold = message.token == Some(Token::UNTOLD);
+                let untold = message.token == Some(Token::UNREPORTED);
                 self.sends.untold = self.sends.untold.saturating_sub(untold.into());
                 if let Some(token) = message.token.filter(|_| !(untold && well)) {
                     let taken = u32::try_from(len).unwrap_or(u32::MAX);

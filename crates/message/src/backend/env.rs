@@ -1,5 +1,6 @@
 //! What every step of a board has at hand: the time, the outside, and what endpoints share.
 
+use causeway_wire::mx::RegionId;
 use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, WIDE_LEN, emit};
 
 use super::counters::BoardCounters;
@@ -7,7 +8,6 @@ use super::hosts::Hosts;
 use super::pool::Pool;
 use super::time::Alarms;
 use super::{Outside, RegionFault};
-use crate::split::RegionId;
 
 /// See above.
 pub(super) struct Env<'a> {

@@ -1,7 +1,7 @@
 //! The backend half: what lies between the library halves of a host and the network.
 //!
-//! A [`Board`] owns the endpoints of one MAC. Frames, [requests](crate::split::Request) and time
-//! come in; through [`Outside`], frames and [events](crate::split::Event) go out, and the bytes of
+//! A [`Board`] owns the endpoints of one MAC. Frames, [requests](causeway_wire::mx::Request) and time
+//! come in; through [`Outside`], frames and [events](causeway_wire::mx::Event) go out, and the bytes of
 //! regions are read and written. It connects, numbers, acknowledges, sends again, and pulls large
 //! messages, whether or not applications call in.
 //!
@@ -34,7 +34,7 @@ mod transmit;
 mod wide;
 mod windows;
 
-use crate::split::{Event, PeerId, RegionId};
+use causeway_wire::mx::{Event, PeerId, RegionId};
 
 pub use board::{Board, Config, Dropped, OpenError};
 pub use counters::{BoardCounters, EndpointCounters, PeerCounters};

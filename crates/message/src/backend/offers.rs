@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use causeway_wire::mx::{Handle, PeerId, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, PULL_FRAMES_MAX};
 
 use super::partner::Offered;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_MAX};
-use crate::split::{Handle, PeerId, Token, Window};
 
 /// Bits of a handle that say which slot.
 const SLOT_BITS: u32 = OFFERS_MAX.trailing_zeros();
@@ -305,7 +305,7 @@ mod tests {
     fn what_is_missing_of_a_block_is_asked_for() {
         let mut pull = Pull {
             token: Token(0),
-            into: Window { region: crate::split::RegionId(0), offset: 0, len: 0 },
+            into: Window { region: causeway_wire::mx::RegionId(0), offset: 0, len: 0 },
             magic: 0,
             frames: 19,
             first: 1,

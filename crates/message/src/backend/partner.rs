@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
+use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
+
 use super::breadth::Breadth;
 use super::counters::PeerCounters;
 use super::dispute::Dispute;
@@ -12,8 +14,6 @@ use super::wide::Wide;
 use crate::limits::{
     ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
 };
-use crate::split::{Handle, PeerId, Token, Window};
-use crate::status::Status;
 
 /// A message to be sent, until it is known to be there.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
 use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as Ask, PullNack, PullReply};
 
 use super::board::Dropped;
@@ -12,8 +13,6 @@ use super::offers::{Layout, Pull, State};
 use super::partner::{Content, Message, Offered, Partner};
 use super::refuse::status_of;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
-use crate::split::{Event, Handle, PeerId, Token, Window};
-use crate::status::Status;
 
 /// What all magics of an endpoint have in their lowest byte beside its number: by it, hardware
 /// that serves native MX finds the endpoint.

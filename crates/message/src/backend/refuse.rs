@@ -1,5 +1,6 @@
 //! Refusals: those that are sent, and what those that come mean.
 
+use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
 
 use super::board::Dropped;
@@ -7,8 +8,6 @@ use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::number::Number;
 use super::partner::Doubt;
-use crate::split::PeerId;
-use crate::status::Status;
 
 /// What a refusal means for who is refused; none if nobody knows.
 pub(super) fn status_of(reason: u8) -> Option<Status> {

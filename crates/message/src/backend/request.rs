@@ -1,13 +1,13 @@
 //! What the library half asks for.
 
+use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
+
 use super::Taken;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::offers::State;
 use super::partner::{Content, Message};
 use crate::limits::{EARLY_SENDS_MAX, MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
-use crate::split::{Event, PeerId, RegionId, Request, Token, Window};
-use crate::status::Status;
 
 /// Who waits for a message, and where it is.
 enum Found {
@@ -85,7 +85,7 @@ impl Endpoint {
         }
         self.sends.messages = self.sends.messages.saturating_add(1);
         self.sends.bytes = bytes;
-        let untold = usize::from(token == Token::UNTOLD);
+        let untold = usize::from(token == Token::UNREPORTED);
         self.sends.untold = self.sends.untold.saturating_add(untold);
         let content = Content::Eager { match_info, data: env.pool.with(data) };
         self.enqueue(env, peer, message(token, content));
@@ -105,7 +105,7 @@ impl Endpoint {
             && data.len() <= MEDIUM_BYTES_MAX
             && !self.outbox.is_full()
             && self.peers.get(peer).is_some_and(|partner| partner.told);
-        may && self.send_eager(env, peer, Token::UNTOLD, match_info, data) == Taken::Yes
+        may && self.send_eager(env, peer, Token::UNREPORTED, match_info, data) == Taken::Yes
     }
 
     /// Whether there may be one more of those.

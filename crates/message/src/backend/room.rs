@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use causeway_wire::mx::PeerId;
+
 use super::board::Dropped;
 use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::partner::{Incoming, Receiving};
 use crate::limits::{PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MIN, PARKED_BYTES_OF_PARTNER_MAX};
-use crate::split::PeerId;
 
 /// Bytes of messages that wait for their turn or for the library.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! The side of a large message that has it: pulls are answered from the window, until the receiver
 //! says that it has what it wants.
 
+use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};
 
 use super::board::Dropped;
@@ -8,8 +9,6 @@ use super::endpoint::Endpoint;
 use super::env::{Env, count};
 use super::offers::Layout;
 use super::windows::Open;
-use crate::split::PeerId;
-use crate::status::Status;
 
 impl Endpoint {
     /// A partner pulls.

@@ -1,5 +1,6 @@
 //! Sending messages: numbers, windows, acknowledgements that come, and sending again.
 
+use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{
     Eager, Ends, FRAGMENT_LEN, Fragment, FragmentPlace, Notify, PIPELINE, Packet, Rendezvous,
 };
@@ -12,8 +13,6 @@ use super::windows::Open;
 use crate::limits::{
     DUPLICATE_ACKS, IN_FLIGHT_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX, WINDOW_PACKETS,
 };
-use crate::split::PeerId;
-use crate::status::Status;
 
 /// Most messages that are sent again at one sign.
 const RECOVERY_STEP_MAX: usize = 64;

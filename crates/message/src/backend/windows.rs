@@ -1,7 +1,8 @@
 //! Windows: large messages that this endpoint offers, each to one partner.
 
+use causeway_wire::mx::{PeerId, Token, Window};
+
 use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
-use crate::split::{PeerId, Token, Window};
 
 /// One window.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +126,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::split::RegionId;
+    use causeway_wire::mx::RegionId;
 
     #[test]
     fn hostile_partners_have_a_window_twice_and_then_slowly() {

@@ -15,6 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use causeway_wire::mx::NicId;
 use causeway_wire::mxoe::{
     Announcement, Header, HostQuery, HostReply, PEER_UNKNOWN, Packet, emit, parse,
 };
@@ -23,7 +24,6 @@ use crate::limits::{
     ANNOUNCE_BURST, ANNOUNCE_GAP_NS, ANNOUNCE_NS, ANNOUNCE_RARELY_NS, ASK_NAME_NS,
     HOST_NAMELESS_MAX, HOST_NAMELESS_NS, HOST_STALE_NS, HOSTS_MAX, NAME_BYTES_MAX,
 };
-use crate::split::NicId;
 
 /// How a board is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

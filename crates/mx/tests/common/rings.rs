@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::mx_rings::{layout, read_event, write_request};
 use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
-use causeway_message::rings::{layout, read_event, write_request};
 use causeway_message::split::{Address, Event, NicId, PeerId, Request, Token};
 use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Tell};

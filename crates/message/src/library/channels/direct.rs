@@ -21,11 +21,11 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use causeway_channel::{Event, Head, Receiver};
+use causeway_wire::mx::{PeerId, Token};
 
 use super::event;
 use crate::library::{Arrival, Buffer, pieces};
 use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
-use crate::split::{PeerId, Token};
 
 /// Bytes of a process's memory, by their address there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -22,9 +22,9 @@
 //! helped, and finds nothing left to do, says that it put its part there.
 
 use causeway_channel::{Event, Head};
+use causeway_wire::mx::{PeerId, Token};
 
 use crate::library::Arrival;
-use crate::split::{PeerId, Token};
 
 pub(super) const MESSAGE: u8 = 1;
 pub(super) const OFFER: u8 = 2;

@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 
 use causeway_channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
 use causeway_channel::{Broken, Event, Receiver};
+use causeway_wire::mx::{PeerId, Status, Token};
 
 use super::direct::{Direct, Places, Reading};
 use super::{Bell, Channels, Current, Link, event};
@@ -33,8 +34,6 @@ use crate::limits::{
     HELP_ENDS_NS, HELP_LIVES_NS, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES,
     SHARED_PARTS_AT_ONCE,
 };
-use crate::split::{PeerId, Token};
-use crate::status::Status;
 
 /// A message that a partner sends, and may help with.
 #[derive(Debug, Default)]

@@ -15,13 +15,13 @@ use causeway_channel::{
 
 pub use direct::{Direct, Fetched, Never, Place};
 
+use causeway_wire::mx::{Address, PeerId, Status, Token};
+
 use super::{Arrival, Refused};
 use crate::limits::{
     CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, LINKS_GLANCED_AT_MAX,
     STREAM_MESSAGES_MIN,
 };
-use crate::split::{Address, PeerId, Token};
-use crate::status::Status;
 use direct::{Offered, Reading};
 use help::{Push, Share};
 use race::{Race, Timed};

@@ -1,21 +1,22 @@
-//! The rings between the two halves: how requests and events lie in the entries of a
-//! [channel](causeway_channel) whose first side is the library half, and whose second the
-//! backend half. It serves a process and a guest's device alike.
+//! Request and event rings of an MX endpoint: encoding of requests and events as entries of a
+//! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
+//! format is the same for a process and for a device of a guest.
 //!
 //! # Requests
 //!
 //! | kind | words | bytes |
 //! |---|---|---|
-//! | 1 connect | token, address, key | patience u64 in ns, all ones for endless |
+//! | 1 connect | token, address, key | time limit u64 in ns, all ones for none |
 //! | 2 disconnect | peer | |
 //! | 3 forget | peer | |
 //! | 4 eager | match information, token, peer | the message |
 //! | 5 offer | match information, token, peer and region | offset u64, length u32, 0 u32 |
 //! | 6 pull | handle and region, token, offset | length u32 |
 //! | 7 cancel | token | |
+//! | 8 watch | peer, 1 to start or 0 to stop | |
 //!
-//! A library half that cannot take messages of a partner says so in the words of [`Holds`]: its
-//! messages and offers wait in the backend half then, and all else goes on.
+//! A host side that cannot take messages of a peer sets the peer's bit in [`Holds`]: messages and
+//! offers of that peer wait in the NIC side, and all other traffic continues.
 //!
 //! # Events
 //!
@@ -29,9 +30,9 @@
 //! | 6 pulled | token, status | |
 //! | 7 peer gone | peer, status | |
 //!
-//! An address is a MAC in the lower 48 bits, the endpoint in the next 8. Where two things share a
-//! word, the second has the upper half. Words and bits that are not named are zero, all numbers
-//! little-endian. An entry that is not so is [`Wrong`], and its writer loses the ring.
+//! An address is a MAC in the lower 48 bits and the endpoint in the next 8. Where two values share
+//! a word, the second has the upper half. Other words and bits are zero; all numbers are
+//! little-endian. An entry that breaks these rules is [`Wrong`], and its writer loses the ring.
 
 mod events;
 mod holds;
@@ -39,41 +40,41 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use causeway_channel::Layout;
-
 pub use events::{read_event, short_event, write_event};
 pub use holds::Holds;
 pub use requests::{eager, read_request, write_request};
 
-use crate::limits::{EVENTS_AFTER_END_MAX, MEDIUM_BYTES_MAX};
-use crate::split::{Address, NicId};
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{Address, NicId};
+
+use crate::Layout;
 
 /// An entry that breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// There is no such entry.
+    /// The kind is unknown.
     #[error("entries of kind {0} are not known")]
     Kind(u8),
-    /// A field has a value that it cannot have.
+    /// The value of a field is invalid.
     #[error("field {0} has a value that it cannot have")]
     Field(&'static str),
-    /// It has more or fewer bytes than such an entry has.
+    /// The number of bytes does not fit the kind.
     #[error("an entry of kind {kind} with {len} bytes")]
     Length {
-        /// Of which kind.
+        /// Kind of the entry.
         kind: u8,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
     },
 }
 
+/// Entries of each ring of an endpoint.
+pub const ENTRIES: usize = 256;
 /// Entries and bytes of each ring of an endpoint: the longest eager message fits several times.
-const SIZES: (u32, u32) = (256, 256 << 10);
-// Or what the backend half said before it was gone is not all taken.
-const _: () = assert!(EVENTS_AFTER_END_MAX == SIZES.0 as usize);
+const SIZES: (u32, u32) = (ENTRIES as u32, 256 << 10);
 const _: () = assert!(SIZES.1 as usize >= 4 * MEDIUM_BYTES_MAX);
 
-/// How large the rings of an endpoint are.
+/// Returns the layout of the rings of an endpoint.
 pub fn layout() -> Layout {
     let (entries, bytes) = SIZES;
     Layout::new(entries, bytes).unwrap_or(Layout::DEFAULT)

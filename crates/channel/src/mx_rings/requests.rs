@@ -1,10 +1,10 @@
-//! Requests: written by the library half, read by the backend half.
+//! Requests: the host side writes them, the NIC side reads them.
 
-use causeway_channel::{Broken, Head, Sender};
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};
 
 use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
-use crate::limits::MEDIUM_BYTES_MAX;
-use crate::split::{Handle, PeerId, RegionId, Request, Token, Window};
+use crate::{Broken, Head, Sender};
 
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 2;
@@ -15,22 +15,22 @@ const PULL: u8 = 6;
 const CANCEL: u8 = 7;
 const WATCH: u8 = 8;
 
-/// The head of a message that is sent whole; its bytes go behind.
+/// Returns the head of an eager message. The bytes of the message follow it.
 #[inline]
 pub fn eager(peer: PeerId, token: Token, match_info: u64) -> Head {
     Head { kind: EAGER, words: [match_info, token.0, peer.0.into()] }
 }
 
-/// Writes a request, if there is room; says whether there was.
+/// Writes a request. Returns false if the ring has no room.
 ///
 /// # Errors
-/// The other half broke a rule of the ring.
+/// [`Broken`]: the NIC side broke a rule of the ring.
 pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, Broken> {
     let head = |kind, words| Head { kind, words };
     match *request {
         Request::Connect { token, to, key, timeout_ns } => {
-            let patience = timeout_ns.unwrap_or(u64::MAX).to_le_bytes();
-            ring.send(head(CONNECT, [token.0, pack(to), key.into()]), &patience)
+            let time_limit = timeout_ns.unwrap_or(u64::MAX).to_le_bytes();
+            ring.send(head(CONNECT, [token.0, pack(to), key.into()]), &time_limit)
         }
         Request::Disconnect { peer } => ring.send(head(DISCONNECT, [peer.0.into(), 0, 0]), &[]),
         Request::Forget { peer } => ring.send(head(FORGET, [peer.0.into(), 0, 0]), &[]),
@@ -61,10 +61,10 @@ fn peer(word: u64) -> Result<PeerId, Wrong> {
     narrow("peer", word).map(PeerId)
 }
 
-/// Reads a request, with its bytes, which were copied once.
+/// Decodes a request and its bytes, which the caller copied out of the ring.
 ///
 /// # Errors
-/// It breaks a rule.
+/// [`Wrong`]: the entry breaks a rule.
 pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wrong> {
     let [a, b, c] = head.words;
     let wrong = Wrong::Length { kind: head.kind, len: bytes.len() };
@@ -74,9 +74,9 @@ pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wro
     };
     Ok(match head.kind {
         CONNECT => {
-            let patience: [u8; 8] = bytes.try_into().map_err(|_| wrong)?;
-            let patience = u64::from_le_bytes(patience);
-            let timeout_ns = Some(patience).filter(|&patience| patience != u64::MAX);
+            let time_limit: [u8; 8] = bytes.try_into().map_err(|_| wrong)?;
+            let time_limit = u64::from_le_bytes(time_limit);
+            let timeout_ns = Some(time_limit).filter(|&time_limit| time_limit != u64::MAX);
             let (to, key) = (unpack(b)?, narrow("key", c)?);
             Request::Connect { token: Token(a), to, key, timeout_ns }
         }

@@ -1,15 +1,14 @@
-//! What is written is read; anything else is read or refused.
+//! Round trips of requests and events, and hostile entries.
 
 use std::sync::Arc;
 
-use causeway_channel::{Head, Receiver, Sender, Side, format, open};
 use causeway_memory::{Mapping, View, create};
+use causeway_wire::mx::{Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 use proptest::prelude::*;
 use std::os::fd::AsFd as _;
 
 use super::*;
-use crate::split::{Event, Handle, PeerId, RegionId, Request, Token, Window};
-use crate::status::Status;
+use crate::{Head, Receiver, Sender, Side, format, open};
 
 fn pair() -> (Sender, Receiver) {
     let len = layout().bytes();
@@ -23,7 +22,7 @@ fn pair() -> (Sender, Receiver) {
 }
 
 #[test]
-fn the_rings_are_as_large_as_they_are_said_to_be() {
+fn mx_rings_have_the_constant_sizes() {
     assert_eq!((layout().slots(), layout().data()), SIZES);
 }
 
@@ -74,7 +73,7 @@ fn events(words: [u64; 3], small: [u32; 3], byte: u8) -> Vec<Event<'static>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn mx_rings_read_what_was_written(
         words in any::<[u64; 3]>(),
         small in any::<[u32; 3]>(),
         byte in any::<u8>(),
@@ -95,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_entries_are_read_or_refused(
+    fn mx_rings_read_or_refuse_hostile_entries(
         kind in 0..10_u8,
         words in any::<[u64; 3]>(),
         cut in any::<[bool; 3]>(),
@@ -105,7 +104,7 @@ proptest! {
         let [a, b, c] = words;
         let [d, e, f] = cut;
         let head = Head { kind, words: [few((a, d)), few((b, e)), few((c, f))] };
-        // What is read says all that there was.
+        // A decoded entry encodes to the same bytes.
         if let Ok(request) = read_request(&head, &bytes) {
             let (mut sender, receiver) = pair();
             prop_assert!(write_request(&mut sender, &request).unwrap());
@@ -122,9 +121,9 @@ proptest! {
 }
 
 #[test]
-fn hostile_lengths_are_refused() {
+fn mx_rings_refuse_hostile_lengths() {
     let head = eager(PeerId(1), Token(2), 3);
-    let long = vec![0; crate::limits::MEDIUM_BYTES_MAX + 1];
+    let long = vec![0; MEDIUM_BYTES_MAX + 1];
     assert!(read_request(&head, &long[1..]).is_ok());
     assert!(matches!(read_request(&head, &long), Err(Wrong::Length { .. })));
     let message = Head { kind: 3, words: [0; 3] };

@@ -1,11 +1,10 @@
-//! Events: written by the backend half, read by the library half.
+//! Events: the NIC side writes them, the host side reads them.
 
-use causeway_channel::{Broken, Head, Receiver, Sender, Short};
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};
 
 use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
-use crate::limits::MEDIUM_BYTES_MAX;
-use crate::split::{Event, Handle, PeerId, Token};
-use crate::status::Status;
+use crate::{Broken, Head, Receiver, Sender, Short};
 
 const CONNECTED: u8 = 1;
 const PEER_SEEN: u8 = 2;
@@ -15,10 +14,10 @@ const SENT: u8 = 5;
 const PULLED: u8 = 6;
 const PEER_GONE: u8 = 7;
 
-/// Writes an event, if there is room; says whether there was.
+/// Writes an event. Returns false if the ring has no room.
 ///
 /// # Errors
-/// The other half broke a rule of the ring.
+/// [`Broken`]: the host side broke a rule of the ring.
 pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, Broken> {
     let (kind, words, data): (u8, [u64; 3], &[u8]) = match *event {
         Event::Connected { token, status, peer } => {
@@ -48,8 +47,9 @@ fn peer(word: u64) -> Result<PeerId, Wrong> {
     narrow("peer", word).map(PeerId)
 }
 
-/// The next event, if it is a message of a few bytes as the rules have it; with these, and its
-/// match information as their word. Anything else is for [`read_event`].
+/// Returns the next event if it is a valid message whose bytes lie in the slot, with its bytes and
+/// its match information as their word. For any other event it returns `None`, and [`read_event`]
+/// decides.
 #[inline]
 pub fn short_event(ring: &Receiver) -> Option<(PeerId, Short)> {
     let (short, [reserved, from]) = ring.poll_short_of(MESSAGE)?;
@@ -57,11 +57,11 @@ pub fn short_event(ring: &Receiver) -> Option<(PeerId, Short)> {
     Some((peer, short))
 }
 
-/// Reads an event that has `len` bytes. The bytes of a message stay where they are: the event
-/// that is given has none.
+/// Decodes an event that has `len` bytes. The bytes of a message stay in the ring: the returned
+/// event has none.
 ///
 /// # Errors
-/// It breaks a rule.
+/// [`Wrong`]: the entry breaks a rule.
 #[inline]
 pub fn read_event(head: &Head, len: usize) -> Result<Event<'static>, Wrong> {
     let [a, b, c] = head.words;

@@ -1,33 +1,34 @@
-//! Whose messages the library half cannot take now: words beside the rings, which only it writes.
+//! Bits of the peers whose messages the host side cannot take now: words beside the rings that only
+//! the host side writes.
 //!
-//! They are not requests: a request waits behind those that the backend half does not take, which
-//! may wait for the very partner that is not to be held any more.
+//! The bits are not requests, because a request can wait behind requests that the NIC side defers,
+//! and these can wait for the peer that is to be released.
 
 use std::sync::atomic::Ordering;
 
-use causeway_channel::UNUSED;
 use causeway_memory::View;
+use causeway_wire::mx::PeerId;
+use causeway_wire::mx::limits::PARTNERS_MAX;
 
-use crate::limits::PARTNERS_MAX;
-use crate::split::PeerId;
+use crate::UNUSED;
 
-/// How often a partner was let go on: so that it is seen that there are some.
+/// Offset of the number of releases, by which the NIC side detects new ones.
 const RELEASES_AT: usize = UNUSED.start + 256;
-/// A bit for each partner.
+/// Offset of the bits, one for each peer.
 const BITS_AT: usize = UNUSED.start + 512;
 const WORDS: usize = PARTNERS_MAX / 16;
 const _: () = assert!(BITS_AT + WORDS * 2 <= UNUSED.end);
 
-/// See above.
+/// One side's access to the bits.
 #[derive(Debug)]
 pub struct Holds {
     memory: View,
-    /// What we wrote: of what lies in memory nothing is taken back.
+    /// Bits that this side wrote. It never reads its own bits from shared memory.
     bits: Vec<u16>,
     releases: u16,
 }
 
-/// Where the bit of a partner is: which word, and what is set in it.
+/// Returns the word of a peer's bit, and the bit in that word.
 fn place(peer: PeerId) -> Option<(usize, u16)> {
     let at = peer.0 as usize;
     (at < PARTNERS_MAX).then_some((at / 16, 1_u16.wrapping_shl(peer.0 & 15)))
@@ -38,13 +39,13 @@ fn address(word: usize) -> usize {
 }
 
 impl Holds {
-    /// In the memory of the rings, which is all zeroes there.
+    /// Creates the access to the bits in the memory of the rings. The bits are zero at first.
     pub fn new(memory: View) -> Self {
         Self { memory, bits: vec![0; WORDS], releases: 0 }
     }
 
-    /// For the library half: messages of that partner wait, or go on; says whether that is news.
-    /// The backend half is to be rung when they go on.
+    /// Holds or releases the messages of a peer. Returns whether the bit changed. After a release
+    /// the host side must ring the NIC side's doorbell. For the host side.
     pub fn set(&mut self, peer: PeerId, yes: bool) -> bool {
         let Some((word, bit)) = place(peer) else { return false };
         let Some(bits) = self.bits.get_mut(word) else { return false };
@@ -61,7 +62,8 @@ impl Holds {
         true
     }
 
-    /// For the backend half: whether messages of that partner wait.
+    /// Returns whether messages of the peer are held. For the NIC side.
+    #[inline]
     pub fn has(&self, peer: PeerId) -> bool {
         place(peer).is_some_and(|(word, bit)| {
             self.memory.load(address(word), Ordering::Acquire).is_ok_and(|bits| bits & bit != 0)
@@ -72,13 +74,13 @@ impl Holds {
         self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases)
     }
 
-    /// For the backend half: whether [`Self::released`] would say yes.
+    /// Returns whether [`Self::released`] would return true. For the NIC side.
     #[inline]
     pub fn releases_any(&self) -> bool {
         self.releases() != self.releases
     }
 
-    /// For the backend half: whether any go on that waited when this was asked last.
+    /// Returns whether peers were released since the last call. For the NIC side.
     pub fn released(&mut self) -> bool {
         let releases = self.releases();
         std::mem::replace(&mut self.releases, releases) != releases
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_partner_is_held_by_itself() {
+    fn mx_rings_hold_each_peer_by_itself() {
         let len = super::super::layout().bytes();
         let file = create("holds", len as u64).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as u64).unwrap());

@@ -1,47 +1,48 @@
-//! How requests end.
+//! Status codes of requests.
 
-/// How a request ended: `mx_status_code_t`, with MX's numbers.
+/// Outcome of a request: `mx_status_code_t`, with the numbers of MX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Status {
-    /// All of it.
+    /// The request succeeded.
     Success = 0,
-    /// Not yet.
+    /// The request has not ended.
     Pending = 1,
-    /// Copied, but not yet there.
+    /// The data was copied and is not delivered yet.
     Buffered = 2,
     /// The peer refused.
     Rejected = 3,
-    /// It took too long.
+    /// The time limit of the request passed.
     Timeout = 4,
     /// The receiver's buffers were shorter than the message.
     Truncated = 5,
-    /// Taken back.
+    /// The request was cancelled.
     Cancelled = 6,
-    /// There is no such endpoint.
+    /// The endpoint does not exist.
     EndpointUnknown = 7,
     /// The peer's endpoint is closed.
     EndpointClosed = 8,
-    /// The peer is not reached, or began anew.
+    /// The peer is unreachable, or opened its endpoint again.
     EndpointUnreachable = 9,
-    /// The peer's endpoint is another one than the one connected to.
+    /// The peer's endpoint has another session than the connection.
     BadSession = 10,
-    /// The key is not the one that the peer's endpoint was opened with.
+    /// The key differs from the key of the peer's endpoint.
     BadKey = 11,
-    /// The endpoint number is not one.
+    /// The endpoint number is invalid.
     BadEndpoint = 12,
-    /// The memory named is not registered.
+    /// The memory is not registered.
     BadRdmaWindow = 13,
-    /// Given up.
+    /// The request was aborted.
     Aborted = 14,
     /// The event queue is full.
     EventQueueFull = 15,
-    /// A limit is reached.
+    /// A limit was reached.
     NoResources = 16,
 }
 
 impl Status {
-    /// The one of this number.
+    /// Returns the status with this number, or `None` if there is none.
+    #[inline]
     pub fn of(number: u32) -> Option<Self> {
         const ALL: [Status; 17] = [
             Status::Success,
@@ -71,7 +72,7 @@ mod tests {
     use super::Status;
 
     #[test]
-    fn numbers_are_those_of_mx() {
+    fn mx_status_numbers_are_those_of_mx() {
         for number in 0..17 {
             assert_eq!(Status::of(number).map(|status| status as u32), Some(number));
         }
