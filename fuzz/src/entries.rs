@@ -4,9 +4,9 @@
 use causeway_channel::mx_rings::{layout, read_event, read_request, write_event, write_request};
 use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_memory::View;
-use causeway_message::discovery::Discovery;
-use causeway_message::split::{Event, NicId};
+use causeway_mxoe::discovery::Discovery;
 use causeway_wire::local::{Ask, MESSAGE_BYTES, Tell};
+use causeway_wire::mx::{Event, NicId};
 
 use crate::Input;
 use crate::library_common::memory;

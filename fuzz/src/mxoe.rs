@@ -3,11 +3,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_message::backend::{Board, Config, Outside, RegionFault, Taken};
-use causeway_message::limits::{PARKED_BYTES_MAX, PARTNERS_MAX};
-use causeway_message::split::{
-    Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
-};
+use causeway_mxoe::limits::{PARKED_BYTES_MAX, PARTNERS_MAX};
+use causeway_mxoe::{Board, Config, Outside, RegionFault, Taken};
+use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{self, Kind, Packet};
 
 use crate::Input;

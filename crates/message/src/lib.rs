@@ -22,8 +22,6 @@
     )
 )]
 
-pub mod backend;
-pub mod discovery;
 pub mod library;
 pub mod limits;
 

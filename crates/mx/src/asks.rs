@@ -5,14 +5,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
-use causeway_backend::limits::REGION_BYTES_MAX;
-use causeway_backend::{NoRegion, random};
 use causeway_channel::Layout;
 use causeway_fabric::{Context, PortId};
 use causeway_memory::Handed;
-use causeway_message::split::{Address, NicId, RegionId};
-use causeway_message::status::Status;
+use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
+use causeway_mxoe::driver::{NoRegion, random};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::mx::{Address, NicId, RegionId, Status};
 
 use crate::board::channel;
 use crate::client::Client;

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
-use causeway_backend::random;
 use causeway_fabric::control::CommandError;
 use causeway_fabric::orders::{MESSAGES, Order, Outcome};
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
 use causeway_memory::inlet::Incoming;
 use causeway_memory::limits::UNCLOSED_MAX;
-use causeway_message::split::{Address, NicId};
+use causeway_mxoe::driver::random;
 use causeway_wire::local::{Ask, Tell};
+use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
 use crate::board::{Board, Endpoint};

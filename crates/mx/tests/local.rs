@@ -13,11 +13,12 @@ use causeway_attach::local::{Ended, Local};
 use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
-use causeway_message::status::Status;
 use causeway_mx::limits;
 use causeway_wire::local::{Ask, Name, Tell};
-use common::{Host, PATIENCE, Process, nic, soon};
+use causeway_wire::mx::Status;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
+
+use common::{Host, PATIENCE, Process, nic, soon};
 
 /// A channel: its ends, and our end of its doorbell.
 type Joined = (Sender, Receiver, Doorbell);

@@ -10,14 +10,14 @@ use causeway_channel::mx_rings::Holds;
 use causeway_fabric::control::Command;
 use causeway_fabric::spec::{MxSpec, PortKind, PortSpec};
 use causeway_memory::create;
-use causeway_message::split::{Event, RegionId, Request, Token, Window};
-use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{Eager, Ends, Header, Packet, emit};
-use common::rings::{Rings, at};
-use common::{Host, Process, interface_board, nic, soon, with_wire};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
+
+use common::rings::{Rings, at};
+use common::{Host, Process, interface_board, nic, soon, with_wire};
 
 /// Two hosts that know each other, with an endpoint each.
 fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {

@@ -6,12 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use causeway_backend::limits::slots_for;
 use causeway_fabric::control::{Answer, Command};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Handle, Name, Pacing, Turned};
 use causeway_memory::packet::PacketSocket;
 use causeway_mx::Messages;
+use causeway_mxoe::driver::limits::slots_for;
 use common::{PATIENCE, interface_board, nic, with_wire};
 
 /// A daemon that stands still unless it is turned.

@@ -14,7 +14,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-socket", 4),
     ("causeway-link", 4),
     ("causeway-message", 3),
-    ("causeway-backend", 3),
+    ("causeway-mxoe", 3),
     ("causeway-mx", 4),
     ("causeway-daemon", 5),
     ("causeway-cli", 5),
@@ -22,11 +22,8 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// The imports within one floor: who, from whom.
-const WITHIN: &[(&str, &str)] = &[
-    ("causeway-fabric", "causeway-attach"),
-    ("causeway-backend", "causeway-message"),
-    ("causeway-daemon", "causeway-holder"),
-];
+const WITHIN: &[(&str, &str)] =
+    &[("causeway-fabric", "causeway-attach"), ("causeway-daemon", "causeway-holder")];
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
 const BESIDE: &[&str] = &["vm/", "bench/", "sim/", "fuzz/", "guest/"];

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_backend as backend;
 use causeway_fabric::Context;
 use causeway_memory::gather::Frame;
 use causeway_memory::packet::{PacketError, PacketSocket};
+use causeway_mxoe::driver as backend;
 
 use super::interface::Interface;
 use super::udp::{self, Udp};

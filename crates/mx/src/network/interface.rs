@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_backend::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_memory::packet::{PacketError, PacketSocket};
 use causeway_memory::packet_filter::{self, Step};
 use causeway_memory::packet_inlet::PacketInlet;
+use causeway_mxoe::driver::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
 

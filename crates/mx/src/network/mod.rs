@@ -1,7 +1,7 @@
 //! A board's network: the backend half of its endpoints, between their rings and the wire.
 //!
 //! # Budget
-//! That of [`causeway_backend`], and a message on the socket where a process sleeps.
+//! That of [`causeway_mxoe::driver`], and a message on the socket where a process sleeps.
 //!
 //! | module | idea |
 //! |---|---|
@@ -24,14 +24,14 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use causeway_backend::limits::FRAMES_BEFORE_DUE_MAX;
-use causeway_backend::{After, Desk, Half, NoRegion, Said, random};
 use causeway_fabric::control::{PairView, PeerView};
 use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Context, LogLimit, Mac, Progress, Served, ServiceWatch};
-use causeway_message::backend::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
-use causeway_message::discovery::{Discovery, How, News, Peer};
-use causeway_message::split::{NicId, RegionId};
+use causeway_mxoe::discovery::{Discovery, How, News, Peer};
+use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
+use causeway_mxoe::driver::{After, Desk, Half, NoRegion, Said, random};
+use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
+use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::SERVED_AWAITED_NS;

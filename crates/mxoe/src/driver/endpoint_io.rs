@@ -1,0 +1,283 @@
+//! The backend's end of an endpoint: its rings, its regions, and whether anybody sleeps.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use causeway_channel::mx_rings::{self, Holds};
+use causeway_channel::{Receiver, Sender, Side, format, open};
+use causeway_memory::gather::Body;
+use causeway_memory::{Map, Mapping, OwnMemory, Region, View, create};
+use causeway_wire::mx::{Event, RegionId};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use crate::RegionFault;
+use crate::driver::limits::REGION_BYTES_MAX;
+
+/// Memory that the library lent.
+#[derive(Debug)]
+struct Held {
+    map: Map,
+    mapping: Arc<Mapping>,
+}
+
+/// See above. `W` is whose it is.
+#[derive(Debug)]
+pub struct Desk<W> {
+    /// Whose it is.
+    pub whose: W,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    regions: Vec<Option<Held>>,
+    /// Memory of the process itself, where we are in it, and its number.
+    own: Option<(RegionId, OwnMemory)>,
+    /// Bytes of its regions.
+    pub region_bytes: u64,
+    /// How many it has.
+    pub region_count: usize,
+    /// It asked to be woken by requests.
+    armed: bool,
+    /// An event of so many bytes found no room.
+    pub(crate) full: Option<usize>,
+    /// Whose messages the library takes not now.
+    pub(crate) holds: Holds,
+    /// Its next request was not taken.
+    pub(crate) later: bool,
+    /// Something was written, or the library waits for room that there is.
+    pub(crate) touched: bool,
+    pub(crate) wish: bool,
+    /// What rule the library broke.
+    pub(crate) broken: Option<String>,
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Why memory is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRegion {
+    /// It is no memory, or may shrink, or is shorter than was said.
+    Rule,
+    /// There are too many.
+    Limit,
+}
+
+impl<W> Desk<W> {
+    /// A new one, and the memory of its rings, of which the library half has the first side.
+    ///
+    /// # Errors
+    /// The host has no room.
+    pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
+        let layout = mx_rings::layout();
+        let len = layout.bytes();
+        let file = create("causeway-rings", len as u64)?;
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
+        let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
+        format(&view, layout).map_err(failed)?;
+        let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
+        let desk = Self {
+            whose,
+            sender,
+            receiver,
+            regions: Vec::new(),
+            own: None,
+            region_bytes: 0,
+            region_count: 0,
+            armed: false,
+            full: None,
+            holds: Holds::new(view),
+            later: false,
+            touched: false,
+            wish: false,
+            broken: None,
+        };
+        Ok((desk, file))
+    }
+
+    /// Gives an event to the library, if there is room.
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        if let Event::Message { peer, .. } | Event::Offered { peer, .. } = event
+            && self.holds.has(*peer)
+        {
+            return false;
+        }
+        self.touched = true;
+        match mx_rings::write_event(&mut self.sender, event) {
+            Ok(true) => true,
+            Ok(false) => {
+                let Event::Message { data, .. } = event else {
+                    self.full = self.full.or(Some(0));
+                    return false;
+                };
+                self.full = Some(data.len());
+                false
+            }
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// Whether something waits for room, or for its library half to take more.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.full.is_some() || self.later || self.holds.releases_any()
+    }
+
+    /// Whether there is room again for what found none.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        let Some(len) = self.full else { return false };
+        match self.sender.room(len) {
+            Ok(true) => {
+                self.full = None;
+                true
+            }
+            Ok(false) => false,
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// It is served: nobody needs to ring.
+    pub(crate) fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.receiver.awake();
+            self.sender.awake();
+        }
+    }
+
+    /// Its next request is not taken: asks to be rung where that waits for room. False: there is
+    /// room.
+    pub(crate) fn arm_for_room(&mut self) -> bool {
+        let Some(len) = self.full else { return true };
+        self.armed = true;
+        let room = self.sender.ask_room(len);
+        if let Err(broken) = room {
+            self.broken = Some(broken.to_string());
+        }
+        if room == Ok(true) {
+            self.disarm();
+        }
+        room != Ok(true)
+    }
+
+    /// Asks to be rung by the next request, or when there is room for what found none. False:
+    /// there is something to do.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.armed = true;
+        let mut idle = !self.receiver.ask();
+        if let Some(len) = self.full {
+            match self.sender.ask_room(len) {
+                Ok(room) => idle &= !room,
+                Err(broken) => self.broken = Some(broken.to_string()),
+            }
+        }
+        if self.receiver.poisoned() {
+            self.broken = Some("the memory of its rings is gone".into());
+        }
+        if !idle {
+            self.disarm();
+        }
+        idle
+    }
+
+    /// Looks at memory that is lent; it must not shrink under our feet.
+    pub(crate) fn lend(&self, file: BorrowedFd<'_>, len: u64) -> Result<Lent, NoRegion> {
+        let seals = fcntl_get_seals(file).map_err(|_| NoRegion::Rule)?;
+        if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
+            return Err(NoRegion::Rule);
+        }
+        let mapping = Mapping::new(file, 0, len).map_err(|error| match error {
+            causeway_memory::MappingError::Many | causeway_memory::MappingError::Kernel(_) => {
+                NoRegion::Limit
+            }
+            _ => NoRegion::Rule,
+        })?;
+        let mapping = Arc::new(mapping);
+        let whole = Region { guest: 0, user: 0, mapping: mapping.clone() };
+        let map = Map::new(vec![whole]).map_err(|_| NoRegion::Rule)?;
+        Ok(Lent(Held { map, mapping }))
+    }
+
+    /// Keeps what was lent, under its number.
+    pub(crate) fn keep(&mut self, region: RegionId, lent: Lent) {
+        let at = usize::from(region.0);
+        if self.regions.len() <= at {
+            self.regions.resize_with(at.saturating_add(1), || None);
+        }
+        self.region_bytes = self.region_bytes.saturating_add(lent.0.mapping.len() as u64);
+        self.region_count = self.region_count.saturating_add(1);
+        if let Some(place) = self.regions.get_mut(at) {
+            *place = Some(lent.0);
+        }
+    }
+
+    /// As [`Self::keep`], of the process's own memory: it is only sent from there.
+    pub(crate) fn keep_own(&mut self, region: RegionId, own: OwnMemory) {
+        self.own = Some((region, own));
+    }
+
+    /// The process's own memory, if it has that number.
+    fn own(&self, region: RegionId) -> Option<&OwnMemory> {
+        self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
+    }
+
+    /// Lets memory go; says whether there was any.
+    pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
+        let place = self.regions.get_mut(usize::from(region.0));
+        let Some(held) = place.and_then(Option::take) else { return false };
+        self.region_bytes = self.region_bytes.saturating_sub(held.mapping.len() as u64);
+        self.region_count = self.region_count.saturating_sub(1);
+        true
+    }
+
+    fn held(&self, region: RegionId) -> Result<&Held, RegionFault> {
+        self.regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(RegionFault)
+    }
+
+    /// Reads a region.
+    pub(crate) fn read(
+        &self,
+        region: RegionId,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), RegionFault> {
+        if let Some(own) = self.own(region) {
+            let whole = own.piece(at, into.len()).is_some_and(|piece| piece.read_into(into));
+            return if whole { Ok(()) } else { Err(RegionFault) };
+        }
+        let held = self.held(region)?;
+        held.map.read(at, into).map_err(|_| RegionFault)?;
+        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+
+    /// A place in a region, to be sent from there.
+    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<Body, RegionFault> {
+        if let Some(own) = self.own(region) {
+            return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
+        }
+        let held = self.held(region)?;
+        if held.mapping.poisoned() {
+            return Err(RegionFault);
+        }
+        held.map.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
+    }
+
+    /// Writes to a region.
+    pub(crate) fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
+        let held = self.held(region)?;
+        held.map.write(at, bytes).map_err(|_| RegionFault)?;
+        if held.mapping.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+}
+
+/// Memory that was looked at and may be kept.
+#[derive(Debug)]
+pub struct Lent(Held);
