@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use causeway_directory::{Change, Directory, MacKey, Place, Report};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::carrier::{
     Arrival, Arrivals, LinkId, Membership, Message, Notice, Pool, Standing,
@@ -16,7 +17,6 @@ use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
 use causeway_fabric::orders::{Order, Outcome};
 use causeway_fabric::{Mac, Pacing};
-use causeway_link::directory::{Change, Claim, Directory, Place};
 use causeway_link::{Config, Event, Hub, Moment, PrivateKey, PublicKey, Sink, Tunnel, What, flood};
 
 use super::carrier::{Outbox, Way};
@@ -40,18 +40,18 @@ pub struct Room {
     /// Its shard.
     pub stage: Stage,
     inbox: Sender<Message>,
-    directory: Directory,
+    directory: Directory<MacKey>,
 }
 
 impl Room {
     /// Tells the group where addresses are by the next best claim.
-    fn change(&self, changes: impl IntoIterator<Item = Change>) {
+    fn change(&self, changes: impl IntoIterator<Item = Change<MacKey>>) {
         for Change { key: (_, mac), from, to } in changes {
             let macs = vec![Mac(mac)];
             let message = match (from, to) {
                 (_, Some(Place::Link(id))) => Message::Here(LinkId(id), macs),
-                (Place::Link(id), _) => Message::Gone(LinkId(id), macs),
-                (Place::Here, _) => continue,
+                (Some(Place::Link(id)), _) => Message::Gone(LinkId(id), macs),
+                (Some(Place::Here) | None, _) => continue,
             };
             let _ = self.inbox.insist(message);
         }
@@ -295,9 +295,9 @@ impl Host {
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.rooms[group].directory;
         let epoch = match notice {
-            Notice::Here(..) => Some(directory.appear(0, mac.0, moment.wall)),
+            Notice::Here(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
             Notice::Gone(..) => {
-                let change = directory.gone(Place::Here, (0, mac.0));
+                let change = directory.withdraw(Place::Here, (0, mac.0));
                 self.rooms[group].change(change);
                 None
             }
@@ -359,7 +359,8 @@ fn happened(
                 let standing = Standing { up: seat.up, poor: false, rtt_ns: None };
                 if let Some(group) = room_of(id) {
                     let _ = rooms[group].inbox.insist(Message::Standing(*id, standing));
-                    let changes = rooms[group].directory.stands(place(*id), seat.up);
+                    let report = Report::Reachable { place: place(*id), up: seat.up };
+                    let changes = rooms[group].directory.apply(report, wall);
                     rooms[group].change(changes);
                 }
             }
@@ -367,17 +368,15 @@ fn happened(
         What::Here { vni, mac, epoch } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
-            let Room { directory, inbox, .. } = &mut rooms[group];
-            let claim = directory.heard(id.0, (0, mac), epoch, wall);
-            if matches!(claim, Claim::Moved(_)) {
-                let _ = inbox.insist(Message::Here(*id, vec![Mac(mac)]));
-            }
+            let report = Report::Claimed { place: place(*id), key: (0, mac), epoch };
+            let changes = rooms[group].directory.apply(report, wall);
+            rooms[group].change(changes);
         }
         What::Gone { vni, mac, .. } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
             let directory = &mut rooms[group].directory;
-            let change = directory.gone(place(*id), (0, mac));
+            let change = directory.withdraw(place(*id), (0, mac));
             rooms[group].change(change);
         }
         What::Session

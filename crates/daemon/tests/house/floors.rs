@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-ethernet", 4),
     ("causeway-socket", 4),
     ("causeway-link", 4),
+    ("causeway-directory", 3),
     ("causeway-message", 3),
     ("causeway-mxoe", 3),
     ("causeway-mx", 4),
