@@ -8,8 +8,8 @@ use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 
 use crate::Input;
-use crate::library_common::model::{Op, play};
-use crate::library_common::{B, Back, End, channel as joined, memory, options, room};
+use causeway_testing::messages::model::{Op, play};
+use causeway_testing::messages::{B, Back, End, channel as joined, memory, options, room};
 
 /// Small, so that every byte is near and everything waits for room.
 const SLOTS: u32 = 16;

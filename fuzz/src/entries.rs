@@ -9,7 +9,7 @@ use causeway_wire::local::{Ask, MESSAGE_BYTES, Tell};
 use causeway_wire::mx::{Event, NicId};
 
 use crate::Input;
-use crate::library_common::memory;
+use causeway_testing::messages::memory;
 
 /// An entry of the rings.
 pub fn entry(data: &[u8]) {

@@ -11,7 +11,7 @@ use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 
 use crate::Input;
-use crate::library_common::{B, End, channel as joined, memory, options, room};
+use causeway_testing::messages::{B, End, channel as joined, memory, options, room};
 
 /// Steps of one story.
 const STEPS: usize = 100;

@@ -1,7 +1,5 @@
 //! Large messages that both sides copy, and what comes of it when one of them does not go on.
 
-mod library_common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +10,7 @@ use causeway_message::limits::{
 };
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 use proptest::prelude::*;
 
 /// What a side does to the other's memory. Nothing is written in earnest: it is noted, and put

@@ -1,10 +1,8 @@
 //! What is matched with what: MX's rules, over channels.
 
-mod library_common;
-
 use causeway_message::library::{Error, Library, Options, Partner};
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 
 #[test]
 fn a_receive_takes_what_its_mask_and_information_say() {

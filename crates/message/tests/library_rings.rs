@@ -1,7 +1,5 @@
 //! The library half over rings, with a backend half that the test plays.
 
-mod library_common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -15,7 +13,7 @@ use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
 };
 use causeway_message::status::Status;
-use library_common::memory;
+use causeway_testing::messages::memory;
 
 /// One region of private memory, of which so many places are given at a time, all the same one; and
 /// another of what lies where it lies.

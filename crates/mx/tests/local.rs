@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,9 +14,10 @@ use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_fabric::control::Command;
 use causeway_memory::{Mapping, View};
 use causeway_mx::limits;
+use causeway_testing::slow::watch_often;
 use causeway_wire::local::{Ask, Name, Tell};
 use causeway_wire::mx::Status;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use common::{Host, PATIENCE, Process, nic, soon};
 
@@ -329,22 +330,6 @@ fn hostile_processes_that_do_not_read_are_not_listened_to() {
     ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
     drop(deaf);
     host.wait("a", "processes", 1);
-}
-
-/// Has `of` watched so often that each wake-up takes hundreds of microseconds or more.
-fn watch_often(of: BorrowedFd<'_>) -> Vec<OwnedFd> {
-    const EACH: usize = 140;
-    let descriptors: Vec<OwnedFd> = (0..EACH).map(|_| of.try_clone_to_owned().unwrap()).collect();
-    let watch = || {
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        for descriptor in &descriptors {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&poller, descriptor, epoll::EventData::new_u64(0), flags).unwrap();
-        }
-        poller
-    };
-    let pollers: Vec<OwnedFd> = (0..EACH).map(|_| watch()).collect();
-    descriptors.into_iter().chain(pollers).collect()
 }
 
 #[test]

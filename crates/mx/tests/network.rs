@@ -426,7 +426,7 @@ for protocol in [3, 0x800]:
 
 fn rebound() {
     let host = Host::new();
-    let spec = interface_board(&host.dir, "x", "near");
+    let spec = interface_board(host.dir.path(), "x", "near");
     let PortKind::Mx(mx) = spec.kind.clone() else { panic!() };
     let kind = PortKind::Mx(MxSpec { bypass: true, ..mx });
     host.handle.call(Command::PortAdd(PortSpec { kind, ..spec })).unwrap();

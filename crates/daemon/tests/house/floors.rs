@@ -27,7 +27,7 @@ const WITHIN: &[(&str, &str)] =
     &[("causeway-fabric", "causeway-attach"), ("causeway-daemon", "causeway-holder")];
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
-const BESIDE: &[&str] = &["vm/", "bench/", "sim/", "fuzz/", "guest/"];
+const BESIDE: &[&str] = &["vm/", "bench/", "sim/", "fuzz/", "guest/", "crates/testing/"];
 
 fn parse(text: &str) -> DeTable<'_> {
     DeTable::parse(text).expect("a manifest that cargo took").into_inner()

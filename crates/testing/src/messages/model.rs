@@ -1,14 +1,15 @@
-//! A model of lists of what two endpoints do: everything that was sent arrives when both run.
+//! A model of the operations of two endpoints: every message arrives when both make progress.
 
 use causeway_channel::Layout;
 use causeway_message::library::{Options, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
-use causeway_message::status::Status;
+use causeway_wire::mx::Status;
 
 use super::{A, B, Back, End, Pair, content, cut, cut_room, given, options};
 
-/// One thing that an application does, at endpoint 0 or 1.
+/// An operation of an application, at endpoint 0 or 1.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the variants are the calls of the library with their arguments")]
 pub enum Op {
     Send { from: usize, own: bool, info: u64, len: usize, sync: bool },
     Receive { at: usize, info: u64, mask: u64, room: usize },
@@ -140,8 +141,11 @@ impl Model {
     }
 }
 
-/// Plays calls, and holds what they come to against the model. The lowest `contexts` bits of the
-/// match information are the context id; receives must cover them.
+/// Plays operations and compares the results with the model. The lowest `contexts` bits of the match
+/// information are the context id; receives must cover them.
+///
+/// # Panics
+/// A result differs.
 pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
     let own = |endpoint| Options { context_bits: contexts, ..options(endpoint) };
     let mut pair = Pair::with(layout, own(1), own(2));

@@ -1,15 +1,16 @@
-//! A way that notes what it is told and says what it is told to say: a backend half by hand.
+//! A path that records the calls of the library and gives the arrivals that a test queued.
 
 use std::collections::VecDeque;
 
 use causeway_message::library::{Arrival, Buffer, Handed, Refused, Transport};
-use causeway_message::split::{Address, PeerId, Token};
+use causeway_wire::mx::{Address, PeerId, Token};
 
 use super::Pad;
 
-/// What it was told.
+/// A call of the library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+#[expect(missing_docs, reason = "the variants are the calls of `Transport` with their arguments")]
+pub enum Call {
     Eager(PeerId, Token, u64, Vec<u8>),
     Offer(PeerId, Token, u64, usize),
     Pull(PeerId, u64, Token, u32),
@@ -21,13 +22,16 @@ pub enum Told {
     Broken(PeerId),
 }
 
+/// A path that records calls.
 #[derive(Debug)]
 pub struct Fake {
-    pub told: Vec<Told>,
+    /// The calls so far.
+    pub told: Vec<Call>,
+    /// Queued arrivals, with the bytes of messages.
     pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
-    /// How many more things it takes before it is full.
+    /// Number of calls that it accepts before it is full.
     pub room: usize,
-    /// What an eager send is.
+    /// Result of an eager send.
     pub eager: Handed,
     deferred: bool,
 }
@@ -45,26 +49,28 @@ impl Default for Fake {
 }
 
 impl Fake {
+    /// Queues an arrival.
     pub fn say(&mut self, arrival: Arrival) {
         self.arrivals.push_back((arrival, Vec::new()));
     }
 
+    /// Queues a message.
     pub fn say_message(&mut self, peer: PeerId, match_info: u64, bytes: &[u8]) {
         let arrival = Arrival::Message { peer, match_info, len: bytes.len() as u32 };
         self.arrivals.push_back((arrival, bytes.to_vec()));
     }
 
-    fn take(&mut self, told: Told) -> Result<(), Refused> {
+    fn take(&mut self, told: Call) -> Result<(), Refused> {
         self.room = self.room.checked_sub(1).ok_or(Refused::Full)?;
         self.told.push(told);
         Ok(())
     }
 
-    /// The tokens of the sends, in order.
+    /// Returns the tokens of the requests, in order.
     pub fn tokens(&self) -> Vec<Token> {
-        let token = |told: &Told| match told {
-            Told::Eager(_, token, ..) | Told::Offer(_, token, ..) => Some(*token),
-            Told::Pull(_, _, token, _) | Told::Connect(token, ..) => Some(*token),
+        let token = |told: &Call| match told {
+            Call::Eager(_, token, ..) | Call::Offer(_, token, ..) => Some(*token),
+            Call::Pull(_, _, token, _) | Call::Connect(token, ..) => Some(*token),
             _ => None,
         };
         self.told.iter().filter_map(token).collect()
@@ -85,12 +91,12 @@ impl Transport<Pad> for Fake {
     ) -> Result<Handed, Refused> {
         let mut bytes = Vec::new();
         causeway_message::library::pieces(data, 0, data.len(), |piece| bytes.extend(piece));
-        self.take(Told::Eager(peer, token, info, bytes))?;
+        self.take(Call::Eager(peer, token, info, bytes))?;
         Ok(self.eager)
     }
 
     fn offer(&mut self, peer: PeerId, token: Token, info: u64, data: &Pad) -> Result<(), Refused> {
-        self.take(Told::Offer(peer, token, info, data.len()))
+        self.take(Call::Offer(peer, token, info, data.len()))
     }
 
     fn pull(
@@ -101,7 +107,7 @@ impl Transport<Pad> for Fake {
         into: Option<&mut Pad>,
         len: u32,
     ) -> Result<Handed, Refused> {
-        self.take(Told::Pull(peer, offer, token, len))?;
+        self.take(Call::Pull(peer, offer, token, len))?;
         if let Some(into) = into {
             causeway_message::library::fill(into, 0, len as usize, |_, piece| {
                 piece.fill(0x55);
@@ -116,7 +122,7 @@ impl Transport<Pad> for Fake {
     }
 
     fn fail(&mut self, peer: PeerId, to: u64) {
-        self.told.push(Told::Fail(peer, to));
+        self.told.push(Call::Fail(peer, to));
     }
 
     fn connect(
@@ -126,23 +132,23 @@ impl Transport<Pad> for Fake {
         key: u32,
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused> {
-        self.take(Told::Connect(token, to, key, timeout_ns))
+        self.take(Call::Connect(token, to, key, timeout_ns))
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.told.push(Told::Disconnect(peer));
+        self.told.push(Call::Disconnect(peer));
     }
 
     fn forget(&mut self, peer: PeerId) {
-        self.told.push(Told::Forget(peer));
+        self.told.push(Call::Forget(peer));
     }
 
     fn cancel(&mut self, token: Token) {
-        self.told.push(Told::Cancel(token));
+        self.told.push(Call::Cancel(token));
     }
 
     fn broken(&mut self, peer: PeerId) {
-        self.told.push(Told::Broken(peer));
+        self.told.push(Call::Broken(peer));
     }
 
     fn next(&mut self) -> Option<Arrival> {

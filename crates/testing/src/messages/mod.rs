@@ -1,5 +1,4 @@
-//! Endpoints of one process, joined by channels in memory.
-#![allow(dead_code, reason = "each test uses some of it")]
+//! Endpoints of the message library in one process, joined by channels in memory.
 
 pub mod fake;
 pub mod model;
@@ -12,10 +11,10 @@ use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{
     Buffer, Channel, Channels, Completion, Library, Options, Partner, RequestId, Step,
 };
-use causeway_message::split::{Address, NicId, PeerId};
+use causeway_wire::mx::{Address, NicId, PeerId};
 
-/// The application's memory: in segments of `cut` bytes, and seen again when the request gave it
-/// back.
+/// Memory of the application: segments of `cut` bytes. The bytes return to [`Back`] when the request
+/// drops the memory.
 #[derive(Debug)]
 pub struct Pad {
     bytes: Vec<u8>,
@@ -24,7 +23,7 @@ pub struct Pad {
     back: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
-/// Where the bytes of a request come back to.
+/// Place to which the bytes of a request return.
 pub type Back = Arc<Mutex<Option<Vec<u8>>>>;
 
 impl Buffer for Pad {
@@ -44,7 +43,7 @@ impl Buffer for Pad {
 }
 
 impl Pad {
-    /// Its bytes are the application's again; it seems as long as before.
+    /// Gives the bytes back to the application. The length stays as it was.
     pub fn lose(&mut self) {
         self.lost = Some(std::mem::take(&mut self.bytes).len());
     }
@@ -56,37 +55,40 @@ impl Drop for Pad {
     }
 }
 
-/// Memory with these bytes, in one segment.
+/// Returns memory with these bytes in one segment.
 pub fn pad(bytes: &[u8]) -> Pad {
     cut(bytes, usize::MAX / 2)
 }
 
-/// In segments.
+/// Returns memory with these bytes in segments of `cut` bytes.
 pub fn cut(bytes: &[u8], cut: usize) -> Pad {
     Pad { bytes: bytes.to_vec(), cut, lost: None, back: Back::default() }
 }
 
-/// Memory to receive into.
+/// Returns memory to receive into.
 pub fn room(len: usize) -> (Pad, Back) {
     let pad = pad(&vec![0xaa; len]);
     let back = pad.back.clone();
     (pad, back)
 }
 
-/// The same, in segments.
+/// Returns memory to receive into, in segments of `size` bytes.
 pub fn cut_room(len: usize, size: usize) -> (Pad, Back) {
     let pad = cut(&vec![0xaa; len], size);
     let back = pad.back.clone();
     (pad, back)
 }
 
-/// What came back.
+/// Returns the bytes that a request gave back.
+///
+/// # Panics
+/// The request still has its memory.
 #[track_caller]
 pub fn given(back: &Back) -> Vec<u8> {
     back.lock().unwrap().take().expect("the request still has its buffer")
 }
 
-/// Bytes that differ from message to message and place to place.
+/// Returns bytes that differ by message and by place.
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -100,6 +102,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Returns the options of an endpoint.
 pub fn options(endpoint: u8) -> Options {
     Options {
         address: Address { nic: NicId(0x02_00_00_00_00_01), endpoint },
@@ -110,11 +113,15 @@ pub fn options(endpoint: u8) -> Options {
     }
 }
 
+/// Paths of an endpoint whose peers need no doorbell.
 pub type Ways = Channels<fn()>;
 
 fn no_bell() {}
 
-/// Shared memory with a channel in it.
+/// Returns shared memory with a channel in it.
+///
+/// # Panics
+/// The host has no memory.
 pub fn memory(layout: Layout) -> View {
     let len = layout.bytes();
     let file = create("channel", len as u64).unwrap();
@@ -124,7 +131,10 @@ pub fn memory(layout: Layout) -> View {
     view
 }
 
-/// One side of a channel, to the endpoint with that number; a partner's number is its endpoint.
+/// Opens one side of a channel to the endpoint `to`. The number of a peer is its endpoint.
+///
+/// # Panics
+/// The memory holds no channel.
 pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     let (sender, receiver) = open(memory, side).unwrap();
     let Options { address, session, .. } = options(to);
@@ -132,18 +142,28 @@ pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell, direct: None }
 }
 
-/// An endpoint and its ways to others.
+/// An endpoint and its paths to others.
+#[derive(Debug)]
 pub struct End {
+    /// The library of the endpoint.
     pub library: Library<Pad>,
+    /// Its paths.
     pub ways: Ways,
 }
 
 impl End {
+    /// Creates an endpoint without paths.
+    ///
+    /// # Panics
+    /// The options are invalid.
     pub fn new(options: Options) -> Self {
         Self { library: Library::new(options).unwrap(), ways: Ways::default() }
     }
 
-    /// Goes on until nothing is left to do; the handler may not be asked.
+    /// Makes progress until nothing is left to do. Returns whether there was anything.
+    ///
+    /// # Panics
+    /// The library asks the handler of unexpected messages.
     #[track_caller]
     pub fn run(&mut self) -> bool {
         let mut worked = false;
@@ -156,54 +176,90 @@ impl End {
         }
     }
 
+    /// Sends a message.
+    ///
+    /// # Panics
+    /// The library refuses.
     #[track_caller]
     pub fn send(&mut self, to: Partner, info: u64, bytes: &[u8]) -> RequestId {
         self.library.isend(&mut self.ways, to, info, info ^ 0xc0, pad(bytes)).unwrap()
     }
 
+    /// Sends a message synchronously.
+    ///
+    /// # Panics
+    /// The library refuses.
     #[track_caller]
     pub fn ssend(&mut self, to: Partner, info: u64, bytes: &[u8]) -> RequestId {
         self.library.issend(&mut self.ways, to, info, info ^ 0xc0, pad(bytes)).unwrap()
     }
 
+    /// Posts a receive of `len` bytes.
+    ///
+    /// # Panics
+    /// The library refuses.
     #[track_caller]
     pub fn receive(&mut self, info: u64, mask: u64, len: usize) -> (RequestId, Back) {
         let (pad, back) = room(len);
         (self.library.irecv(&mut self.ways, info, mask, info ^ 0xd0, pad).unwrap(), back)
     }
 
-    /// The completion of a request that must have ended.
+    /// Returns the completion of a request.
+    ///
+    /// # Panics
+    /// The request has not ended.
     #[track_caller]
     pub fn ended(&mut self, id: RequestId) -> Completion {
         self.library.test(id).unwrap().expect("not ended")
     }
 
+    /// Returns whether a request has not ended.
+    ///
+    /// # Panics
+    /// The request is unknown.
     #[track_caller]
     pub fn is_pending(&mut self, id: RequestId) -> bool {
         self.library.test(id).unwrap().is_none()
     }
 }
 
-/// Two endpoints with a channel between them: 1 and 2.
+/// Two endpoints with a channel between them.
+#[derive(Debug)]
 pub struct Pair {
+    /// Endpoint 1.
     pub a: End,
+    /// Endpoint 2.
     pub b: End,
+    /// The memory of the channel.
     pub memory: View,
 }
 
-/// The partner with that endpoint number, as it is first known.
+/// Returns the partner with this endpoint number, as it is known at first.
 pub fn partner(endpoint: u8) -> Partner {
     Partner { peer: PeerId(endpoint.into()), epoch: 0 }
 }
 
+/// Endpoint 1 as a partner.
 pub const A: Partner = Partner { peer: PeerId(1), epoch: 0 };
+/// Endpoint 2 as a partner.
 pub const B: Partner = Partner { peer: PeerId(2), epoch: 0 };
 
+impl Default for Pair {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Pair {
+    /// Creates a pair with a channel of the default layout.
     pub fn new() -> Self {
         Self::with(Layout::DEFAULT, options(1), options(2))
     }
 
+    /// Creates a pair with these options.
+    ///
+    /// # Panics
+    /// The layout or the options are invalid.
     pub fn with(layout: Layout, a: Options, b: Options) -> Self {
         let memory = memory(layout);
         let (mut a, mut b) = (End::new(a), End::new(b));
@@ -214,7 +270,10 @@ impl Pair {
         Self { a, b, memory }
     }
 
-    /// Another endpoint, that `b` has a channel to.
+    /// Creates another endpoint with a channel to `b`.
+    ///
+    /// # Panics
+    /// The number is in use.
     pub fn third(&mut self, number: u8) -> End {
         let memory = memory(Layout::DEFAULT);
         let mut third = End::new(options(number));
@@ -225,7 +284,7 @@ impl Pair {
         third
     }
 
-    /// Both go on until nothing is left to do.
+    /// Makes progress on both sides until nothing is left to do.
     #[track_caller]
     pub fn run(&mut self) {
         while self.a.run() | self.b.run() {}
