@@ -1,20 +1,20 @@
-//! Connecting, being connected to, and partners that begin anew.
+//! Connecting, being connected to, and peers that begin anew.
 //!
-//! Each side says which number it expects next. A partner whose session is another one, or who
+//! Each side says which number it expects next. A peer whose session is another one, or who
 //! expects a number that it cannot, began anew: what was under way with it ends, and both numbers
 //! are of a new generation, so that packets of before are told from those of after.
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
-use crate::Taken;
+use crate::Admission;
 use crate::context::{Env, count};
 use crate::endpoint::Endpoint;
 use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
 use crate::nic::Dropped;
 use crate::peer::{Doubt, Life};
 use crate::sequence::Number;
-use crate::sequence_conflict::Said;
+use crate::sequence_conflict::AckCheck;
 use crate::timers::{Owner, RoundTrip};
 
 /// A connect that has not ended.
@@ -41,9 +41,9 @@ impl Endpoint {
         to: Address,
         key: u32,
         timeout_ns: Option<u64>,
-    ) -> Taken {
+    ) -> Admission {
         if self.connects.len() >= CONNECTS_MAX {
-            return Taken::Later;
+            return Admission::Later;
         }
         let mac = crate::endpoint::mac_of(to.nic);
         let host = mac.and_then(|mac| env.hosts.number(mac));
@@ -51,7 +51,7 @@ impl Endpoint {
             let known = usize::from(to.endpoint) < ENDPOINTS_MAX;
             let status = if known { Status::EndpointUnreachable } else { Status::BadEndpoint };
             self.end_connect(env, token, status);
-            return Taken::Yes;
+            return Admission::Yes;
         };
         self.connect_number = self.connect_number.wrapping_add(1);
         let ends_at = env.now.saturating_add(timeout_ns.unwrap_or(env.give_up_ns));
@@ -67,7 +67,7 @@ impl Endpoint {
             ends_with: Status::Timeout,
         });
         self.connects_due(env);
-        Taken::Yes
+        Admission::Yes
     }
 
     /// Sends what is to be sent of connects, and ends those that took too long.
@@ -87,7 +87,7 @@ impl Endpoint {
             connecting.again_at = env.now.saturating_add(wait);
             connecting.tries = connecting.tries.saturating_add(1);
             let (address, key, number) = (connecting.address, connecting.key, connecting.number);
-            // Without room for a partner it is tried again later.
+            // Without room for a peer it is tried again later.
             if let Some(peer) = self.peers.at_or_new(address, env.now) {
                 count(&mut self.counters.connects_sent);
                 self.greet(env, peer, number, self.session, Greeting::Request { key });
@@ -105,7 +105,7 @@ impl Endpoint {
         }
     }
 
-    /// Says to a partner which number is expected of it.
+    /// Says to a peer which number is expected of it.
     fn greet(&self, env: &mut Env<'_>, peer: PeerId, number: u8, session: u32, greeting: Greeting) {
         let Some(partner) = self.peers.get(peer) else { return };
         let connect = Connect {
@@ -124,7 +124,7 @@ impl Endpoint {
         self.tell(env, Event::Connected { token, status, peer: PeerId::NONE });
     }
 
-    /// A connect ended without success: a partner of whom nothing else is known is none.
+    /// A connect ended without success: a peer of whom nothing else is known is none.
     fn connect_ended(&mut self, env: &mut Env<'_>, ended: &Connecting, status: Status) {
         if let Some(peer) = self.peers.at(ended.address) {
             let unknown = self.peers.get(peer).is_some_and(|partner| partner.session.is_none());
@@ -206,7 +206,7 @@ impl Endpoint {
         }
     }
 
-    /// A partner began anew, or another one took its place: whatever it is, it is there again.
+    /// A peer began anew, or another one took its place: whatever it is, it is there again.
     fn replace(&mut self, env: &mut Env<'_>, address: (u16, u8)) -> Option<PeerId> {
         if let Some(old) = self.peers.at(address) {
             count(&mut self.counters.restarts);
@@ -215,7 +215,7 @@ impl Endpoint {
         self.peers.at_or_new(address, env.now)
     }
 
-    /// A partner is gone: connects that are under way said which number was expected of it, and
+    /// A peer is gone: connects that are under way said which number was expected of it, and
     /// say anew what is expected of the next.
     pub(crate) fn connect_anew(&mut self, env: &mut Env<'_>, address: (u16, u8)) {
         let mut some = false;
@@ -325,10 +325,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// One that connects, and is still the partner that we know, says what it expects: what is behind
+    /// One that connects, and is still the peer that we know, says what it expects: what is behind
     /// may be late.
     fn expects(&mut self, env: &mut Env<'_>, peer: PeerId, number: Number) {
-        if self.peers.get(peer).is_some_and(|partner| partner.send.said(number) == Said::Ahead) {
+        if self.peers.get(peer).is_some_and(|partner| partner.send.said(number) == AckCheck::Ahead)
+        {
             self.at_one(env, peer, number, false);
         }
     }
@@ -345,7 +346,9 @@ impl Endpoint {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
         let ours = |one: &Connecting| one.address == address && one.number == number;
-        let Some(at) = self.connects.iter().position(ours) else { return Err(Dropped::Stranger) };
+        let Some(at) = self.connects.iter().position(ours) else {
+            return Err(Dropped::UnknownPeer);
+        };
         if connect.session != self.session {
             count(&mut self.counters.wrong_session);
             return Err(Dropped::Session);

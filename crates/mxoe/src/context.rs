@@ -1,11 +1,11 @@
-//! What every step of a board has at hand: the time, the outside, and what endpoints share.
+//! What every step of a NIC has at hand: the time, the outside, and what endpoints share.
 
 use causeway_wire::mx::RegionId;
 use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, WIDE_LEN, emit};
 
 use crate::buffer_pool::Pool;
-use crate::counters::BoardCounters;
-use crate::nic_table::Hosts;
+use crate::counters::NicCounters;
+use crate::nic_table::NicTable;
 use crate::timers::Alarms;
 use crate::{Outside, RegionFault};
 
@@ -13,10 +13,10 @@ use crate::{Outside, RegionFault};
 pub(crate) struct Env<'a> {
     pub(crate) now: u64,
     pub(crate) out: &'a mut dyn Outside,
-    pub(crate) hosts: &'a mut Hosts,
+    pub(crate) hosts: &'a mut NicTable,
     pub(crate) pool: &'a mut Pool,
     pub(crate) alarms: &'a mut Alarms,
-    pub(crate) counters: &'a mut BoardCounters,
+    pub(crate) counters: &'a mut NicCounters,
     pub(crate) own: [u8; 6],
     pub(crate) give_up_ns: u64,
     pub(crate) silent: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Env<'a> {
 }
 
 impl Env<'_> {
-    /// Sends a packet to a board.
+    /// Sends a packet to a NIC.
     pub(crate) fn send(&mut self, host: u16, packet: &Packet<'_>) {
         let Some((destination, peer_index)) = self.hosts.get(host) else { return };
         let header = Header { destination, source: self.own, peer_index };

@@ -1,4 +1,4 @@
-//! What was counted, by endpoint and by partner: plain numbers with names.
+//! What was counted, by endpoint and by peer: plain numbers with names.
 
 /// A struct of counters, and a list of them with their names.
 macro_rules! counters {
@@ -24,7 +24,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of one partner.
+    /// Of one peer.
     PeerCounters {
         /// Messages sent, offers and notifies too; each once.
         messages_sent,
@@ -62,7 +62,7 @@ counters! {
         bytes_pulled,
         /// Frames of blocks sent.
         replies_sent,
-        /// Pulls of a window that is not this partner's, or of what lies outside of it.
+        /// Pulls of a window that is not this peer's, or of what lies outside of it.
         wrong_pulls,
         /// Pulls of what it had more than twice, which were not answered.
         pulled_too_often,
@@ -70,7 +70,7 @@ counters! {
 }
 
 counters! {
-    /// Of one endpoint; what partners that are gone had counted is in `past`.
+    /// Of one endpoint; what peers that are gone had counted is in `past`.
     EndpointCounters {
         /// Requests to connect sent, those that are tried again too.
         connects_sent,
@@ -78,17 +78,17 @@ counters! {
         connects_received,
         /// Of them, with another key.
         wrong_key,
-        /// Of them, without room for one more partner.
+        /// Of them, without room for one more peer.
         no_partner,
-        /// Partners that began anew.
+        /// Peers that began anew.
         restarts,
-        /// Partners that were said to be gone.
+        /// Peers that were said to be gone.
         doubts,
-        /// Partners that were given up.
+        /// Peers that were given up.
         gone,
         /// Packets for another session.
         wrong_session,
-        /// Packets of boards and endpoints that are no partner.
+        /// Packets of NICs and endpoints that are no peer.
         strangers,
         /// Refusals sent.
         nacks_sent,
@@ -108,21 +108,21 @@ counters! {
 }
 
 counters! {
-    /// Of a board.
-    BoardCounters {
+    /// Of a NIC.
+    NicCounters {
         /// Frames received.
         frames_received,
         /// Frames sent.
         frames_sent,
         /// Frames that are no packet.
         malformed,
-        /// Frames to another board.
+        /// Frames to another NIC.
         not_ours,
-        /// Frames of boards that are not known.
+        /// Frames of NICs that are not known.
         unknown_boards,
         /// Packets for endpoints that are not open.
         no_endpoint,
-        /// Packets that a board does not serve.
+        /// Packets that a NIC does not serve.
         not_served,
     }
 }

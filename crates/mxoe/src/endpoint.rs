@@ -1,4 +1,4 @@
-//! One endpoint: what it keeps, how it tells its library, and how partners end.
+//! One endpoint: what it keeps, how it tells its library, and how peers end.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::counters::{EndpointCounters, PeerCounters};
 use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
 use crate::offers::{Offers, State};
 use crate::peer::{Content, Doubt, Message, Peers};
-use crate::reorder_quota::Parking;
+use crate::reorder_quota::ReorderQuota;
 use crate::send_windows::Windows;
 use crate::timers::{Alarm, Owner};
 
-/// Events that wait for the library. They carry no message: those wait with their partners.
+/// Events that wait for the library. They carry no message: those wait with their peers.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: VecDeque<Event<'static>>,
@@ -55,7 +55,7 @@ impl Outbox {
 pub(crate) struct Sends {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
-    /// Of the messages, those that the library half is not told of.
+    /// Of the messages, those that the host side is not told of.
     pub(crate) untold: usize,
 }
 
@@ -79,22 +79,22 @@ pub(crate) struct Endpoint {
     pub(crate) connect_number: u8,
     pub(crate) connect_alarm: Alarm,
     pub(crate) windows: Windows,
-    /// Partners that wait for a window.
+    /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
     pub(crate) offers: Offers,
     pub(crate) outbox: Outbox,
-    /// Partners whose next message the library had no room for.
+    /// Peers whose next message the library had no room for.
     pub(crate) ready: VecDeque<PeerId>,
-    pub(crate) parking: Parking,
+    pub(crate) parking: ReorderQuota,
     pub(crate) sends: Sends,
     /// Lengths of regions.
     pub(crate) regions: Vec<Option<u64>>,
     pub(crate) counters: EndpointCounters,
-    /// Of partners that are gone.
+    /// Of peers that are gone.
     pub(crate) past: PeerCounters,
 }
 
-/// What is to be seen of a partner.
+/// What is to be seen of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerState {
     /// As the library knows it.
@@ -136,7 +136,7 @@ impl Endpoint {
             offers: Offers::default(),
             outbox: Outbox::default(),
             ready: VecDeque::new(),
-            parking: Parking::default(),
+            parking: ReorderQuota::default(),
             sends: Sends::default(),
             regions: vec![None; REGIONS_MAX],
             counters: EndpointCounters::default(),
@@ -149,7 +149,7 @@ impl Endpoint {
         self.outbox.tell(env, self.id, event);
     }
 
-    /// Tells the library something of a partner, if it has room; first that there is the partner.
+    /// Tells the library something of a peer, if it has room; first that there is the peer.
     pub(crate) fn offer(&mut self, env: &mut Env<'_>, peer: PeerId, event: &Event<'_>) -> bool {
         let given = self.introduce(env, peer) && self.outbox.offer(env, self.id, event);
         if !given {
@@ -158,7 +158,7 @@ impl Endpoint {
         given
     }
 
-    /// What the library hears first of a partner, if it has not heard it.
+    /// What the library hears first of a peer, if it has not heard it.
     fn introduction(&mut self, env: &Env<'_>, peer: PeerId) -> Option<Event<'static>> {
         let partner = self.peers.get_mut(peer)?;
         if partner.told {
@@ -172,7 +172,7 @@ impl Endpoint {
         Some(Event::PeerSeen { peer, address, session })
     }
 
-    /// Tells the library of a partner if it has room.
+    /// Tells the library of a peer if it has room.
     fn introduce(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
         let Some(event) = self.introduction(env, peer) else { return true };
         let given = self.outbox.offer(env, self.id, &event);
@@ -182,7 +182,7 @@ impl Endpoint {
         given
     }
 
-    /// Tells the library something of a partner, now or later; first that there is the partner.
+    /// Tells the library something of a peer, now or later; first that there is the peer.
     pub(crate) fn tell_of(&mut self, env: &mut Env<'_>, peer: PeerId, event: Event<'static>) {
         if let Some(introduction) = self.introduction(env, peer) {
             self.tell(env, introduction);
@@ -190,7 +190,7 @@ impl Endpoint {
         self.tell(env, event);
     }
 
-    /// Sets the alarm of a partner.
+    /// Sets the alarm of a peer.
     pub(crate) fn rearm(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         let mut due = u64::MAX;
@@ -254,7 +254,7 @@ impl Endpoint {
         self.tell(env, Event::Sent { token, status, taken });
     }
 
-    /// A window is not needed any more: a partner that waits for one goes on, and another if that
+    /// A window is not needed any more: a peer that waits for one goes on, and another if that
     /// one has no use for it now.
     pub(crate) fn close_window(&mut self, env: &mut Env<'_>, number: u8) {
         let open = self.windows.close(number);
@@ -271,7 +271,7 @@ impl Endpoint {
         }
     }
 
-    /// A partner is gone: all that waits for it ends.
+    /// A peer is gone: all that waits for it ends.
     pub(crate) fn end_peer(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
         let Some(mut partner) = self.peers.remove(peer) else { return };
         count(&mut self.counters.gone);
@@ -311,7 +311,7 @@ impl Endpoint {
         }
     }
 
-    /// The library has room: what waits is told, and then messages, a partner after the other.
+    /// The library has room: what waits is told, and then messages, a peer after the other.
     pub(crate) fn room(&mut self, env: &mut Env<'_>) {
         if !self.outbox.flush(env, self.id) {
             return;
@@ -333,19 +333,19 @@ impl Endpoint {
         }
     }
 
-    /// Where an offer went, another may come that waits with its partner.
+    /// Where an offer went, another may come that waits with its peer.
     pub(crate) fn heed_freed(&mut self, env: &mut Env<'_>) {
         if self.offers.freed() && !self.ready.is_empty() {
             self.room(env);
         }
     }
 
-    /// See [`Board::cancel_cost`](crate::Board::cancel_cost).
+    /// See [`Nic::cancel_cost`](crate::Nic::cancel_cost).
     pub(crate) fn cancel_cost(&self) -> usize {
         self.sends.messages / LOOKED_THROUGH_AT_ONCE
     }
 
-    /// What is to be seen of its partners.
+    /// What is to be seen of its peers.
     pub(crate) fn states(&self, macs: impl Fn(u16) -> Option<[u8; 6]>) -> Vec<PeerState> {
         let state = |(peer, partner): (PeerId, &crate::peer::Partner)| {
             let nic = NicId::of(macs(partner.host)?);

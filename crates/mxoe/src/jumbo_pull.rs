@@ -1,36 +1,37 @@
-//! Two frames in one: whether a partner is asked for that.
+//! Jumbo pulls: whether a peer is asked for two fragments in one frame, which halves the number of
+//! frames.
 //!
-//! Half as many frames cross the network, where it carries such. That both interfaces do, both know
-//! of their own; what lies between them may not, and says nothing of it. So it is asked for, and
-//! where nothing comes, for frames of the common length; if these come, it may have been the
-//! length. Or the network was down for a moment: so it is asked for again after a while.
+//! Each interface has a known MTU, but the network between them may drop long frames without a
+//! notice. The engine therefore requests jumbo frames, and falls back to frames of the common length
+//! if none arrives. If those arrive, the length may have been the reason, or the network was down
+//! for a moment: the engine requests jumbo frames again after a pause.
 
 use crate::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
 
-/// See the module.
+/// State of jumbo pulls from one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Wide {
-    /// None came yet.
+pub(crate) enum JumboPull {
+    /// No jumbo frame has arrived yet.
     #[default]
     Hoped,
-    /// One came.
+    /// A jumbo frame arrived.
     Proven,
-    /// They do not come: until then it is not asked for. And how long that was.
+    /// Jumbo frames do not arrive: not requested before `until`, after a pause of `pause` ns.
     Narrow { until: u64, pause: u64 },
 }
 
-impl Wide {
-    /// Whether it is asked for, by a pull of which nothing came so often.
+impl JumboPull {
+    /// Returns whether a pull requests jumbo frames after `tries` requests without data.
     pub(crate) fn is_asked(self, now: u64, tries: u32) -> bool {
         tries < self.tries_max(now)
     }
 
-    /// Two in one came.
+    /// Records a jumbo frame.
     pub(crate) fn came(&mut self) {
         *self = Self::Proven;
     }
 
-    /// Of a pull of which nothing had come so often one came, and two could have.
+    /// Records a frame of the common length for a pull that had no data after `tries` requests.
     pub(crate) fn one_came(&mut self, now: u64, tries: u32) {
         if tries < self.tries_max(now) {
             return;
@@ -44,7 +45,7 @@ impl Wide {
         *self = Self::Narrow { until: now.saturating_add(pause), pause };
     }
 
-    /// How often nothing comes of a pull until it asks for the common length.
+    /// Returns after how many requests without data a pull falls back to the common length.
     fn tries_max(self, now: u64) -> u32 {
         let (hoped, proven) = WIDE_TRIES_MAX;
         match self {
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_does_not_come_is_not_asked_for_for_a_while_that_doubles() {
-        let mut wide = Wide::default();
+        let mut wide = JumboPull::default();
         assert!(wide.is_asked(5, 0) && !wide.is_asked(5, HOPED));
         // Who does not know of it answers at once, and is asked on: that costs nothing.
         wide.one_came(5, 0);
@@ -80,14 +81,14 @@ mod tests {
         assert!(!wide.is_asked(until + 2 * PAUSE - 1, 0) && wide.is_asked(until + 2 * PAUSE, 0));
         for _ in 0..70 {
             wide.one_came(u64::MAX / 2, HOPED);
-            let Wide::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
+            let JumboPull::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
             assert!(pause <= WIDE_AGAIN_NS.1);
         }
     }
 
     #[test]
     fn what_came_once_is_not_given_up_for_a_loss() {
-        let mut wide = Wide::default();
+        let mut wide = JumboPull::default();
         wide.came();
         wide.one_came(5, HOPED);
         assert!(wide.is_asked(5, HOPED) && !wide.is_asked(5, PROVEN));

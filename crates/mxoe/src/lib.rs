@@ -1,15 +1,26 @@
-//! The backend half: what lies between the library halves of a host and the network.
+//! MXoE, the NIC side of MX endpoints: between the host sides of one host and the network.
 //!
-//! A [`Board`] owns the endpoints of one MAC. Frames, [requests](causeway_wire::mx::Request) and time
-//! come in; through [`Outside`], frames and [events](causeway_wire::mx::Event) go out, and the bytes of
-//! regions are read and written. It connects, numbers, acknowledges, sends again, and pulls large
-//! messages, whether or not applications call in.
+//! A [`Nic`] owns the endpoints of one MAC. Its inputs are frames,
+//! [requests](causeway_wire::mx::Request) and the time; its outputs go through [`Outside`]: frames,
+//! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects, numbers,
+//! acknowledges, retransmits, and pulls large messages, whether or not the applications make calls.
 //!
-//! Who is who: a board is known by its MAC alone, which the network vouches for; a partner by its
-//! board and endpoint; a packet belongs to a partner by these, by the session of the endpoint that
-//! it is for, and by its number. Windows are bound to the partner that they were offered to; what
-//! is pulled is taken only from the partner that offered it, with the handle and the random magic
-//! of this very pull.
+//! ```text
+//!   host side ── Request ──▶ ┌─────┐ ── frame ──▶ network
+//!             ◀── Event ──── │ Nic │ ◀── frame ──
+//!                            └─────┘ ◀── time
+//! ```
+//!
+//! # Identity
+//! A NIC is identified by its MAC, which the network vouches for. A peer is identified by its NIC and
+//! endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint and its
+//! number match. A window is bound to the peer that it was offered to. The engine accepts pulled data
+//! only from the peer that offered the message, with the handle and the random magic of the pull.
+//!
+//! # Modules
+//! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
+//! network. Neither imports the host side (`causeway-message`): both sides share only the values of
+//! [`causeway_wire::mx`] and their encoding.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -51,28 +62,28 @@ mod transmit;
 
 use causeway_wire::mx::{Event, PeerId, RegionId};
 
-pub use counters::{BoardCounters, EndpointCounters, PeerCounters};
+pub use counters::{EndpointCounters, NicCounters, PeerCounters};
 pub use endpoint::PeerState;
-pub use nic::{Board, Config, Dropped, OpenError};
+pub use nic::{Config, Dropped, Nic, OpenError};
 
-/// Bytes of a region that cannot be reached: the memory behind it is gone.
+/// The bytes of a region cannot be reached because their memory was unmapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the memory of a region cannot be reached: it was unmapped while it was registered")]
 pub struct RegionFault;
 
-/// What a board needs of the world.
+/// The surroundings of a NIC: network, host sides, regions and random numbers.
 pub trait Outside {
-    /// A random number that nobody can guess.
+    /// Returns an unpredictable random number.
     fn random(&mut self) -> u32;
 
-    /// Sends a frame, in two parts. Frames may be lost; they go in order, or nearly.
+    /// Sends a frame that consists of two parts. Frames may be lost, and are rarely reordered.
     fn frame(&mut self, head: &[u8], data: &[u8]);
 
-    /// As [`Self::frame`], where the second part is `len` bytes of a region of an endpoint, at most
-    /// [`WIDE_LEN`](causeway_wire::mxoe::WIDE_LEN): who has room for frames reads them there.
+    /// Sends a frame whose second part is `len` bytes of a region of an endpoint, at most
+    /// [`WIDE_LEN`](causeway_wire::mxoe::WIDE_LEN). An implementation can read them in place.
     ///
     /// # Errors
-    /// [`RegionFault`]: nothing is sent.
+    /// [`RegionFault`]: the frame is not sent.
     fn frame_of(
         &mut self,
         head: &[u8],
@@ -87,20 +98,20 @@ pub trait Outside {
         Ok(())
     }
 
-    /// Gives an event to the library half of an endpoint. Without room it is refused, and
-    /// [`Board::room`] is to be called when there is room again.
+    /// Gives an event to the host side of an endpoint. Returns false if there is no room; then the
+    /// caller of the engine must call [`Nic::room`] when there is room again.
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
 
-    /// Whether the library half takes no messages of a partner now: they are refused, and
-    /// [`Board::room`] is to be called when it does.
+    /// Returns whether the host side takes no messages of a peer now. The caller of the engine must
+    /// call [`Nic::room`] when it does again.
     fn holds(&self, _endpoint: u8, _peer: PeerId) -> bool {
         false
     }
 
-    /// Reads a region of an endpoint, within the length that it was registered with.
+    /// Reads a region of an endpoint, within its registered length.
     ///
     /// # Errors
-    /// [`RegionFault`]: what was offered of it is withdrawn.
+    /// [`RegionFault`]: the engine withdraws offers from the region.
     fn read(
         &mut self,
         endpoint: u8,
@@ -109,10 +120,10 @@ pub trait Outside {
         into: &mut [u8],
     ) -> Result<(), RegionFault>;
 
-    /// Writes to a region of an endpoint, within the length that it was registered with.
+    /// Writes to a region of an endpoint, within its registered length.
     ///
     /// # Errors
-    /// [`RegionFault`]: the pull into it ends.
+    /// [`RegionFault`]: the engine ends the pull into the region.
     fn write(
         &mut self,
         endpoint: u8,
@@ -122,12 +133,12 @@ pub trait Outside {
     ) -> Result<(), RegionFault>;
 }
 
-/// What became of a request.
+/// Whether the engine admitted a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Taken {
-    /// It was taken, and ends with its event.
+pub enum Admission {
+    /// The request was admitted and ends with its event.
     Yes,
-    /// A limit is reached: it is to be made again, as it is, when events were taken.
+    /// A limit is reached. The host side must repeat the request after it took events.
     Later,
 }

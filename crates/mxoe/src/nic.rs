@@ -9,26 +9,26 @@ use causeway_wire::mxoe::{
 
 use crate::buffer_pool::Pool;
 use crate::context::{Env, count};
-use crate::counters::{BoardCounters, EndpointCounters, PeerCounters};
+use crate::counters::{EndpointCounters, NicCounters, PeerCounters};
 use crate::endpoint::{Endpoint, PeerState, mac_of};
 use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
-use crate::nic_table::Hosts;
+use crate::nic_table::NicTable;
 use crate::pull::endpoint_of;
 use crate::receive_order::{Brought, Envelope};
 use crate::refusal::refuse;
 use crate::timers::{Alarms, Owner};
-use crate::{Outside, Taken};
+use crate::{Admission, Outside};
 
-/// How a board is.
+/// How a NIC is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Its MAC.
     pub nic: NicId,
     /// What it answers who asks for its name; empty: nothing.
     pub name: String,
-    /// A partner that is not heard of for so long is gone, in ns.
+    /// A peer that is not heard of for so long is gone, in ns.
     pub give_up_ns: u64,
-    /// Partners may say nothing for long although they are there: nobody answers for those that are
+    /// Peers may say nothing for long although they are there: nobody answers for those that are
     /// at the network themselves and do not call. One that is said to be gone is so only if that is
     /// said again when it is asked.
     pub silent: bool,
@@ -62,13 +62,13 @@ pub enum Dropped {
     /// It is no packet.
     #[error(transparent)]
     Malformed(#[from] mxoe::Error),
-    /// It is to another board.
+    /// It is to another NIC.
     #[error("it is to another board")]
     NotOurs,
-    /// It is of a board that is not in the table of peers.
+    /// It is of a NIC that is not in the table of peers.
     #[error("its board is not in the table of peers")]
     UnknownBoard,
-    /// Boards do not serve such packets: mappers and tables of peers do.
+    /// NICs do not serve such packets: mappers and tables of peers do.
     #[error("it is not for a board")]
     NotServed,
     /// Its endpoint is not open.
@@ -82,7 +82,7 @@ pub enum Dropped {
     Key,
     /// Of an endpoint that is not connected.
     #[error("it is of no partner")]
-    Stranger,
+    UnknownPeer,
     /// Its number or place is none that is expected.
     #[error("its number is not expected")]
     Number,
@@ -102,31 +102,31 @@ pub enum Dropped {
 
 /// All endpoints of one MAC.
 #[derive(Debug)]
-pub struct Board {
+pub struct Nic {
     own: [u8; 6],
     config: Config,
-    hosts: Hosts,
+    hosts: NicTable,
     pool: Pool,
     alarms: Alarms,
     endpoints: Vec<Option<Box<Endpoint>>>,
-    counters: BoardCounters,
+    counters: NicCounters,
     /// Endpoints in whose name nothing is refused: their processes open them again soon.
     awaited: BTreeSet<u8>,
 }
 
-impl Board {
-    /// Without endpoints, and without boards that it knows. Of the MAC the upper 16 bits do not
+impl Nic {
+    /// Without endpoints, and without NICs that it knows. Of the MAC the upper 16 bits do not
     /// count.
     pub fn new(config: Config) -> Self {
         let own = mac_of(NicId(config.nic.0 & 0xffff_ffff_ffff)).unwrap_or_default();
         Self {
             own,
             config,
-            hosts: Hosts::default(),
+            hosts: NicTable::default(),
             pool: Pool::default(),
             alarms: Alarms::default(),
             endpoints: (0..ENDPOINTS_MAX).map(|_| None).collect(),
-            counters: BoardCounters::default(),
+            counters: NicCounters::default(),
             awaited: BTreeSet::new(),
         }
     }
@@ -167,14 +167,14 @@ impl Board {
         self.endpoints.iter_mut().flatten().for_each(|endpoint| endpoint.peers.forget_wide());
     }
 
-    /// Adds a board to those that are known: its number in the table, which stays until it is
-    /// removed; none if the table is full. A board that reaches itself over the network is added
+    /// Adds a NIC to those that are known: its number in the table, which stays until it is
+    /// removed; none if the table is full. A NIC that reaches itself over the network is added
     /// like any other.
     pub fn host_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
 
-    /// A board is not known any more: partners there are gone.
+    /// A NIC is not known any more: peers there are gone.
     pub fn host_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
         let Some(number) = mac_of(nic).and_then(|mac| self.hosts.number(mac)) else { return };
         let (endpoints, mut env) = self.split(now, out);
@@ -250,7 +250,7 @@ impl Board {
         found.is_some_and(|(endpoint, mut env)| endpoint.region_remove(&mut env, region))
     }
 
-    /// The library half of an endpoint asks for something. Of an endpoint that is not open it is
+    /// The host side of an endpoint asks for something. Of an endpoint that is not open it is
     /// taken, and nothing comes of it.
     pub fn request(
         &mut self,
@@ -258,10 +258,10 @@ impl Board {
         endpoint: u8,
         request: &Request<'_>,
         out: &mut dyn Outside,
-    ) -> Taken {
+    ) -> Admission {
         match self.at(now, out, endpoint) {
             Some((endpoint, mut env)) => endpoint.request(&mut env, request),
-            None => Taken::Yes,
+            None => Admission::Yes,
         }
     }
 
@@ -300,7 +300,7 @@ impl Board {
         endpoint.map_or(0, |endpoint| endpoint.cancel_cost())
     }
 
-    /// The library half of an endpoint has room for events again.
+    /// The host side of an endpoint has room for events again.
     pub fn room(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut env)) = self.at(now, out, endpoint) {
             endpoint.room(&mut env);
@@ -363,7 +363,7 @@ impl Board {
         self.hosts.find(header.source, header.peer_index)
     }
 
-    /// Says the board's name.
+    /// Says the NIC's name.
     fn name(
         &mut self,
         now: u64,
@@ -478,23 +478,23 @@ impl Board {
         Err(Dropped::NoEndpoint)
     }
 
-    /// What the board is called.
+    /// What the NIC is called.
     pub fn called(&self) -> &str {
         &self.config.name
     }
 
-    /// What the board counted.
-    pub fn counters(&self) -> BoardCounters {
+    /// What the NIC counted.
+    pub fn counters(&self) -> NicCounters {
         self.counters
     }
 
-    /// What an endpoint counted, and what partners that are gone had counted.
+    /// What an endpoint counted, and what peers that are gone had counted.
     pub fn endpoint_counters(&self, endpoint: u8) -> Option<(EndpointCounters, PeerCounters)> {
         let endpoint = self.endpoints.get(usize::from(endpoint))?.as_ref()?;
         Some((endpoint.counters, endpoint.past))
     }
 
-    /// Boards of partners, and when one of them was heard last.
+    /// NICs of peers, and when one of them was heard last.
     pub fn heard(&self) -> Vec<(NicId, u64)> {
         let mut last = BTreeMap::new();
         for endpoint in self.endpoints.iter().flatten() {
@@ -507,7 +507,7 @@ impl Board {
         last.into_iter().filter_map(named).collect()
     }
 
-    /// The partners of an endpoint, as they are now.
+    /// The peers of an endpoint, as they are now.
     pub fn partners(&self, endpoint: u8) -> Vec<PeerState> {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         let mac = |host| self.hosts.get(host).map(|(mac, _)| mac);
@@ -522,7 +522,7 @@ fn reason(endpoint: u8) -> u8 {
 }
 
 impl Endpoint {
-    /// What is due of a partner.
+    /// What is due of a peer.
     fn peer_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         partner.alarm.rang();
@@ -571,7 +571,7 @@ impl Endpoint {
         self.rearm(env, peer);
     }
 
-    /// A board is not known any more.
+    /// A NIC is not known any more.
     fn host_gone(&mut self, env: &mut Env<'_>, host: u16) {
         let mut from = 0;
         while let Some(peer) = self.peers.first_from(from) {

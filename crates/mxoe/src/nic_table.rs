@@ -1,4 +1,4 @@
-//! The boards that are known: by MAC and by number.
+//! The NICs that are known: by MAC and by number.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use causeway_wire::mxoe::PEER_UNKNOWN;
 
 use crate::limits::HOSTS_MAX;
 
-/// One board.
+/// One NIC.
 #[derive(Debug, Clone, Copy)]
 struct Host {
     mac: [u8; 6],
@@ -16,14 +16,14 @@ struct Host {
 
 /// The table. Numbers are small, and used again.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts {
+pub(crate) struct NicTable {
     list: Vec<Option<Host>>,
     /// With std's keyed hash: whoever is on the network chooses MACs.
     by_mac: HashMap<[u8; 6], u16>,
 }
 
-impl Hosts {
-    /// Adds a board, if there is room: its number.
+impl NicTable {
+    /// Adds a NIC, if there is room: its number.
     pub(crate) fn add(&mut self, mac: [u8; 6]) -> Option<u16> {
         if let Some(known) = self.by_mac.get(&mac) {
             return Some(*known);
@@ -43,7 +43,7 @@ impl Hosts {
         Some(number)
     }
 
-    /// Takes a board out: the number that it had.
+    /// Takes a NIC out: the number that it had.
     pub(crate) fn remove(&mut self, mac: [u8; 6]) -> Option<u16> {
         let number = self.by_mac.remove(&mac)?;
         if let Some(place) = self.list.get_mut(usize::from(number)) {
@@ -52,16 +52,16 @@ impl Hosts {
         Some(number)
     }
 
-    /// The number of a board.
+    /// The number of a NIC.
     pub(crate) fn number(&self, mac: [u8; 6]) -> Option<u16> {
         self.by_mac.get(&mac).copied()
     }
 
-    /// The number of the board of this MAC, which says that it has `hint`.
+    /// The number of the NIC of this MAC, which says that it has `hint`.
     pub(crate) fn find(&self, mac: [u8; 6], hint: u16) -> Option<u16> {
         match self.list.get(usize::from(hint)) {
             Some(Some(host)) if host.mac == mac => Some(hint),
-            // It is by the MAC alone that a board is known: an index of old does no harm.
+            // It is by the MAC alone that a NIC is known: an index of old does no harm.
             _ => self.number(mac),
         }
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn boards_are_known_by_mac_whatever_their_hint_says() {
-        let mut hosts = Hosts::default();
+        let mut hosts = NicTable::default();
         let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         assert_eq!((hosts.add(a), hosts.add(b), hosts.add(a)), (Some(0), Some(1), Some(0)));
         assert_eq!(hosts.find(b, 1), Some(1));

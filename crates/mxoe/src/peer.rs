@@ -1,4 +1,4 @@
-//! What is known of one partner, and the table of them.
+//! What is known of one peer, and the table of them.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -6,13 +6,13 @@ use std::collections::{HashMap, VecDeque};
 use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
 
 use crate::counters::PeerCounters;
-use crate::jumbo_pull::Wide;
+use crate::jumbo_pull::JumboPull;
 use crate::limits::{
     ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
 };
-use crate::request_window::Breadth;
+use crate::request_window::RequestWindow;
 use crate::sequence::Number;
-use crate::sequence_conflict::Dispute;
+use crate::sequence_conflict::SequenceConflict;
 use crate::timers::{Alarm, RoundTrip};
 
 /// A message to be sent, until it is known to be there.
@@ -69,7 +69,7 @@ pub(crate) struct Sending {
     /// The number of the latest acknowledgement on its own.
     pub(crate) heard: u32,
     /// It says of what it has what cannot be.
-    pub(crate) dispute: Option<Dispute>,
+    pub(crate) dispute: Option<SequenceConflict>,
     /// Whether it waits for a window.
     pub(crate) waits: bool,
     /// Windows that are open for it.
@@ -133,11 +133,11 @@ pub(crate) struct Pulling {
     /// All that it offers.
     pub(crate) offers: Vec<Handle>,
     pub(crate) trip: RoundTrip,
-    pub(crate) breadth: Breadth,
-    pub(crate) wide: Wide,
+    pub(crate) breadth: RequestWindow,
+    pub(crate) wide: JumboPull,
 }
 
-/// It is said that a partner is gone.
+/// It is said that a peer is gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Doubt {
     pub(crate) since: u64,
@@ -147,7 +147,7 @@ pub(crate) struct Doubt {
     pub(crate) lasts: u64,
     /// Whether it was asked a second time.
     pub(crate) asked_again: bool,
-    /// The question was refused, too: whoever refuses is where the partner is, or on the way there.
+    /// The question was refused, too: whoever refuses is where the peer is, or on the way there.
     pub(crate) refused: bool,
 }
 
@@ -182,14 +182,14 @@ impl Doubt {
     }
 }
 
-/// A partner that asked to connect and seemed not to know that we began anew.
+/// A peer that asked to connect and seemed not to know that we began anew.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unaware {
     pub(crate) session: u32,
     pub(crate) since: u64,
 }
 
-/// Whether one that connects is still the partner that we know.
+/// Whether one that connects is still the peer that we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Same,
@@ -204,7 +204,7 @@ pub(crate) enum Life {
     Other,
 }
 
-/// One partner.
+/// One peer.
 #[derive(Debug)]
 pub(crate) struct Partner {
     pub(crate) host: u16,
@@ -229,14 +229,14 @@ pub(crate) struct Partner {
 }
 
 impl Sending {
-    /// Whether anything waits for what the partner does.
+    /// Whether anything waits for what the peer does.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.windows > 0 || self.watched.is_some()
     }
 }
 
 impl Receiving {
-    /// The generation of what the next partner there sends. Of one that was not heard of nothing
+    /// The generation of what the next peer there sends. Of one that was not heard of nothing
     /// was taken, and it may not know of this one: else, tried often enough, generations come round
     /// to the one that it knows.
     fn next_generation(&self, heard: bool) -> u8 {
@@ -293,8 +293,8 @@ impl Partner {
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
                 trip: RoundTrip::new(ASK_AGAIN_NS),
-                breadth: Breadth::new(),
-                wide: Wide::default(),
+                breadth: RequestWindow::new(),
+                wide: JumboPull::default(),
             },
             counters: PeerCounters::default(),
         }
@@ -364,7 +364,7 @@ impl Partner {
     }
 
     /// It said which session it has, and which number it expects. `before`: the generation of the
-    /// numbers that the partner before it was sent.
+    /// numbers that the peer before it was sent.
     pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
         (self.session, self.unaware) = (Some(session), None);
         self.send.first = Number(expected);
@@ -374,7 +374,7 @@ impl Partner {
     }
 }
 
-/// A partner's place.
+/// A peer's place.
 #[derive(Debug)]
 enum Slot {
     Free,
@@ -387,18 +387,18 @@ enum Slot {
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     current: Option<PeerId>,
-    /// For the numbers of the next partner there.
+    /// For the numbers of the next peer there.
     generation: u8,
-    /// The session of the partner before, and the generation of the numbers that it was sent.
+    /// The session of the peer before, and the generation of the numbers that it was sent.
     past: Option<(u32, u8)>,
 }
 
-/// All partners of an endpoint.
+/// All peers of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// By board and endpoint.
+    /// By NIC and endpoint.
     known: HashMap<(u16, u8), Known>,
     past: VecDeque<(u16, u8)>,
     /// Who was looked for last: of many packets in a row, one is looked for among all.
@@ -406,7 +406,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// A partner that is there.
+    /// A peer that is there.
     pub(crate) fn get(&self, peer: PeerId) -> Option<&Partner> {
         match self.slots.get(peer.0 as usize) {
             Some(Slot::Live(partner)) => Some(partner),
@@ -414,7 +414,7 @@ impl Peers {
         }
     }
 
-    /// A partner that is there.
+    /// A peer that is there.
     pub(crate) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Partner> {
         match self.slots.get_mut(peer.0 as usize) {
             Some(Slot::Live(partner)) => Some(partner),
@@ -422,7 +422,7 @@ impl Peers {
         }
     }
 
-    /// The partner at an address.
+    /// The peer at an address.
     pub(crate) fn at(&self, address: (u16, u8)) -> Option<PeerId> {
         let last = PeerId(self.last.get());
         if self.get(last).is_some_and(|partner| (partner.host, partner.endpoint) == address) {
@@ -433,18 +433,18 @@ impl Peers {
         Some(found)
     }
 
-    /// If the partner before had this session: the generation of the numbers that it was sent.
+    /// If the peer before had this session: the generation of the numbers that it was sent.
     pub(crate) fn past(&self, address: (u16, u8), session: u32) -> Option<u8> {
         let (past, generation) = self.known.get(&address)?.past?;
         (past == session).then_some(generation)
     }
 
-    /// The generation of the numbers that the partner before was sent.
+    /// The generation of the numbers that the peer before was sent.
     pub(crate) fn past_generation(&self, address: (u16, u8)) -> Option<u8> {
         self.known.get(&address)?.past.map(|(_, generation)| generation)
     }
 
-    /// The partner at an address, a new one if there is none; none if there is no room.
+    /// The peer at an address, a new one if there is none; none if there is no room.
     pub(crate) fn at_or_new(&mut self, address: (u16, u8), now: u64) -> Option<PeerId> {
         if let Some(peer) = self.at(address) {
             return Some(peer);
@@ -464,7 +464,7 @@ impl Peers {
         Some(PeerId(number))
     }
 
-    /// Takes a partner out. If the library heard of it, its number is not used before it is
+    /// Takes a peer out. If the library heard of it, its number is not used before it is
     /// [forgotten](Self::forget).
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<Box<Partner>> {
         let slot = self.slots.get_mut(peer.0 as usize)?;
@@ -497,7 +497,7 @@ impl Peers {
         Some(partner)
     }
 
-    /// The library knows that a partner is gone: whether it was.
+    /// The library knows that a peer is gone: whether it was.
     pub(crate) fn forget(&mut self, peer: PeerId) -> bool {
         match self.slots.get_mut(peer.0 as usize) {
             Some(slot @ Slot::Gone) => {
@@ -513,7 +513,7 @@ impl Peers {
     pub(crate) fn forget_wide(&mut self) {
         for slot in &mut self.slots {
             if let Slot::Live(partner) = slot {
-                partner.pulling.wide = Wide::default();
+                partner.pulling.wide = JumboPull::default();
             }
         }
     }
@@ -526,7 +526,7 @@ impl Peers {
         })
     }
 
-    /// The number of the first partner at or after `from`; for walks that change partners.
+    /// The number of the first peer at or after `from`; for walks that change peers.
     pub(crate) fn first_from(&self, from: u32) -> Option<PeerId> {
         let rest = self.slots.get(from as usize..)?;
         let at = rest.iter().position(|slot| matches!(slot, Slot::Live(_)))?;

@@ -137,7 +137,7 @@ impl Endpoint {
         self.rearm(env, peer);
     }
 
-    /// Asks a partner for the next blocks of what is pulled from it, as many as may be asked for;
+    /// Asks a peer for the next blocks of what is pulled from it, as many as may be asked for;
     /// what was lost comes first. At least one of each pull, else of those that began first.
     fn ask_more(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let id = self.id;
@@ -253,7 +253,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Nothing came of pulls of a partner for too long: what is missing is asked for again.
+    /// Nothing came of pulls of a peer for too long: what is missing is asked for again.
     pub(crate) fn pulls_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let (mut index, mut lost) = (0_usize, false);
         while let Some(partner) = self.peers.get_mut(peer) {

@@ -11,7 +11,7 @@ use crate::offers::Layout;
 use crate::send_windows::Open;
 
 impl Endpoint {
-    /// A partner pulls.
+    /// A peer pulls.
     pub(crate) fn pulled(
         &mut self,
         env: &mut Env<'_>,
@@ -27,9 +27,9 @@ impl Endpoint {
         let Some(peer) = self.peers.at((host, pull.ends.source)) else {
             count(&mut self.counters.strangers);
             self.refuse_pull(env, host, named, nack::BAD_SESSION);
-            return Err(Dropped::Stranger);
+            return Err(Dropped::UnknownPeer);
         };
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         partner.heard_at = env.now;
         let open = self.windows.get(pull.window, pull.window_sequence, peer);
         // What is offered begins where its window does.
@@ -51,7 +51,7 @@ impl Endpoint {
         pull: &Pull,
         open: Open,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let layout = Layout::new(pull.offset, pull.total_len);
         let (start, _) = layout.range(pull.frame_index);
         let from = u64::from(start).saturating_add(pull.first_frame_offset.into());
@@ -96,7 +96,7 @@ impl Endpoint {
         self.close_window(env, window);
     }
 
-    /// A partner has what it wants of a message.
+    /// A peer has what it wants of a message.
     pub(crate) fn notified(
         &mut self,
         env: &mut Env<'_>,

@@ -117,12 +117,12 @@ impl Endpoint {
         let Some(peer) = self.peers.at((host, ends.source)) else {
             count(&mut self.counters.strangers);
             self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
-            return Err(Dropped::Stranger);
+            return Err(Dropped::UnknownPeer);
         };
         if self.at_one(env, peer, Number(acknowledged), false) {
             self.acknowledged(env, peer, Number(acknowledged), false);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         partner.heard_at = env.now;
         let ahead = Number(sequence).ahead_of(partner.receive.next).map(usize::from);
         let ours = ahead.is_some_and(|ahead| !(EARLY_MAX + 1..HALF).contains(&ahead));
@@ -131,7 +131,7 @@ impl Endpoint {
             // They were asked for before it was known which session it has.
             self.begin_pulls(env, peer);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         match ahead {
             None => {
                 count(&mut partner.counters.wrong_number);
@@ -162,7 +162,7 @@ impl Endpoint {
         ahead: usize,
         brought: &Brought<'_>,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let early = &mut partner.receive.early;
         if early.len() <= ahead {
             early.resize_with(ahead.saturating_add(1), || None);
@@ -203,7 +203,7 @@ impl Endpoint {
         parked
     }
 
-    /// What came early of a partner before it was heard that it connected may be of one before, whose
+    /// What came early of a peer before it was heard that it connected may be of one before, whose
     /// numbers were the same. It was not acknowledged, and comes again if it is of this one.
     pub(crate) fn forget_early(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
@@ -253,7 +253,7 @@ impl Endpoint {
         ahead: usize,
         brought: &Brought<'_>,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get(peer) else { return Err(Dropped::UnknownPeer) };
         if !matches!(partner.receive.early.get(ahead), Some(Some(_))) {
             let incoming = match *brought {
                 Brought::Whole(match_info, data) => {
@@ -272,7 +272,7 @@ impl Endpoint {
                 Brought::Offer(offered) => Incoming::Offer(offered),
                 Brought::Notify { .. } => Incoming::Notified,
             };
-            let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+            let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
             if ahead > 0 {
                 count(&mut partner.counters.early);
             }
@@ -283,7 +283,7 @@ impl Endpoint {
                 return Ok(());
             }
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let fresh = match (partner.receive.early.get_mut(ahead), brought) {
             (Some(Some(incoming)), Brought::Fragment(match_info, place, data)) => {
                 incoming.fill(*match_info, *place, data)
@@ -383,20 +383,20 @@ impl Endpoint {
         }
         let Some(peer) = self.peers.at((host, ack.ends.source)) else {
             count(&mut self.counters.strangers);
-            return Err(Dropped::Stranger);
+            return Err(Dropped::UnknownPeer);
         };
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         partner.heard_at = env.now;
         let number = Number(ack.acknowledged);
         let newer = matches!(ack.number.wrapping_sub(partner.send.heard), 1..=0x7fff_ffff);
         if !self.at_one(env, peer, number, newer) {
             return Err(Dropped::Number);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let send = &mut partner.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
         // Whatever its own number is, one that says more is later. One that says nothing of what is
-        // in flight may be of a former life of the partner's, or of ours, and its number too.
+        // in flight may be of a former life of the peer's, or of ours, and its number too.
         let counts = match ahead {
             Some(0) => newer && send.quiet_until.is_none_or(|until| until <= env.now),
             Some(more) => more <= send.flight.len(),

@@ -51,8 +51,8 @@ impl Endpoint {
         env.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
     }
 
-    /// It is said that a partner is gone. Whoever is on the network can say so: it is asked, and gone
-    /// only if it is not heard of; where partners may be [silent](crate::Config::silent), only if the
+    /// It is said that a peer is gone. Whoever is on the network can say so: it is asked, and gone
+    /// only if it is not heard of; where peers may be [silent](crate::Config::silent), only if the
     /// question is refused, too.
     pub(crate) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
         let Some(partner) = self.peers.get_mut(peer) else { return };

@@ -12,13 +12,13 @@ use crate::peer::{Incoming, Receiving};
 
 /// Bytes of messages that wait for their turn or for the library.
 #[derive(Debug, Default)]
-pub(crate) struct Parking {
+pub(crate) struct ReorderQuota {
     total: usize,
     of_host: HashMap<u16, usize>,
 }
 
-impl Parking {
-    /// Takes room for messages of a board: whether there was. However much others have taken,
+impl ReorderQuota {
+    /// Takes room for messages of a NIC: whether there was. However much others have taken,
     /// another one finds half of what is left.
     pub(crate) fn take(&mut self, host: u16, len: usize) -> bool {
         let total = self.total.saturating_add(len);
@@ -66,7 +66,7 @@ impl Receiving {
 
 impl Endpoint {
     /// Takes room for a message that is parked. What is next has it before all that is not, of any
-    /// partner of its board: they are sent again.
+    /// peer of its NIC: they are sent again.
     pub(crate) fn take_room(
         &mut self,
         env: &mut Env<'_>,
@@ -74,14 +74,14 @@ impl Endpoint {
         ahead: usize,
         len: usize,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let (host, bytes) = (partner.host, partner.receive.bytes.saturating_add(len));
         let has = if ahead > 0 {
             bytes <= PARKED_BYTES_OF_PARTNER_MAX && self.parking.take(host, len)
         } else {
             self.parking.take(host, len) || self.make_room(env, peer, host, len)
         };
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::Stranger) };
+        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         if !has {
             count(&mut partner.counters.no_room);
             return Err(Dropped::NoRoom);
@@ -90,7 +90,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes room for the next message of a partner from what is not next: its own, then that of
+    /// Takes room for the next message of a peer from what is not next: its own, then that of
     /// whoever has most.
     fn make_room(&mut self, env: &mut Env<'_>, peer: PeerId, host: u16, len: usize) -> bool {
         let mut from = Some(peer);
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
     use crate::limits::HOSTS_MAX;
 
-    fn fill(parking: &mut Parking, host: u16) -> usize {
+    fn fill(parking: &mut ReorderQuota, host: u16) -> usize {
         (0..).take_while(|_| parking.take(host, 1024)).count() * 1024
     }
 
     #[test]
     fn hostile_boards_together_leave_room_for_others() {
-        let mut parking = Parking::default();
+        let mut parking = ReorderQuota::default();
         assert_eq!(fill(&mut parking, 1), PARKED_BYTES_MAX / 2);
         let second = fill(&mut parking, 2);
         assert!((PARKED_BYTES_MAX / 4..=PARKED_BYTES_MAX / 3).contains(&second), "{second}");

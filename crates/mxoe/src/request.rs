@@ -1,8 +1,8 @@
-//! What the library half asks for.
+//! What the host side asks for.
 
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
 
-use crate::Taken;
+use crate::Admission;
 use crate::context::{Env, count};
 use crate::endpoint::Endpoint;
 use crate::limits::{EARLY_SENDS_MAX, MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
@@ -17,9 +17,9 @@ enum Found {
 
 impl Endpoint {
     /// Does what was asked.
-    pub(crate) fn request(&mut self, env: &mut Env<'_>, request: &Request<'_>) -> Taken {
+    pub(crate) fn request(&mut self, env: &mut Env<'_>, request: &Request<'_>) -> Admission {
         if self.outbox.is_full() {
-            return Taken::Later;
+            return Admission::Later;
         }
         match *request {
             Request::Connect { token, to, key, timeout_ns } => {
@@ -48,10 +48,10 @@ impl Endpoint {
             Request::Cancel { token } => self.cancel(env, token),
         }
         self.heed_freed(env);
-        Taken::Yes
+        Admission::Yes
     }
 
-    /// Why nothing can be sent to a partner, if so.
+    /// Why nothing can be sent to a peer, if so.
     fn unsendable(&mut self, peer: PeerId) -> Option<Status> {
         match self.peers.get(peer) {
             Some(partner) if partner.told => None,
@@ -69,10 +69,10 @@ impl Endpoint {
         token: Token,
         match_info: u64,
         data: &[u8],
-    ) -> Taken {
+    ) -> Admission {
         let bytes = self.sends.bytes.saturating_add(data.len());
         if self.sends.messages >= SENDS_MAX || bytes > SEND_BYTES_MAX {
-            return Taken::Later;
+            return Admission::Later;
         }
         let mut refused = self.unsendable(peer);
         if data.len() > MEDIUM_BYTES_MAX {
@@ -81,7 +81,7 @@ impl Endpoint {
         }
         if let Some(status) = refused {
             self.tell(env, Event::Sent { token, status, taken: 0 });
-            return Taken::Yes;
+            return Admission::Yes;
         }
         self.sends.messages = self.sends.messages.saturating_add(1);
         self.sends.bytes = bytes;
@@ -89,7 +89,7 @@ impl Endpoint {
         self.sends.untold = self.sends.untold.saturating_add(untold);
         let content = Content::Eager { match_info, data: env.pool.with(data) };
         self.enqueue(env, peer, message(token, content));
-        Taken::Yes
+        Admission::Yes
     }
 
     /// Sends a message of which nobody is told, unless it fails. False: nothing was done, and it is
@@ -105,7 +105,7 @@ impl Endpoint {
             && data.len() <= MEDIUM_BYTES_MAX
             && !self.outbox.is_full()
             && self.peers.get(peer).is_some_and(|partner| partner.told);
-        may && self.send_eager(env, peer, Token::UNREPORTED, match_info, data) == Taken::Yes
+        may && self.send_eager(env, peer, Token::UNREPORTED, match_info, data) == Admission::Yes
     }
 
     /// Whether there may be one more of those.
@@ -120,9 +120,9 @@ impl Endpoint {
         token: Token,
         match_info: u64,
         from: Window,
-    ) -> Taken {
+    ) -> Admission {
         if self.sends.messages >= SENDS_MAX {
-            return Taken::Later;
+            return Admission::Later;
         }
         let mut refused = self.unsendable(peer);
         if !self.is_registered(from) {
@@ -131,12 +131,12 @@ impl Endpoint {
         }
         if let Some(status) = refused {
             self.tell(env, Event::Sent { token, status, taken: 0 });
-            return Taken::Yes;
+            return Admission::Yes;
         }
         self.sends.messages = self.sends.messages.saturating_add(1);
         let content = Content::Offer { match_info, from, window: None };
         self.enqueue(env, peer, message(token, content));
-        Taken::Yes
+        Admission::Yes
     }
 
     /// Whether a window lies in a region. A window of nothing is everywhere.

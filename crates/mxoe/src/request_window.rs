@@ -1,13 +1,13 @@
-//! How much of what a partner offers is asked for at a time: more while nothing is lost.
+//! How much of what a peer offers is asked for at a time: more while nothing is lost.
 
 use crate::limits::BLOCKS_ASKED;
 
-/// Blocks that may be asked for and not be there, of all pulls from one partner.
+/// Blocks that may be asked for and not be there, of all pulls from one peer.
 ///
 /// As TCP does it (RFC 5681): a block more for each that comes, from the first loss on a block
 /// more for as many as there are, and half of them after a loss.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Breadth {
+pub(crate) struct RequestWindow {
     blocks: usize,
     /// Up to here it grows with each block.
     steep: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Breadth {
     halved_until: u64,
 }
 
-impl Breadth {
+impl RequestWindow {
     /// Nothing is known yet.
     pub(crate) const fn new() -> Self {
         let (first, _, most) = BLOCKS_ASKED;
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn it_grows_while_nothing_is_lost_and_is_halved_once_for_a_round_trip() {
         let (first, least, most) = BLOCKS_ASKED;
-        let mut breadth = Breadth::new();
+        let mut breadth = RequestWindow::new();
         assert_eq!(breadth.blocks(), first);
         (first..most).for_each(|_| breadth.came());
         assert_eq!(breadth.blocks(), most);

@@ -1,4 +1,4 @@
-//! Windows: large messages that this endpoint offers, each to one partner.
+//! Windows: large messages that this endpoint offers, each to one peer.
 
 use causeway_wire::mx::{PeerId, Token, Window};
 
@@ -12,7 +12,7 @@ pub(crate) struct Open {
     pub(crate) from: Window,
 }
 
-/// What its partner had of a window.
+/// What its peer had of a window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Had {
     bytes: u64,
@@ -69,7 +69,7 @@ impl Windows {
         None
     }
 
-    /// An open one, if it was opened for this partner with this sequence.
+    /// An open one, if it was opened for this peer with this sequence.
     pub(crate) fn get(&self, number: u8, sequence: u8, peer: PeerId) -> Option<Open> {
         let open = (*self.list.get(usize::from(number))?)?;
         let same = self.sequences.get(usize::from(number)) == Some(&sequence);

@@ -1,5 +1,5 @@
 //! Numbers of messages: 14 bits that count and come round, and 2 bits of how often the receiver
-//! began anew with this partner.
+//! began anew with this peer.
 
 const COUNT_BITS: u16 = 0x3fff;
 const GENERATION_SHIFT: u32 = 14;

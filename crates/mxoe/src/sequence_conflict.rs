@@ -1,8 +1,8 @@
-//! Partners that are not at one with us about the numbers of what they are sent.
+//! Sequence conflicts: a peer acknowledges a number that was never sent, or has lost its state.
 //!
-//! What a packet says may be late, damaged or of another who speaks in the partner's name; so the
-//! partner is asked. Until it answers nothing new is sent to it: numbers that it had already, because
-//! we forgot that we used them, would be acknowledged as if it had what has them now.
+//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes the
+//! connection if the peer confirms. Until the answer the engine sends nothing new: the peer would
+//! acknowledge a reused number as if it had received the new message.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -13,57 +13,58 @@ use crate::peer::{Doubt, Sending};
 use crate::receive_order::HALF;
 use crate::sequence::Number;
 
-/// What a partner says of our numbers, beside what we know of them.
+/// Result of comparing an acknowledgement with the sent numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// It can be.
+pub(crate) enum AckCheck {
+    /// The acknowledgement is possible.
     Possible,
-    /// It has what was never sent.
+    /// It acknowledges a number that was never sent.
     Ahead,
-    /// It lacks what it had, or has another generation.
+    /// It lacks acknowledged numbers, or has another generation.
     Other,
 }
 
-/// What was said that cannot be, since something was said that can.
+/// Impossible acknowledgements since the last possible one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Dispute {
+pub(crate) struct SequenceConflict {
     since: u64,
     times: u32,
-    /// It was asked, and is gone unless it says what can be.
+    /// The pending query. The peer is gone unless it answers with a possible number.
     asked: Option<Doubt>,
 }
 
 impl Sending {
-    /// It says that it has every message before this number.
-    pub(crate) fn said(&self, number: Number) -> Said {
+    /// Checks an acknowledgement of every message before `number`.
+    pub(crate) fn said(&self, number: Number) -> AckCheck {
         match number.ahead_of(self.first).map(usize::from) {
-            Some(ahead) if ahead <= self.flight.len() => Said::Possible,
-            Some(ahead) if ahead < HALF => Said::Ahead,
-            _ => Said::Other,
+            Some(ahead) if ahead <= self.flight.len() => AckCheck::Possible,
+            Some(ahead) if ahead < HALF => AckCheck::Ahead,
+            _ => AckCheck::Other,
         }
     }
 
-    /// The question that it has not answered.
+    /// Returns the query that the peer has not answered.
     pub(crate) fn question(&self) -> Option<Doubt> {
         self.dispute.and_then(|dispute| dispute.asked)
     }
 
-    /// What cannot be was said: whether it is to be asked now. Once or twice it is late.
-    fn disputes(&mut self, said: Said, now: u64) -> bool {
-        let new = Dispute { since: now, times: 0, asked: None };
-        let Dispute { since, times, asked } = self.dispute.get_or_insert(new);
+    /// Records an impossible acknowledgement. Returns whether to query the peer now; a few such
+    /// acknowledgements are tolerated, because packets can be late.
+    fn disputes(&mut self, said: AckCheck, now: u64) -> bool {
+        let new = SequenceConflict { since: now, times: 0, asked: None };
+        let SequenceConflict { since, times, asked } = self.dispute.get_or_insert(new);
         *times = times.saturating_add(1);
         let (most, ns) = CONTRADICTIONS;
         let often = *times > most && now.saturating_sub(*since) > ns;
-        // Numbers of before may be said while they are on their way.
-        let ahead = said == Said::Ahead && self.quiet_until.is_none_or(|until| until <= now);
+        // Old numbers can still arrive during the quiet time.
+        let ahead = said == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
         asked.is_none() && (ahead || often)
     }
 }
 
 impl Endpoint {
-    /// A partner says what it has of ours: whether that counts. `answers`: it says so later than
-    /// all that was heard, so that it is an answer if it was asked.
+    /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than every
+    /// packet so far and answers a pending query.
     pub(crate) fn at_one(
         &mut self,
         env: &mut Env<'_>,
@@ -77,14 +78,14 @@ impl Endpoint {
         }
         let said = partner.send.said(number);
         let asked = partner.send.question().is_some();
-        if said == Said::Possible && (answers || !asked) {
+        if said == AckCheck::Possible && (answers || !asked) {
             partner.send.dispute = None;
             if asked {
                 self.pump(env, peer);
             }
             return true;
         }
-        if said != Said::Possible && partner.send.disputes(said, env.now) {
+        if said != AckCheck::Possible && partner.send.disputes(said, env.now) {
             let doubt = Doubt::new(env.now, Status::EndpointUnreachable, partner.trip());
             if let Some(dispute) = &mut partner.send.dispute {
                 dispute.asked = Some(doubt);
@@ -96,7 +97,7 @@ impl Endpoint {
         false
     }
 
-    /// What is due of a question: whether the partner is gone, because it did not answer.
+    /// Runs the timer of a query. Returns whether the peer is gone because it did not answer.
     pub(crate) fn question_due(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
         let Some(partner) = self.peers.get_mut(peer) else { return true };
         let asked = partner.send.dispute.as_mut().and_then(|dispute| dispute.asked.as_mut());

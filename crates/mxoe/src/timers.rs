@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// The round trip to a partner, estimated (as in RFC 6298), in ns.
+/// The round trip to a peer, estimated (as in RFC 6298), in ns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     smoothed: u64,
@@ -49,7 +49,7 @@ const fn mix(old: u64, new: u64, shift: u32) -> u64 {
     old.saturating_sub(old.wrapping_shr(shift)).saturating_add(new.wrapping_shr(shift))
 }
 
-/// Whose timer it is: an endpoint's connects, or a partner's.
+/// Whose timer it is: an endpoint's connects, or a peer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) endpoint: u8,

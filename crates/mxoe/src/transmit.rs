@@ -36,7 +36,7 @@ impl Content {
     }
 }
 
-/// What packets to a partner have in common.
+/// What packets to a peer have in common.
 #[derive(Clone, Copy)]
 struct Way {
     host: u16,
@@ -120,7 +120,7 @@ fn again(env: &mut Env<'_>, source: u8, partner: &mut Partner, at: usize) {
 
 impl Endpoint {
     /// Takes a message on its way. That something was pulled goes before all that waits: that may
-    /// be for a window, and the partner's windows for this.
+    /// be for a window, and the peer's windows for this.
     pub(crate) fn enqueue(&mut self, env: &mut Env<'_>, peer: PeerId, message: Message) {
         if let Some(partner) = self.peers.get_mut(peer) {
             let queue = &mut partner.send.queue;
@@ -136,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends what may be sent to a partner.
+    /// Sends what may be sent to a peer.
     pub(crate) fn pump(&mut self, env: &mut Env<'_>, peer: PeerId) {
         while self.send_next(env, peer).is_some() {}
         self.rearm(env, peer);
@@ -183,7 +183,7 @@ impl Endpoint {
         Some(())
     }
 
-    /// A partner has every message before a number. `alone`: it says nothing else.
+    /// A peer has every message before a number. `alone`: it says nothing else.
     pub(crate) fn acknowledged(
         &mut self,
         env: &mut Env<'_>,
@@ -254,7 +254,7 @@ impl Endpoint {
         again(env, id, partner, 0);
     }
 
-    /// No sign of the first message in flight for too long. Gives up a partner that was not heard
+    /// No sign of the first message in flight for too long. Gives up a peer that was not heard
     /// of at all.
     pub(crate) fn resend(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let id = self.id;
@@ -278,7 +278,7 @@ impl Endpoint {
         again(env, id, partner, 0);
     }
 
-    /// A partner was offered something and does not pull it, or the library waits for it: is it
+    /// A peer was offered something and does not pull it, or the library waits for it: is it
     /// there? It acknowledges at once what it has already, so the last message is sent again, without
     /// what it said.
     pub(crate) fn probe(&mut self, env: &mut Env<'_>, peer: PeerId) {
@@ -293,7 +293,7 @@ impl Endpoint {
         self.ask_whether_there(env, peer);
     }
 
-    /// The library waits for a partner, or does not any more.
+    /// The library waits for a peer, or does not any more.
     pub(crate) fn watch(&mut self, env: &mut Env<'_>, peer: PeerId, on: bool) {
         let Some(partner) = self.peers.get_mut(peer).filter(|partner| partner.told) else {
             count(&mut self.counters.wrong_requests);
@@ -311,7 +311,7 @@ impl Endpoint {
         self.rearm(env, peer);
     }
 
-    /// Sends the last message that a partner had once more, without what it said.
+    /// Sends the last message that a peer had once more, without what it said.
     pub(crate) fn ask_whether_there(&mut self, env: &mut Env<'_>, peer: PeerId) {
         let Some(partner) = self.peers.get_mut(peer) else { return };
         let Some(way) = Way::to(self.id, partner) else { return };

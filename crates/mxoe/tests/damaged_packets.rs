@@ -1,10 +1,10 @@
-//! Packets that are not what was sent, and that no checksum told: they cost a message or a partner,
+//! Packets that are not what was sent, and that no checksum told: they cost a message or a peer,
 //! and nothing waits for ever.
 
 mod common;
 
 use causeway_mxoe::limits::STRANGE_PACKETS_MAX;
-use causeway_mxoe::{Dropped, Taken};
+use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, Request, Status, Token, Window};
 use causeway_wire::mxoe::{
     Eager, Fragment, FragmentPlace, Notify, Packet, Pull, PullNack, Rendezvous, nack,
@@ -79,7 +79,7 @@ fn a_pull_that_is_refused_is_asked_for_once_more_and_then_its_sender_hears_of_it
     let region = script.board.region_add(OURS, 40_000).unwrap();
     script.side.regions.insert((OURS, region.0), vec![0; 40_000]);
     let into = Window { region, offset: 0, len: 40_000 };
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9), into }), Admission::Yes);
     let frames = script.sent();
     let asked = packets(&frames);
     let Some(Packet::Pull(pull)) = asked.first().copied() else { panic!("{asked:?}") };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{Ack, Connect, Ends, Greeting, Notify, Packet};
 
@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// With a region, and all windows open to the first partner.
+    /// With a region, and all windows open to the first peer.
     fn without_windows() -> (Self, PeerId, Vec<(u8, u8)>) {
         let (mut script, peer) = Script::connected();
         let region = script.board.region_add(OURS, LEN.into()).unwrap();
@@ -39,7 +39,7 @@ impl World {
     fn offer(&mut self, peer: PeerId, token: u64) -> Option<(u8, u8)> {
         let from = Window { region: self.region, offset: 0, len: LEN };
         let offer = Request::Offer { peer, token: Token(token), match_info: 1, from };
-        assert_eq!(self.script.ask(&offer), Taken::Yes);
+        assert_eq!(self.script.ask(&offer), Admission::Yes);
         self.offered().pop().map(|(_, window)| window)
     }
 
@@ -55,7 +55,7 @@ impl World {
         packets(&frames).iter().filter_map(one).collect()
     }
 
-    /// The first partner has all before that number.
+    /// The first peer has all before that number.
     fn ack(&mut self, acknowledged: u16) {
         self.acks += 1;
         let (session, number) = (self.script.session, self.acks);
@@ -63,7 +63,7 @@ impl World {
         self.script.say(&Packet::Ack(ack)).unwrap();
     }
 
-    /// The first partner took what was offered in a window.
+    /// The first peer took what was offered in a window.
     fn notify(&mut self, sequence: u16, (window, window_sequence): (u8, u8)) {
         let notify = Notify {
             ends: TO_US,
@@ -77,12 +77,12 @@ impl World {
         self.script.say(&Packet::Notify(notify)).unwrap();
     }
 
-    /// One more partner.
+    /// One more peer.
     fn partner(&mut self, source: u8) -> PeerId {
         let to = address(1, source);
         let token = Token(1_000_000 + u64::from(source));
         let connect = Request::Connect { token, to, key: 9, timeout_ns: None };
-        assert_eq!(self.script.ask(&connect), Taken::Yes);
+        assert_eq!(self.script.ask(&connect), Admission::Yes);
         let frames = self.script.sent();
         let number = packets(&frames).iter().find_map(|packet| match packet {
             Packet::Connect(connect) => Some(connect.number),
@@ -114,7 +114,7 @@ fn a_window_that_one_has_no_use_for_goes_to_the_next() {
     let (one, two) = (world.partner(9), world.partner(10));
     assert_eq!((world.offer(one, 1001), world.offer(two, 1002)), (None, None), "none is left");
     // The first that waits gives up.
-    assert_eq!(world.script.ask(&Request::Cancel { token: Token(1001) }), Taken::Yes);
+    assert_eq!(world.script.ask(&Request::Cancel { token: Token(1001) }), Admission::Yes);
     world.notify(1, windows[0]);
     let offered = world.offered();
     assert!(matches!(offered[..], [(10, _)]), "{offered:?}");

@@ -1,8 +1,8 @@
-//! A library that takes no messages of one partner.
+//! A library that takes no messages of one peer.
 
 mod common;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{Connect, Eager, Ends, Greeting, Notify, Packet};
 
@@ -12,7 +12,7 @@ use common::script::{KEY, OURS, Script, THEIR_INDEX, TO_US, packets};
 /// Another endpoint of the peer's.
 const OTHER: Ends = Ends { source: 9, ..TO_US };
 
-/// Two partners: the first is endpoint 4, which we connected to, the other came itself.
+/// Two peers: the first is endpoint 4, which we connected to, the other came itself.
 fn two() -> (Script, PeerId, PeerId) {
     let (mut script, peer) = Script::connected();
     let greeting = Greeting::Request { key: KEY };
@@ -77,7 +77,7 @@ fn what_a_partner_took_is_heard_while_its_messages_wait() {
     script.side.regions.insert((OURS, 0), vec![7; 100_000]);
     let from = Window { region, offset: 0, len: 100_000 };
     let offer = Request::Offer { peer, token: Token(5), match_info: 1, from };
-    assert_eq!(script.ask(&offer), Taken::Yes);
+    assert_eq!(script.ask(&offer), Admission::Yes);
     let frames = script.sent();
     let [Packet::Rendezvous(offered)] = packets(&frames)[..] else { panic!("{frames:?}") };
     script.side.held.insert((OURS, peer));

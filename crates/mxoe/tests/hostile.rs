@@ -5,7 +5,7 @@ mod common;
 use causeway_mxoe::limits::{
     CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
 };
-use causeway_mxoe::{Dropped, Taken};
+use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{
     Ack, Connect, Eager, Ends, Fragment, FragmentPlace, Greeting, Nack, Notify, Packet, Pull,
@@ -18,7 +18,7 @@ use common::script::{
 };
 use common::{MS, Told, address, nic};
 
-/// Another board that is known, and one that is not.
+/// Another NIC that is known, and one that is not.
 const THIRD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 99];
 
@@ -41,7 +41,7 @@ fn offer(script: &mut Script, peer: PeerId, token: u64) -> (u8, u8) {
     });
     let from = Window { region, offset: 0, len: 10_000 };
     let offer = Request::Offer { peer, token: Token(token), match_info: 1, from };
-    assert_eq!(script.ask(&offer), Taken::Yes);
+    assert_eq!(script.ask(&offer), Admission::Yes);
     let frames = script.sent();
     match packets(&frames)[..] {
         [Packet::Rendezvous(offer)] => (offer.window, offer.window_sequence),
@@ -72,10 +72,10 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     let session = script.session;
     let packet = Packet::Tiny(eager(session, 1));
     assert_eq!(script.say_from(STRANGER, &packet), Err(Dropped::UnknownBoard));
-    assert_eq!(script.say_from(THIRD_MAC, &packet), Err(Dropped::Stranger));
+    assert_eq!(script.say_from(THIRD_MAC, &packet), Err(Dropped::UnknownPeer));
     let ends = Ends { source: 9, ..TO_US };
     let other = Packet::Tiny(Eager { ends, ..eager(session, 1) });
-    assert_eq!(script.say(&other), Err(Dropped::Stranger));
+    assert_eq!(script.say(&other), Err(Dropped::UnknownPeer));
     let frames = script.sent();
     assert!(packets(&frames).iter().all(|packet| matches!(
         packet, Packet::Nack(nack) if nack.reason == nack::BAD_SESSION
@@ -97,7 +97,7 @@ fn hostile_peer_indexes_do_not_tell_who_a_sender_is() {
         &[(0, &[37, OURS, THEIRS, 0, 0, 4]), (8, &[0, 1]), (20, &script.session.to_be_bytes())],
     );
     frame[6..12].copy_from_slice(&THIRD_MAC);
-    assert_eq!(script.hear(&frame), Err(Dropped::Stranger));
+    assert_eq!(script.hear(&frame), Err(Dropped::UnknownPeer));
     // And the peer with an index of old is still the peer.
     frame[6..12].copy_from_slice(&THEIR_MAC);
     frame[14..16].copy_from_slice(&[0xab, 0xcd]);
@@ -243,7 +243,7 @@ fn pulling(script: &mut Script, len: u32) -> (u32, u32) {
     script.side.regions.insert((OURS, region.0), vec![0; len as usize]);
     let into = Window { region, offset: 0, len };
     let pull = Request::Pull { handle: *handle, token: Token(9), into };
-    assert_eq!(script.ask(&pull), Taken::Yes);
+    assert_eq!(script.ask(&pull), Admission::Yes);
     let frames = script.sent();
     match packets(&frames)[0] {
         Packet::Pull(pull) => (pull.handle, pull.magic),
@@ -286,7 +286,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     let (handle, magic) = pulling(&mut script, 100_000);
     let data = &[1, 2, 3];
     let request = Request::Eager { peer, token: Token(2), match_info: 1, data };
-    assert_eq!(script.ask(&request), Taken::Yes);
+    assert_eq!(script.ask(&request), Admission::Yes);
     let refusal = Nack { ends: TO_US, reason: nack::BAD_SESSION, peer_index: 0, sequence: 1 };
     let source = THEIRS;
     let pull_refusal = PullNack { source, reason: nack::BAD_WINDOW, handle, magic };
@@ -387,7 +387,7 @@ fn hostile_numbers_do_not_move_the_window() {
 fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
     let (mut script, peer) = Script::connected();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
-    assert_eq!(script.ask(&send), Taken::Yes);
+    assert_eq!(script.ask(&send), Admission::Yes);
     let status = Status::EndpointClosed;
     let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 1 };
     let other = connect(TO_US, 0x9999, 9, KEY);
@@ -414,7 +414,7 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
 fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused_itself() {
     let (mut script, peer) = Script::connected_to_silent();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
-    assert_eq!(script.ask(&send), Taken::Yes);
+    assert_eq!(script.ask(&send), Admission::Yes);
     let refusal =
         |sequence| Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence };
     for _ in 0..9 {
@@ -437,13 +437,13 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
     const TRIP: u64 = DOUBT_NS - DOUBT_NS / 4;
     let (mut script, peer) = Script::connected();
     let send = |number| Request::Eager { peer, token: Token(number), match_info: 1, data: b"x" };
-    assert_eq!(script.ask(&send(1)), Taken::Yes);
+    assert_eq!(script.ask(&send(1)), Admission::Yes);
     script.pass(TRIP);
     let session = script.session;
     let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
     assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
     assert_eq!(script.told().len(), 1);
-    assert_eq!(script.ask(&send(2)), Taken::Yes);
+    assert_eq!(script.ask(&send(2)), Admission::Yes);
     script.sent();
     let status = Status::EndpointClosed;
     let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 2 };
@@ -479,7 +479,7 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     // It is known how far away it is; or its own refusal takes that long.
     let (mut script, peer) = Script::connected();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
-    assert_eq!(script.ask(&send), Taken::Yes);
+    assert_eq!(script.ask(&send), Admission::Yes);
     script.pass(TRIP);
     let session = script.session;
     let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
@@ -487,7 +487,7 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     let elsewhere = Nack { ends: Ends { source: 9, ..TO_US }, ..refusal };
     for (late, endpoint, refusal) in [(0, THEIRS, refusal), (0, 9, elsewhere)] {
         script.told();
-        assert_eq!(script.ask(&connect(5, endpoint)), Taken::Yes);
+        assert_eq!(script.ask(&connect(5, endpoint)), Admission::Yes);
         script.pass(late);
         assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
         script.pass(3 * TRIP - 1);
@@ -497,7 +497,7 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     }
     let mut script = Script::new();
     for (late, lasts) in [(MS, DOUBT_NS), (TRIP, 3 * TRIP), (2_000 * MS, RESEND_NS.1)] {
-        assert_eq!(script.ask(&connect(6, THEIRS)), Taken::Yes);
+        assert_eq!(script.ask(&connect(6, THEIRS)), Admission::Yes);
         script.pass(late);
         assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
         script.pass(lasts - 1);
@@ -547,10 +547,10 @@ fn hostile_connects_of_one_board_are_bounded() {
     assert!(script.sent().len() <= 20_000, "an answer each, or two questions whether it is there");
     let (counters, _) = script.board.endpoint_counters(OURS).unwrap();
     assert_eq!((counters.connects_received, counters.restarts), (10_000, 0));
-    // And another board connects.
+    // And another NIC connects.
     script.say_from(THIRD_MAC, &connect(TO_US, 1, 1, KEY)).unwrap();
     assert_eq!(script.board.partners(OURS).len(), 257);
-    // With another key there is no partner at all.
+    // With another key there is no peer at all.
     for n in 0..1_000 {
         let ends = Ends { destination: OURS, source: (n % 256) as u8 };
         let wrong = script.say_from(THIRD_MAC, &connect(ends, n, 1, KEY ^ 1));
@@ -564,7 +564,7 @@ fn hostile_replies_to_connects_that_were_not_made_do_nothing() {
     let mut script = Script::new();
     let to = address(1, THEIRS);
     let ask = Request::Connect { token: Token(1), to, key: 9, timeout_ns: None };
-    assert_eq!(script.ask(&ask), Taken::Yes);
+    assert_eq!(script.ask(&ask), Admission::Yes);
     let reply = |session, number, ends| {
         let answer = causeway_wire::mxoe::Answer::SUCCESS;
         let greeting = Greeting::Reply { session: THEIR_SESSION, answer };
@@ -574,10 +574,10 @@ fn hostile_replies_to_connects_that_were_not_made_do_nothing() {
     };
     let session = script.session;
     let other = Ends { source: 9, ..TO_US };
-    assert_eq!(script.say(&reply(session, 2, TO_US)), Err(Dropped::Stranger));
-    assert_eq!(script.say(&reply(session, 1, other)), Err(Dropped::Stranger));
+    assert_eq!(script.say(&reply(session, 2, TO_US)), Err(Dropped::UnknownPeer));
+    assert_eq!(script.say(&reply(session, 1, other)), Err(Dropped::UnknownPeer));
     assert_eq!(script.say(&reply(session ^ 1, 1, TO_US)), Err(Dropped::Session));
-    assert_eq!(script.say_from(THIRD_MAC, &reply(session, 1, TO_US)), Err(Dropped::Stranger));
+    assert_eq!(script.say_from(THIRD_MAC, &reply(session, 1, TO_US)), Err(Dropped::UnknownPeer));
     assert_eq!(script.told(), []);
     assert_eq!(script.say(&reply(session, 1, TO_US)), Ok(()));
     assert_eq!(script.told().len(), 2);
@@ -612,7 +612,7 @@ fn hostile_offers_wait_when_there_are_too_many() {
     assert!(!acked);
     // One is done with, and one more comes.
     let into = Window { region: RegionId(0), offset: 0, len: 0 };
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(1), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(1), into }), Admission::Yes);
     let told = script.told();
     assert!(matches!(told[..], [.., Told::Event(Event::Offered { .. })]), "{told:?}");
 }
@@ -663,7 +663,7 @@ fn hostile_libraries_name_what_there_is_not_and_hear_so() {
         (Request::Watch { peer, on: false }, None),
     ];
     for (request, event) in cases {
-        assert_eq!(script.ask(&request), Taken::Yes);
+        assert_eq!(script.ask(&request), Admission::Yes);
         let expected: Vec<_> = event.into_iter().map(Told::Event).collect();
         assert_eq!(script.told(), expected, "{request:?}");
         assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "{request:?}");
@@ -678,7 +678,7 @@ fn hostile_libraries_cannot_ask_without_end() {
     while taken < 1 << 20 {
         let token = tokens(taken);
         let request = Request::Eager { peer, token, match_info: 0, data: b"12345678" };
-        if script.ask(&request) == Taken::Later {
+        if script.ask(&request) == Admission::Later {
             break;
         }
         taken += 1;
@@ -690,7 +690,7 @@ fn hostile_libraries_cannot_ask_without_end() {
         let to = address(1, (connects % 255) as u8);
         let token = tokens(connects);
         let request = Request::Connect { token, to, key: 0, timeout_ns: Some(MS) };
-        if script.ask(&request) == Taken::Later {
+        if script.ask(&request) == Admission::Later {
             break;
         }
         connects += 1;
@@ -701,11 +701,11 @@ fn hostile_libraries_cannot_ask_without_end() {
     let mut refused = 0;
     let request = Request::Eager { peer: PeerId(99), token: Token(0), match_info: 0, data: b"" };
     script.pass(MS);
-    while script.ask(&request) == Taken::Yes {
+    while script.ask(&request) == Admission::Yes {
         refused += 1;
         assert!(refused <= SENDS_MAX);
         if refused == 1 {
-            assert_eq!(script.ask(&Request::Disconnect { peer }), Taken::Yes);
+            assert_eq!(script.ask(&Request::Disconnect { peer }), Admission::Yes);
         }
     }
     assert!(refused <= OUTBOX_MAX);
@@ -740,7 +740,7 @@ fn hostile_memory_that_is_gone_ends_what_uses_it() {
 fn hostile_silence_is_given_up() {
     let (mut script, peer) = Script::connected();
     let request = Request::Eager { peer, token: Token(2), match_info: 0, data: b"anybody?" };
-    assert_eq!(script.ask(&request), Taken::Yes);
+    assert_eq!(script.ask(&request), Admission::Yes);
     script.pass(499_000 * MS);
     assert_eq!(script.told(), []);
     let tries = script.sent().len();
@@ -751,13 +751,13 @@ fn hostile_silence_is_given_up() {
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
     assert_eq!(script.told(), gone.map(Told::Event));
     assert_eq!(script.board.deadline(), None);
-    assert_eq!(script.ask(&Request::Forget { peer }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Forget { peer }), Admission::Yes);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Frames with any body, of a partner: nothing panics, and what goes out stays in proportion.
+    /// Frames with any body, of a peer: nothing panics, and what goes out stays in proportion.
     #[test]
     fn hostile_bodies_of_a_partner_do_no_harm(
         bodies in proptest::collection::vec(

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_mxoe::limits::DOUBT_NS;
 use causeway_wire::mx::{Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{HostQuery, Packet, nack};
@@ -45,7 +45,7 @@ fn interop_we_connect_and_send_a_tiny_message() {
     let ours = script.session.to_be_bytes();
     let to = address(1, THEIRS);
     let connect = Request::Connect { token: Token(1), to, key: 0x0a0b_0c0d, timeout_ns: None };
-    assert_eq!(script.ask(&connect), Taken::Yes);
+    assert_eq!(script.ask(&connect), Admission::Yes);
     let mut request = golden(
         32,
         &[
@@ -76,7 +76,7 @@ fn interop_we_connect_and_send_a_tiny_message() {
     let seen = Event::PeerSeen { peer, address: to, session: THEIR_SESSION };
     let connected = Event::Connected { token: Token(1), status: Status::Success, peer };
     assert_eq!(script.told(), [Told::Event(seen), Told::Event(connected)]);
-    assert_eq!(script.ask(&eager(peer, 2, b"hello")), Taken::Yes);
+    assert_eq!(script.ask(&eager(peer, 2, b"hello")), Admission::Yes);
     let message =
         golden(29, &[(0, &[37, THEIRS, OURS, 0, 0, 5]), (8, &common(1, 1)), (24, b"hello")]);
     assert_eq!(script.sent(), std::slice::from_ref(&message));
@@ -160,7 +160,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
     assert_eq!(told[1], one);
     // What was received goes with what is sent.
     assert_eq!(script.hear(&tiny(&script, 6, b"x")), Ok(()));
-    assert_eq!(script.ask(&eager(PeerId(0), 2, b"y")), Taken::Yes);
+    assert_eq!(script.ask(&eager(PeerId(0), 2, b"y")), Admission::Yes);
     let message = golden(25, &[(0, &[37, THEIRS, OURS, 0, 0, 1]), (8, &common(1, 7)), (24, b"y")]);
     assert_eq!(script.sent(), [message]);
     script.pass(18 * MS);
@@ -171,7 +171,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
 fn interop_medium_messages_go_and_come_in_fragments() {
     let (mut script, peer) = Script::connected();
     let data: Vec<u8> = (0..5000).map(|at| (at % 251) as u8).collect();
-    assert_eq!(script.ask(&eager(peer, 2, &data)), Taken::Yes);
+    assert_eq!(script.ask(&eager(peer, 2, &data)), Admission::Yes);
     let head = |to: u8, from: u8| [39, to, from, 0, 0x13, 0x88];
     let first = golden(
         32 + 4096,
@@ -227,7 +227,7 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
     let from = Window { region, offset: 10_000, len: 40_000 };
     let match_info = 0x0102_0304_0506_0708;
     let offer = Request::Offer { peer, token: Token(2), match_info, from };
-    assert_eq!(script.ask(&offer), Taken::Yes);
+    assert_eq!(script.ask(&offer), Admission::Yes);
     let frames = script.sent();
     let (window, sequence) = (frames[0][16 + 28], frames[0][16 + 29]);
     let rendezvous = golden(
@@ -322,7 +322,7 @@ fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
     let region = script.board.region_add(OURS, 40_001).unwrap();
     script.side.regions.insert((OURS, region.0), vec![0xee; 40_001]);
     let into = Window { region, offset: 1, len: 40_000 };
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Admission::Yes);
     let frames = script.sent();
     let named: [u8; 8] = frames[0][32..40].try_into().unwrap();
     assert_eq!(named[7], 0x80 ^ OURS, "where hardware looks for the endpoint");
@@ -402,7 +402,7 @@ fn interop_of_nothing_only_a_notify_is_sent() {
     let (mut script, _) = Script::connected();
     let handle = offered(&mut script);
     let into = Window { region: RegionId(9), offset: 0, len: 0 };
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Admission::Yes);
     let pulled = Event::Pulled { token: Token(5), status: Status::Success };
     assert_eq!(script.told(), [Told::Event(pulled)]);
     let frames = script.sent();
@@ -433,7 +433,7 @@ fn interop_refused_connects_end_as_mx_says() {
         let timeout_ns = Some(3_000 * MS);
         let to = address(1, THEIRS);
         let connect = Request::Connect { token: Token(1), to, key: 1, timeout_ns };
-        assert_eq!(script.ask(&connect), Taken::Yes);
+        assert_eq!(script.ask(&connect), Admission::Yes);
         match reason {
             0 => assert_eq!(script.hear(&wrong_key(script.session)), Ok(())),
             255 => script.pass(2_999 * MS),

@@ -1,10 +1,10 @@
-//! Two frames in one, where both boards and what is between them carry such, and what is done where
+//! Two frames in one, where both NICs and what is between them carry such, and what is done where
 //! not.
 
 mod common;
 
 use causeway_mxoe::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
-use causeway_mxoe::{Dropped, Taken};
+use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, Rendezvous, WIDE_LEN};
 
@@ -170,7 +170,7 @@ fn next_pulling(script: &mut Script, len: usize, sequence: u16) -> Pull {
     script.side.regions.insert((OURS, region.0), vec![0; len]);
     let into = Window { region, offset: 0, len: len as u32 };
     script.sent();
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9), into }), Admission::Yes);
     let sent = script.sent();
     let Packet::Pull(pull) = packets(&sent)[0] else { panic!("{sent:?}") };
     pull
@@ -227,7 +227,7 @@ fn hostile_wishes_for_two_in_one_get_what_the_network_carries() {
         script.side.regions.insert((OURS, region.0), vec![7; bytes as usize]);
         let from = Window { region, offset: 0, len: bytes as u32 };
         let offer = Request::Offer { peer, token: Token(2), match_info: 1, from };
-        assert_eq!(script.ask(&offer), Taken::Yes);
+        assert_eq!(script.ask(&offer), Admission::Yes);
         let sent = script.sent();
         let Packet::Rendezvous(offer) = packets(&sent)[0] else { panic!("{sent:?}") };
         let pull = Pull {

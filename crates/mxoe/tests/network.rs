@@ -1,4 +1,4 @@
-//! Boards over a network that loses, doubles, delays, reorders and damages: every message comes
+//! NICs over a network that loses, doubles, delays, reorders and damages: every message comes
 //! once and in order, or its sender hears that it did not.
 
 mod common;
@@ -143,7 +143,7 @@ fn a_library_that_takes_no_events_slows_its_peers_and_loses_nothing() {
         world.sides[1].room.insert(0, 0);
         let lens: Vec<_> = (0..400).map(|n| LENS[n % LENS.len()].min(40_000)).collect();
         libraries.plan(&lens);
-        // Three times as long as a partner may be silent: this one is not.
+        // Three times as long as a peer may be silent: this one is not.
         for _ in 0..600 {
             libraries.play(&mut world);
             world.pass(100 * MS);

@@ -9,7 +9,7 @@ use common::{MS, WAY_NS, Weather, World};
 const PLACES: &[Place] = &[(0, 0), (1, 3)];
 const NOTHING: Weather = Weather { lost: 100, doubled: 0, late: 0, damaged: 0 };
 
-/// Blocks that were asked for: of both boards, and again.
+/// Blocks that were asked for: of both NICs, and again.
 fn asked(world: &World) -> (u64, u64) {
     let partners = PLACES.iter().flat_map(|place| world.boards[place.0].partners(place.1));
     let both = |sum: (u64, u64), asked: (u64, u64)| (sum.0 + asked.0, sum.1 + asked.1);
@@ -18,7 +18,7 @@ fn asked(world: &World) -> (u64, u64) {
         .fold((0, 0), both)
 }
 
-/// Two boards that have pulled much from each other.
+/// Two NICs that have pulled much from each other.
 fn warm() -> (World, Libraries) {
     let (mut world, mut libraries) = (World::new(3, 2), Libraries::default());
     libraries.open(&mut world, PLACES);

@@ -15,7 +15,7 @@ fn ends(source: u8) -> Ends {
     Ends { source, ..TO_US }
 }
 
-/// A board whose endpoints up to this one are partners.
+/// A NIC whose endpoints up to this one are peers.
 fn partners(count: u8) -> Script {
     let mut script = Script::new();
     for source in 0..count {

@@ -1,9 +1,9 @@
-//! Partners that begin anew, or do not know that we did: both directions go on.
+//! Peers that begin anew, or do not know that we did: both directions go on.
 
 mod common;
 
 use causeway_mxoe::limits::QUIET_NS;
-use causeway_mxoe::{Dropped, Taken};
+use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet, Rendezvous};
 
@@ -59,7 +59,7 @@ fn acknowledged(script: &mut Script) -> Option<u16> {
 /// We send something: the numbers that it has on the wire until `ns` passed.
 fn sends(script: &mut Script, peer: PeerId, token: u64, ns: u64) -> Vec<u16> {
     let request = Request::Eager { peer, token: Token(token), match_info: 2, data: b"answer" };
-    assert_eq!(script.ask(&request), Taken::Yes);
+    assert_eq!(script.ask(&request), Admission::Yes);
     script.pass(ns);
     let frames = script.sent();
     let one = |packet: &Packet<'_>| match packet {
@@ -127,7 +127,7 @@ fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
     script.side.regions.insert((OURS, region.0), vec![0; 40_000]);
     let into = Window { region, offset: 0, len: 40_000 };
     let pull = Request::Pull { handle: *handle, token: Token(9), into };
-    assert_eq!(script.ask(&pull), Taken::Yes);
+    assert_eq!(script.ask(&pull), Admission::Yes);
     // It is not acknowledged, and offers the same again.
     let pulled = (0..40).any(|_| {
         let _ = script.say(&Packet::Rendezvous(offer));
@@ -138,7 +138,7 @@ fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
     assert!(pulled);
 }
 
-/// A partner that sent one message and had three of ours.
+/// A peer that sent one message and had three of ours.
 fn acquainted(script: &mut Script) -> PeerId {
     assert_eq!(asks(script, 1, 1), Some(1));
     says(script, 1, 1).unwrap();
@@ -150,7 +150,7 @@ fn acquainted(script: &mut Script) -> PeerId {
     PeerId(0)
 }
 
-/// A partner began anew and asks to connect: both directions go on.
+/// A peer began anew and asks to connect: both directions go on.
 fn goes_on(script: &mut Script, number: u8, expected: u16) {
     let next = insists(script, number, expected);
     let gone = |told: &Told| matches!(told, Told::Event(Event::PeerGone { .. }));
@@ -265,7 +265,7 @@ fn an_acknowledgement_that_comes_again_and_again_is_one() {
 fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
     let (to, key) = (address(1, THEIRS), KEY);
     let connect = Request::Connect { token: Token(token), to, key, timeout_ns: Some(ns) };
-    assert_eq!(script.ask(&connect), Taken::Yes);
+    assert_eq!(script.ask(&connect), Admission::Yes);
     script.pass(ns);
     let frames = script.sent();
     let one = |packet: &Packet<'_>| match packet {
@@ -296,8 +296,8 @@ fn infos(script: &mut Script) -> Vec<u64> {
 fn lives_that_a_partner_never_heard_of_do_not_bring_back_the_numbers_that_it_knows() {
     let mut script = Script::new();
     let peer = acquainted(&mut script);
-    assert_eq!(script.ask(&Request::Disconnect { peer }), Taken::Yes);
-    assert_eq!(script.ask(&Request::Forget { peer }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Disconnect { peer }), Admission::Yes);
+    assert_eq!(script.ask(&Request::Forget { peer }), Admission::Yes);
     for token in 20..30 {
         assert_eq!(connects(&mut script, token, 100 * MS), Some(0x4001), "{token}");
         // It goes on as if nothing had been.
@@ -315,7 +315,7 @@ fn what_came_early_before_a_partner_connected_is_not_taken_for_what_it_sends_the
         assert_eq!(connects(&mut script, 1, MS / 2), Some(1));
         let (to, key) = (address(1, THEIRS), KEY);
         let connect = Request::Connect { token: Token(2), to, key, timeout_ns: None };
-        assert_eq!(script.ask(&connect), Taken::Yes);
+        assert_eq!(script.ask(&connect), Admission::Yes);
         // Of a life of ours in which we expected the same.
         tells(&mut script, 3, 30).unwrap();
         tells(&mut script, 2, 20).unwrap();

@@ -1,5 +1,5 @@
-//! A thousand worlds of boards, each from its number alone: networks that lose, double, delay,
-//! reorder and damage, boards that crash and begin anew, partners that part and meet again.
+//! A thousand worlds of NICs, each from its number alone: networks that lose, double, delay,
+//! reorder and damage, NICs that crash and begin anew, peers that part and meet again.
 //!
 //! `CAUSEWAY_SEED=N` plays one of them, `CAUSEWAY_SEEDS=N` so many.
 
@@ -22,9 +22,9 @@ type Trace = (u64, u64, usize, usize);
 enum Temper {
     /// Nothing: all arrives.
     Calm,
-    /// A board loses all that it knew, and its libraries with it.
+    /// A NIC loses all that it knew, and its libraries with it.
     Crashes,
-    /// A library forgets a partner.
+    /// A library forgets a peer.
     Parts,
     /// Any of these.
     Both,

@@ -1,10 +1,10 @@
-//! Partners that are not at one with us about numbers: nothing is lost without a word, and who speaks
-//! in a partner's name ends nothing.
+//! Peers that are not at one with us about numbers: nothing is lost without a word, and who speaks
+//! in a peer's name ends nothing.
 
 mod common;
 
 use causeway_mxoe::limits::{CONTRADICTIONS, DOUBT_NS};
-use causeway_mxoe::{Dropped, Taken};
+use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
 
@@ -20,7 +20,7 @@ fn ack(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Droppe
 
 fn send(script: &mut Script, peer: PeerId, token: u64) {
     let send = Request::Eager { peer, token: Token(token), match_info: 1, data: b"x" };
-    assert_eq!(script.ask(&send), Taken::Yes);
+    assert_eq!(script.ask(&send), Admission::Yes);
 }
 
 fn sent(token: u64, status: Status) -> Told {
@@ -28,7 +28,7 @@ fn sent(token: u64, status: Status) -> Told {
     Told::Event(Event::Sent { token: Token(token), status, taken })
 }
 
-/// What was put on the wire since: how often the partner was asked, and numbers of messages.
+/// What was put on the wire since: how often the peer was asked, and numbers of messages.
 fn wire(script: &mut Script) -> (usize, Vec<u16>) {
     let frames = script.sent();
     let tinies = packets(&frames).into_iter().filter_map(|packet| match packet {
@@ -39,7 +39,7 @@ fn wire(script: &mut Script) -> (usize, Vec<u16>) {
     (asked.len(), messages.into_iter().map(|(_, number)| number).collect())
 }
 
-/// We sent two messages, and heard that the partner has them.
+/// We sent two messages, and heard that the peer has them.
 fn sent_two() -> (Script, PeerId) {
     let (mut script, peer) = Script::connected();
     send(&mut script, peer, 2);
@@ -127,7 +127,7 @@ fn hostile_claims_to_be_ahead_end_nothing_while_the_partner_answers() {
     }
 }
 
-/// The partner lacks what it had, so often as it is allowed to.
+/// The peer lacks what it had, so often as it is allowed to.
 fn lacks(script: &mut Script, every_ns: u64) {
     let (times, _) = CONTRADICTIONS;
     for number in 0..times {

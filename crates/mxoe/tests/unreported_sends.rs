@@ -1,11 +1,11 @@
-//! Messages of a library half in the same process, which go past its requests: it is told of them
+//! Messages of a host side in the same process, which go past its requests: it is told of them
 //! only if they fail.
 
 mod common;
 
 use std::ops::ControlFlow;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_mxoe::limits::{EARLY_SENDS_MAX, GIVE_UP_NS, MEDIUM_BYTES_MAX};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
@@ -31,7 +31,7 @@ fn they_are_numbered_with_what_was_asked_for_and_nobody_hears_that_they_are_ther
     let (mut script, peer) = Script::connected();
     assert!(send(&mut script, peer, 1, b"one"));
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"two" };
-    assert_eq!(script.ask(&asked), Taken::Yes);
+    assert_eq!(script.ask(&asked), Admission::Yes);
     assert!(send(&mut script, peer, 3, &[3; 200]));
     let sent = script.sent();
     let numbers: Vec<_> = packets(&sent)
@@ -78,13 +78,13 @@ fn they_are_as_many_as_may_end_early_and_no_longer_than_what_goes_whole() {
     assert!(!send(&mut script, peer, 0, b"x"), "it is to be asked for");
     assert_eq!(script.board.untold(OURS), EARLY_SENDS_MAX);
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"" };
-    assert_eq!(script.ask(&asked), Taken::Yes, "that is");
+    assert_eq!(script.ask(&asked), Admission::Yes, "that is");
     script.board.close(script.now, OURS, &mut script.side);
     assert!(!send(&mut script, peer, 0, b"x"), "it is closed");
     assert_eq!(ended(&script.told()), []);
 }
 
-/// One board sends, by both ways in turns, to another; what came there, in order.
+/// One NIC sends, by both ways in turns, to another; what came there, in order.
 fn through(weather: Weather, seed: u64) -> Vec<u64> {
     const COUNT: u64 = 400;
     let mut world = World::new(seed, 2);
@@ -92,7 +92,7 @@ fn through(weather: Weather, seed: u64) -> Vec<u64> {
         world.boards[board].open(0, 9, &mut world.sides[board]).unwrap();
     }
     let connect = Request::Connect { token: Token(1), to: address(1, 0), key: 9, timeout_ns: None };
-    assert_eq!(world.request(0, 0, &connect), Taken::Yes);
+    assert_eq!(world.request(0, 0, &connect), Admission::Yes);
     world.pass(100 * MS);
     let connected = world.events(0).into_iter().find_map(|told| match told {
         Told::Event(Event::Connected { status: Status::Success, peer, .. }) => Some(peer),
@@ -114,7 +114,7 @@ fn through(weather: Weather, seed: u64) -> Vec<u64> {
                 );
             let token = Token(next);
             let asked = Request::Eager { peer, token, match_info: next, data: &bytes };
-            if !straight && world.request(0, 0, &asked) != Taken::Yes {
+            if !straight && world.request(0, 0, &asked) != Admission::Yes {
                 return ControlFlow::Continue(());
             }
             world.carry(0);

@@ -1,8 +1,8 @@
-//! Partners that the library waits for, though nothing is on its way to them.
+//! Peers that the library waits for, though nothing is on its way to them.
 
 mod common;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_mxoe::limits::{GIVE_UP_NS, WATCH_NS};
 use causeway_wire::mx::{Event, PeerId, Request, Status};
 use causeway_wire::mxoe::{Ack, Eager, Nack, Packet, nack};
@@ -11,7 +11,7 @@ use common::script::{Script, TO_US, packets};
 use common::{MS, Told};
 
 fn watch(script: &mut Script, peer: PeerId, on: bool) {
-    assert_eq!(script.ask(&Request::Watch { peer, on }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Watch { peer, on }), Admission::Yes);
 }
 
 /// What is sent is one question, or nothing: its number.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{Ack, Notify, Packet, Rendezvous};
 
@@ -23,7 +23,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
     let (mut number, mut first) = (0, None);
     for token in 0..WINDOWS + 3 {
         let offer = Request::Offer { peer, token: Token(token), match_info: 1, from };
-        assert_eq!(script.ask(&offer), Taken::Yes);
+        assert_eq!(script.ask(&offer), Admission::Yes);
         let sent = script.sent();
         let numbers = packets(&sent).into_iter().map(|packet| match packet {
             Packet::Rendezvous(offer) => {
@@ -39,7 +39,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
         script.say(&Packet::Ack(ack)).unwrap();
     }
     assert_eq!(number as u64, WINDOWS + 1, "the others wait");
-    // The partner, for which the same may hold, offers something, of which nothing is wanted.
+    // The peer, for which the same may hold, offers something, of which nothing is wanted.
     let offer = Rendezvous {
         ends: TO_US,
         sequence: 1,
@@ -55,7 +55,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
     let told = script.told();
     let [Told::Event(Event::Offered { handle, .. })] = told[..] else { panic!("{told:?}") };
     let into = Window { region, offset: 0, len: 0 };
-    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9000), into }), Taken::Yes);
+    assert_eq!(script.ask(&Request::Pull { handle, token: Token(9000), into }), Admission::Yes);
     let sent = script.sent();
     let said = packets(&sent);
     let [Packet::Notify(notify)] = said[..] else { panic!("{said:?}") };

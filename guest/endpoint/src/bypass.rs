@@ -29,7 +29,7 @@ use causeway_memory::packet::PacketSocket;
 use causeway_memory::packet_inlet::PacketInlet;
 use causeway_message::split::{NicId, PeerId, RegionId};
 use causeway_mxoe::driver::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
-use causeway_mxoe::driver::{Desk, Half, Said};
+use causeway_mxoe::driver::{Action as Said, EndpointIo as Desk, Engine as Half};
 use causeway_mxoe::{Config, Dropped};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;

@@ -35,7 +35,7 @@ pub enum Exit {
     Udp(udp::Exit),
 }
 
-impl backend::Exit for Exit {
+impl backend::Output for Exit {
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match self {
             Self::Interface(socket) => socket.send(frames),

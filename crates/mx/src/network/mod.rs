@@ -29,7 +29,7 @@ use causeway_fabric::spec::PortSpec;
 use causeway_fabric::{Context, LogLimit, Mac, Progress, Served, ServiceWatch};
 use causeway_mxoe::discovery::{Discovery, How, News, Peer};
 use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
-use causeway_mxoe::driver::{After, Desk, Half, NoRegion, Said, random};
+use causeway_mxoe::driver::{Action, EndpointIo, Engine, RegionRefusal, ServeOutcome, random};
 use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
 use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
@@ -88,7 +88,7 @@ pub enum By {
 /// See above.
 #[derive(Debug)]
 pub struct Network {
-    half: Half<Whose, Exit>,
+    half: Engine<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
     /// Whether processes are let at it; and those that were, before us or by a board that was
@@ -121,7 +121,7 @@ fn reason(dropped: &Dropped) -> &'static str {
         Dropped::NoEndpoint => "drop_no_endpoint_total",
         Dropped::Session => "drop_session_total",
         Dropped::Key => "drop_key_total",
-        Dropped::Stranger => "drop_stranger_total",
+        Dropped::UnknownPeer => "drop_stranger_total",
         Dropped::Number => "drop_number_total",
         Dropped::NoRoom => "drop_no_room_total",
         Dropped::Window => "drop_window_total",
@@ -203,7 +203,7 @@ impl Network {
         let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
         let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
         let mut network = Self {
-            half: Half::new(config, carrier.exit()),
+            half: Engine::new(config, carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             bypass: wiring.bypass,
@@ -248,7 +248,7 @@ impl Network {
     }
 
     fn follow(&mut self, now: u64, news: News) {
-        let Half { board, outlet, .. } = &mut self.half;
+        let Engine { board, outlet, .. } = &mut self.half;
         match news {
             News::Added(nic) => match board.host_add(nic) {
                 Some(number) => self.discovery.number(nic, number),
@@ -299,7 +299,7 @@ impl Network {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (desk, file) = Desk::new(Whose { client, source, watch })?;
+        let (desk, file) = EndpointIo::new(Whose { client, source, watch })?;
         self.half.open(endpoint, secrets, desk)?;
         // Who resumes it has the file of before.
         let lock = match self.is_awaited(endpoint) {
@@ -339,7 +339,7 @@ impl Network {
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, NoRegion> {
+    ) -> Result<RegionId, RegionRefusal> {
         self.half.lend(endpoint, file, len)
     }
 
@@ -370,9 +370,9 @@ impl Network {
         let (after, count) = self.half.serve(now, endpoint, budget, polled);
         self.settle(now);
         let progress = match after {
-            After::Worked => Progress::Worked,
-            After::Idle => Progress::Idle,
-            After::Parked => Progress::Parked,
+            ServeOutcome::Worked => Progress::Worked,
+            ServeOutcome::Idle => Progress::Idle,
+            ServeOutcome::Parked => Progress::Parked,
         };
         Served { progress, count }
     }
@@ -509,9 +509,9 @@ impl Network {
         self.half.outlet.settle(now, |endpoint, whose, said| {
             let client = whose.client;
             notes.push(match said {
-                Said::Wake => Note::Wake { client, endpoint },
-                Said::Serve => Note::Serve(whose.source),
-                Said::Broken(why) => Note::Broken { client, why },
+                Action::Wake => Note::Wake { client, endpoint },
+                Action::Serve => Note::Serve(whose.source),
+                Action::Broken(why) => Note::Broken { client, why },
             });
         });
     }

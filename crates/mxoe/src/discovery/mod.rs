@@ -1,10 +1,10 @@
-//! How boards find each other: announcements to everyone, and questions for names.
+//! How NICs find each other: announcements to everyone, and questions for names.
 //!
-//! A board announces itself [`ANNOUNCE_BURST`] times, a second apart, and every three minutes
-//! afterwards; whoever hears of a new board, or of one that began anew, announces itself anew. A
-//! board that was heard of is asked for its name until it answers. Boards that the operator named
+//! A NIC announces itself [`ANNOUNCE_BURST`] times, a second apart, and every three minutes
+//! afterwards; whoever hears of a new NIC, or of one that began anew, announces itself anew. A
+//! NIC that was heard of is asked for its name until it answers. NICs that the operator named
 //! stay, and keep the names that they were given; others go when they do not answer, or are not
-//! heard of for long. A name is that of the board which had it first: another one that says it gets
+//! heard of for long. A name is that of the NIC which had it first: another one that says it gets
 //! it when the first, asked again, does not answer.
 //!
 //! As the engine, it is without I/O: frames and time come in, frames and [`News`] go out. Who sends
@@ -25,7 +25,7 @@ use crate::limits::{
     HOST_NAMELESS_MAX, HOST_NAMELESS_NS, HOST_STALE_NS, HOSTS_MAX, NAME_BYTES_MAX,
 };
 
-/// How a board is known.
+/// How a NIC is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// The operator named it.
@@ -34,7 +34,7 @@ pub enum How {
     Announced,
 }
 
-/// What is known of a board.
+/// What is known of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// How.
@@ -46,7 +46,7 @@ pub struct Peer {
     /// Whether it answered.
     pub answered: bool,
     since: u64,
-    /// When an endpoint of it was heard last that is a partner.
+    /// When an endpoint of it was heard last that is a peer.
     spoke_at: Option<u64>,
     /// Another one says its name, since then.
     doubted_at: Option<u64>,
@@ -61,29 +61,29 @@ pub struct Peer {
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// A board is there that was not known. To be answered by [`Discovery::number`] or
+    /// A NIC is there that was not known. To be answered by [`Discovery::number`] or
     /// [`Discovery::remove`].
     Added(NicId),
-    /// A board is not there any more.
+    /// A NIC is not there any more.
     Removed(NicId),
 }
 
-/// What a board knows of others. `send` is given frames in two parts.
+/// What a NIC knows of others. `send` is given frames in two parts.
 #[derive(Debug)]
 pub struct Discovery {
     own: [u8; 6],
-    /// Another one each time that the board is made.
+    /// Another one each time that the NIC is made.
     serial: u32,
     magic: u32,
     burst: u32,
     announce_at: u64,
     announced_at: Option<u64>,
     peers: BTreeMap<[u8; 6], Peer>,
-    /// The earliest `ask_at` or end of a board.
+    /// The earliest `ask_at` or end of a NIC.
     due: u64,
-    /// How often a board said a name that is another's.
+    /// How often a NIC said a name that is another's.
     pub contested: u64,
-    /// How often another board announced itself by our own address, as one does on a machine that
+    /// How often another NIC announced itself by our own address, as one does on a machine that
     /// is a copy of ours: neither reaches the other.
     pub twins: u64,
 }
@@ -137,7 +137,7 @@ impl Peer {
 }
 
 impl Discovery {
-    /// Of a board; `serial` and `magic` are random.
+    /// Of a NIC; `serial` and `magic` are random.
     pub fn new(own: NicId, serial: u32, magic: u32, now: u64) -> Self {
         Self {
             own: mac(own),
@@ -153,7 +153,7 @@ impl Discovery {
         }
     }
 
-    /// A board that the operator named.
+    /// A NIC that the operator named.
     pub fn name_static(&mut self, board: NicId, name: Option<String>, now: u64) -> Option<News> {
         let mac = mac(board);
         if mac == self.own || self.peers.contains_key(&mac) || self.peers.len() >= HOSTS_MAX {
@@ -164,29 +164,29 @@ impl Discovery {
         Some(News::Added(board))
     }
 
-    /// Our number for a board.
+    /// Our number for a NIC.
     pub fn number(&mut self, board: NicId, number: u16) {
         if let Some(peer) = self.peers.get_mut(&mac(board)) {
             peer.number = number;
         }
     }
 
-    /// A board is not to be known.
+    /// A NIC is not to be known.
     pub fn remove(&mut self, board: NicId) {
         self.peers.remove(&mac(board));
     }
 
-    /// All boards that are known.
+    /// All NICs that are known.
     pub fn peers(&self) -> impl Iterator<Item = (NicId, &Peer)> {
         self.peers.iter().map(|(mac, peer)| (nic(*mac), peer))
     }
 
-    /// What is known of a board.
+    /// What is known of a NIC.
     pub fn peer(&self, board: NicId) -> Option<&Peer> {
         self.peers.get(&mac(board))
     }
 
-    /// The board of that name; the one that was known first, if two have it.
+    /// The NIC of that name; the one that was known first, if two have it.
     pub fn find(&self, name: &str) -> Option<NicId> {
         let named = self.peers.iter().filter(|(_, peer)| peer.name.as_deref() == Some(name));
         named
@@ -294,12 +294,12 @@ impl Discovery {
         }
     }
 
-    /// Whether a board would be given up by now, if none of its endpoints was heard.
+    /// Whether a NIC would be given up by now, if none of its endpoints was heard.
     pub fn would_end(&self, now: u64) -> bool {
         self.peers.values().any(|peer| peer.ends() <= now)
     }
 
-    /// An endpoint of a board was heard.
+    /// An endpoint of a NIC was heard.
     pub fn spoke(&mut self, board: NicId, at: u64) {
         if let Some(peer) = self.peers.get_mut(&mac(board)) {
             peer.spoke_at = peer.spoke_at.max(Some(at));
@@ -311,7 +311,7 @@ impl Discovery {
         self.announce_at.min(self.due)
     }
 
-    /// Says what is due; gives the boards that are given up.
+    /// Says what is due; gives the NICs that are given up.
     pub fn tick(&mut self, now: u64, send: &mut dyn FnMut(&[u8], &[u8])) -> Vec<News> {
         if self.announce_at <= now {
             self.announce(send);

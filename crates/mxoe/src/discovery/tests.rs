@@ -1,4 +1,4 @@
-//! Boards that hear each other over a wire that may lose all.
+//! NICs that hear each other over a wire that may lose all.
 
 use super::*;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn boards_find_each_other_and_learn_their_names() {
     assert_eq!(frames.len(), 2, "its own announcement, and a question");
     assert_eq!(a.hear(2, &frames[0]), Some(News::Added(board(2))));
     let (_, Packet::HostQuery(query)) = parse(&frames[1]).unwrap() else { panic!("a question") };
-    // Another question's answer, another board's, and its own.
+    // Another question's answer, another NIC's, and its own.
     b.hear(3, &reply(&frames[1], "x", 1, query.magic + 1));
     b.hear(3, &reply(&frames[1], "x", 3, query.magic));
     b.hear(3, &reply(&frames[1], "a b", 1, query.magic));
@@ -90,7 +90,7 @@ fn boards_that_do_not_answer_go_and_named_ones_stay() {
     assert_eq!(a.peers().count(), 1);
 }
 
-/// Lets a board hear another one, and answer as what it is called.
+/// Lets a NIC hear another one, and answer as what it is called.
 fn meets(a: &mut Discovery, number: u8, name: &str, now: u64) {
     let mut other = discovery(number);
     a.hear(now, &said(&mut other, 0).0[0]);

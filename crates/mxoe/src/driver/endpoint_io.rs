@@ -1,4 +1,4 @@
-//! The backend's end of an endpoint: its rings, its regions, and whether anybody sleeps.
+//! Rings and regions of one endpoint, on the NIC side.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -14,39 +14,39 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 use crate::RegionFault;
 use crate::driver::limits::REGION_BYTES_MAX;
 
-/// Memory that the library lent.
+/// A region that the host side lent.
 #[derive(Debug)]
 struct Held {
     map: Map,
     mapping: Arc<Mapping>,
 }
 
-/// See above. `W` is whose it is.
+/// Rings and regions of one endpoint. `W` is its owner.
 #[derive(Debug)]
-pub struct Desk<W> {
-    /// Whose it is.
+pub struct EndpointIo<W> {
+    /// Owner of the endpoint.
     pub whose: W,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     regions: Vec<Option<Held>>,
-    /// Memory of the process itself, where we are in it, and its number.
+    /// Memory of the own process in direct mode, and its number.
     own: Option<(RegionId, OwnMemory)>,
-    /// Bytes of its regions.
+    /// Length of all regions, in bytes.
     pub region_bytes: u64,
-    /// How many it has.
+    /// Number of regions.
     pub region_count: usize,
-    /// It asked to be woken by requests.
+    /// The doorbell is armed.
     armed: bool,
-    /// An event of so many bytes found no room.
+    /// Length of an event that found no room, in bytes.
     pub(crate) full: Option<usize>,
-    /// Whose messages the library takes not now.
+    /// Peers whose messages the host side does not take now.
     pub(crate) holds: Holds,
-    /// Its next request was not taken.
+    /// The next request was deferred.
     pub(crate) later: bool,
-    /// Something was written, or the library waits for room that there is.
+    /// An event was written, or the host side waits for room that exists.
     pub(crate) touched: bool,
     pub(crate) wish: bool,
-    /// What rule the library broke.
+    /// The rule that the host side broke.
     pub(crate) broken: Option<String>,
 }
 
@@ -54,17 +54,17 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Why memory is not taken.
+/// Why memory is not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoRegion {
+pub enum RegionRefusal {
     /// It is no memory, or may shrink, or is shorter than was said.
     Rule,
     /// There are too many.
     Limit,
 }
 
-impl<W> Desk<W> {
-    /// A new one, and the memory of its rings, of which the library half has the first side.
+impl<W> EndpointIo<W> {
+    /// A new one, and the memory of its rings, of which the host side has the first side.
     ///
     /// # Errors
     /// The host has no room.
@@ -123,7 +123,7 @@ impl<W> Desk<W> {
         }
     }
 
-    /// Whether something waits for room, or for its library half to take more.
+    /// Whether something waits for room, or for its host side to take more.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.full.is_some() || self.later || self.holds.releases_any()
@@ -189,25 +189,29 @@ impl<W> Desk<W> {
     }
 
     /// Looks at memory that is lent; it must not shrink under our feet.
-    pub(crate) fn lend(&self, file: BorrowedFd<'_>, len: u64) -> Result<Lent, NoRegion> {
-        let seals = fcntl_get_seals(file).map_err(|_| NoRegion::Rule)?;
+    pub(crate) fn lend(
+        &self,
+        file: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<CheckedRegion, RegionRefusal> {
+        let seals = fcntl_get_seals(file).map_err(|_| RegionRefusal::Rule)?;
         if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
-            return Err(NoRegion::Rule);
+            return Err(RegionRefusal::Rule);
         }
         let mapping = Mapping::new(file, 0, len).map_err(|error| match error {
             causeway_memory::MappingError::Many | causeway_memory::MappingError::Kernel(_) => {
-                NoRegion::Limit
+                RegionRefusal::Limit
             }
-            _ => NoRegion::Rule,
+            _ => RegionRefusal::Rule,
         })?;
         let mapping = Arc::new(mapping);
         let whole = Region { guest: 0, user: 0, mapping: mapping.clone() };
-        let map = Map::new(vec![whole]).map_err(|_| NoRegion::Rule)?;
-        Ok(Lent(Held { map, mapping }))
+        let map = Map::new(vec![whole]).map_err(|_| RegionRefusal::Rule)?;
+        Ok(CheckedRegion(Held { map, mapping }))
     }
 
     /// Keeps what was lent, under its number.
-    pub(crate) fn keep(&mut self, region: RegionId, lent: Lent) {
+    pub(crate) fn keep(&mut self, region: RegionId, lent: CheckedRegion) {
         let at = usize::from(region.0);
         if self.regions.len() <= at {
             self.regions.resize_with(at.saturating_add(1), || None);
@@ -280,4 +284,4 @@ impl<W> Desk<W> {
 
 /// Memory that was looked at and may be kept.
 #[derive(Debug)]
-pub struct Lent(Held);
+pub struct CheckedRegion(Held);

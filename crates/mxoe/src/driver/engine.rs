@@ -1,4 +1,4 @@
-//! The engine with its rings: one look at all that they have, whoever serves it.
+//! The engine with its rings: serving of requests, frames and timers.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,50 +9,50 @@ use causeway_memory::OwnMemory;
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{PeerId, RegionId, Request};
 
-use crate::driver::endpoint_io::{Desk, NoRegion};
+use crate::driver::endpoint_io::{EndpointIo, RegionRefusal};
 use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
-use crate::driver::tx_batch::Exit;
-use crate::driver::tx_path::Outlet;
-use crate::{Board, Config, Dropped, Taken};
+use crate::driver::tx_batch::Output;
+use crate::driver::tx_path::TxPath;
+use crate::{Admission, Config, Dropped, Nic};
 
-/// What a look at an endpoint's rings came to.
+/// Outcome of serving the rings of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    /// There may be more.
+pub enum ServeOutcome {
+    /// There may be more requests.
     Worked,
-    /// Nothing is there, and nobody rings when there is.
+    /// There is no request, and the doorbell is not armed.
     Idle,
-    /// Nothing is there; it rings when there is.
+    /// There is no request, and the doorbell is armed.
     Parked,
 }
 
-/// The engine, its rings and its frames. `W` is whose an endpoint is, `E` where frames leave.
+/// The engine with rings and frames. `W` is the owner of an endpoint, `E` the output for frames.
 #[derive(Debug)]
-pub struct Half<W, E> {
-    /// The engine.
-    pub board: Board,
-    /// What it has around it.
-    pub outlet: Outlet<W, E>,
-    /// What a request brings.
+pub struct Engine<W, E> {
+    /// The NIC.
+    pub board: Nic,
+    /// Endpoints and network that the NIC writes to.
+    pub outlet: TxPath<W, E>,
+    /// Buffer for the bytes of a request.
     request: Vec<u8>,
 }
 
-impl<W: Debug, E: Exit> Half<W, E> {
-    /// Of a board; frames leave there.
+impl<W: Debug, E: Output> Engine<W, E> {
+    /// Creates the engine of a NIC whose frames leave by `exit`.
     pub fn new(config: Config, exit: Option<E>) -> Self {
         let request = vec![0; MEDIUM_BYTES_MAX];
-        Self { board: Board::new(config), outlet: Outlet::new(exit), request }
+        Self { board: Nic::new(config), outlet: TxPath::new(exit), request }
     }
 
-    /// Opens an endpoint with its key and session at a desk.
+    /// Opens an endpoint with its key, session and rings.
     ///
     /// # Errors
-    /// It is open, or has no such number.
+    /// The endpoint is open already, or its number is invalid.
     pub fn open(
         &mut self,
         endpoint: u8,
         (key, session): (u32, u32),
-        desk: Desk<W>,
+        desk: EndpointIo<W>,
     ) -> io::Result<()> {
         self.board
             .open_as(endpoint, key, session, &mut self.outlet)
@@ -61,7 +61,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
         Ok(())
     }
 
-    /// Takes what an endpoint that is closed still asked for; [`Self::close`] comes next.
+    /// Takes the remaining requests of an endpoint before [`Self::close`].
     pub fn take_last(&mut self, now: u64, endpoint: u8) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
             if self.take_request(now, endpoint).is_none() {
@@ -70,34 +70,34 @@ impl<W: Debug, E: Exit> Half<W, E> {
         }
     }
 
-    /// Closes an endpoint.
-    pub fn close(&mut self, now: u64, endpoint: u8) -> Option<Desk<W>> {
+    /// Closes an endpoint and returns its rings and regions.
+    pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
         self.board.close(now, endpoint, &mut self.outlet);
         self.outlet.desks.remove(&endpoint)
     }
 
-    /// Takes memory for large messages of an endpoint.
+    /// Registers memory for large messages of an endpoint.
     ///
     /// # Errors
-    /// It is not taken.
+    /// [`RegionRefusal`]: the memory breaks a rule, or a limit is reached.
     pub fn lend(
         &mut self,
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, NoRegion> {
-        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(NoRegion::Rule)?;
+    ) -> Result<RegionId, RegionRefusal> {
+        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
         let lent = desk.lend(file, len)?;
         if desk.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
-            return Err(NoRegion::Limit);
+            return Err(RegionRefusal::Limit);
         }
-        let region = self.board.region_add(endpoint, len).ok_or(NoRegion::Limit)?;
+        let region = self.board.region_add(endpoint, len).ok_or(RegionRefusal::Limit)?;
         desk.keep(region, lent);
         Ok(region)
     }
 
-    /// Where we are in the endpoint's own process: memory of it that is sent from where it lies. It
-    /// is one region, once.
+    /// Registers the memory of the endpoint's own process, from which long messages are sent in
+    /// place. A process has one such region.
     pub fn lend_own(&mut self, endpoint: u8, own: OwnMemory) -> Option<RegionId> {
         let desk = self.outlet.desks.get_mut(&endpoint)?;
         let region = self.board.region_add(endpoint, OwnMemory::BYTES)?;
@@ -105,7 +105,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
         Some(region)
     }
 
-    /// Lets memory go.
+    /// Releases a region.
     pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
         self.board.region_remove(now, endpoint, region, &mut self.outlet);
         if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
@@ -113,10 +113,19 @@ impl<W: Debug, E: Exit> Half<W, E> {
         }
     }
 
-    /// Takes requests of an endpoint, so many at most: how many, and what is to become of it.
-    /// `polled`: whether it is looked at again without a cause. What comes of it is to be settled.
-    pub fn serve(&mut self, now: u64, endpoint: u8, budget: usize, polled: bool) -> (After, u32) {
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else { return (After::Parked, 0) };
+    /// Serves at most `budget` requests of an endpoint. Returns the outcome and the number of
+    /// requests. If `polled`, the caller polls the endpoint again and the doorbell stays unarmed.
+    /// The caller must call [`TxPath::settle`] afterwards.
+    pub fn serve(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        budget: usize,
+        polled: bool,
+    ) -> (ServeOutcome, u32) {
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
+            return (ServeOutcome::Parked, 0);
+        };
         desk.disarm();
         desk.later = false;
         if desk.has_room_again() | desk.holds.released() {
@@ -129,20 +138,20 @@ impl<W: Debug, E: Exit> Half<W, E> {
             count = count.saturating_add(cost);
         }
         let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
-            return (After::Parked, count);
+            return (ServeOutcome::Parked, count);
         };
         let after = if desk.broken.is_some() {
-            After::Parked
+            ServeOutcome::Parked
         } else if desk.later {
-            if desk.arm_for_room() { After::Parked } else { After::Worked }
+            if desk.arm_for_room() { ServeOutcome::Parked } else { ServeOutcome::Worked }
         } else if count as usize >= budget {
-            After::Worked
+            ServeOutcome::Worked
         } else if polled {
-            After::Idle
+            ServeOutcome::Idle
         } else if desk.arm() {
-            After::Parked
+            ServeOutcome::Parked
         } else {
-            After::Worked
+            ServeOutcome::Worked
         };
         if desk.broken.is_some() || desk.wish {
             self.outlet.touch(endpoint);
@@ -150,7 +159,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
         (after, count)
     }
 
-    /// Takes one request, if there may be more after it: how many it is worth.
+    /// Takes one request and returns its cost in requests, or `None` if no more can follow.
     fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         let desk = self.outlet.desks.get_mut(&endpoint)?;
         if desk.broken.is_some() || desk.later {
@@ -183,7 +192,7 @@ impl<W: Debug, E: Exit> Half<W, E> {
         };
         let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
         let desk = self.outlet.desks.get_mut(&endpoint)?;
-        if taken == Taken::Later {
+        if taken == Admission::Later {
             desk.later = true;
             return None;
         }
@@ -191,9 +200,9 @@ impl<W: Debug, E: Exit> Half<W, E> {
         u32::try_from(more.saturating_add(1)).ok()
     }
 
-    /// Sends a message of who is in this process, in two pieces, past its requests: it is told only if
-    /// that fails. False: nothing was done, and it is to be requested; so it is where something
-    /// was before. What comes of it is to be settled.
+    /// Sends a message of the own process, in two pieces, without a request. Its end is reported only
+    /// if it fails. Returns false without an effect if requests are pending or a limit is reached; the
+    /// message must be requested then. The caller must call [`TxPath::settle`] afterwards.
     #[inline]
     pub fn send_untold(
         &mut self,
@@ -222,33 +231,33 @@ impl<W: Debug, E: Exit> Half<W, E> {
         self.board.send_untold(now, endpoint, to, data, &mut self.outlet)
     }
 
-    /// Whether an endpoint asks for something, or waits for what it could not be given.
+    /// Returns whether an endpoint has a request, or waits for room.
     #[inline]
     pub fn asks(&self, endpoint: u8) -> bool {
         let desk = self.outlet.desks.get(&endpoint);
         desk.is_some_and(|desk| desk.receiver.ready() || desk.is_waiting())
     }
 
-    /// A frame came.
+    /// Processes a received frame.
     ///
     /// # Errors
-    /// [`Dropped`] says why nothing came of it.
+    /// [`Dropped`]: the reason why the frame was dropped.
     pub fn arrive(&mut self, now: u64, frame: &[u8]) -> Result<(), Dropped> {
         self.board.receive(now, frame, &mut self.outlet)
     }
 
-    /// When something is due, or what the host had no room for is tried again.
+    /// Returns when a timer is due or unsent frames are sent again, in ns.
     pub fn deadline(&self) -> u64 {
         let engine = self.board.deadline().unwrap_or(u64::MAX);
         engine.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX))
     }
 
-    /// Whether something is due.
+    /// Returns whether a timer is due.
     pub fn is_due(&self, now: u64) -> bool {
         self.board.deadline().is_some_and(|at| at <= now)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, now: u64) {
         self.board.tick(now, &mut self.outlet);
     }
@@ -273,7 +282,7 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
 
-    impl Exit for Wire {
+    impl Output for Wire {
         fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
             let mut wire = self.0.lock().unwrap();
             let before = wire.len();
@@ -282,9 +291,9 @@ mod tests {
         }
     }
 
-    /// A board with one endpoint, and the library half's end of its rings.
+    /// A NIC with one endpoint, and the host side's end of its rings.
     struct Host {
-        half: Half<(), Wire>,
+        half: Engine<(), Wire>,
         wire: Wire,
         asks: Sender,
         hears: Receiver,
@@ -304,9 +313,9 @@ mod tests {
     impl Host {
         fn new(number: u8, other: u8) -> Self {
             let wire = Wire::default();
-            let mut half = Half::new(Config::new(nic(number), ""), Some(wire.clone()));
+            let mut half = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
             half.board.host_add(nic(other)).unwrap();
-            let (desk, file) = Desk::new(()).unwrap();
+            let (desk, file) = EndpointIo::new(()).unwrap();
             half.open(0, (9, u32::from(number)), desk).unwrap();
             let (asks, hears) = rings(&file);
             Self { half, wire, asks, hears, now: 1 }

@@ -1,22 +1,25 @@
-//! The backend half of MX endpoints ([`crate`]) with what it has around it: the
-//! rings to their library halves, memory that these lent, and frames on their way out.
+//! The engine with its surroundings: rings to the host sides, lent memory, and frames.
 //!
-//! It runs where the network is: in the daemon for all endpoints of a board, or in a process for its
-//! own, where the board lets processes at the network (`bypass`). Where frames leave is for who has it
-//! to say ([`Exit`]), and so is whence they come ([`Half::arrive`]).
+//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint in
+//! direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames to
+//! [`Engine::arrive`].
 //!
 //! # Budget
-//! A request: one look at a slot, one copy. A frame out: no copy of what is long, which the host
-//! takes from where it was lent, and one system call for up to
-//! [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX). A frame in: one copy, from where
-//! the host put it to where it is wanted. An event: one copy into the ring.
-//!
-//! | module | idea |
+//! | operation | cost |
 //! |---|---|
-//! | `half` | the engine, and one look at all that it has to do |
-//! | `desk` | the backend's end of one endpoint |
-//! | `outlet` | what the engine has around it |
-//! | `frames` | what leaves |
+//! | request | one poll of a slot, one copy |
+//! | sent frame | no copy of long data, which the kernel reads from lent memory; one system call for up to [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX) frames |
+//! | received frame | one copy, from the receive buffer to its destination |
+//! | event | one copy into the ring |
+//!
+//! # Modules
+//! | module | content |
+//! |---|---|
+//! | `engine` | serving of requests, frames and timers |
+//! | `endpoint_io` | rings and regions of one endpoint |
+//! | `tx_path` | what the engine writes to: endpoints and the network |
+//! | `tx_batch` | frames that leave in one system call |
+//! | `limits` | limits |
 
 mod endpoint_io;
 mod engine;
@@ -24,7 +27,7 @@ pub mod limits;
 mod tx_batch;
 mod tx_path;
 
-pub use endpoint_io::{Desk, Lent, NoRegion};
-pub use engine::{After, Half};
-pub use tx_batch::{Exit, Frames};
-pub use tx_path::{Outlet, Said, random};
+pub use endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
+pub use engine::{Engine, ServeOutcome};
+pub use tx_batch::{Output, TxBatch};
+pub use tx_path::{Action, TxPath, random};

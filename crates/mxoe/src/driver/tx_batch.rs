@@ -1,4 +1,4 @@
-//! Frames on their way out, a batch at a time.
+//! Frames to send, in batches of one system call.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,72 +12,72 @@ use rustix::io::Errno;
 
 use crate::driver::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
 
-/// What is kept to put frames into, in bytes: as much as leaves in one call.
+/// Size of the buffer that is kept for frames, in bytes: the frames of one system call.
 const BYTES_KEPT: usize = FRAME_LEN_MAX * FRAMES_PER_CALL_MAX;
 
-/// Where frames leave.
-pub trait Exit: Clone {
-    /// Sends frames, the first ones: says how many left.
+/// An output for frames.
+pub trait Output: Clone {
+    /// Sends the first of `frames` and returns how many were sent.
     ///
     /// # Errors
-    /// The first did not leave.
+    /// The first frame was not sent.
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize>;
 }
 
-impl Exit for Arc<PacketSocket> {
+impl Output for Arc<PacketSocket> {
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         PacketSocket::send(self, frames)
     }
 }
 
-/// None at all.
-impl Exit for Infallible {
+/// No output.
+impl Output for Infallible {
     fn send<'a>(&self, _: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match *self {}
     }
 }
 
-/// One that waits to leave.
+/// A frame to send.
 #[derive(Debug)]
 struct Waiting {
-    /// Where its own bytes end in [`Frames::bytes`].
+    /// End of its own bytes in [`TxBatch::bytes`].
     end: usize,
-    /// What stands behind them, where its owner lent it.
+    /// Lent bytes that follow them.
     lent: Option<Body>,
 }
 
-/// Frames that leave together.
+/// Frames to send, and their counters.
 #[derive(Debug)]
-pub struct Frames<E> {
-    /// Where they leave; none while the interface is down.
+pub struct TxBatch<E> {
+    /// Output; `None` while the interface is down.
     pub exit: Option<E>,
-    /// What is their own, one behind the other. Only the first `used` bytes mean something.
+    /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
     used: usize,
     waiting: Vec<Waiting>,
-    /// How many of them left: at most half, between two calls.
+    /// Frames of `waiting` that were sent: at most half between two calls.
     left: usize,
     /// Those before it were lent nothing; none was, where there is none.
     lent_from: Option<usize>,
-    /// When it is tried again, if the host had no room.
+    /// When to send again after the kernel had no room, in ns.
     pub again_ns: Option<u64>,
     /// Since when the host has had no room for the first that waits.
     stuck_ns: Option<u64>,
-    /// Frames that left.
+    /// Frames sent.
     pub sent: u64,
-    /// System calls that it took.
+    /// System calls.
     pub calls: u64,
-    /// Frames that the host had no room for.
+    /// Frames dropped because the kernel had no room.
     pub no_room: u64,
-    /// Frames that had nowhere to go.
+    /// Frames dropped because the interface was down.
     pub down: u64,
-    /// Frames whose owner lent memory that is not there.
+    /// Frames dropped because their lent memory was unmapped.
     pub hollow: u64,
-    /// Bytes that were copied because what was lent could not leave at once.
+    /// Bytes that were copied because lent memory could not be sent at once.
     pub kept: u64,
 }
 
-impl<E: Exit> Frames<E> {
+impl<E: Output> TxBatch<E> {
     /// None waits; they leave there.
     pub fn new(exit: Option<E>) -> Self {
         Self {
@@ -295,7 +295,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Without an exit of its own.
-    type Frames = super::Frames<Infallible>;
+    type TxBatch = super::TxBatch<Infallible>;
 
     use causeway_memory::{Mapping, OwnMemory, View, create};
     use std::os::fd::AsFd as _;
@@ -314,14 +314,14 @@ pub(crate) mod tests {
         view
     }
 
-    fn lens(frames: &Frames) -> Vec<(usize, usize)> {
+    fn lens(frames: &TxBatch) -> Vec<(usize, usize)> {
         let len = |frame: Frame<'_>| (frame.head.len(), frame.body.map_or(0, Body::len));
         frames.frames().map(len).collect()
     }
 
     #[test]
     fn frames_without_an_exit_are_counted() {
-        let mut frames = Frames::new(None);
+        let mut frames = TxBatch::new(None);
         frames.push(&[1; 60], &[2; 100]);
         frames.push_lent(&[3; 16], lent(50, 4));
         assert_eq!(lens(&frames), [(160, 0), (16, 50)]);
@@ -331,7 +331,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_lent_is_copied_before_it_may_be_used_again() {
-        let mut frames = Frames::new(None);
+        let mut frames = TxBatch::new(None);
         let (first, second) = (lent(50, 4), shared(7, 5));
         frames.push_lent(&[3; 16], first.clone());
         frames.push(&[1; 60], &[2; 3]);
@@ -352,7 +352,7 @@ pub(crate) mod tests {
     /// An exit that takes one frame each time it is asked anew, and what it took.
     fn one_each<'a>(
         taken: &'a mut Vec<Vec<u8>>,
-    ) -> impl FnMut(&Frames) -> io::Result<usize> + use<'a> {
+    ) -> impl FnMut(&TxBatch) -> io::Result<usize> + use<'a> {
         let mut asked = false;
         move |frames| {
             if std::mem::replace(&mut asked, true) {
@@ -372,10 +372,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
-        let (mut frames, mut taken) = (Frames::new(None), Vec::new());
+        let (mut frames, mut taken) = (TxBatch::new(None), Vec::new());
         let number = |at: u32| at.to_le_bytes();
         let body = lent(1000, 4);
-        let push = |frames: &mut Frames, at: u32| match at % 3 {
+        let push = |frames: &mut TxBatch, at: u32| match at % 3 {
             0 => frames.push(&number(at), &[]),
             1 => frames.push(&number(at), &[1; 30]),
             _ => frames.push_lent(&number(at), body.clone()),
@@ -426,7 +426,7 @@ pub(crate) mod tests {
         let at = own.lend(there.as_ptr(), there.len()).unwrap();
         let body = || Body::Own(own.piece(at, 500).unwrap());
         let (gone, hollow) = unmapped(&own, 500);
-        let mut frames = Frames::new(None);
+        let mut frames = TxBatch::new(None);
         let mut taken = Vec::new();
         frames.push_lent(&[1; 16], body());
         frames.push_lent(&[2; 16], hollow.clone());
@@ -464,7 +464,7 @@ pub(crate) mod tests {
         let (ours, theirs) = (bind(), bind());
         theirs.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         let to = theirs.local_addr().unwrap();
-        let mut frames = Frames::new(None);
+        let mut frames = TxBatch::new(None);
         frames.push_lent(&[1; 16], lent(500, 7));
         frames.push_lent(&[2; 16], Body::Shared(hollow.clone()));
         frames.push(&[3; 16], &[8; 500]);

@@ -1,69 +1,70 @@
-//! What the engine has around it: the rings of its endpoints, and the wire.
+//! What the engine writes to: the rings and regions of its endpoints, and the network.
 
 use std::collections::BTreeMap;
 
 use causeway_wire::mx::{Event, PeerId, RegionId};
 
-use crate::driver::endpoint_io::Desk;
-use crate::driver::tx_batch::{Exit, Frames};
+use crate::driver::endpoint_io::EndpointIo;
+use crate::driver::tx_batch::{Output, TxBatch};
 use crate::{Outside, RegionFault};
 
-/// What is to be done for an endpoint after the engine had its turn.
+/// An action that an endpoint needs after a turn of the engine.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
-    /// Its process sleeps, and something is there for it.
+pub enum Action {
+    /// Wake its process, which sleeps while an event is in the ring.
     Wake,
-    /// It is to be served.
+    /// Serve the endpoint.
     Serve,
-    /// Its process broke a rule.
+    /// Close the endpoint: its process broke this rule.
     Broken(String),
 }
 
-/// See above.
+/// Endpoints and network of an engine.
 #[derive(Debug)]
-pub struct Outlet<W, E> {
-    /// Of the endpoints that are open.
-    pub desks: BTreeMap<u8, Desk<W>>,
-    /// What leaves.
-    pub frames: Frames<E>,
+pub struct TxPath<W, E> {
+    /// Rings and regions of the open endpoints, by number.
+    pub desks: BTreeMap<u8, EndpointIo<W>>,
+    /// Frames to send.
+    pub frames: TxBatch<E>,
     touched: Vec<u8>,
-    /// Something was written to a process since this was last looked at.
+    /// An event was written since the owner cleared the flag.
     pub told: bool,
 }
 
-impl<W, E: Exit> Outlet<W, E> {
-    /// Without endpoints; frames leave there.
+impl<W, E: Output> TxPath<W, E> {
+    /// Creates it without endpoints. Frames leave by `exit`.
     pub fn new(exit: Option<E>) -> Self {
-        let (desks, frames) = (BTreeMap::new(), Frames::new(exit));
+        let (desks, frames) = (BTreeMap::new(), TxBatch::new(exit));
         Self { desks, frames, touched: Vec::new(), told: false }
     }
 
-    /// Notes that something of an endpoint is to be looked at when the turn is over.
+    /// Marks an endpoint for [`Self::settle`].
     pub(crate) fn touch(&mut self, endpoint: u8) {
         self.touched.push(endpoint);
     }
 
-    /// The turn is over: frames leave, and `say` hears what else is to be done.
-    pub fn settle(&mut self, now_ns: u64, mut say: impl FnMut(u8, &W, Said)) {
+    /// Ends a turn: sends the frames, and passes the actions that endpoints need to `say`.
+    pub fn settle(&mut self, now_ns: u64, mut say: impl FnMut(u8, &W, Action)) {
         self.frames.flush(now_ns);
         while let Some(endpoint) = self.touched.pop() {
             let Some(desk) = self.desks.get_mut(&endpoint) else { continue };
             if let Some(why) = &desk.broken {
-                say(endpoint, &desk.whose, Said::Broken(why.clone()));
+                say(endpoint, &desk.whose, Action::Broken(why.clone()));
                 continue;
             }
             let written = std::mem::take(&mut desk.touched);
             self.told |= written;
             if std::mem::take(&mut desk.wish) || (written && desk.sender.take_wish()) {
-                say(endpoint, &desk.whose, Said::Wake);
+                say(endpoint, &desk.whose, Action::Wake);
             }
             if desk.full.is_some() {
-                say(endpoint, &desk.whose, Said::Serve);
+                say(endpoint, &desk.whose, Action::Serve);
             }
         }
     }
 
-    /// Something changed: requests that were not taken may be now, of those that `say` hears of.
+    /// Passes the owners of all endpoints with a deferred request to `say`, because a limit may allow
+    /// the request now.
     pub fn retry(&mut self, mut say: impl FnMut(&W)) {
         for desk in self.desks.values().filter(|desk| desk.later) {
             say(&desk.whose);
@@ -71,7 +72,7 @@ impl<W, E: Exit> Outlet<W, E> {
     }
 }
 
-/// A random number that nobody can guess.
+/// Returns an unpredictable random number.
 pub fn random() -> u32 {
     let mut bytes = [0; 4];
     // The kernel gives so few at once, once it has any at all.
@@ -79,7 +80,7 @@ pub fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-impl<W: std::fmt::Debug, E: Exit> Outside for Outlet<W, E> {
+impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
     fn random(&mut self) -> u32 {
         random()
     }
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_was_lent_leaves_before_anybody_hears_that_it_may_be_used_again() {
-        let mut outlet = Outlet::<(), std::convert::Infallible>::new(None);
+        let mut outlet = TxPath::<(), std::convert::Infallible>::new(None);
         outlet.frames.push_lent(&[3; 16], crate::driver::tx_batch::tests::lent(50, 4));
         outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });
         assert_eq!(outlet.frames.down, 1, "it had nowhere to go, but it did");

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use causeway_mxoe::Taken;
+use causeway_mxoe::Admission;
 use causeway_mxoe::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 
 use super::{MS, Told, World, address};
 
-/// An endpoint: of which board, and which.
+/// An endpoint: of which NIC, and which.
 pub type Place = (usize, u8);
 
 pub const KEY: u32 = 0x1234;
@@ -77,7 +77,7 @@ pub struct Libraries {
     pub came: HashMap<(Place, u32), Vec<Letter>>,
     pub ended: HashMap<Letter, Status>,
     seen: HashSet<(Place, u32, Letter)>,
-    /// Whether partners may go.
+    /// Whether peers may go.
     pub crashes: bool,
     /// Whether what a packet says of itself may be wrong: of its number and match nobody can tell.
     pub garbled: bool,
@@ -112,7 +112,7 @@ impl Libraries {
         }
     }
 
-    /// The library of a place dies with its board, and another takes its place with what was not
+    /// The library of a place dies with its NIC, and another takes its place with what was not
     /// sent.
     pub fn crash(&mut self, world: &mut World, board: usize) {
         world.crash(board);
@@ -126,12 +126,12 @@ impl Libraries {
         }
     }
 
-    /// A library forgets a partner, and what is under way with it.
+    /// A library forgets a peer, and what is under way with it.
     pub fn disconnect(&mut self, world: &mut World, place: Place, other: Place) {
         let library = self.all.get_mut(&place).unwrap();
         if let Some(peer) = library.peers.remove(&other) {
             let disconnect = Request::Disconnect { peer };
-            assert_eq!(world.request(place.0, place.1, &disconnect), Taken::Yes);
+            assert_eq!(world.request(place.0, place.1, &disconnect), Admission::Yes);
         }
     }
 
@@ -175,7 +175,7 @@ impl Libraries {
             library.pulls.insert(token, (letter, len, region));
             let into = Window { region, offset: 13, len: len as u32 };
             let pull = Request::Pull { handle, token, into };
-            assert_eq!(world.request(board, endpoint, &pull), Taken::Yes);
+            assert_eq!(world.request(board, endpoint, &pull), Admission::Yes);
         }
         while let Some((to, len)) = library.to_send.front().copied() {
             let Some(peer) = library.peers.get(&to).copied() else {
@@ -201,7 +201,7 @@ impl Libraries {
                 let offer = Request::Offer { peer, token, match_info, from };
                 (world.request(board, endpoint, &offer), Some(region))
             };
-            if taken == Taken::Later {
+            if taken == Admission::Later {
                 if let Some(region) = region {
                     world.unregister(board, endpoint, region);
                 }
@@ -291,7 +291,10 @@ impl Libraries {
                     library.peers.remove(&from);
                 }
                 library.waiting.retain(|waiting| waiting.3 != peer);
-                assert_eq!(world.request(board, endpoint, &Request::Forget { peer }), Taken::Yes);
+                assert_eq!(
+                    world.request(board, endpoint, &Request::Forget { peer }),
+                    Admission::Yes
+                );
             }
             Event::Message { .. } => unreachable!(),
         }
@@ -409,6 +412,6 @@ impl Library {
         let to = address(to.0, to.1);
         let timeout_ns = Some(5_000 * MS);
         let connect = Request::Connect { token, to, key: KEY, timeout_ns };
-        assert_eq!(world.request(board, endpoint, &connect), Taken::Yes);
+        assert_eq!(world.request(board, endpoint, &connect), Admission::Yes);
     }
 }

@@ -1,4 +1,4 @@
-//! Boards, and a network between them that comes from a seed: it loses, doubles, delays, reorders
+//! NICs, and a network between them that comes from a seed: it loses, doubles, delays, reorders
 //! and damages frames.
 
 #![allow(dead_code, reason = "each test uses a part")]
@@ -9,7 +9,7 @@ pub mod script;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use causeway_mxoe::{Board, Config, Dropped, Outside, RegionFault, Taken};
+use causeway_mxoe::{Admission, Config, Dropped, Nic, Outside, RegionFault};
 use causeway_wire::mx::{Address, Event, NicId, PeerId, RegionId, Request};
 use causeway_wire::mxoe::FRAME_LEN_NARROW;
 
@@ -59,7 +59,7 @@ fn keep(event: &Event<'_>) -> Told {
     })
 }
 
-/// What a board has around it.
+/// What a NIC has around it.
 #[derive(Debug, Default)]
 pub struct Side {
     pub frames: Vec<Vec<u8>>,
@@ -67,7 +67,7 @@ pub struct Side {
     /// Events that an endpoint still takes; not named: any number.
     pub room: HashMap<u8, usize>,
     pub regions: HashMap<(u8, u8), Vec<u8>>,
-    /// Partners whose messages are not taken now.
+    /// Peers whose messages are not taken now.
     pub held: HashSet<(u8, PeerId)>,
     /// Regions whose memory is gone.
     pub broken: HashSet<(u8, u8)>,
@@ -169,19 +169,19 @@ pub const WAY_NS: u64 = 50_000;
 
 type Underway = Reverse<(u64, u64, usize, Vec<u8>)>;
 
-/// Boards and what is between them.
+/// NICs and what is between them.
 #[derive(Debug)]
 pub struct World {
     pub now: u64,
     pub rng: Rng,
-    pub boards: Vec<Board>,
+    pub boards: Vec<Nic>,
     pub sides: Vec<Side>,
     pub weather: Weather,
     /// Of frames whose head is another one, by a bit, and which are not told by Ethernet's
     /// checksum, in percent; and how many there were.
     pub garbling: u64,
     pub garbled: u64,
-    /// Which boards take two frames in one, whether such cross the network, and how many were sent.
+    /// Which NICs take two frames in one, whether such cross the network, and how many were sent.
     pub wide: Vec<bool>,
     pub narrow: bool,
     pub long: u64,
@@ -205,7 +205,7 @@ fn config(board: usize) -> Config {
 }
 
 impl World {
-    /// Boards that know each other.
+    /// NICs that know each other.
     pub fn new(seed: u64, boards: usize) -> Self {
         let mut rng = Rng(seed);
         let sides = (0..boards).map(|_| Side::new(rng.number())).collect();
@@ -229,15 +229,15 @@ impl World {
         world
     }
 
-    fn board(&self, board: usize, boards: usize) -> Board {
-        let mut new = Board::new(Config { wide: self.wide[board], ..config(board) });
+    fn board(&self, board: usize, boards: usize) -> Nic {
+        let mut new = Nic::new(Config { wide: self.wide[board], ..config(board) });
         for other in 0..boards {
             new.host_add(nic(other)).unwrap();
         }
         new
     }
 
-    /// Which boards take two frames in one, from now on.
+    /// Which NICs take two frames in one, from now on.
     pub fn widen(&mut self, wide: &[bool]) {
         self.wide = wide.to_vec();
         for (board, wide) in self.boards.iter_mut().zip(wide) {
@@ -245,13 +245,13 @@ impl World {
         }
     }
 
-    /// A board loses all that it knew.
+    /// A NIC loses all that it knew.
     pub fn crash(&mut self, board: usize) {
         self.boards[board] = self.board(board, self.boards.len());
         self.sides[board] = Side::new(self.rng.number());
     }
 
-    pub fn request(&mut self, board: usize, endpoint: u8, request: &Request<'_>) -> Taken {
+    pub fn request(&mut self, board: usize, endpoint: u8, request: &Request<'_>) -> Admission {
         let side = &mut self.sides[board];
         let taken = self.boards[board].request(self.now, endpoint, request, side);
         self.carry(board);
@@ -279,7 +279,7 @@ impl World {
         self.sides[board].regions.remove(&(endpoint, region.0))
     }
 
-    /// Puts what a board sent on its way.
+    /// Puts what a NIC sent on its way.
     pub fn carry(&mut self, from: usize) {
         for frame in std::mem::take(&mut self.sides[from].frames) {
             let to = usize::from(frame[5]).wrapping_sub(1);
@@ -344,7 +344,7 @@ impl World {
     /// When something happens next.
     pub fn next(&self) -> Option<u64> {
         let frames = self.underway.peek().map(|Reverse((at, ..))| *at);
-        self.boards.iter().filter_map(Board::deadline).chain(frames).min()
+        self.boards.iter().filter_map(Nic::deadline).chain(frames).min()
     }
 
     /// Lets time pass until `until`, at most to the next thing that happens, and lets that happen.
@@ -379,12 +379,12 @@ impl World {
         }
     }
 
-    /// What a board told, and is not told again.
+    /// What a NIC told, and is not told again.
     pub fn told(&mut self, board: usize) -> Vec<(u8, Told)> {
         std::mem::take(&mut self.sides[board].told)
     }
 
-    /// The events of a board's only endpoint.
+    /// The events of a NIC's only endpoint.
     pub fn events(&mut self, board: usize) -> Vec<Told> {
         self.told(board).into_iter().map(|(_, told)| told).collect()
     }

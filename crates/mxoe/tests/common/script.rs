@@ -1,6 +1,6 @@
-//! One board, and a peer that says what the test says: frames by their bytes.
+//! One NIC, and a peer that says what the test says: frames by their bytes.
 
-use causeway_mxoe::{Board, Config, Dropped, Taken};
+use causeway_mxoe::{Admission, Config, Dropped, Nic};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Header, Packet, emit, parse};
 
@@ -21,20 +21,20 @@ pub const TO_US: Ends = Ends { destination: OURS, source: THEIRS };
 
 /// See above.
 pub struct Script {
-    pub board: Board,
+    pub board: Nic,
     pub side: Side,
     pub now: u64,
     pub session: u32,
 }
 
 impl Script {
-    /// A board with one endpoint, which knows the peer and its own MAC.
+    /// A NIC with one endpoint, which knows the peer and its own MAC.
     pub fn new() -> Self {
         Self::of(Config::new(nic(0), "host:0"))
     }
 
     fn of(config: Config) -> Self {
-        let (mut board, mut side) = (Board::new(config), Side::new(7));
+        let (mut board, mut side) = (Nic::new(config), Side::new(7));
         for known in 0..3 {
             board.host_add(nic(known)).unwrap();
         }
@@ -59,7 +59,7 @@ impl Script {
         self.hear(&[head.bytes(), data].concat())
     }
 
-    pub fn ask(&mut self, request: &Request<'_>) -> Taken {
+    pub fn ask(&mut self, request: &Request<'_>) -> Admission {
         self.board.request(self.now, OURS, request, &mut self.side)
     }
 
@@ -120,7 +120,7 @@ impl Script {
         let mut script = self;
         let to = address(1, THEIRS);
         let connect = Request::Connect { token: Token(1), to, key: 9, timeout_ns: None };
-        assert_eq!(script.ask(&connect), Taken::Yes);
+        assert_eq!(script.ask(&connect), Admission::Yes);
         script.reply(1, 1);
         let told = script.told();
         let Some(Told::Event(Event::Connected { status: Status::Success, peer, .. })) = told.last()
